@@ -1,0 +1,61 @@
+# make lab     the environment, and JupyterLab on the quickstart
+# make test    the environment with everything tests need, then lint, types and tests: what CI runs
+# make check   lint and types only
+#
+# PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
+# LAB_ARGS="--no-browser"    more arguments for JupyterLab
+# PYTEST_ARGS="-k softmax"   more arguments for pytest
+
+PYTHON ?= python3
+LAB_ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+LAB_READY := $(VENV)/ready-lab
+TEST_READY := $(VENV)/ready-test
+NOTEBOOK := notebooks/00_quickstart.ipynb
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test check browser
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
+lab: $(LAB_READY)
+	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
+	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
+	  --LabApp.extension_manager=readonly $(LAB_ARGS) $(NOTEBOOK)
+
+test: check browser
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(TEST_READY)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+browser: $(TEST_READY)
+	@$(PY) tests/browser_path.py --install
+
+# An environment remembers the directory that it was made in: a copied or moved checkout makes its own again.
+ifneq "$(shell cat $(VENV)/made-in 2>/dev/null)" "$(CURDIR)"
+.PHONY: $(LAB_READY) $(TEST_READY)
+endif
+
+define make_environment
+@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "fuser_lab needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3" >&2; exit 1; }
+@{ $(PY) -m pip --version || $(PY) -m ensurepip; } >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
+$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
+@printf '%s\n' "$$PWD" > $(VENV)/made-in
+endef
+
+$(LAB_READY): pyproject.toml
+	$(call make_environment,notebook)
+	@touch $@
+
+$(TEST_READY): pyproject.toml
+	$(call make_environment,dev$(comma)cuda)
+	@touch $(LAB_READY) $@
+
+comma := ,

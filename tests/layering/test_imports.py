@@ -1,0 +1,269 @@
+"""The one direction of imports: a module imports its own rank or a lower one, and low ranks need no Numba."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# A value's way through the house. What stands in one line has one rank.
+HOUSE = (
+    ("errors", "dtypes", "events"),
+    ("ir",),
+    ("ops",),
+    ("definition", "interpreter", "analysis", "examples"),
+    ("passes",),
+    ("cost",),
+    ("segmentation",),
+    ("schedule",),
+    ("codegen",),
+    ("runtime",),
+    ("report",),
+    ("plan", "api", "cli", "nvfuser_direct", "__main__"),
+)
+RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}
+PUBLIC = RANKS["api"]  # names of the package itself lead to the public API
+WIDGETS = len(HOUSE)
+NEEDS_NO_NUMBA = {*range(8), RANKS["report"]}
+
+IMPORTS_WIDGETS = {"fuser_lab.api"}  # and only inside a function
+IMPORTS_NUMBA_CUDA = {"fuser_lab.runtime.numba_compat", "fuser_lab.runtime.intrinsics_cuda"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A source file and the name it is imported by."""
+
+    name: str
+    path: Path
+
+    @property
+    def package(self) -> str:
+        return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """One name that a module asks for, and whether asking for it waits until a function runs."""
+
+    name: str
+    line: int
+    lazy: bool
+
+
+def modules_under(root: Path) -> tuple[Module, ...]:
+    """The modules of both packages of a checkout."""
+    return tuple(
+        Module(name=".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"), path=path)
+        for base, package in ((root, "fuser_lab"), (root / "widgets", "fuser_lab_widgets"))
+        for path in sorted((base / package).rglob("*.py"))
+    )
+
+
+def imports_of(module: Module) -> Iterator[Imported]:
+    """Each import statement, each importlib.import_module("..."), and each use of `numba.cuda` as an attribute."""
+
+    def visit(node: ast.AST, *, lazy: bool) -> Iterator[Imported]:
+        match node:
+            case ast.Import(names=names):
+                yield from (Imported(name=alias.name, line=node.lineno, lazy=lazy) for alias in names)
+            case ast.ImportFrom(module=source, names=names, level=level):
+                parts = module.package.split(".")
+                above = parts[: len(parts) + 1 - level] if level else []
+                origin = ".".join([*above, *([source] if source else [])])
+                yield from (Imported(name=f"{origin}.{alias.name}", line=node.lineno, lazy=lazy) for alias in names)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield Imported(name=name, line=node.lineno, lazy=lazy)
+            case ast.Attribute(value=ast.Name(id="numba"), attr="cuda"):
+                yield Imported(name="numba.cuda", line=node.lineno, lazy=lazy)
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, lazy=inside)
+
+    yield from visit(ast.parse(module.path.read_text(encoding="utf-8")), lazy=False)
+
+
+def rank_of(name: str, *, root: Path) -> int | None:
+    """The rank of a dotted name of either package; None for other packages and for rooms that no rank lists."""
+    top, _, rest = name.partition(".")
+    if top == "fuser_lab_widgets":
+        return WIDGETS
+    if top != "fuser_lab":
+        return None
+    room = rest.partition(".")[0]
+    if room in RANKS:
+        return RANKS[room]
+    is_room = bool(room) and ((root / "fuser_lab" / room).is_dir() or (root / "fuser_lab" / f"{room}.py").is_file())
+    return None if is_room else PUBLIC
+
+
+def violations(root: Path) -> list[str]:
+    """One line for each import that the layering forbids, and for each module that has no rank."""
+    found = []
+    for module in modules_under(root):
+        is_front = module.name == "fuser_lab"
+        rank = PUBLIC if is_front else rank_of(module.name, root=root)
+        if rank is None:
+            found.append(f"{module.name}: no rank; give it one in tests/layering/test_imports.py")
+            continue
+        for imported in imports_of(module):
+            where = f"{module.name}:{imported.line}"
+            target = rank_of(imported.name, root=root)
+            if imported.name.split(".")[:2] == ["numba", "cuda"] and module.name not in IMPORTS_NUMBA_CUDA:
+                found.append(f"{where}: only {' and '.join(sorted(IMPORTS_NUMBA_CUDA))} may import numba.cuda")
+            elif target == WIDGETS and rank < WIDGETS:
+                if module.name not in IMPORTS_WIDGETS or not imported.lazy:
+                    found.append(f"{where}: only api imports the widgets, and inside a function")
+            elif is_front and target is not None and not imported.lazy:
+                found.append(f"{where}: fuser_lab/__init__.py imports {imported.name} at once; it should be lazy")
+            elif target is not None and target > rank:
+                found.append(f"{where}: rank {rank} imports {imported.name} of rank {target}")
+    return found
+
+
+def in_fresh_python(code: str) -> None:
+    """Runs code in an interpreter of its own, and fails with what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def low_modules() -> list[str]:
+    """Modules that any Python can import, in the order of their ranks."""
+    ranked = [(rank_of(module.name, root=REPOSITORY), module.name) for module in modules_under(REPOSITORY)]
+    return [name for rank, name in sorted(r for r in ranked if r[0] in NEEDS_NO_NUMBA)]
+
+
+BLOCK = """
+import sys
+
+class Blocked:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in {"numba", "numba_cuda", "llvmlite", "cuda", "torch", "IPython"}:
+            raise ModuleNotFoundError(f"{name} is blocked in this test", name=name)
+
+sys.meta_path.insert(0, Blocked)
+"""
+
+SEGMENT_AND_DRAW = """
+import tempfile
+from pathlib import Path
+import fuser_lab as fl
+
+with fl.FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=fl.DataType.Float)
+    y = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=fl.DataType.Float)
+    total = fd.ops.sum(x, dims=[1])
+    fd.add_output(fd.ops.add(fd.ops.broadcast(total, [False, True]), y))
+
+plan = fl.segment(fd, [fl.spec((64, 32), "float32"), fl.spec((64, 32), "float32")])
+assert len(plan.segments) == 2, plan
+with tempfile.TemporaryDirectory() as folder:
+    picture = Path(folder, "plan.svg")
+    plan.save(picture)
+    assert "<svg" in picture.read_text(encoding="utf-8")
+"""
+
+
+def test_imports_go_one_way():
+    assert violations(REPOSITORY) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("fuser_lab/ir/val.py", "from fuser_lab.ops import add", "rank 1 imports fuser_lab.ops.add of rank 2"),
+        ("fuser_lab/ir/val.py", "from ..ops import add", "rank 1 imports fuser_lab.ops.add of rank 2"),
+        ("fuser_lab/ir/val.py", "from .. import ops", "rank 1 imports fuser_lab.ops of rank 2"),
+        ("fuser_lab/ir/__init__.py", "from ..ops import add", "rank 1 imports fuser_lab.ops.add of rank 2"),
+        ("fuser_lab/ir/val.py", "def f():\n    import fuser_lab.ops.add", "rank 1 imports fuser_lab.ops.add"),
+        ("fuser_lab/ir/val.py", "import fuser_lab as fl", "rank 1 imports fuser_lab of rank 11"),
+        ("fuser_lab/ir/val.py", "from fuser_lab import segment", "rank 1 imports fuser_lab.segment of rank 11"),
+        ("fuser_lab/ir/val.py", "from importlib import import_module\nimport_module('fuser_lab.ops')", "of rank 2"),
+        ("fuser_lab/attic.py", "", "fuser_lab.attic: no rank"),
+        ("fuser_lab/__init__.py", "from fuser_lab.ops import add", "it should be lazy"),
+        ("fuser_lab/api.py", "import fuser_lab_widgets", "only api imports the widgets, and inside a function"),
+        ("fuser_lab/cli.py", "def f():\n    import fuser_lab_widgets", "only api imports the widgets"),
+        ("fuser_lab/codegen/lower.py", "from numba import cuda", "may import numba.cuda"),
+        ("fuser_lab/runtime/launcher.py", "import numba\nf = numba.cuda.jit", "may import numba.cuda"),
+        ("widgets/fuser_lab_widgets/view.py", "import numba.cuda.types", "may import numba.cuda"),
+    ],
+)
+def test_what_is_forbidden_is_found(tmp_path, path, source, complaint):
+    (tmp_path / "fuser_lab" / "ops").mkdir(parents=True)
+    place = tmp_path / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(source, encoding="utf-8")
+    (found,) = violations(tmp_path)
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("fuser_lab/ops/pointwise.py", "import numpy\nfrom fuser_lab.ir import val\nfrom . import registry"),
+        ("fuser_lab/__init__.py", "def __getattr__(name):\n    from fuser_lab import ops"),
+        ("fuser_lab/api.py", "def explore():\n    from fuser_lab_widgets import Explorer"),
+        ("fuser_lab/runtime/numba_compat.py", "from numba import cuda"),
+        ("fuser_lab/codegen/lower.py", "SOURCE = 'from numba import cuda'"),
+        ("widgets/fuser_lab_widgets/view.py", "import fuser_lab as fl"),
+    ],
+)
+def test_what_is_allowed_is_not_found(tmp_path, path, source):
+    (tmp_path / "fuser_lab" / "ops").mkdir(parents=True)
+    place = tmp_path / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(source, encoding="utf-8")
+    assert violations(tmp_path) == []
+
+
+def test_low_ranks_load_nothing_higher():
+    steps = [(rank_of(name, root=REPOSITORY), name) for name in low_modules() if name.startswith("fuser_lab.")]
+    assert steps
+    in_fresh_python(f"""
+import importlib, sys
+RANKS = {RANKS!r}
+for rank, name in {steps!r}:
+    importlib.import_module(name)
+    rooms = {{loaded.split(".")[1] for loaded in sys.modules if loaded.startswith("fuser_lab.")}}
+    higher = sorted(room for room in rooms if RANKS[room] > rank)
+    assert not higher, f"importing {{name}} of rank {{rank}} loads {{higher}}"
+""")
+
+
+def test_low_ranks_need_no_numba_torch_or_ipython():
+    in_fresh_python(f"{BLOCK}\nimport importlib\nfor name in {low_modules()!r}:\n    importlib.import_module(name)\n")
+
+
+def test_the_block_blocks():
+    with pytest.raises(AssertionError, match="numba is blocked"):
+        in_fresh_python(f"{BLOCK}\nimport numba")
+
+
+@pytest.mark.skipif(not (REPOSITORY / "fuser_lab" / "api.py").exists(), reason="there is no public API yet")
+def test_segmenting_and_drawing_need_no_numba_torch_or_ipython():
+    in_fresh_python(BLOCK + SEGMENT_AND_DRAW)
+
+
+@pytest.mark.skipif(
+    not (REPOSITORY / "widgets" / "fuser_lab_widgets" / "assets.py").exists(), reason="there are no assets yet"
+)
+def test_the_widgets_assets_need_no_third_party_package():
+    in_fresh_python("""
+import sys
+before = set(sys.modules)
+import fuser_lab_widgets.assets
+third_party = {name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names
+assert third_party == {"fuser_lab_widgets"}, sorted(third_party)
+""")
