@@ -1,0 +1,1 @@
+from numba.core.cgutils import *

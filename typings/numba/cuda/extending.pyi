@@ -1,0 +1,1 @@
+from numba.extending import *
