@@ -1,0 +1,97 @@
+"""How large text is and what stands on each box, so that layout and drawing agree without a font at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fuser_lab.report.units import bytes_label, plural
+
+if TYPE_CHECKING:
+    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView
+
+NAME_SIZE = 13.0
+DETAIL_SIZE = 10.5
+LABEL_SIZE = 11.0
+HEADER_HEIGHT = 24.0
+COMPACT_FROM = 40  # ops; beyond this, one line a box keeps a fusion on one screen
+_SHAPE_CHARS = 30
+_MONO_ADVANCE = 0.605
+_NARROW = frozenset("fijltrI.,:;'|![](){}/ ")
+_WIDE = frozenset("mwMW@%&—→")
+
+
+def sans_width(text: str, size: float) -> float:
+    """Return a width that sans-serif text of this size will not exceed in common fonts."""
+    units = sum(0.36 if c in _NARROW else 0.92 if c in _WIDE else 0.72 if c.isupper() else 0.6 for c in text)
+    return units * size
+
+
+def mono_width(text: str, size: float) -> float:
+    """Return the width of monospaced text."""
+    return len(text) * _MONO_ADVANCE * size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxText:
+    """The lines of a node box and its size in pixels; ``aside`` follows the name on the same line."""
+
+    name: str
+    aside: str
+    detail: str
+    width: float
+    height: float
+
+
+def is_compact(ops: int) -> bool:
+    """Return whether this many ops are drawn with one line each."""
+    return ops > COMPACT_FROM
+
+
+def node_text(node: NodeView, *, compact: bool) -> BoxText:
+    """Return what stands on a node box."""
+    shape = f"{node.dtype} [{', '.join(node.shape)}]"
+    if len(shape) > _SHAPE_CHARS:
+        shape = shape[: _SHAPE_CHARS - 1] + "…"
+    if node.kind != "op":
+        aside = bytes_label(node.bytes)
+        width = _with_aside(node.label, aside, mono_width(shape, DETAIL_SIZE) + 40)
+        return BoxText(name=node.label, aside=aside, detail=shape, width=width, height=42)
+    name = f"{node.label} ⧉" if node.replica else node.label
+    aside = ", ".join(node.tensors)
+    detail = "" if compact else shape
+    width = max(mono_width(detail, DETAIL_SIZE) + 22, 64)
+    height = 26 if compact else 42
+    return BoxText(name=name, aside=aside, detail=detail, width=_with_aside(name, aside, width), height=height)
+
+
+def _with_aside(name: str, aside: str, width: float) -> float:
+    return max(width, sans_width(name, NAME_SIZE) + 8 + mono_width(aside, DETAIL_SIZE) + 24)
+
+
+def segment_label(segment: SegmentView) -> tuple[str, str, str]:
+    """Return the three parts of a segment's header: number, scheduler, and what it moves."""
+    ops = plural(len(segment.ops), "op")
+    moved = f"{ops} · in {bytes_label(segment.bytes_in)} · out {bytes_label(segment.bytes_out)}"
+    return f"S{segment.index}", segment.scheduler, moved
+
+
+def header_width(segment: SegmentView) -> float:
+    """Return the width of a segment's header."""
+    chip, scheduler, moved = segment_label(segment)
+    return chip_width(chip) + 8 + sans_width(scheduler, LABEL_SIZE + 1) + 8 + sans_width(moved, LABEL_SIZE) + 4
+
+
+def chip_width(chip: str) -> float:
+    """Return the width of the coloured chip with a segment's number."""
+    return sans_width(chip, LABEL_SIZE + 1) + 12
+
+
+def edge_label(edge: EdgeView) -> str:
+    """Return the text beside a boundary edge."""
+    return f"{edge.tensor} · {bytes_label(edge.bytes)}"
+
+
+def edge_label_size(edge: EdgeView) -> tuple[float, float]:
+    """Return the size of the label beside a boundary edge."""
+    return sans_width(edge_label(edge), LABEL_SIZE) + 14, 20.0

@@ -1,0 +1,58 @@
+"""What the views ask of a plan: protocols that Plan, and small stand-ins in tests, fulfil by their shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.ir import Expr, Fusion, TensorView
+
+
+class SegmentLike(Protocol):
+    """One segment: what becomes one kernel. ``bytes_*`` and ``verdicts`` are shown where there are any."""
+
+    @property
+    def index(self) -> int:
+        """Its position in run order."""
+
+    @property
+    def scheduler(self) -> object:
+        """The scheduler type that took it, or None."""
+
+    @property
+    def exprs(self) -> Sequence[Expr]:
+        """Its expressions in topological order, replicas among them."""
+
+    @property
+    def inputs(self) -> Sequence[TensorView]:
+        """Tensors it reads from memory."""
+
+    @property
+    def outputs(self) -> Sequence[TensorView]:
+        """Tensors it writes to memory."""
+
+
+class PlanLike(Protocol):
+    """A fusion with its segments in run order; ``decisions`` are shown where there are any."""
+
+    @property
+    def name(self) -> str:
+        """The name of the plan."""
+
+    @property
+    def strategy(self) -> str:
+        """How the plan was made."""
+
+    @property
+    def hash(self) -> str:
+        """The content hash."""
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fusion that is cut."""
+
+    @property
+    def segments(self) -> Sequence[SegmentLike]:
+        """The segments in run order."""

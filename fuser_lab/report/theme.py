@@ -1,0 +1,110 @@
+"""Colours, patterns and the style sheet shared by every view."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Okabe and Ito's hues, darkened or lightened until they carry white (light) or black (dark) text; told apart
+# by colour-blind readers too, and always joined by a pattern and a number, so that colour is never alone.
+HUES_LIGHT: Final = ("#0b6bb0", "#c2500a", "#0a7d5c", "#a84a80", "#8f6a00", "#2a7fb8", "#6d6e00", "#5a4fb5")
+HUES_DARK: Final = ("#5fb0ee", "#ff9352", "#3fd0a2", "#ee9fcd", "#f0b93a", "#8fd0fa", "#d4d04e", "#b3a8ff")
+PATTERNS: Final = ("solid", "diagonal", "dots", "bars", "cross", "back", "dashes", "grid")
+
+_LIGHT: Final = {
+    "paper": "#ffffff",
+    "panel": "#f6f7f9",
+    "ink": "#1d2330",
+    "muted": "#59616f",
+    "line": "#c9ced8",
+    "wire": "#767f8e",
+    "node": "#ffffff",
+    "accent": "#0b6bb0",
+    "good": "#0a7d5c",
+    "bad": "#b3261e",
+    "focus": "#0b6bb0",
+}
+_DARK: Final = {
+    "paper": "#14171d",
+    "panel": "#1c2028",
+    "ink": "#e7eaf0",
+    "muted": "#a3acba",
+    "line": "#3a4150",
+    "wire": "#8d97a8",
+    "node": "#222732",
+    "accent": "#5fb0ee",
+    "good": "#3fd0a2",
+    "bad": "#ff8a80",
+    "focus": "#8fd0fa",
+}
+SANS: Final = '"Inter", "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
+MONO: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
+
+
+def colour(name: str) -> str:
+    """Return the light value of a named colour: what viewers without style sheets show."""
+    return _LIGHT[name]
+
+
+def hue(index: int) -> str:
+    """Return the light hue of a segment."""
+    return HUES_LIGHT[index % len(HUES_LIGHT)]
+
+
+def pattern(index: int) -> str:
+    """Return the pattern of a segment; hue and pattern together repeat only after 64 segments."""
+    return PATTERNS[(index + index // len(HUES_LIGHT)) % len(PATTERNS)]
+
+
+def variables(selector: str) -> str:
+    """Return CSS that sets every colour variable on ``selector``, following the notebook's or the system's theme.
+
+    The order is that of certainty: VS Code's and JupyterLab's own marks, then what the system prefers.
+    """
+    dark = _declare(_DARK, HUES_DARK)
+    marked_light = f'body:is([data-vscode-theme-kind*="light"],[data-jp-theme-light="true"]) {selector}'
+    marked_dark = f'body:is([data-vscode-theme-kind*="dark"],[data-jp-theme-light="false"]) {selector}'
+    light = _declare(_LIGHT, HUES_LIGHT)
+    return (
+        f"{selector}{{{light}}}"
+        f"@media (prefers-color-scheme:dark){{{selector}{{{dark}}}}}"
+        f"{marked_light}{{{light}}}{marked_dark}{{{dark}}}"
+    )
+
+
+def _declare(colours: dict[str, str], hues: tuple[str, ...]) -> str:
+    named = [f"--fl-{name}:{value}" for name, value in colours.items()]
+    return ";".join((*named, *(f"--fl-h{n}:{value}" for n, value in enumerate(hues))))
+
+
+def graph_style() -> str:
+    """Return the rules of a drawn graph; attributes in the drawing hold the light values as a fallback."""
+    hues = "".join(f".fl-h{n}{{--fl-hue:var(--fl-h{n})}}" for n in range(len(HUES_LIGHT)))
+    return variables(".fl-svg") + hues + _GRAPH_RULES
+
+
+_GRAPH_RULES: Final = (
+    f".fl-svg text{{font-family:{SANS}}}"
+    f".fl-svg .fl-mono{{font-family:{MONO}}}"
+    ".fl-svg .fl-paper{fill:var(--fl-paper)}"
+    ".fl-svg .fl-box{fill:var(--fl-hue);stroke:var(--fl-hue)}"
+    ".fl-svg .fl-band{fill:var(--fl-paper);stroke:none}"
+    ".fl-svg .fl-tint{fill:var(--fl-hue)}"
+    ".fl-svg .fl-chip{fill:var(--fl-hue)}"
+    ".fl-svg .fl-chip-text{fill:var(--fl-paper)}"
+    ".fl-svg .fl-name{fill:var(--fl-ink)}"
+    ".fl-svg .fl-detail{fill:var(--fl-muted)}"
+    ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire)}"
+    ".fl-svg .fl-op .fl-shape{stroke:var(--fl-hue)}"
+    ".fl-svg .fl-io .fl-shape{fill:var(--fl-panel);stroke:var(--fl-muted)}"
+    ".fl-svg .fl-wire{stroke:var(--fl-wire)}"
+    ".fl-svg .fl-tip{fill:var(--fl-wire)}"
+    ".fl-svg .fl-inside .fl-wire{stroke:var(--fl-hue)}"
+    ".fl-svg .fl-inside .fl-tip{fill:var(--fl-hue)}"
+    ".fl-svg .fl-boundary .fl-wire{stroke:var(--fl-ink)}"
+    ".fl-svg .fl-boundary .fl-tip{fill:var(--fl-ink)}"
+    ".fl-svg .fl-tag{fill:var(--fl-paper);stroke:var(--fl-line)}"
+    ".fl-svg .fl-refused .fl-box{stroke:var(--fl-bad);fill:var(--fl-bad)}"
+    ".fl-svg .fl-refused .fl-chip{fill:var(--fl-bad)}"
+    ".fl-svg .fl-hit{stroke:transparent}"
+    ".fl-svg .fl-ink{stroke:var(--fl-hue)}"
+)

@@ -1,0 +1,412 @@
+"""The one description of a plan that text, SVG, HTML and the widget all draw from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Scalar
+from fuser_lab.report import measure
+from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
+
+if TYPE_CHECKING:
+    from fuser_lab.ir import Expr, Fusion, TensorView
+    from fuser_lab.report.subject import PlanLike, SegmentLike
+
+SCHEMA_VERSION = 1
+
+NodeKind = Literal["input", "op", "output"]
+EdgeKind = Literal["input", "inside", "boundary", "output"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The headline numbers of a plan; ``bytes_ideal`` is what one kernel would have to move."""
+
+    title: str
+    plan: str
+    strategy: str
+    hash: str
+    segments: int
+    ops: int
+    bytes_moved: int
+    bytes_ideal: int
+    bytes_crossing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A fusion input, an op in a segment, or a fusion output; a replica is an op that stands in several segments."""
+
+    id: str
+    kind: NodeKind
+    label: str
+    tensor: str
+    tensors: tuple[str, ...]
+    dtype: str
+    shape: tuple[str, ...]
+    bytes: int
+    segment: int | None
+    replica: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeView:
+    """A tensor on its way from one node to another.
+
+    ``segments`` holds the two sides, None outside every segment; ``labelled`` marks the first edge that takes a
+    tensor into another segment, which is where its bytes are written.
+    """
+
+    id: str
+    source: str
+    target: str
+    tensor: str
+    bytes: int
+    kind: EdgeKind
+    segments: tuple[int | None, int | None]
+    labelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictView:
+    """One scheduler's answer, with the code of its reason and the sentence with the numbers."""
+
+    scheduler: str
+    accepted: bool
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentView:
+    """A segment; ``ok`` is False where no scheduler takes it, and ``verdicts`` then say why."""
+
+    index: int
+    scheduler: str
+    ok: bool
+    ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+    bytes_crossing: int
+    verdicts: tuple[VerdictView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionView:
+    """One attempt of the segmenter."""
+
+    seq: int
+    phase: str
+    kind: str
+    subjects: tuple[str, ...]
+    accepted: bool
+    code: str
+    text: str
+    verdicts: tuple[VerdictView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewModel:
+    """Everything a view of one plan shows, as plain data."""
+
+    header: Header
+    nodes: tuple[NodeView, ...]
+    edges: tuple[EdgeView, ...]
+    segments: tuple[SegmentView, ...]
+    decisions: tuple[DecisionView, ...] = ()
+    timings: tuple[Mapping[str, Any], ...] = ()
+    sources: Mapping[str, Mapping[str, str]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form, with the version of its schema first."""
+        return {"version": SCHEMA_VERSION, **asdict(self)}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the JSON text; floats that are not numbers become null."""
+        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def view_plan(
+    plan: PlanLike,
+    *,
+    title: str | None = None,
+    timings: Sequence[Mapping[str, Any]] = (),
+    sources: Mapping[str, Mapping[str, str]] | None = None,
+    decisions: bool = True,
+) -> ViewModel:
+    """Return the view model of a plan; ``decisions=False`` leaves its log out."""
+    drawing = _Drawing(plan.fusion, plan.segments)
+    return ViewModel(
+        header=_header(plan, drawing, title),
+        nodes=tuple(drawing.nodes),
+        edges=tuple(drawing.edges),
+        segments=tuple(drawing.segments),
+        decisions=view_decisions(getattr(plan, "decisions", None) or ()) if decisions else (),
+        timings=tuple(timings),
+        sources=sources,
+    )
+
+
+def view_decisions(log: Iterable[Any]) -> tuple[DecisionView, ...]:
+    """Return the attempts of a decision log in order."""
+    return tuple(_decision(n, attempt) for n, attempt in enumerate(log))
+
+
+def view_verdicts(verdicts: Iterable[Any] | None) -> tuple[VerdictView, ...]:
+    """Return schedulers' answers in the order in which they were asked."""
+    return tuple(_verdict(v) for v in (verdicts or ()))
+
+
+def word(value: object) -> str:
+    """Return the short name of an enum member, a named thing or a string."""
+    if value is None:
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    return str(getattr(value, "name", value))
+
+
+class _Drawing:
+    """Nodes, edges and segments gathered in one walk over the plan."""
+
+    def __init__(self, fusion: Fusion, segments: Sequence[SegmentLike]) -> None:
+        self.nodes: list[NodeView] = []
+        self.edges: list[EdgeView] = []
+        self.segments: list[SegmentView] = []
+        self._position = {e.name: n for n, e in enumerate(fusion.exprs)}
+        self._copies = _copies(segments)
+        self._made: dict[str, list[tuple[int | None, str]]] = {}
+        self._read: dict[tuple[str, int], str] = {}
+        self._labelled: set[tuple[str, int | None]] = set()
+        apart = measure.is_compact(sum(len(drawn(s)) for s in segments))
+        for tensor in fusion.tensor_inputs:
+            self._add_input(tensor, [s.index for s in segments if apart and tensor in s.inputs])
+        for segment in segments:
+            for expr in drawn(segment):
+                self._add_op(expr, segment.index)
+        for segment in segments:
+            self._add_segment(segment)
+            for expr in drawn(segment):
+                self._connect(expr, segment.index)
+        for n, tensor in enumerate(t for t in fusion.outputs if t not in fusion.hidden):
+            self._add_output(tensor, n)
+
+    def _add_input(self, tensor: TensorView, readers: Sequence[int]) -> None:
+        """Add one node, or in large fusions one for each segment that reads the tensor, which spares long wires."""
+        if len(readers) <= 1:
+            self._made[tensor.name] = [(None, f"in:{tensor.name}")]
+            self.nodes.append(_tensor_node(f"in:{tensor.name}", "input", tensor))
+            return
+        for reader in readers:
+            node = f"in:{tensor.name}@{reader}"
+            self._read[tensor.name, reader] = node
+            self._made.setdefault(tensor.name, []).append((None, node))
+            self.nodes.append(_tensor_node(node, "input", tensor))
+
+    def _add_op(self, expr: Expr, segment: int) -> None:
+        results = expr.tensor_outputs
+        node = self._op_id(expr, segment)
+        for result in results:
+            self._made.setdefault(result.name, []).append((segment, node))
+        first = results[0]
+        self.nodes.append(
+            NodeView(
+                id=node,
+                kind="op",
+                label=expr.op.name,
+                tensor=first.name,
+                tensors=tuple(r.name for r in results),
+                dtype=dtype_label(first.dtype),
+                shape=shape_label(first),
+                bytes=sum(tensor_bytes(r) for r in results),
+                segment=segment,
+                replica=self._copies[expr.name] > 1,
+                text=expr_text(expr),
+            ),
+        )
+
+    def _connect(self, expr: Expr, segment: int) -> None:
+        target = self._op_id(expr, segment)
+        for tensor in dict.fromkeys(expr.tensor_inputs):
+            source = self._producer(tensor, segment)
+            if source is None:
+                continue
+            self._add_edge(tensor, source, (segment, target))
+
+    def _add_output(self, tensor: TensorView, n: int) -> None:
+        node = f"out:{n}:{tensor.name}"
+        self.nodes.append(_tensor_node(node, "output", tensor))
+        source = self._producer(tensor, None)
+        if source is not None:
+            self._add_edge(tensor, source, (None, node))
+
+    def _producer(self, tensor: TensorView, segment: int | None) -> tuple[int | None, str] | None:
+        """Return where ``tensor`` is read from: the same segment if it is computed there, else its first maker."""
+        if segment is not None and (tensor.name, segment) in self._read:
+            return None, self._read[tensor.name, segment]
+        made = self._made.get(tensor.name, [])
+        return next((m for m in made if m[0] == segment), made[0] if made else None)
+
+    def _add_edge(self, tensor: TensorView, source: tuple[int | None, str], target: tuple[int | None, str]) -> None:
+        kind = _edge_kind(source[0], target)
+        self.edges.append(
+            EdgeView(
+                id=f"{tensor.name}|{source[1]}|{target[1]}",
+                source=source[1],
+                target=target[1],
+                tensor=tensor.name,
+                bytes=tensor_bytes(tensor),
+                kind=kind,
+                segments=(source[0], target[0]),
+                labelled=kind == "boundary" and (tensor.name, target[0]) not in self._labelled,
+            ),
+        )
+        self._labelled.add((tensor.name, target[0]))
+
+    def _add_segment(self, segment: SegmentLike) -> None:
+        scheduler = word(segment.scheduler)
+        verdicts = view_verdicts(getattr(segment, "verdicts", None))
+        ok = scheduler not in {"", "none", "None"}
+        inputs, outputs = tuple(segment.inputs), tuple(segment.outputs)
+        bytes_in = getattr(segment, "bytes_in", None)
+        bytes_out = getattr(segment, "bytes_out", None)
+        self.segments.append(
+            SegmentView(
+                index=segment.index,
+                scheduler=scheduler if ok else "no scheduler",
+                ok=ok,
+                ops=tuple(e.op.name for e in drawn(segment)),
+                nodes=tuple(self._op_id(e, segment.index) for e in drawn(segment)),
+                inputs=tuple(t.name for t in inputs),
+                outputs=tuple(t.name for t in outputs),
+                bytes_in=sum(map(tensor_bytes, inputs)) if bytes_in is None else bytes_in,
+                bytes_out=sum(map(tensor_bytes, outputs)) if bytes_out is None else bytes_out,
+                bytes_crossing=getattr(segment, "bytes_crossing", 0),
+                verdicts=verdicts,
+            ),
+        )
+
+    def _op_id(self, expr: Expr, segment: int) -> str:
+        """Return an id that stays the same from plan to plan of one fusion, so that a selection survives an edit."""
+        position = self._position.get(expr.name)
+        key = f"op:{expr.name if position is None else position}"
+        return f"{key}@{segment}" if self._copies[expr.name] > 1 else key
+
+
+def drawn(segment: SegmentLike) -> tuple[Expr, ...]:
+    """Return the expressions of a segment that are drawn: those with a tensor result."""
+    return tuple(e for e in segment.exprs if e.tensor_outputs)
+
+
+def _copies(segments: Sequence[SegmentLike]) -> Counter[str]:
+    return Counter(e.name for segment in segments for e in segment.exprs)
+
+
+def _edge_kind(source: int | None, target: tuple[int | None, str]) -> EdgeKind:
+    if source is None:
+        return "input"
+    if target[0] is None:
+        return "output"
+    return "inside" if source == target[0] else "boundary"
+
+
+def _tensor_node(node: str, kind: NodeKind, tensor: TensorView) -> NodeView:
+    return NodeView(
+        id=node,
+        kind=kind,
+        label=tensor.name,
+        tensor=tensor.name,
+        tensors=(tensor.name,),
+        dtype=dtype_label(tensor.dtype),
+        shape=shape_label(tensor),
+        bytes=tensor_bytes(tensor),
+        segment=None,
+        replica=False,
+        text=f"{kind} {tensor.name}",
+    )
+
+
+def _header(plan: PlanLike, drawing: _Drawing, title: str | None) -> Header:
+    ends = {t.name: t for t in (*plan.fusion.tensor_inputs, *plan.fusion.outputs)}
+    crossing = {e.tensor: e.bytes for e in drawing.edges if e.kind == "boundary"}
+    return Header(
+        title=title or plan.name,
+        plan=plan.name,
+        strategy=plan.strategy,
+        hash=plan.hash,
+        segments=len(drawing.segments),
+        ops=sum(n.kind == "op" for n in drawing.nodes),
+        bytes_moved=sum(s.bytes_in + s.bytes_out for s in drawing.segments),
+        bytes_ideal=sum(map(tensor_bytes, ends.values())),
+        bytes_crossing=sum(crossing.values()),
+    )
+
+
+def expr_text(expr: Expr) -> str:
+    """Return the expression as one line, such as ``T2 = sum(T0, dims=(1,))``."""
+    results = ", ".join(v.name for v in expr.outputs)
+    operands = [_operand(v) for v in expr.inputs]
+    operands += [f"{key}={_operand(value)}" for key, value in expr.attrs]
+    return f"{results} = {expr.op.name}({', '.join(operands)})"
+
+
+def _operand(value: object) -> str:
+    if isinstance(value, Scalar):
+        return value.name if value.value is None else _operand(value.value)
+    if isinstance(value, DataType):
+        return value.name
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_operand, value))}]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(getattr(value, "name", value))
+
+
+def _decision(n: int, attempt: Any) -> DecisionView:
+    outcome = word(getattr(attempt, "outcome", "accepted"))
+    return DecisionView(
+        seq=getattr(attempt, "seq", n),
+        phase=word(getattr(attempt, "phase", "")),
+        kind=word(getattr(attempt, "kind", "")),
+        subjects=tuple(map(_subject, getattr(attempt, "subjects", ()))),
+        accepted=outcome.startswith("accept"),
+        code=word(getattr(attempt, "code", getattr(attempt, "reason", ""))),
+        text=str(getattr(attempt, "text", "")),
+        verdicts=view_verdicts(getattr(attempt, "verdicts", None)),
+    )
+
+
+def _subject(subject: object) -> str:
+    if isinstance(subject, (tuple, list, frozenset, set)):
+        return " + ".join(sorted(map(_subject, subject)))
+    return _operand(subject)
+
+
+def _verdict(verdict: Any) -> VerdictView:
+    return VerdictView(
+        scheduler=word(verdict.scheduler),
+        accepted=bool(verdict.accepted),
+        code=word(getattr(verdict, "reason", "")),
+        text=str(getattr(verdict, "text", "") or word(getattr(verdict, "reason", ""))),
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
