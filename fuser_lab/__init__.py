@@ -1,0 +1,46 @@
+"""fuser_lab: see, edit, run and measure how a fusion is cut into segments."""
+
+import importlib
+import os
+
+# GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+__version__ = "0.1.0"
+
+# Each public name and the module that holds it; modules load at first use, so that a low rank imports nothing higher.
+_PUBLIC = {
+    "DataType": "fuser_lab.dtypes",
+    "DecisionLog": "fuser_lab.events",
+    "FuserLabError": "fuser_lab.errors",
+    "FusionDefinition": "fuser_lab.api",
+    "Plan": "fuser_lab.plan",
+    "SegmenterOptions": "fuser_lab.segmentation",
+    "Timings": "fuser_lab.cost.timings",
+    "explore": "fuser_lab.api",
+    "segment": "fuser_lab.api",
+    "spec": "fuser_lab.definition.spec",
+    "time": "fuser_lab.api",
+}
+_MODULES = {"errors", "examples"}
+
+__all__ = [  # noqa: PLE0604 - the names are the keys above
+    *sorted(_PUBLIC),
+    "errors",
+    "examples",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Return a public name, loading its module."""
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"fuser_lab.{name}")
+    msg = f"module 'fuser_lab' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

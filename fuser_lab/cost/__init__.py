@@ -1,0 +1,1 @@
+"""What segments cost, on which device, and how a scheduler answers."""

@@ -1,0 +1,402 @@
+"""Recording a fusion with nvFuser's Python API.
+
+``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds what runs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.dtypes import DataType, of_python
+from fuser_lab.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    EmptyDefinitionError,
+    StateError,
+    UnsupportedError,
+    VerificationError,
+)
+from fuser_lab.ir import (
+    AttrValue,
+    Expr,
+    Extent,
+    Fusion,
+    IterDomain,
+    IterType,
+    Number,
+    Scalar,
+    TensorDomain,
+    TensorView,
+    Val,
+)
+from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
+from fuser_lab.ops.registry import Result
+from fuser_lab.ops.view import allocation_of
+
+
+class AxisNumbers:
+    """Makes axes and size symbols with numbers that are new in one fusion."""
+
+    def __init__(self) -> None:
+        self._axes = 0
+        self._symbols = 0
+
+    def fresh(
+        self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
+    ) -> IterDomain:
+        """Return a new axis."""
+        axis = IterDomain(id=self._axes, extent=extent, kind=kind, expanded=expanded)
+        self._axes += 1
+        return axis
+
+    def copy(self, axis: IterDomain) -> IterDomain:
+        """Return a new axis with the extent, kind and expansion of another."""
+        return self.fresh(axis.extent, axis.kind, axis.expanded)
+
+    def symbol(self) -> Scalar:
+        """Return a new integer scalar."""
+        return self.scalar(DataType.Int)
+
+    def scalar(self, dtype: DataType) -> Scalar:
+        """Return a new scalar; the letter of its name tells its kind as in IR text."""
+        letter = "bidc"[dtype.kind]
+        scalar = Scalar(name=f"{letter}{self._symbols}", dtype=dtype)
+        self._symbols += 1
+        return scalar
+
+
+class Ops:
+    """The namespace ``fd.ops``: every registered op, recording into one definition."""
+
+    def __init__(self, builder: "FusionBuilder") -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the op called ``name``."""
+        entry: OpDef | Composite | None = OPS.get(name) or COMPOSITES.get(name)
+        if entry is None:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            msg = f"fd.ops.{name} is not implemented; dir(fd.ops) lists what is."
+            raise UnsupportedError(msg)
+        return _bound(self._builder, entry)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all ops."""
+        return sorted([*OPS, *COMPOSITES])
+
+
+def _bound(builder: "FusionBuilder", entry: OpDef | Composite) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        builder.require_open(f"fd.ops.{entry.name}")
+        try:
+            entry.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            msg = f"{entry.name}{entry.signature}: {error}."
+            raise ArgumentTypeError(msg) from None
+        return builder.wrap(entry.frontend(builder, *args, **kwargs))
+
+    call.__name__ = call.__qualname__ = entry.name
+    call.__doc__ = entry.doc
+    call.__signature__ = entry.signature  # type: ignore[attr-defined]
+    return call
+
+
+class FusionBuilder:
+    """Records a fusion; use as ``with FusionBuilder() as fd:`` and read ``fd.fusion`` afterwards."""
+
+    def __init__(self) -> None:
+        self.axes = AxisNumbers()
+        self.ops = Ops(self)
+        self._tensors = 0
+        self._inputs: list[Val] = []
+        self._exprs: list[Expr] = []
+        self._outputs: list[TensorView] = []
+        self._aliases: list[tuple[TensorView, TensorView]] = []
+        self._returned: set[TensorView] = set()
+        self._known: set[Val] = set()
+        self._open: bool | None = None
+        self._fusion: Fusion | None = None
+
+    def __enter__(self) -> Self:
+        """Open the definition for recording."""
+        if self._open is not None:
+            msg = "this definition has been opened already; make a new FusionDefinition for a new fusion."
+            raise StateError(msg)
+        self._open = True
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the definition; an exception inside it propagates."""
+        self._open = False
+
+    def require_open(self, what: str) -> None:
+        """Raise StateError unless inside the ``with`` block."""
+        if not self._open:
+            msg = f"{what} belongs inside `with FusionDefinition() as fd:`, which is not open."
+            raise StateError(msg)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The recorded fusion.
+
+        Raises
+        ------
+        StateError
+            While the definition is still open.
+        EmptyDefinitionError
+            If nothing was defined, or there is no output.
+        """
+        if self._open:
+            msg = "the definition is still open; leave the `with` block first."
+            raise StateError(msg)
+        if self._open is None:
+            msg = "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion."
+            raise EmptyDefinitionError(msg)
+        if self._fusion is None:
+            if not self._outputs:
+                msg = "Fusion is empty! It has no outputs; call fd.add_output on what it should return."
+                raise EmptyDefinitionError(msg)
+            self._fusion = Fusion(
+                inputs=tuple(self._inputs),
+                exprs=tuple(self._exprs),
+                outputs=tuple(self._outputs),
+                aliases=tuple(self._aliases),
+                hidden=frozenset(set(self._outputs) - self._returned),
+            )
+        return self._fusion
+
+    def define_tensor(  # noqa: PLR0913 - nvFuser's signature
+        self,
+        shape: Sequence[int] | None = None,
+        contiguity: bool | Sequence[bool | None] = False,  # noqa: FBT001, FBT002
+        dtype: DataType = DataType.Float,
+        is_cpu: bool = False,  # noqa: FBT001, FBT002
+        stride_order: Sequence[int] = (),
+        *,
+        sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        static_sizes: bool = False,
+    ) -> Tensor:
+        """Add a tensor input.
+
+        Parameters
+        ----------
+        shape
+            One entry per axis: -1 symbolic, 1 broadcast, 0 or more than 1 static.
+        contiguity
+            True, False, or one entry per axis in memory order (slowest first), None exactly on broadcast axes.
+        dtype
+            Element type.
+        is_cpu
+            A 0-d tensor that stays on the CPU beside GPU tensors.
+        stride_order
+            Rank of each axis counted from the fastest (0); empty for row-major.
+        sizes, strides, static_sizes
+            The second form: contiguity and stride order derived from strides (in elements).
+        """
+        self.require_open("define_tensor")
+        if sizes is not None:
+            if strides is None:
+                msg = "define_tensor: sizes needs strides beside it; or give shape and contiguity."
+                raise ArgumentTypeError(msg)
+            contiguity, stride_order = describe_strides(sizes, strides)
+            shape = [n if static_sizes or n in {0, 1} else -1 for n in sizes]
+        if shape is None:
+            msg = "define_tensor: shape is missing."
+            raise ArgumentTypeError(msg)
+        if not isinstance(dtype, DataType):
+            msg = f"define_tensor: dtype must be a DataType, given {dtype!r}."
+            raise ArgumentTypeError(msg)
+        if is_cpu and len(shape):
+            msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
+            raise DefinitionError(msg)
+        dtype.numpy  # noqa: B018 - Null has no storage and is refused here
+        logical = tuple(self._input_axis(position, size) for position, size in enumerate(shape))
+        allocation = allocation_of(stride_order) if stride_order else None
+        if stride_order and sorted(stride_order) != list(range(len(shape))):
+            msg = f"define_tensor: stride_order={list(stride_order)} is no permutation of 0..{len(shape) - 1}."
+            raise DefinitionError(msg)
+        order = allocation if allocation is not None else range(len(shape))
+        if isinstance(contiguity, bool):
+            contiguity = [None if logical[i].is_broadcast else contiguity for i in order]
+        try:
+            domain = TensorDomain(logical=logical, allocation=allocation, contiguity=tuple(contiguity))
+        except VerificationError as error:
+            msg = f"define_tensor: {error}"
+            raise DefinitionError(msg) from None
+        tensor = TensorView(name=self._tensor_name(), dtype=dtype, domain=domain, is_cpu=is_cpu)
+        self._add_input(tensor)
+        return Tensor(tensor, self)
+
+    def _input_axis(self, position: int, size: int) -> IterDomain:
+        if not isinstance(size, int) or isinstance(size, bool):
+            msg = f"define_tensor: shape[{position}] is {size!r}; it must be an int."
+            raise ArgumentTypeError(msg)
+        if size < -1:
+            msg = (
+                f"define_tensor: the value {size} at index {position} was neither symbolic(-1), zero_element(0), "
+                "broadcast(1), or static(>1)."
+            )
+            raise DefinitionError(msg)
+        if size == -1:
+            return self.axes.fresh(self.axes.symbol())
+        return self.axes.fresh(1, IterType.BROADCAST) if size == 1 else self.axes.fresh(size)
+
+    def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Handle:
+        """Add a scalar input, or return a constant when ``value`` is a number."""
+        self.require_open("define_scalar")
+        if isinstance(value, DataType):
+            value, dtype = None, value
+        if value is None:
+            scalar = self.axes.scalar(dtype or DataType.Double)
+            self._add_input(scalar)
+            return Handle(scalar, self)
+        natural = of_python(value)
+        return Handle(Scalar(name="", dtype=dtype or natural, value=value), self)
+
+    def define_vector(self, size: int) -> list[Handle]:
+        """Add ``size`` integer scalar inputs."""
+        return [self.define_scalar(None, DataType.Int) for _ in range(size)]
+
+    def add_output(
+        self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),
+    ) -> None:
+        """Make ``output`` a result, or write it over ``alias_input`` in place (then it is not returned)."""
+        self.require_open("add_output")
+        tensor = self.tensor(output, "add_output", "output")
+        if stride_order:
+            tensor = self.tensor(self.ops.stride_order(tensor, stride_order), "add_output", "output")
+        if alias_input is not None:
+            target = self.tensor(alias_input, "add_output", "alias_input")
+            if target not in self._inputs:
+                msg = f"add_output: alias_input {target.name} is not an input of the fusion."
+                raise DefinitionError(msg)
+            self._aliases.append((tensor, target))
+        else:
+            self._returned.add(tensor)
+        if tensor not in self._outputs:
+            self._outputs.append(tensor)
+
+    def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
+        """Append ``op(inputs)`` and return its results."""
+        for value in inputs:
+            if value not in self._known and not (isinstance(value, Scalar) and value.value is not None):
+                msg = f"{op.name}: {value} belongs to another definition."
+                raise DefinitionError(msg)
+        results = op.infer(tuple(inputs), attrs, self.axes)
+        outputs = tuple(self._make(result) for result in results)
+        for value in outputs:
+            self._declare(value)
+        self._exprs.append(Expr(op=op, inputs=tuple(inputs), outputs=outputs, attrs=tuple(attrs.items())))
+        return outputs
+
+    def _make(self, result: Result) -> Val:
+        if result.domain is None:
+            return self.axes.scalar(result.dtype)
+        return TensorView(name=self._tensor_name(), dtype=result.dtype, domain=result.domain)
+
+    def _tensor_name(self) -> str:
+        name = f"T{self._tensors}"
+        self._tensors += 1
+        return name
+
+    def _add_input(self, value: Val) -> None:
+        self._inputs.append(value)
+        self._declare(value)
+
+    def _declare(self, value: Val) -> None:
+        self._known.add(value)
+        if isinstance(value, TensorView):
+            self._known.update(extent for extent in value.extents if isinstance(extent, Scalar))
+
+    def value(self, operand: Any, op: str, argument: str) -> Val:
+        """Return an operand as a value; Python numbers become constants."""
+        if isinstance(operand, Handle):
+            if operand.builder is not self:
+                msg = f"{op}: {argument} ({operand}) belongs to another definition."
+                raise DefinitionError(msg)
+            return operand.val
+        if isinstance(operand, TensorView | Scalar):
+            return operand
+        if isinstance(operand, bool | int | float | complex):
+            return Scalar(name="", dtype=of_python(operand), value=operand)
+        if operand is None:
+            msg = f"{op}: {argument} is None; it must be a value defined earlier or a number."
+        else:
+            msg = f"{op}: {argument} must be a tensor, scalar or number, given {type(operand).__name__}."
+        raise ArgumentTypeError(msg)
+
+    def tensor(self, operand: Any, op: str, argument: str) -> TensorView:
+        """Return a tensor operand."""
+        value = self.value(operand, op, argument)
+        if isinstance(value, TensorView):
+            return value
+        msg = f"{op}: {argument} must be a tensor, given the scalar {value}."
+        raise ArgumentTypeError(msg)
+
+    def tensors(self, operands: object, op: str, argument: str) -> tuple[TensorView, ...]:
+        """Return a list of tensor operands."""
+        if not isinstance(operands, list | tuple):
+            msg = f"{op}: {argument} must be a list of tensors, given {type(operands).__name__}."
+            raise ArgumentTypeError(msg)
+        return tuple(self.tensor(x, op, f"{argument}[{i}]") for i, x in enumerate(operands))
+
+    def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
+        """Return a shape argument: ints and integer scalars."""
+        if not isinstance(sizes, list | tuple):
+            msg = f"{op}: {argument} must be a list of ints and integer scalars, given {type(sizes).__name__}."
+            raise ArgumentTypeError(msg)
+        found: list[Extent] = []
+        for position, size in enumerate(sizes):
+            value = self.value(size, op, f"{argument}[{position}]")
+            if not isinstance(value, Scalar) or not value.dtype.is_integral:
+                msg = f"{op}: {argument}[{position}] is {value}; it must be an integer."
+                raise ArgumentTypeError(msg)
+            found.append(value if value.value is None else int(value.value.real))
+        return tuple(found)
+
+    def wrap(self, result: Any) -> Any:
+        """Return values as handles, inside lists and tuples too."""
+        if isinstance(result, TensorView):
+            return Tensor(result, self)
+        if isinstance(result, Scalar):
+            return Handle(result, self)
+        if isinstance(result, list | tuple):
+            return type(result)(self.wrap(r) for r in result)
+        return result
+
+
+def describe_strides(
+    sizes: Sequence[int], strides: Sequence[int],
+) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:
+    """Return (contiguity, stride_order) of a tensor with these sizes and strides, both in elements.
+
+    Stride-0 axes stay at their logical place; contiguity is None on axes of size 1 or stride 0.
+
+    Raises
+    ------
+    DefinitionError
+        If the lengths differ or a stride is negative.
+    """
+    if len(sizes) != len(strides):
+        msg = f"sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
+        raise DefinitionError(msg)
+    if any(s < 0 for s in strides):
+        msg = f"strides {list(strides)} has a negative entry; strides are 0 or more."
+        raise DefinitionError(msg)
+    order = sorted((i for i in range(len(sizes)) if strides[i]), key=lambda i: -strides[i])
+    for axis in (i for i in range(len(sizes)) if not strides[i]):
+        order.insert(axis, axis)
+    flags: list[bool | None] = []
+    expected = 1
+    for axis in reversed(order):
+        if sizes[axis] == 1 or not strides[axis]:
+            flags.append(None)
+            continue
+        flags.append(strides[axis] == expected)
+        expected = strides[axis] * sizes[axis]
+    ranks = [0] * len(order)
+    for rank, axis in enumerate(reversed(order)):
+        ranks[axis] = rank
+    return tuple(reversed(flags)), tuple(ranks)

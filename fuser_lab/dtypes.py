@@ -1,0 +1,220 @@
+"""nvFuser's element types: names, NumPy storage, arithmetic type and promotion.
+
+Promotion follows nvFuser (``csrc/type_promotion.cpp``): operands fall into three categories, tensors with
+dimensions, zero-dimensional tensors and scalars; a lower category matters only if its kind (bool, integer,
+float, complex) is higher. Reduced-precision results are widened to Float.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+
+
+class Kind(enum.IntEnum):
+    """Order of dtype kinds in promotion."""
+
+    BOOL = 0
+    INTEGER = 1
+    FLOAT = 2
+    COMPLEX = 3
+
+
+class DataType(enum.Enum):
+    """Element type of a tensor or scalar, with nvFuser's member names."""
+
+    Double = "double"
+    Float = "float"
+    Half = "__half"
+    BFloat16 = "__bfloat"
+    Int = "int64_t"
+    Int32 = "int"
+    UInt64 = "uint64_t"
+    Index = "nvfuser_index_t"
+    Bool = "bool"
+    ComplexFloat = "std::complex<float>"
+    ComplexDouble = "std::complex<double>"
+    Null = "null"
+
+    def __repr__(self) -> str:
+        """Return the spelling that Python code uses, ``DataType.Float``."""
+        return f"DataType.{self.name}"
+
+    @property
+    def ir_name(self) -> str:
+        """Name printed in IR text, as ``__bfloat``."""
+        return self.value
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """NumPy dtype that stores this type; BFloat16 is ml_dtypes' ``bfloat16``."""
+        return _info(self).numpy
+
+    @property
+    def kind(self) -> Kind:
+        """Position in the promotion order."""
+        return _info(self).kind
+
+    @property
+    def itemsize(self) -> int:
+        """Size of one element in bytes."""
+        return int(_info(self).numpy.itemsize)
+
+    @property
+    def compute(self) -> "DataType":
+        """Type that arithmetic runs in: Float for Half and BFloat16, else the type itself."""
+        return DataType.Float if self.is_reduced_float else self
+
+    @property
+    def is_reduced_float(self) -> bool:
+        """Whether arithmetic widens this type to Float."""
+        return self in _REDUCED
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is a real floating-point type."""
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether this is an integer type other than Bool."""
+        return self.kind is Kind.INTEGER
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether this is a complex type."""
+        return self.kind is Kind.COMPLEX
+
+
+@dataclass(frozen=True, slots=True)
+class _Info:
+    numpy: np.dtype[np.generic]
+    kind: Kind
+
+
+_REDUCED = frozenset({DataType.Half, DataType.BFloat16})
+_TABLE: dict[DataType, _Info] = {
+    DataType.Double: _Info(np.dtype(np.float64), Kind.FLOAT),
+    DataType.Float: _Info(np.dtype(np.float32), Kind.FLOAT),
+    DataType.Half: _Info(np.dtype(np.float16), Kind.FLOAT),
+    DataType.BFloat16: _Info(np.dtype(ml_dtypes.bfloat16), Kind.FLOAT),
+    DataType.Int: _Info(np.dtype(np.int64), Kind.INTEGER),
+    DataType.Int32: _Info(np.dtype(np.int32), Kind.INTEGER),
+    DataType.UInt64: _Info(np.dtype(np.uint64), Kind.INTEGER),
+    DataType.Index: _Info(np.dtype(np.int64), Kind.INTEGER),
+    DataType.Bool: _Info(np.dtype(np.bool_), Kind.BOOL),
+    DataType.ComplexFloat: _Info(np.dtype(np.complex64), Kind.COMPLEX),
+    DataType.ComplexDouble: _Info(np.dtype(np.complex128), Kind.COMPLEX),
+}
+_FROM_NUMPY = {info.numpy: dtype for dtype, info in _TABLE.items() if dtype is not DataType.Index}
+
+
+def _info(dtype: DataType) -> _Info:
+    try:
+        return _TABLE[dtype]
+    except KeyError:
+        msg = f"{dtype!r} has no storage; it may only stand where nvFuser lets a dtype be left out."
+        raise DefinitionError(msg) from None
+
+
+def from_numpy(dtype: npt.DTypeLike) -> DataType:
+    """Return the DataType stored by a NumPy (or ml_dtypes) dtype.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If nvFuser has no such tensor type (int8, int16, uint8, ...).
+    """
+    resolved = np.dtype(dtype)
+    try:
+        return _FROM_NUMPY[resolved]
+    except KeyError:
+        known = ", ".join(sorted({str(d) for d in _FROM_NUMPY}))
+        msg = f"dtype {resolved} is not a tensor type of a fusion; accepted are {known}."
+        raise ArgumentTypeError(msg) from None
+
+
+def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
+    """Return a DataType from itself, a name (``"bfloat16"``, ``"Float"``) or a NumPy dtype."""
+    if isinstance(text, DataType):
+        return text
+    if isinstance(text, str):
+        if text in DataType.__members__:
+            return DataType[text]
+        if text == "bfloat16":
+            return DataType.BFloat16
+    try:
+        return from_numpy(np.dtype(text))
+    except TypeError:
+        msg = f"{text!r} is not a dtype; use a DataType, a NumPy dtype or its name."
+        raise ArgumentTypeError(msg) from None
+
+
+def of_python(value: bool | int | float | complex) -> DataType:
+    """Return the dtype nvFuser gives a Python number: Bool, Int, Double or ComplexDouble."""
+    if isinstance(value, bool):
+        return DataType.Bool
+    if isinstance(value, int):
+        return DataType.Int
+    if isinstance(value, float):
+        return DataType.Double
+    if isinstance(value, complex):
+        return DataType.ComplexDouble
+    msg = f"a scalar must be a bool, int, float or complex, not {type(value).__name__}."
+    raise ArgumentTypeError(msg)
+
+
+class Category(enum.IntEnum):
+    """How strongly an operand takes part in promotion."""
+
+    SCALAR = 0
+    ZERO_DIM = 1
+    TENSOR = 2
+
+
+def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True) -> DataType:
+    """Return the common dtype of operands under nvFuser's three-category rule.
+
+    ``widen`` turns a reduced-precision result into Float (off only for ``where``).
+    """
+    best: dict[Category, DataType] = {}
+    for dtype, category in operands:
+        # A reduced-precision scalar counts as Float, so that a Python number never narrows anything.
+        seen = dtype.compute if category is Category.SCALAR else dtype
+        best[category] = seen if category not in best else _join(best[category], seen)
+    result: DataType | None = None
+    for category in (Category.TENSOR, Category.ZERO_DIM, Category.SCALAR):
+        if category not in best:
+            continue
+        candidate = best[category]
+        if result is None:
+            result = candidate
+        elif candidate.kind > result.kind:
+            # A complex scalar takes a float tensor's precision along.
+            result = _complex_of(result) if candidate.is_complex and result.is_float else candidate
+    if result is None:
+        msg = "promotion needs at least one operand."
+        raise DefinitionError(msg)
+    return result.compute if widen else result
+
+
+def _complex_of(dtype: DataType) -> DataType:
+    return DataType.ComplexDouble if dtype is DataType.Double else DataType.ComplexFloat
+
+
+def _join(a: DataType, b: DataType) -> DataType:
+    if a is b:
+        return a
+    if {a, b} == {DataType.Half, DataType.BFloat16}:
+        return DataType.Float
+    if a.kind is not b.kind:
+        low, high = sorted((a, b), key=lambda d: d.kind)
+        if high is DataType.ComplexFloat and low is DataType.Double:
+            return DataType.ComplexDouble
+        return high
+    return a if a.itemsize >= b.itemsize else b

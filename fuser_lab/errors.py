@@ -1,0 +1,54 @@
+"""What can go wrong, as a small tree of exceptions.
+
+The second bases are the ones nvFuser's Python users already catch: ``RuntimeError`` for an illegal
+definition or size, ``TypeError`` for a wrong Python type, ``NotImplementedError`` for an empty
+definition and ``AssertionError`` for misuse of state. `UnsupportedError` is deliberately none of them.
+"""
+
+
+class FuserLabError(Exception):
+    """Base of every error that fuser_lab raises on purpose."""
+
+
+class DefinitionError(FuserLabError, RuntimeError):
+    """An op or a fusion that cannot be defined as written."""
+
+
+class ArgumentTypeError(FuserLabError, TypeError):
+    """An argument of a Python type that the called function does not take."""
+
+
+class EmptyDefinitionError(FuserLabError, NotImplementedError):
+    """A fusion with nothing in it, or without outputs, where one is needed."""
+
+
+class StateError(FuserLabError, AssertionError):
+    """A call that is not allowed at this moment of an object's life."""
+
+
+class InputError(FuserLabError, RuntimeError):
+    """Inputs that do not fit the fusion: number, rank, dtype, device, size or kind."""
+
+
+class UnsupportedError(FuserLabError):
+    """Something nvFuser has and fuser_lab does not implement (yet)."""
+
+
+class VerificationError(FuserLabError, RuntimeError):
+    """An IR object that breaks one of its invariants."""
+
+
+class SegmentationError(FuserLabError, RuntimeError):
+    """A fusion that cannot be segmented under the given options."""
+
+
+class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sentence that it is
+    """A cut, glue or move that would make an illegal plan; the text says why."""
+
+
+class ScheduleError(FuserLabError, RuntimeError):
+    """A schedule transform that cannot be applied."""
+
+
+class CodegenError(FuserLabError, RuntimeError):
+    """A scheduled segment that a target cannot express."""

@@ -1,0 +1,100 @@
+"""Evaluate a fusion expression by expression with NumPy.
+
+With ``exact=True`` results have the fusion's dtypes; arithmetic on Half and BFloat16 runs in float32 and rounds once per
+expression. With ``exact=False`` every real value is kept in float64 and casts between float types do nothing: what the
+fusion means, free of rounding.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
+from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import Array
+
+
+def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tuple[Array, ...]:
+    """Return the fusion's outputs, hidden ones included.
+
+    Parameters
+    ----------
+    fusion
+        A concretized fusion.
+    inputs
+        NumPy arrays and Python numbers, one per fusion input.
+    exact
+        Whether to keep the fusion's dtypes (see the module text).
+    """
+    known: dict[Val, Any] = {}
+    for value, given in zip(fusion.inputs, inputs, strict=True):
+        known[value] = _widen(np.asarray(given)) if not exact else given
+    for expr in fusion.exprs:
+        operands = [known[v] if v in known else constant(v) for v in expr.inputs]
+        results = evaluate_expr(expr, operands, exact=exact)
+        known.update(zip(expr.outputs, results, strict=True))
+    return tuple(np.asarray(known[tv]) for tv in fusion.outputs)
+
+
+def constant(value: Val) -> Any:
+    """Return a constant scalar as a NumPy scalar of its dtype."""
+    if not isinstance(value, Scalar) or value.value is None:
+        msg = f"{value} has no value here."
+        raise KeyError(msg)
+    return value.dtype.numpy.type(value.value)
+
+
+def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) -> tuple[Array, ...]:
+    """Return the results of one expression; views of operands where NumPy makes views."""
+    entry = OPS[expr.op.name]
+    attrs: Mapping[str, Any] = dict(expr.attrs)
+    if expr.kind.is_view or expr.kind is OpKind.FACTORY:
+        if expr.kind.is_view and expr.op.name == "pad":
+            operands = [operands[0], np.asarray(operands[1]).astype(operands[0].dtype)]
+        results = entry.reference(*operands, **attrs)
+    elif expr.op.name == "cast":
+        results = _cast(expr, operands[0], exact=exact)
+    else:
+        with np.errstate(all="ignore"):
+            results = entry.reference(*(_to_compute(x) for x in operands), **attrs)
+    outputs = results if isinstance(results, tuple) else (results,)
+    return tuple(
+        _typed(array, value, exact=exact) for array, value in zip(outputs, expr.outputs, strict=True)
+    )
+
+
+def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
+    dtype = expr.outputs[0].dtype
+    if not exact and dtype.is_float and np.asarray(x).dtype.kind == "f":
+        return np.asarray(x)
+    with np.errstate(all="ignore"):
+        return np.asarray(OPS["cast"].reference(_to_compute(x), dtype=dtype))
+
+
+def _to_compute(x: Any) -> Any:
+    """Return reduced-precision operands as float32."""
+    dtype = getattr(x, "dtype", None)
+    if dtype in (DataType.Half.numpy, DataType.BFloat16.numpy):
+        return np.asarray(x).astype(np.float32)
+    return x
+
+
+def _widen(x: Array) -> Array:
+    if x.dtype in (DataType.Half.numpy, DataType.BFloat16.numpy, DataType.Float.numpy):
+        return x.astype(np.float64)
+    return x.astype(np.complex128) if x.dtype == np.complex64 else x
+
+
+def _typed(array: Any, value: Val, *, exact: bool) -> Array:
+    result = np.asarray(array)
+    if isinstance(value, TensorView) and result.shape != value.shape:
+        msg = f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}."
+        raise AssertionError(msg)
+    wanted = value.dtype.numpy
+    if not exact and value.dtype.is_float:
+        wanted = np.dtype(np.float64)
+    elif not exact and value.dtype.is_complex:
+        wanted = np.dtype(np.complex128)
+    return result if result.dtype == wanted else result.astype(wanted)

@@ -1,0 +1,172 @@
+"""Iteration domains of tensors, after nvFuser's root / logical / allocation / loop domains."""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuser_lab.errors import VerificationError
+from fuser_lab.ir.scalar import Extent
+
+
+class IterType(enum.Enum):
+    """What an axis is for; the values are the letters of IR text."""
+
+    ITERATION = "i"
+    REDUCTION = "r"
+    BROADCAST = "b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterDomain:
+    """One axis: ``id`` is unique in its fusion, a broadcast axis has extent 1 and maybe an expanded extent."""
+
+    id: int
+    extent: Extent
+    kind: IterType = IterType.ITERATION
+    expanded: Extent | None = None
+
+    def __post_init__(self) -> None:
+        """Reject extents below zero and broadcast axes whose extent is not 1."""
+        if isinstance(self.extent, int) and self.extent < 0:
+            msg = f"axis {self.id} has extent {self.extent}; an extent is 0 or more."
+            raise VerificationError(msg)
+        if self.kind is IterType.BROADCAST and self.extent != 1:
+            msg = f"broadcast axis {self.id} has extent {self.extent}; it must be 1."
+            raise VerificationError(msg)
+        if self.expanded is not None and self.kind is IterType.ITERATION:
+            msg = f"axis {self.id} is expanded but is no broadcast axis."
+            raise VerificationError(msg)
+
+    def __hash__(self) -> int:
+        """Hash by id: ids do not repeat within a fusion."""
+        return hash(self.id)
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether the axis is a broadcast axis."""
+        return self.kind is IterType.BROADCAST
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the axis is reduced away."""
+        return self.kind is IterType.REDUCTION
+
+    @property
+    def visible_extent(self) -> Extent:
+        """Size that a user of the tensor sees: the expanded extent if there is one."""
+        return self.extent if self.expanded is None else self.expanded
+
+    def __str__(self) -> str:
+        """Return nvFuser's spelling, ``iS0{i0}`` or ``bS4{1 ex 8}``."""
+        inside = f"{self.extent}" if self.expanded is None else f"{self.extent} ex {self.expanded}"
+        return f"{self.kind.value}S{self.id}{{{inside}}}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """``source -> outer, inner`` with the inner extent equal to ``factor``."""
+
+    source: IterDomain
+    factor: int
+    outer: IterDomain
+    inner: IterDomain
+
+    def __str__(self) -> str:
+        """Return nvFuser's line for a split."""
+        return f"Split: {self.source} by factor {self.factor} -> {self.outer}, {self.inner}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """``outer, inner -> result``, row-major."""
+
+    outer: IterDomain
+    inner: IterDomain
+    result: IterDomain
+
+    def __str__(self) -> str:
+        """Return nvFuser's line for a merge."""
+        return f"Merge: {self.outer} and {self.inner} -> {self.result}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """``source -> result`` with ``left`` and ``right`` elements added (negative: removed)."""
+
+    source: IterDomain
+    left: Extent
+    right: Extent
+    result: IterDomain
+
+    def __str__(self) -> str:
+        """Return nvFuser's line for a resize."""
+        return f"Resize: {self.source} by {self.left} and {self.right} -> {self.result}"
+
+
+DomainTransform = Split | Merge | Resize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorDomain:
+    """Axes of a tensor.
+
+    ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set
+    when ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the
+    non-reduction axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for
+    broadcast axes.
+    """
+
+    logical: tuple[IterDomain, ...]
+    root: tuple[IterDomain, ...] | None = None
+    transforms: tuple[DomainTransform, ...] = ()
+    allocation: tuple[int, ...] | None = None
+    contiguity: tuple[bool | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the layout describes the non-reduction axes."""
+        axes = self.axes
+        if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
+            msg = f"allocation order {self.allocation} is no permutation of {len(axes)} axes."
+            raise VerificationError(msg)
+        if self.contiguity is not None:
+            if len(self.contiguity) != len(axes):
+                msg = f"contiguity has {len(self.contiguity)} entries for {len(axes)} axes."
+                raise VerificationError(msg)
+            for position, flag in zip(self.allocation_order, self.contiguity, strict=True):
+                if (flag is None) is not axes[position].is_broadcast:
+                    msg = (
+                        f"contiguity is {flag} on axis {position} ({axes[position]}); "
+                        "it is None exactly on broadcast axes."
+                    )
+                    raise VerificationError(msg)
+
+    @property
+    def axes(self) -> tuple[IterDomain, ...]:
+        """Logical axes without reductions: the axes of the value in memory."""
+        return tuple(axis for axis in self.logical if not axis.is_reduction)
+
+    @property
+    def root_or_logical(self) -> tuple[IterDomain, ...]:
+        """Axes that match the producers' axes: root if there is one, else logical."""
+        return self.logical if self.root is None else self.root
+
+    @property
+    def allocation_order(self) -> tuple[int, ...]:
+        """Positions of the non-reduction axes, slowest in memory first."""
+        return tuple(range(len(self.axes))) if self.allocation is None else self.allocation
+
+    def all_ids(self) -> Iterator[IterDomain]:
+        """Yield every axis of root, logical and in between, each once."""
+        seen: set[int] = set()
+        parts = [self.root_or_logical, *((t_out for t in self.transforms for t_out in _results(t)),), self.logical]
+        for part in parts:
+            for axis in part:
+                if axis.id not in seen:
+                    seen.add(axis.id)
+                    yield axis
+
+
+def _results(transform: DomainTransform) -> tuple[IterDomain, ...]:
+    if isinstance(transform, Split):
+        return (transform.outer, transform.inner)
+    return (transform.result,)

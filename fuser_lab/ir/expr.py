@@ -1,0 +1,118 @@
+"""Expressions: one op applied to values."""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.scalar import Number, Scalar
+from fuser_lab.ir.val import TensorView, Val
+
+
+class OpKind(enum.Enum):
+    """What an op does to axes; the segmenter, the schedulers and the lowering look at nothing else."""
+
+    POINTWISE = "pointwise"
+    COPY = "copy"  # set, segment_set, permute, stride_order: nvFuser's LoadStoreOp
+    BROADCAST = "broadcast"
+    SQUEEZE = "squeeze"
+    EXPAND = "expand"
+    RESHAPE = "reshape"
+    RESIZE = "resize"  # slice, pad, cat
+    REDUCTION = "reduction"
+    FACTORY = "factory"  # full, iota
+    RANDOM = "random"
+    MATMUL = "matmul"
+    SCALAR = "scalar"  # size and arithmetic on scalars
+
+    @property
+    def is_view(self) -> bool:
+        """Whether an op of this kind moves or repeats elements and computes nothing."""
+        return self in _VIEWS
+
+
+_VIEWS = frozenset(
+    {OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.RESHAPE, OpKind.RESIZE},
+)
+
+AttrValue = Number | str | None | DataType | Scalar | tuple["AttrValue", ...]
+
+
+class Op(Protocol):
+    """What the IR knows of an op; `fuser_lab.ops.registry.OpDef` is the full record."""
+
+    @property
+    def name(self) -> str:
+        """Name as in ``fd.ops``."""
+
+    @property
+    def kind(self) -> OpKind:
+        """What the op does to axes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expr:
+    """``outputs = op(inputs, attrs)``; a result belongs to exactly one expression."""
+
+    op: Op
+    inputs: tuple[Val, ...]
+    outputs: tuple[Val, ...]
+    attrs: tuple[tuple[str, AttrValue], ...] = ()
+
+    def __hash__(self) -> int:
+        """Hash by the name of the first result, which no other expression has."""
+        return hash(self.outputs[0].name)
+
+    @property
+    def name(self) -> str:
+        """Name of the first result: the expression's name in logs and plans."""
+        return self.outputs[0].name
+
+    @property
+    def kind(self) -> OpKind:
+        """Kind of the op."""
+        return self.op.kind
+
+    @property
+    def tensor_inputs(self) -> tuple[TensorView, ...]:
+        """Tensor operands in order, repeats kept."""
+        return tuple(v for v in self.inputs if isinstance(v, TensorView))
+
+    @property
+    def tensor_outputs(self) -> tuple[TensorView, ...]:
+        """Tensor results in order."""
+        return tuple(v for v in self.outputs if isinstance(v, TensorView))
+
+    @property
+    def out(self) -> TensorView:
+        """The single tensor result of a tensor expression."""
+        result = self.outputs[0]
+        if not isinstance(result, TensorView):
+            msg = f"{self.op.name} has a scalar result."
+            raise TypeError(msg)
+        return result
+
+    def attr(self, name: str) -> AttrValue:
+        """Return the attribute called ``name``; KeyError if the op has none of that name."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """Return an attribute that is a tuple of ints once the fusion is concretized."""
+        value = self.attr(name)
+        if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
+            msg = f"attribute {name!r} of {self.op.name} is {value!r}, not a tuple of ints."
+            raise TypeError(msg)
+        return tuple(v for v in value if isinstance(v, int))
+
+
+def scalars_in(values: Iterable[AttrValue]) -> Iterable[Scalar]:
+    """Yield the scalars inside (nested) attribute values."""
+    for value in values:
+        if isinstance(value, Scalar):
+            yield value
+        elif isinstance(value, tuple):
+            yield from scalars_in(value)

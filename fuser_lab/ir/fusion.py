@@ -1,0 +1,137 @@
+"""Fusion: a small graph of tensor expressions, in topological order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+from fuser_lab.ir.domain import IterDomain
+from fuser_lab.ir.expr import AttrValue, Expr
+from fuser_lab.ir.scalar import Scalar
+from fuser_lab.ir.val import TensorView, Val
+from fuser_lab.ir.verifier import verify_graph
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fusion:
+    """Inputs, expressions in topological order and outputs.
+
+    ``aliases`` pairs an output with the input that it overwrites in place; ``hidden`` are outputs that exist only
+    for that and are not returned. Two fusions are equal when they differ in names only.
+
+    Raises
+    ------
+    VerificationError
+        If a value is used before it is produced, produced twice, or an output is never produced.
+    """
+
+    inputs: tuple[Val, ...]
+    exprs: tuple[Expr, ...]
+    outputs: tuple[TensorView, ...]
+    aliases: tuple[tuple[TensorView, TensorView], ...] = ()
+    hidden: frozenset[TensorView] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Verify topological order and single assignment."""
+        verify_graph(self.inputs, self.exprs, self.outputs)
+
+    @cached_property
+    def producers(self) -> Mapping[Val, Expr]:
+        """Expression that defines each value; inputs and free constants are missing."""
+        return {out: expr for expr in self.exprs for out in expr.outputs}
+
+    @cached_property
+    def users(self) -> Mapping[Val, tuple[Expr, ...]]:
+        """Expressions that read each value, in order, each once."""
+        found: dict[Val, dict[Expr, None]] = {}
+        for expr in self.exprs:
+            for value in expr.inputs:
+                found.setdefault(value, {})[expr] = None
+        return {value: tuple(exprs) for value, exprs in found.items()}
+
+    @cached_property
+    def tensor_exprs(self) -> tuple[Expr, ...]:
+        """Expressions with a tensor result, in order."""
+        return tuple(expr for expr in self.exprs if expr.tensor_outputs)
+
+    @cached_property
+    def tensor_inputs(self) -> tuple[TensorView, ...]:
+        """Tensor inputs in order."""
+        return tuple(v for v in self.inputs if isinstance(v, TensorView))
+
+    @cached_property
+    def tensors(self) -> Mapping[str, TensorView]:
+        """Every tensor by name: inputs first, then results in order."""
+        found = {tv.name: tv for tv in self.tensor_inputs}
+        for expr in self.exprs:
+            found.update((tv.name, tv) for tv in expr.tensor_outputs)
+        return found
+
+    @cached_property
+    def is_concrete(self) -> bool:
+        """Whether every extent is known."""
+        return all(isinstance(e, int) for tv in self.tensors.values() for e in tv.extents)
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Content with values and axes numbered in order of appearance; equal for equal fusions."""
+        return _Canon().fusion(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content, as hex digits; stable between processes."""
+        return sha256(repr(self.key).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content, up to renaming."""
+        return self.key == other.key if isinstance(other, Fusion) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.digest)
+
+
+class _Canon:
+    """Numbers values in order of appearance."""
+
+    def __init__(self) -> None:
+        self._values: dict[Val, int] = {}
+
+    def fusion(self, fusion: Fusion) -> tuple[object, ...]:
+        inputs = tuple(self._declare(v) for v in fusion.inputs)
+        exprs = tuple(
+            (
+                expr.op.name,
+                tuple(self._use(v) for v in expr.inputs),
+                tuple((key, self._attr(value)) for key, value in expr.attrs),
+                tuple(self._declare(v) for v in expr.outputs),
+            )
+            for expr in fusion.exprs
+        )
+        outputs = tuple((self._values[tv], tv in fusion.hidden) for tv in fusion.outputs)
+        aliases = tuple((self._values[a], self._values[b]) for a, b in fusion.aliases)
+        return (inputs, exprs, outputs, aliases)
+
+    def _declare(self, value: Val) -> tuple[object, ...]:
+        number = self._values.setdefault(value, len(self._values))
+        if isinstance(value, Scalar):
+            return ("scalar", number, value.dtype.name, repr(value.value))
+        layout = (value.domain.allocation, value.domain.contiguity)
+        axes = tuple(self._axis(axis) for axis in value.domain.logical)
+        return ("tensor", number, value.dtype.name, axes, layout, value.is_cpu)
+
+    def _axis(self, axis: IterDomain) -> tuple[object, ...]:
+        extents = (axis.extent, axis.expanded)
+        return (axis.kind.value, *(e if e is None or isinstance(e, int) else self._use(e) for e in extents))
+
+    def _use(self, value: Val) -> tuple[object, ...]:
+        if isinstance(value, Scalar) and value.value is not None:
+            return ("const", value.dtype.name, repr(value.value))
+        return ("value", self._values.setdefault(value, len(self._values)))
+
+    def _attr(self, value: AttrValue) -> object:
+        if isinstance(value, Scalar):
+            return self._use(value)
+        if isinstance(value, tuple):
+            return tuple(self._attr(v) for v in value)
+        return repr(value)

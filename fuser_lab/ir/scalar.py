@@ -1,0 +1,43 @@
+"""Scalar values: fusion inputs, constants and results of scalar arithmetic."""
+
+from dataclasses import dataclass
+
+from fuser_lab.dtypes import DataType
+
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """A value with no axes; ``value`` is set for constants and None for symbols."""
+
+    name: str
+    dtype: DataType
+    value: Number | None = None
+
+    def __hash__(self) -> int:
+        """Hash by name and value; dtype rarely differs between equal names."""
+        return hash((self.name, repr(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by name, dtype and value; a NaN constant equals itself."""
+        if not isinstance(other, Scalar):
+            return NotImplemented
+        return self.name == other.name and self.dtype is other.dtype and repr(self.value) == repr(other.value)
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether the value is unknown until inputs are bound."""
+        return self.value is None
+
+    def __str__(self) -> str:
+        """Return ``i0`` for a symbol, ``double(3)`` for a constant."""
+        if self.value is None:
+            return self.name
+        if self.dtype is DataType.Bool:
+            return str(self.value).lower()
+        text = f"{self.value:g}" if isinstance(self.value, float) else str(self.value)
+        return text if self.dtype is DataType.Int else f"{self.dtype.ir_name}({text})"
+
+
+Extent = int | Scalar

@@ -1,0 +1,211 @@
+"""Terms: what is computed for one element, as a typed tree that both code generators print.
+
+A term is a constant, a named variable or a function applied to terms. Functions are named by the closed set
+`FUNCTIONS`; each target has one table that spells them. Python operators build terms, so an op's meaning reads as a
+formula: ``1 / (1 + exp(-x))``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.scalar import Number
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "fmod", "remainder", "pow", "max", "min"})
+BITWISE = frozenset({"and", "or", "xor", "not", "shl", "shr"})
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+MATH = frozenset(
+    "acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1 floor lgamma log log10 log1p log2 "
+    "round rsqrt sin sinh sqrt tan tanh trunc".split(),
+)
+TESTS = frozenset({"isnan", "isinf", "isfinite"})
+OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "philox_normal"})
+FUNCTIONS = ARITHMETIC | BITWISE | COMPARISONS | MATH | TESTS | OTHER
+
+TermLike = Union["Term", Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A typed scalar expression; use `Const`, `Var` or `Apply`."""
+
+    dtype: DataType
+
+    @property
+    def children(self) -> tuple["Term", ...]:
+        """Terms that this one is computed from."""
+        return ()
+
+    def walk(self) -> Iterator["Term"]:
+        """Yield this term and everything below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def __add__(self, other: TermLike) -> "Term":
+        """Return the sum."""
+        return apply("add", self, other)
+
+    def __radd__(self, other: TermLike) -> "Term":
+        """Return the sum."""
+        return apply("add", like(self, other), self)
+
+    def __sub__(self, other: TermLike) -> "Term":
+        """Return the difference."""
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: TermLike) -> "Term":
+        """Return the difference."""
+        return apply("sub", like(self, other), self)
+
+    def __mul__(self, other: TermLike) -> "Term":
+        """Return the product."""
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: TermLike) -> "Term":
+        """Return the product."""
+        return apply("mul", like(self, other), self)
+
+    def __truediv__(self, other: TermLike) -> "Term":
+        """Return the C quotient: integers truncate toward zero."""
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: TermLike) -> "Term":
+        """Return the C quotient: integers truncate toward zero."""
+        return apply("div", like(self, other), self)
+
+    def __neg__(self) -> "Term":
+        """Return the negative."""
+        return apply("neg", self)
+
+    def __lt__(self, other: TermLike) -> "Term":
+        """Return a Bool term."""
+        return apply("lt", self, other)
+
+    def __le__(self, other: TermLike) -> "Term":
+        """Return a Bool term."""
+        return apply("le", self, other)
+
+    def __gt__(self, other: TermLike) -> "Term":
+        """Return a Bool term."""
+        return apply("gt", self, other)
+
+    def __ge__(self, other: TermLike) -> "Term":
+        """Return a Bool term."""
+        return apply("ge", self, other)
+
+    def __and__(self, other: TermLike) -> "Term":
+        """Return the bitwise (for Bool: logical) and."""
+        return apply("and", self, other)
+
+    def __or__(self, other: TermLike) -> "Term":
+        """Return the bitwise (for Bool: logical) or."""
+        return apply("or", self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Term):
+    """A constant of a known dtype."""
+
+    value: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Term):
+    """A variable: a loop index, a scalar parameter or a value computed earlier in the kernel."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Term):
+    """``fn(args)``; integer index arithmetic has dtype Index."""
+
+    fn: str
+    args: tuple[Term, ...]
+
+    @property
+    def children(self) -> tuple[Term, ...]:
+        """Arguments of the function."""
+        return self.args
+
+
+def like(term: Term, value: TermLike) -> Term:
+    """Return ``value`` as a term, a number becoming a constant of ``term``'s dtype."""
+    return value if isinstance(value, Term) else Const(term.dtype, value)
+
+
+def apply(fn: str, first: Term, *rest: TermLike, dtype: DataType | None = None) -> Term:
+    """Return ``fn(first, *rest)`` with numbers taken in the first operand's dtype.
+
+    Comparisons and tests are Bool; everything else has the first operand's dtype unless ``dtype`` says otherwise.
+    """
+    if fn not in FUNCTIONS:
+        msg = f"{fn!r} is not a term function; known are {', '.join(sorted(FUNCTIONS))}."
+        raise ValueError(msg)
+    args = (first, *(like(first, value) for value in rest))
+    if dtype is None:
+        dtype = DataType.Bool if fn in COMPARISONS or fn in TESTS else first.dtype
+    return _fold_index(Apply(dtype, fn, args))
+
+
+def select(condition: Term, if_true: TermLike, if_false: TermLike) -> Term:
+    """Return a choice; only the chosen side is evaluated, so that it may guard a load."""
+    known = next(t for t in (if_true, if_false) if isinstance(t, Term))
+    a, b = like(known, if_true), like(known, if_false)
+    if isinstance(condition, Const):
+        return a if condition.value else b
+    return Apply(a.dtype, "select", (condition, a, b))
+
+
+def cast(term: Term, dtype: DataType) -> Term:
+    """Return the value converted to ``dtype``; narrowing floats rounds to nearest even."""
+    return term if term.dtype is dtype else Apply(dtype, "cast", (term,))
+
+
+def index(value: TermLike) -> Term:
+    """Return an index term."""
+    return value if isinstance(value, Term) else Const(DataType.Index, value)
+
+
+def _fold_index(term: Apply) -> Term:
+    """Simplify index arithmetic as far as readable kernels need: constants, +0, *1, *0, //1, %1."""
+    if term.args[0].dtype is not DataType.Index or len(term.args) != 2:  # noqa: PLR2004
+        return term
+    a, b = term.args
+    if isinstance(a, Const) and isinstance(b, Const):
+        return _fold_constants(term, int(a.value.real), int(b.value.real))
+    match term.fn, a, b:
+        case ("add", Const(_, 0), other) | ("add" | "sub", other, Const(_, 0)):
+            return other
+        case ("mul", Const(_, 1), other) | ("mul" | "floordiv", other, Const(_, 1)):
+            return other
+        case ("mul", Const(_, 0), _) | ("mul", _, Const(_, 0)) | ("mod", _, Const(_, 1)):
+            return Const(DataType.Index, 0)
+        case _:
+            return term
+
+
+def _fold_constants(term: Apply, a: int, b: int) -> Term:
+    match term.fn:
+        case "add":
+            return Const(DataType.Index, a + b)
+        case "sub":
+            return Const(DataType.Index, a - b)
+        case "mul":
+            return Const(DataType.Index, a * b)
+        case "floordiv" if b:
+            return Const(DataType.Index, a // b)
+        case "mod" if b:
+            return Const(DataType.Index, a % b)
+        case "lt":
+            return Const(DataType.Bool, a < b)
+        case "le":
+            return Const(DataType.Bool, a <= b)
+        case "gt":
+            return Const(DataType.Bool, a > b)
+        case "ge":
+            return Const(DataType.Bool, a >= b)
+        case _:
+            return term

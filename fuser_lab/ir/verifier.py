@@ -1,0 +1,50 @@
+"""Invariants of a fusion's graph."""
+
+from collections.abc import Sequence
+
+from fuser_lab.errors import VerificationError
+from fuser_lab.ir.expr import Expr
+from fuser_lab.ir.scalar import Scalar
+from fuser_lab.ir.val import TensorView, Val
+
+
+def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence[TensorView]) -> None:
+    """Check topological order, single assignment, unique names and produced outputs.
+
+    Raises
+    ------
+    VerificationError
+        Naming the expression and the value that break the rule.
+    """
+    known: dict[str, Val] = {}
+
+    def declare(value: Val) -> None:
+        known[value.name] = value
+        if isinstance(value, TensorView):
+            # The sizes of a tensor can be read wherever the tensor can.
+            known.update((e.name, e) for e in value.extents if isinstance(e, Scalar))
+
+    for value in inputs:
+        if value.name in known and isinstance(value, TensorView):
+            msg = f"input {value.name} stands twice among the inputs."
+            raise VerificationError(msg)
+        declare(value)
+    for expr in exprs:
+        for value in expr.inputs:
+            if isinstance(value, Scalar) and value.value is not None:
+                continue
+            if value.name not in known:
+                msg = f"{expr.op.name} reads {value.name}, which is neither an input nor produced before it."
+                raise VerificationError(msg)
+            if known[value.name] != value:
+                msg = f"{expr.op.name} reads another value called {value.name} than the one produced."
+                raise VerificationError(msg)
+        for value in expr.outputs:
+            if value.name in known:
+                msg = f"{expr.op.name} produces {value.name}, which exists already."
+                raise VerificationError(msg)
+            declare(value)
+    for value in outputs:
+        if known.get(value.name) != value:
+            msg = f"output {value.name} is neither an input nor produced by an expression."
+            raise VerificationError(msg)

@@ -1,0 +1,20 @@
+"""Every op of ``fd.ops``, one record each."""
+
+from fuser_lab.ops import broadcast, factory, matmul, pointwise, reduction, view
+from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
+
+__all__ = [
+    "COMPOSITES",
+    "OPS",
+    "Composite",
+    "Element",
+    "OpDef",
+    "Recorder",
+    "Result",
+    "broadcast",
+    "factory",
+    "matmul",
+    "pointwise",
+    "reduction",
+    "view",
+]

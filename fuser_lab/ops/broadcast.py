@@ -1,0 +1,239 @@
+"""Ops that add, drop or widen axes of size 1."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import Extent, IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ir import term as t
+from fuser_lab.ir.term import Term
+from fuser_lab.ops.registry import (
+    Array,
+    Attrs,
+    AxisFactory,
+    Composite,
+    Element,
+    OpDef,
+    Operand,
+    Recorder,
+    Result,
+    register,
+    register_composite,
+    same_extent,
+    unique_dims,
+)
+
+
+def _flags(attrs: Attrs) -> tuple[bool, ...]:
+    value = attrs["is_broadcast_dim"]
+    return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
+
+
+def _dims(attrs: Attrs) -> tuple[int, ...]:
+    value = attrs["dims"]
+    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+
+
+def _operand(inputs: tuple[Val, ...]) -> TensorView:
+    value = inputs[0]
+    if not isinstance(value, TensorView):
+        msg = f"a tensor is needed here, given the scalar {value}."
+        raise DefinitionError(msg)
+    return value
+
+
+def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> TensorView:
+    """Record the insertion of a size-1 axis at each True of ``is_broadcast_dim``."""
+    tensor = rec.tensor(arg, "broadcast", "arg")
+    flags = tuple(bool(flag) for flag in is_broadcast_dim)
+    if flags.count(False) != tensor.ndim:
+        msg = (
+            f"broadcast: is_broadcast_dim={list(flags)} keeps {flags.count(False)} axes, "
+            f"but the tensor has {tensor.ndim}."
+        )
+        raise DefinitionError(msg)
+    if not any(flags):
+        return tensor
+    return _result(rec.emit(BROADCAST, [tensor], is_broadcast_dim=flags))
+
+
+def _result(results: tuple[Val, ...]) -> TensorView:
+    return _operand(results)
+
+
+def _infer_broadcast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor = _operand(inputs)
+    kept = iter(tensor.domain.axes)
+    logical = tuple(
+        axes.fresh(1, IterType.BROADCAST) if flag else axes.copy(next(kept)) for flag in _flags(attrs)
+    )
+    return (Result(tensor.dtype, TensorDomain(logical=logical)),)
+
+
+def _reference_broadcast(x: Array, *, is_broadcast_dim: tuple[bool, ...]) -> Array:
+    return np.expand_dims(x, tuple(i for i, flag in enumerate(is_broadcast_dim) if flag))
+
+
+def _element_broadcast(e: Element) -> Term:
+    return e.read(0, tuple(i for i, flag in zip(e.index, _flags(e.attrs), strict=True) if not flag))
+
+
+BROADCAST = register(
+    OpDef(
+        name="broadcast",
+        kind=OpKind.BROADCAST,
+        frontend=broadcast,
+        infer=_infer_broadcast,
+        reference=_reference_broadcast,
+        element=_element_broadcast,
+        doc="arg with an axis of size 1 inserted where is_broadcast_dim is True.",
+    ),
+)
+
+
+def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded: bool = False) -> TensorView:  # noqa: FBT001, FBT002
+    tensor = rec.tensor(arg, "squeeze", "arg")
+    found = unique_dims(dims, tensor.ndim, "squeeze")
+    for dim in found:
+        axis = tensor.domain.axes[dim]
+        if not axis.is_broadcast:
+            msg = f"squeeze: axis {dim} has size {axis.visible_extent}; only axes of size 1 can be squeezed."
+            raise DefinitionError(msg)
+        if axis.expanded is not None and not squeeze_expanded:
+            msg = f"squeeze: axis {dim} is expanded to {axis.expanded}; pass squeeze_expanded=True to drop it."
+            raise DefinitionError(msg)
+    if not found:
+        return tensor
+    return _result(rec.emit(SQUEEZE, [tensor], dims=found, squeeze_expanded=squeeze_expanded))
+
+
+def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor = _operand(inputs)
+    dropped = _dims(attrs)
+    logical = tuple(axes.copy(axis) for i, axis in enumerate(tensor.domain.axes) if i not in dropped)
+    return (Result(tensor.dtype, TensorDomain(logical=logical)),)
+
+
+def _reference_squeeze(x: Array, *, dims: tuple[int, ...], squeeze_expanded: bool) -> Array:
+    del squeeze_expanded
+    return x[tuple(0 if i in dims else slice(None) for i in range(x.ndim))]
+
+
+def _element_squeeze(e: Element) -> Term:
+    kept = iter(e.index)
+    dropped = _dims(e.attrs)
+    rank = _operand(e.inputs).ndim
+    return e.read(0, tuple(t.index(0) if i in dropped else next(kept) for i in range(rank)))
+
+
+SQUEEZE = register(
+    OpDef(
+        name="squeeze",
+        kind=OpKind.SQUEEZE,
+        frontend=_squeeze,
+        infer=_infer_squeeze,
+        reference=_reference_squeeze,
+        element=_element_squeeze,
+        doc="arg without the broadcast axes dims.",
+    ),
+)
+
+
+def expand(rec: Recorder, arg: Operand, shape: Sequence[Operand]) -> TensorView:
+    """Record the widening of broadcast axes to ``shape``; -1 keeps an axis."""
+    tensor = rec.tensor(arg, "expand", "arg")
+    sizes = rec.extents(shape, "expand", "shape")
+    if len(sizes) < tensor.ndim:
+        msg = f"expand: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
+        raise DefinitionError(msg)
+    if len(sizes) > tensor.ndim:
+        extra = len(sizes) - tensor.ndim
+        tensor = broadcast(rec, tensor, [True] * extra + [False] * tensor.ndim)
+    if all(_keeps(tensor.extents[i], size) for i, size in enumerate(sizes)):
+        return tensor
+    return _result(rec.emit(EXPAND, [tensor], shape=sizes))
+
+
+def _keeps(extent: Extent, size: Extent) -> bool:
+    return (isinstance(size, int) and size == -1) or size == extent
+
+
+def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor = _operand(inputs)
+    shape = attrs["shape"]
+    sizes = shape if isinstance(shape, tuple) else ()
+    logical = []
+    for position, (axis, size) in enumerate(zip(tensor.domain.axes, sizes, strict=True)):
+        extent = axis.visible_extent
+        if isinstance(size, int) and size == -1:
+            logical.append(axes.copy(axis))
+        elif axis.is_broadcast and axis.expanded is None:
+            logical.append(axes.fresh(1, IterType.BROADCAST, None if size == 1 else _as_extent(size)))
+        elif same_extent(extent, _as_extent(size)):
+            logical.append(axes.copy(axis))
+        else:
+            msg = f"expand: invalid expand size {size} for axis {position}, which has size {extent}."
+            raise DefinitionError(msg)
+    return (Result(tensor.dtype, TensorDomain(logical=tuple(logical))),)
+
+
+def _as_extent(size: object) -> Extent:
+    from fuser_lab.ir import Scalar  # noqa: PLC0415
+
+    if isinstance(size, int | Scalar):
+        return size
+    msg = f"{size!r} is not a size."
+    raise DefinitionError(msg)
+
+
+def _reference_expand(x: Array, *, shape: tuple[int, ...]) -> Array:
+    sizes = tuple(n if s == -1 else s for n, s in zip(x.shape, shape, strict=True))
+    return np.broadcast_to(x, sizes)
+
+
+def _element_expand(e: Element) -> Term:
+    source = _operand(e.inputs)
+    index = tuple(
+        t.index(0) if axis.is_broadcast and axis.expanded is None else i
+        for axis, i in zip(source.domain.axes, e.index, strict=True)
+    )
+    return e.read(0, index)
+
+
+EXPAND = register(
+    OpDef(
+        name="expand",
+        kind=OpKind.EXPAND,
+        frontend=expand,
+        infer=_infer_expand,
+        reference=_reference_expand,
+        element=_element_expand,
+        doc="arg with its broadcast axes widened to shape, without copying.",
+    ),
+)
+
+
+def _broadcast_in_dim(
+    rec: Recorder, arg: Operand, shape: Sequence[Operand], broadcast_dims: Sequence[int],
+) -> TensorView:
+    tensor = rec.tensor(arg, "broadcast_in_dim", "arg")
+    sizes = rec.extents(shape, "broadcast_in_dim", "shape")
+    kept = unique_dims(broadcast_dims, len(sizes), "broadcast_in_dim", "broadcast_dims")
+    if len(kept) != tensor.ndim:
+        msg = f"broadcast_in_dim: {len(kept)} broadcast_dims for a tensor with {tensor.ndim} axes."
+        raise DefinitionError(msg)
+    if list(kept) != sorted(kept):
+        msg = f"broadcast_in_dim: broadcast_dims={list(broadcast_dims)} must be increasing."
+        raise DefinitionError(msg)
+    placed = broadcast(rec, tensor, [i not in kept for i in range(len(sizes))])
+    return expand(rec, placed, sizes)
+
+
+register_composite(
+    Composite(
+        name="broadcast_in_dim",
+        frontend=_broadcast_in_dim,
+        doc="arg's axes placed at broadcast_dims of shape, the rest broadcast; then expanded to shape.",
+    ),
+)

@@ -1,0 +1,201 @@
+"""The op record and the registry.
+
+One entry holds all that is known of an op: what its call looks like, its typing and shape rule, its NumPy meaning and
+the term for one element. Everything else (``fd.ops``, printing, tests, tables) is derived.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import AttrValue, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir.term import Const, Term
+
+Array = npt.NDArray[Any]
+Attrs = Mapping[str, AttrValue]
+Operand = TensorView | Any  # what a caller may pass: a tensor, a scalar value or a Python number
+
+
+class AxisFactory(Protocol):
+    """Makes axes with ids that are new in the fusion."""
+
+    def fresh(
+        self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
+    ) -> IterDomain:
+        """Return a new axis."""
+
+    def copy(self, axis: IterDomain) -> IterDomain:
+        """Return a new axis with the extent, kind and expansion of another."""
+
+    def symbol(self) -> Scalar:
+        """Return a new integer scalar for a size that is known only once inputs are bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Inferred type of one result; a scalar result has no domain."""
+
+    dtype: DataType
+    domain: TensorDomain | None = None
+
+
+class Recorder(Protocol):
+    """What a frontend function needs of the fusion under construction."""
+
+    def emit(self, op: "OpDef", inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
+        """Append ``op(inputs)`` and return its results."""
+
+    def value(self, operand: Operand, op: str, argument: str) -> Val:
+        """Return a tensor or scalar operand as a value; Python numbers become constants."""
+
+    def tensor(self, operand: Operand, op: str, argument: str) -> TensorView:
+        """Return a tensor operand, or raise ArgumentTypeError."""
+
+    def tensors(self, operands: object, op: str, argument: str) -> tuple[TensorView, ...]:
+        """Return a list of tensor operands, or raise ArgumentTypeError."""
+
+    def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
+        """Return a shape argument: ints and integer scalars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """Everything a rule needs to write down one element of a result."""
+
+    index: tuple[Term, ...]
+    read: Callable[[int, tuple[Term, ...]], Term]
+    inputs: tuple[Val, ...]
+    out: TensorView
+    attrs: Attrs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combine:
+    """How a reduction folds: an associative, commutative term function and its identity per dtype."""
+
+    fn: str
+    identity: Callable[[DataType], bool | int | float]
+
+
+InferRule = Callable[[tuple[Val, ...], Attrs, AxisFactory], tuple[Result, ...]]
+Reference = Callable[..., Array | tuple[Array, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpDef:
+    """All there is to know about one op.
+
+    ``frontend(recorder, ...)`` is what ``fd.ops.<name>`` calls; its Python signature is the op's signature.
+    ``reference(*arrays, **attrs)`` computes with NumPy in the arithmetic type. Exactly one of ``scalar`` (pointwise:
+    operand terms to result term), ``element`` (views and factories: index to term) and ``combine`` (reductions) is
+    set, or none for ops that only a library evaluates.
+    """
+
+    name: str
+    kind: OpKind
+    frontend: Callable[..., Any]
+    infer: InferRule
+    reference: Reference
+    doc: str
+    scalar: Callable[..., Term] | None = None
+    element: Callable[[Element], Term] | None = None
+    combine: Combine | None = None
+    positional_only: bool = False
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Signature as the user sees it, without the recorder."""
+        parameters = list(inspect.signature(self.frontend).parameters.values())
+        return inspect.Signature(parameters[1:])
+
+    @property
+    def arity(self) -> int:
+        """Number of value operands of a pointwise op; 1 for the ops nvFuser calls unary."""
+        return len(self.signature.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composite:
+    """A name in ``fd.ops`` that is written with other ops."""
+
+    name: str
+    frontend: Callable[..., Any]
+    doc: str
+    positional_only: bool = False
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Signature as the user sees it, without the recorder."""
+        parameters = list(inspect.signature(self.frontend).parameters.values())
+        return inspect.Signature(parameters[1:])
+
+
+OPS: dict[str, OpDef] = {}
+COMPOSITES: dict[str, Composite] = {}
+
+
+def register(entry: OpDef) -> OpDef:
+    """Add an op to the registry and return it.
+
+    Raises
+    ------
+    DefinitionError
+        If the name is taken.
+    """
+    _claim(entry.name)
+    OPS[entry.name] = entry
+    return entry
+
+
+def register_composite(entry: Composite) -> Composite:
+    """Add a composite to the registry and return it."""
+    _claim(entry.name)
+    COMPOSITES[entry.name] = entry
+    return entry
+
+
+def _claim(name: str) -> None:
+    if name in OPS or name in COMPOSITES:
+        msg = f"op {name} is registered already."
+        raise DefinitionError(msg)
+
+
+def wrap_dim(dim: int, ndim: int, op: str, argument: str = "dim") -> int:
+    """Return ``dim`` counted from the front.
+
+    Raises
+    ------
+    DefinitionError
+        If it lies outside ``[-ndim, ndim)``.
+    """
+    if not -ndim <= dim < ndim:
+        msg = f"{op}: {argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes."
+        raise DefinitionError(msg)
+    return dim % ndim
+
+
+def unique_dims(dims: Sequence[int], ndim: int, op: str, argument: str = "dims") -> tuple[int, ...]:
+    """Return wrapped axis numbers in the given order, each at most once."""
+    wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in dims)
+    if len(set(wrapped)) != len(wrapped):
+        msg = f"{op}: {argument}={list(dims)} names an axis twice."
+        raise DefinitionError(msg)
+    return wrapped
+
+
+def same_extent(a: Extent, b: Extent) -> bool:
+    """Whether two extents may be equal: only two different ints may not."""
+    return not (isinstance(a, int) and isinstance(b, int) and a != b)
+
+
+def linear_index(index: Sequence[Term], shape: Sequence[int]) -> Term:
+    """Return the row-major position of an index in a shape, as an Index term."""
+    total: Term = Const(DataType.Index, 0)
+    for position, extent in zip(index, shape, strict=True):
+        total = total * extent + position
+    return total
