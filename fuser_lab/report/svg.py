@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from fuser_lab.report import measure, theme
 from fuser_lab.report.layout import Layout, lay_out
+from fuser_lab.report.markup import clean
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
-_NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPINE: Final = 7.0
 _HIT_WIDTH: Final = 14
 _TEXT_DROP: Final = 0.35  # of the font size: from the middle of a line to its baseline
@@ -38,6 +37,11 @@ def view_svg(view: ViewModel, layout: Layout | None = None, *, prefix: str = "",
     ``prefix`` keeps ids apart where several drawings share a page; without it one is made from the content.
     ``style=False`` leaves the style sheet out, for pages that carry it once.
     """
+    return tostring(view_element(view, layout, prefix=prefix, style=style), encoding="unicode")
+
+
+def view_element(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> Element:
+    """Return the SVG of a view model as an element, to be put into a page."""
     return _Painter(view, layout or lay_out(view), prefix).paint(style=style)
 
 
@@ -51,7 +55,7 @@ class _Painter:
         self._compact = measure.is_compact(view.header.ops)
         self._refused = {s.index for s in view.segments if not s.ok}
 
-    def paint(self, *, style: bool) -> str:
+    def paint(self, *, style: bool) -> Element:
         layout, header = self._layout, self._view.header
         size = f"{layout.width:.0f}", f"{layout.height:.0f}"
         root = Element(
@@ -86,7 +90,7 @@ class _Painter:
         nodes = SubElement(scene, "g", {"class": "fl-nodes"})
         for node in self._view.nodes:
             self._node(nodes, node, layout.nodes[node.id])
-        return tostring(root, encoding="unicode")
+        return root
 
     def _patterns(self, root: Element) -> None:
         defs = SubElement(root, "defs")
@@ -317,7 +321,7 @@ class _Painter:
                 "fill": theme.colour("ink"),
             },
         )
-        text.text = _clean(lines.name)
+        text.text = clean(lines.name)
         aside = SubElement(
             text,
             "tspan",
@@ -330,7 +334,7 @@ class _Painter:
                 "fill": theme.colour("muted"),
             },
         )
-        aside.text = _clean(lines.aside)
+        aside.text = clean(lines.aside)
         if lines.detail:
             at = middle, box.y + box.height * 0.72
             _write(
@@ -490,12 +494,7 @@ def _describe(group: Element, title: str, text: str) -> None:
 
 
 def _text_element(parent: Element, tag: str, content: str, **attributes: str) -> None:
-    SubElement(parent, tag, attributes).text = _clean(content)
-
-
-def _clean(text: str) -> str:
-    """Return the text without characters that XML cannot hold."""
-    return _NOT_XML.sub("\ufffd", text)
+    SubElement(parent, tag, attributes).text = clean(content)
 
 
 def _rect(box: Box) -> dict[str, str]:

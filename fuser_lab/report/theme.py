@@ -82,6 +82,34 @@ def graph_style() -> str:
     return variables(".fl-svg") + hues + _GRAPH_RULES
 
 
+def page_style() -> str:
+    """Return the rules of static HTML blocks."""
+    return variables(".fl-report") + _PAGE_RULES
+
+
+_PAGE_RULES: Final = (
+    f".fl-report{{font:13px/1.45 {SANS};color:var(--fl-ink);background:var(--fl-paper);max-width:100%}}"
+    ".fl-report .fl-headline{display:flex;flex-wrap:wrap;gap:4px 14px;align-items:baseline;margin:2px 0 8px}"
+    ".fl-report .fl-title{font-size:16px;font-weight:700}"
+    ".fl-report .fl-pill{border:1px solid var(--fl-line);border-radius:9px;padding:0 8px;font-size:12px}"
+    ".fl-report .fl-fact{color:var(--fl-muted)}.fl-report .fl-fact b{color:var(--fl-ink)}"
+    ".fl-report .fl-picture{overflow:auto;margin:4px 0 10px}"
+    ".fl-report .fl-picture svg{max-width:100%;height:auto}"
+    ".fl-report table.fl-table{border-collapse:collapse;margin:4px 0 10px;font-size:12.5px;color:var(--fl-ink)}"
+    ".fl-report table.fl-table th,.fl-report table.fl-table td{text-align:left;padding:3px 10px;background:none;"
+    "border:0;border-bottom:1px solid var(--fl-line);white-space:nowrap;max-width:36em;overflow:hidden;"
+    "text-overflow:ellipsis}"
+    ".fl-report table.fl-table th{color:var(--fl-muted);font-weight:600}"
+    ".fl-report table.fl-table .fl-num{text-align:right;font-variant-numeric:tabular-nums}"
+    ".fl-report table.fl-table .fl-total td{font-weight:700}"
+    ".fl-report summary{cursor:pointer}"
+    ".fl-report ol.fl-decisions{list-style:none;padding-left:8px;margin:6px 0;max-height:24em;overflow:auto}"
+    ".fl-report ul.fl-verdicts{list-style:none;padding-left:16px;margin:4px 0}"
+    ".fl-report .fl-good{color:var(--fl-good)}.fl-report .fl-bad{color:var(--fl-bad)}"
+    ".fl-report .fl-note{color:var(--fl-muted)}"
+    f".fl-report pre{{font-family:{MONO};font-size:12px;background:var(--fl-panel);color:var(--fl-ink);padding:8px;"
+    "overflow:auto}"
+)
 _GRAPH_RULES: Final = (
     f".fl-svg text{{font-family:{SANS}}}"
     f".fl-svg .fl-mono{{font-family:{MONO}}}"

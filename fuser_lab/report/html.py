@@ -1,0 +1,160 @@
+"""Static HTML without a script: what notebooks show for plans, segments, logs and timings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element
+
+from fuser_lab.report import theme
+from fuser_lab.report.layout import LayoutError
+from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.svg import view_element
+from fuser_lab.report.tables import decision_reason, segment_table, table_element
+from fuser_lab.report.units import bytes_label, plural
+from fuser_lab.report.view_model import view_decisions, view_plan, view_verdicts, word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from fuser_lab.report.subject import PlanLike, SegmentLike
+    from fuser_lab.report.tables import Table
+    from fuser_lab.report.view_model import DecisionView, SegmentView, VerdictView, ViewModel
+
+_MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds them all
+
+
+def plan_html(plan: PlanLike, *, title: str | None = None) -> str:
+    """Return a plan for a notebook's output: the picture, the segments, and the decisions folded away."""
+    return fragment(*_plan_parts(view_plan(plan, title=title)))
+
+
+def plan_page(view: ViewModel) -> str:
+    """Return a whole HTML document of a view model; it opens from disk and asks nothing of any network."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", view.header.title),
+        element("style", "body{margin:0;padding:16px}"),
+        element("style", theme.variables("body") + "body{background:var(--fl-paper)}"),
+    )
+    body = element("body", _block(*_plan_parts(view)))
+    return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
+
+
+def segment_html(segment: SegmentLike, view: SegmentView, source: str = "") -> str:
+    """Return one segment: its row, its expressions, and its source folded away."""
+    parts: list[Element] = [table_element(segment_table([view]))]
+    if not view.ok:
+        parts.append(_verdict_list(view.verdicts))
+    parts.append(element("pre", "\n".join(map(str, (word(e.op) for e in segment.exprs)))))
+    if source:
+        parts.append(element("details", element("summary", "generated source"), element("pre", source)))
+    return fragment(*parts)
+
+
+def decisions_html(log: Iterable[Any]) -> str:
+    """Return a decision log."""
+    return fragment(*_decision_parts(view_decisions(log), opened=True))
+
+
+def why_html(text: str, verdicts: Iterable[Any] = ()) -> str:
+    """Return an answer to "why": one sentence, and what each scheduler said."""
+    return fragment(element("p", text), _verdict_list(view_verdicts(verdicts)))
+
+
+def table_html(table: Table, *, note: str = "") -> str:
+    """Return a table for a notebook's output, with a note below it."""
+    return fragment(table_element(table), *([element("p", note, css="fl-note")] if note else []))
+
+
+def fragment(*parts: Element) -> str:
+    """Return the parts in one block with the style sheet."""
+    return to_html(_block(*parts))
+
+
+def _block(*parts: Element) -> Element:
+    return element("div", element("style", theme.page_style()), *parts, css="fl-report")
+
+
+def _plan_parts(view: ViewModel) -> list[Element]:
+    parts = [_headline(view), _picture(view), table_element(segment_table(view.segments))]
+    parts += [
+        element("div", element("p", f"S{s.index} has no scheduler:"), _verdict_list(s.verdicts))
+        for s in view.segments
+        if not s.ok
+    ]
+    if view.decisions:
+        parts += _decision_parts(view.decisions, opened=False)
+    return parts
+
+
+def _picture(view: ViewModel) -> Element:
+    try:
+        return element("div", view_element(view), css="fl-picture")
+    except LayoutError as error:
+        return element("p", str(error), css="fl-note")
+
+
+def _headline(view: ViewModel) -> Element:
+    header = view.header
+    numbers = (
+        ("segments", str(header.segments)),
+        ("ops", str(header.ops)),
+        ("moved", bytes_label(header.bytes_moved)),
+        ("one kernel would move", bytes_label(header.bytes_ideal)),
+        ("crossing", bytes_label(header.bytes_crossing)),
+    )
+    facts = [element("span", element("b", value), f" {name}", css="fl-fact") for name, value in numbers]
+    title = element("span", header.title, css="fl-title")
+    return element(
+        "div", title, element("span", header.strategy.replace("_", "-"), css="fl-pill"), *facts, css="fl-headline"
+    )
+
+
+def _decision_parts(decisions: Sequence[DecisionView], *, opened: bool) -> list[Element]:
+    accepted = sum(d.accepted for d in decisions)
+    head = f"{plural(len(decisions), 'decision')}: {accepted} accepted, {len(decisions) - accepted} refused"
+    items = [_decision(d) for d in decisions[:_MOST_DECISIONS]]
+    if len(decisions) > _MOST_DECISIONS:
+        items.append(element("li", f"… and {len(decisions) - _MOST_DECISIONS} more"))
+    details = element("details", element("summary", head), element("ol", *items, css="fl-decisions"))
+    if opened:
+        details.set("open", "open")
+    return [details]
+
+
+def _decision(decision: DecisionView) -> Element:
+    mark = element("span", "✓" if decision.accepted else "✗", css="fl-good" if decision.accepted else "fl-bad")
+    what = element("b", " + ".join(decision.subjects))
+    place = " · ".join(filter(None, (decision.phase, decision.kind)))
+    line: list[Element | str] = [
+        f"{decision.seq} ",
+        mark,
+        " ",
+        what,
+        " ",
+        element("span", place, css="fl-note"),
+        f" {decision_reason(decision)}",
+    ]
+    if not decision.verdicts:
+        return element("li", *line)
+    return element("li", element("details", element("summary", *line), _verdict_list(decision.verdicts)))
+
+
+def _verdict_list(verdicts: Sequence[VerdictView]) -> Element:
+    return element(
+        "ul",
+        *(
+            element(
+                "li",
+                element("span", "✓" if v.accepted else "✗", css="fl-good" if v.accepted else "fl-bad"),
+                " ",
+                element("b", v.scheduler),
+                f" {v.text}",
+            )
+            for v in verdicts
+        ),
+        css="fl-verdicts",
+    )

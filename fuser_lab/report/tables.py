@@ -1,0 +1,110 @@
+"""Tables that text, HTML, pandas and the widget share: segments, decisions, timings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
+
+from fuser_lab.report.markup import element
+from fuser_lab.report.units import bytes_label
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.report.view_model import DecisionView, SegmentView
+
+_WIDEST = 46
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Formatted cells: ``numeric`` names the columns set to the right, ``strong`` the rows that are totals."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[str] = frozenset()
+    strong: frozenset[int] = frozenset()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON-ready form."""
+        return {
+            "columns": list(self.columns),
+            "rows": [list(row) for row in self.rows],
+            "numeric": [column in self.numeric for column in self.columns],
+            "strong": sorted(self.strong),
+        }
+
+
+def table_text(table: Table) -> str:
+    """Return the table with aligned columns; long cells are shortened."""
+    cells = [tuple(_shorten(cell) for cell in row) for row in (table.columns, *table.rows)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(table.columns))]
+    lines = [_line(row, widths, table) for row in cells]
+    return "\n".join((lines[0], "  ".join("-" * width for width in widths), *lines[1:]))
+
+
+def table_element(table: Table, *, caption: str = "") -> Element:
+    """Return the table as HTML."""
+    css = ["fl-num" if column in table.numeric else "" for column in table.columns]
+    heads = (element("th", column, css=kind, scope="col") for column, kind in zip(table.columns, css, strict=True))
+    rows = (
+        element(
+            "tr",
+            *(element("td", cell, css=kind) for cell, kind in zip(row, css, strict=True)),
+            css="fl-total" if n in table.strong else "",
+        )
+        for n, row in enumerate(table.rows)
+    )
+    body = element("tbody", *rows)
+    parts = (element("caption", caption),) if caption else ()
+    return element("table", *parts, element("thead", element("tr", *heads)), body, css="fl-table")
+
+
+def segment_table(segments: Sequence[SegmentView]) -> Table:
+    """Return one row a segment."""
+    rows = [
+        (
+            f"S{s.index}",
+            s.scheduler,
+            str(len(s.ops)),
+            bytes_label(s.bytes_in),
+            bytes_label(s.bytes_out),
+            bytes_label(s.bytes_crossing),
+            ", ".join(s.inputs),
+            ", ".join(s.outputs),
+        )
+        for s in segments
+    ]
+    columns = ("segment", "scheduler", "ops", "in", "out", "crossing", "reads", "writes")
+    return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"ops", "in", "out", "crossing"}))
+
+
+def decision_table(decisions: Sequence[DecisionView]) -> Table:
+    """Return one row an attempt of the segmenter."""
+    rows = [
+        (str(d.seq), d.phase, d.kind, " + ".join(d.subjects), "✓" if d.accepted else "✗", decision_reason(d))
+        for d in decisions
+    ]
+    columns = ("#", "phase", "kind", "of", "", "reason")
+    return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"#"}))
+
+
+def decision_reason(decision: DecisionView) -> str:
+    """Return the sentence of an attempt, or the schedulers' own where it has none."""
+    if decision.text:
+        return decision.text
+    answers = [v for v in decision.verdicts if v.accepted is decision.accepted]
+    return "; ".join(f"{v.scheduler}: {v.text}" if v.text else v.scheduler for v in answers)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
+    padded = (
+        cell.rjust(width) if column in table.numeric else cell.ljust(width)
+        for cell, width, column in zip(row, widths, table.columns, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def _shorten(cell: str) -> str:
+    return cell if len(cell) <= _WIDEST else f"{cell[: _WIDEST - 1]}…"

@@ -1,0 +1,68 @@
+"""Plans, logs and answers as plain text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuser_lab.report.tables import decision_reason, segment_table, table_text
+from fuser_lab.report.units import bytes_label, plural
+from fuser_lab.report.view_model import view_decisions, view_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from fuser_lab.report.subject import PlanLike
+    from fuser_lab.report.view_model import DecisionView, Header, SegmentView, VerdictView, ViewModel
+
+
+def plan_text(plan: PlanLike, *, title: str | None = None) -> str:
+    """Return the headline and the segment table of a plan."""
+    return view_text(view_plan(plan, title=title, decisions=False))
+
+
+def view_text(view: ViewModel) -> str:
+    """Return the text of a view model; its decisions follow when it has any."""
+    parts = [headline(view.header), table_text(segment_table(view.segments))]
+    parts += [refusal_text(s) for s in view.segments if not s.ok]
+    if view.decisions:
+        parts.append(_attempts(view.decisions))
+    return "\n\n".join(parts)
+
+
+def headline(header: Header) -> str:
+    """Return the title and the numbers that matter most in a line."""
+    name = header.title if header.title == header.plan else f"{header.title}: {header.plan}"
+    return (
+        f"{name} ({header.strategy.replace('_', '-')}): {plural(header.ops, 'op')} in "
+        f"{plural(header.segments, 'segment')}, {bytes_label(header.bytes_moved)} moved "
+        f"(one kernel: {bytes_label(header.bytes_ideal)}), {bytes_label(header.bytes_crossing)} crossing"
+    )
+
+
+def refusal_text(segment: SegmentView) -> str:
+    """Return why no scheduler takes a segment."""
+    return f"S{segment.index} has no scheduler:\n{verdicts_text(segment.verdicts)}"
+
+
+def verdicts_text(verdicts: Sequence[VerdictView]) -> str:
+    """Return one line a scheduler, in the order in which they were asked."""
+    width = max((len(v.scheduler) for v in verdicts), default=0)
+    return "\n".join(f"  {'✓' if v.accepted else '✗'} {v.scheduler.ljust(width)}  {v.text}".rstrip() for v in verdicts)
+
+
+def decisions_text(log: Iterable[Any]) -> str:
+    """Return a decision log as text."""
+    return _attempts(view_decisions(log))
+
+
+def _attempts(decisions: Sequence[DecisionView]) -> str:
+    accepted = sum(d.accepted for d in decisions)
+    head = f"{plural(len(decisions), 'attempt')}: {accepted} accepted, {len(decisions) - accepted} refused"
+    return "\n".join((head, *map(_attempt, decisions)))
+
+
+def _attempt(decision: DecisionView) -> str:
+    mark = "✓" if decision.accepted else "✗"
+    what = f"{decision.phase}: {decision.kind}" if decision.phase else decision.kind
+    return f"{decision.seq:>4} {mark} {what} {' + '.join(decision.subjects)}  {decision_reason(decision)}".rstrip()
