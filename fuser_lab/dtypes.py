@@ -155,7 +155,7 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
         raise ArgumentTypeError(msg) from None
 
 
-def of_python(value: bool | int | float | complex) -> DataType:
+def of_python(value: bool | complex) -> DataType:
     """Return the dtype nvFuser gives a Python number: Bool, Int, Double or ComplexDouble."""
     if isinstance(value, bool):
         return DataType.Bool

@@ -166,12 +166,12 @@ class FusionBuilder:
             )
         return self._fusion
 
-    def define_tensor(  # noqa: PLR0913 - nvFuser's signature
+    def define_tensor(
         self,
         shape: Sequence[int] | None = None,
-        contiguity: bool | Sequence[bool | None] = False,  # noqa: FBT001, FBT002
+        contiguity: bool | Sequence[bool | None] = False,
         dtype: DataType = DataType.Float,
-        is_cpu: bool = False,  # noqa: FBT001, FBT002
+        is_cpu: bool = False,
         stride_order: Sequence[int] = (),
         *,
         sizes: Sequence[int] | None = None,
@@ -208,7 +208,7 @@ class FusionBuilder:
         if not isinstance(dtype, DataType):
             msg = f"define_tensor: dtype must be a DataType, given {dtype!r}."
             raise ArgumentTypeError(msg)
-        if is_cpu and len(shape):
+        if is_cpu and shape:
             msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
             raise DefinitionError(msg)
         dtype.numpy  # noqa: B018 - Null has no storage and is refused here

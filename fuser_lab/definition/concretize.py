@@ -82,10 +82,7 @@ class _Concretizer:
         return new
 
     def _bind(self, tensor: TensorView, position: int, extent: Extent, size: int) -> None:
-        if isinstance(extent, Scalar):
-            known = self._sizes.setdefault(extent.name, size)
-        else:
-            known = extent
+        known = self._sizes.setdefault(extent.name, size) if isinstance(extent, Scalar) else extent
         if known != size:
             msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {known} there."
             raise InputError(msg)

@@ -40,7 +40,8 @@ class Handle:
         return str(self.val)
 
     def _record(self, name: str, *operands: Any) -> "Handle":
-        return self.builder.wrap(OPS[name].frontend(self.builder, *operands))
+        result: Handle = self.builder.wrap(OPS[name].frontend(self.builder, *operands))
+        return result
 
     def __add__(self, other: Operand) -> "Handle":
         """Record ``add``."""

@@ -1,6 +1,6 @@
 """Every op of ``fd.ops``, one record each."""
 
-from fuser_lab.ops import broadcast, factory, matmul, pointwise, reduction, view
+from fuser_lab.ops import broadcast, composite, factory, matmul, pointwise, promotion, reduction, resize, view
 from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
 
 __all__ = [
@@ -12,9 +12,12 @@ __all__ = [
     "Recorder",
     "Result",
     "broadcast",
+    "composite",
     "factory",
     "matmul",
     "pointwise",
+    "promotion",
     "reduction",
+    "resize",
     "view",
 ]

@@ -5,21 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ir import Extent, IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
-    Composite,
     Element,
     OpDef,
     Operand,
     Recorder,
     Result,
     register,
-    register_composite,
     same_extent,
     unique_dims,
 )
@@ -92,7 +90,7 @@ BROADCAST = register(
 )
 
 
-def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded: bool = False) -> TensorView:  # noqa: FBT001, FBT002
+def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded: bool = False) -> TensorView:
     tensor = rec.tensor(arg, "squeeze", "arg")
     found = unique_dims(dims, tensor.ndim, "squeeze")
     for dim in found:
@@ -179,8 +177,6 @@ def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
 
 
 def _as_extent(size: object) -> Extent:
-    from fuser_lab.ir import Scalar  # noqa: PLC0415
-
     if isinstance(size, int | Scalar):
         return size
     msg = f"{size!r} is not a size."
@@ -210,30 +206,5 @@ EXPAND = register(
         reference=_reference_expand,
         element=_element_expand,
         doc="arg with its broadcast axes widened to shape, without copying.",
-    ),
-)
-
-
-def _broadcast_in_dim(
-    rec: Recorder, arg: Operand, shape: Sequence[Operand], broadcast_dims: Sequence[int],
-) -> TensorView:
-    tensor = rec.tensor(arg, "broadcast_in_dim", "arg")
-    sizes = rec.extents(shape, "broadcast_in_dim", "shape")
-    kept = unique_dims(broadcast_dims, len(sizes), "broadcast_in_dim", "broadcast_dims")
-    if len(kept) != tensor.ndim:
-        msg = f"broadcast_in_dim: {len(kept)} broadcast_dims for a tensor with {tensor.ndim} axes."
-        raise DefinitionError(msg)
-    if list(kept) != sorted(kept):
-        msg = f"broadcast_in_dim: broadcast_dims={list(broadcast_dims)} must be increasing."
-        raise DefinitionError(msg)
-    placed = broadcast(rec, tensor, [i not in kept for i in range(len(sizes))])
-    return expand(rec, placed, sizes)
-
-
-register_composite(
-    Composite(
-        name="broadcast_in_dim",
-        frontend=_broadcast_in_dim,
-        doc="arg's axes placed at broadcast_dims of shape, the rest broadcast; then expanded to shape.",
     ),
 )

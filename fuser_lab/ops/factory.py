@@ -10,7 +10,7 @@ from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
-from fuser_lab.ops.pointwise import convert
+from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     Array,
     Attrs,
@@ -162,7 +162,7 @@ _ENDS = {"uniform": ("minval", "maxval")}
 _SEEDS = ("rng_seed", "rng_offset")
 
 
-def _uniform(  # noqa: PLR0913 - nvFuser's signature
+def _uniform(
     rec: Recorder, minval: Operand, maxval: Operand, shape: Sequence[Operand], *,
     rng_seed: Operand = None, rng_offset: Operand = None, dtype: DataType = DataType.Float,
 ) -> Val:

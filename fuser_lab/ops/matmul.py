@@ -86,7 +86,7 @@ def _linear(rec: Recorder, arg1: Operand, arg2: Operand, bias: Operand = None) -
 def _infer_linear(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     del attrs
     a, weight = _pair("linear", inputs)
-    if not a.ndim or weight.ndim != 2:  # noqa: PLR2004
+    if not a.ndim or weight.ndim != 2:
         msg = f"linear: operands have {a.ndim} and {weight.ndim} axes; the weight is (out, in), the input at least 1-D."
         raise DefinitionError(msg)
     inner = _contract("linear", a.domain.axes[-1], weight.domain.axes[1], axes)

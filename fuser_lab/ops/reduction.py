@@ -5,29 +5,28 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.dtypes import DataType, Kind, from_numpy
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.broadcast import broadcast
-from fuser_lab.ops.pointwise import convert
+from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     OPS,
     Array,
     Attrs,
     AxisFactory,
     Combine,
-    Composite,
     OpDef,
     Operand,
     Recorder,
     Result,
     register,
-    register_composite,
     unique_dims,
 )
 
 
-def _axes_of(tensor: TensorView, dims: int | Sequence[int] | None, op: str) -> tuple[int, ...]:
+def reduced_axes(tensor: TensorView, dims: int | Sequence[int] | None, op: str) -> tuple[int, ...]:
+    """Return the axes a reduction argument names, sorted; all axes for None."""
     if dims is None:
         return tuple(range(tensor.ndim))
     given = (dims,) if isinstance(dims, int) else tuple(dims)
@@ -55,7 +54,7 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
         rec: Recorder,
         arg: Operand,
         dims: int | Sequence[int] | None = None,
-        keepdim: bool = False,  # noqa: FBT001, FBT002
+        keepdim: bool = False,
         dtype: DataType = DataType.Null,
         *,
         dim: int | None = None,
@@ -67,7 +66,7 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
         if dtype is not DataType.Null and not converts:
             msg = f"{name}: dtype must be left out, since the result has the operand's dtype; given {dtype!r}."
             raise DefinitionError(msg)
-        reduced = _axes_of(tensor, dims if dim is None else dim, name)
+        reduced = reduced_axes(tensor, dims if dim is None else dim, name)
         if dtype is not DataType.Null:
             value: Val = convert(rec, tensor, dtype)
         elif converts and tensor.dtype.kind in {Kind.BOOL, Kind.INTEGER}:
@@ -82,7 +81,13 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
         return result
 
     entry = OpDef(
-        name=name, kind=OpKind.REDUCTION, frontend=frontend, infer=_infer, reference=reference, combine=combine, doc=doc,
+        name=name,
+        kind=OpKind.REDUCTION,
+        frontend=frontend,
+        infer=_infer,
+        reference=reference,
+        combine=combine,
+        doc=doc,
     )
     return register(entry)
 
@@ -90,19 +95,17 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
 def _lowest(dtype: DataType) -> bool | int | float:
     if dtype is DataType.Bool:
         return False
-    return -float("inf") if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+    return -float("inf") if dtype.is_float else int(np.iinfo(str(dtype.numpy)).min)
 
 
 def _highest(dtype: DataType) -> bool | int | float:
     if dtype is DataType.Bool:
         return True
-    return float("inf") if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+    return float("inf") if dtype.is_float else int(np.iinfo(str(dtype.numpy)).max)
 
 
 def _extreme(fold: Any, identity: Callable[[DataType], bool | int | float]) -> Callable[..., Array]:
     def reference(x: Array, *, dims: tuple[int, ...]) -> Array:
-        from fuser_lab.dtypes import from_numpy  # noqa: PLC0415
-
         return np.asarray(fold(x, axis=dims, initial=identity(from_numpy(x.dtype))))
 
     return reference
@@ -130,55 +133,3 @@ MIN = _reduction(
     "min", Combine(fn="min", identity=_highest), _extreme(np.min, _highest), converts=False,
     doc="Smallest element over dims, NaN propagates.",
 )
-
-
-def _mean_and_square(
-    rec: Recorder, arg: Operand, dims: Sequence[int], correction: int, op: str,
-) -> tuple[Val, Val, tuple[int, ...]]:
-    """Record mean and corrected variance by two passes: the mean, then the mean of squared deviations."""
-    tensor = rec.tensor(arg, op, "arg")
-    reduced = _axes_of(tensor, dims, op)
-    if correction < 0:
-        msg = f"{op}: correction is {correction}; it must be 0 or more."
-        raise DefinitionError(msg)
-    flags = [i in reduced for i in range(tensor.ndim)]
-
-    def call(name: str, *operands: Operand) -> Val:
-        result: Val = OPS[name].frontend(rec, *operands)
-        return result
-
-    count: Operand = 1
-    for size in (tensor.extents[i] for i in reduced):
-        count = count * size if isinstance(count, int) and isinstance(size, int) else call("mul", count, size)
-    freedom = max(count - correction, 0) if isinstance(count, int) else call("maximum", call("sub", count, correction), 0)
-    mean = call("truediv", SUM.frontend(rec, tensor, reduced), count)
-    deviation = call("sub", tensor, broadcast(rec, mean, flags))
-    square = SUM.frontend(rec, call("mul", deviation, deviation), reduced)
-    variance = call("truediv", square, freedom)
-    return variance, mean, reduced
-
-
-def _var_mean(
-    rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, keepdim: bool = False,  # noqa: FBT001, FBT002
-) -> tuple[Val, Val]:
-    tensor = rec.tensor(arg, "var_mean", "arg")
-    if tensor.dtype.is_reduced_float:
-        msg = f"var_mean: does not take {tensor.dtype!r}; please upcast to float."
-        raise DefinitionError(msg)
-    variance, mean, reduced = _mean_and_square(rec, tensor, dims, correction, "var_mean")
-    if keepdim:
-        flags = [i in reduced for i in range(tensor.ndim)]
-        return broadcast(rec, variance, flags), broadcast(rec, mean, flags)
-    return variance, mean
-
-
-def _var(
-    rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, keepdim: bool = False,  # noqa: FBT001, FBT002
-) -> Val:
-    tensor = rec.tensor(arg, "var", "arg")
-    variance, _, reduced = _mean_and_square(rec, tensor, dims, correction, "var")
-    return broadcast(rec, variance, [i in reduced for i in range(tensor.ndim)]) if keepdim else variance
-
-
-register_composite(Composite(name="var_mean", frontend=_var_mean, doc="Variance and mean over dims, two passes."))
-register_composite(Composite(name="var", frontend=_var, doc="Variance over dims, two passes."))

@@ -1,0 +1,231 @@
+"""Type promotion, what pointwise ops share, and the cast op that promotion inserts."""
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import Category, DataType, Kind, promote
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir import term as t
+from fuser_lab.ir.term import Term
+from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.registry import (
+    Array,
+    Attrs,
+    AxisFactory,
+    InferRule,
+    OpDef,
+    Operand,
+    Recorder,
+    Result,
+    register,
+    same_extent,
+)
+
+
+class Promotion(enum.Enum):
+    """Which dtype operands are converted to before the op (reference: nvFuser's TypePromotionConfig)."""
+
+    DEFAULT = "default"
+    FLOAT = "float"  # bool and integers become Float
+    KEEP = "keep"  # no conversion at all
+    BITWISE = "bitwise"  # bool or integer operands required
+    LOGICAL = "logical"  # operands become Bool
+
+
+class ResultType(enum.Enum):
+    """Dtype of the result, given the converted operands."""
+
+    SAME = "same"
+    BOOL = "bool"
+    REAL = "real"  # complex becomes its real part's type
+
+
+def pointwise_domain(op: str, operands: Sequence[Val], axes: AxisFactory) -> TensorDomain:
+    """Return the axes of a pointwise result: an axis is a broadcast only if it is one in every operand.
+
+    Raises
+    ------
+    DefinitionError
+        If two operands have different sizes, both above 1, on one axis.
+    """
+    tensors = [v for v in operands if isinstance(v, TensorView)]
+    return TensorDomain(
+        logical=tuple(
+            _joined_axis(op, position, [tv.domain.axes[position] for tv in tensors], axes)
+            for position in range(tensors[0].ndim)
+        ),
+    )
+
+
+def _joined_axis(op: str, position: int, operands: Sequence[IterDomain], axes: AxisFactory) -> IterDomain:
+    sizes = [axis.visible_extent for axis in operands if not axis.is_broadcast or axis.expanded is not None]
+    chosen = next((s for s in sizes if isinstance(s, int)), sizes[0] if sizes else 1)
+    for size in sizes:
+        if not same_extent(size, chosen):
+            msg = f"{op}: operands have sizes {chosen} and {size} on axis {position}; they must be equal or 1."
+            raise DefinitionError(msg)
+    if all(axis.is_broadcast for axis in operands):
+        return axes.fresh(1, IterType.BROADCAST, chosen if sizes else None)
+    return axes.fresh(chosen)
+
+
+def match_ranks(rec: Recorder, operands: Sequence[Val]) -> tuple[Val, ...]:
+    """Return operands with broadcast axes prepended so that all tensors have the same rank."""
+    rank = max((v.ndim for v in operands if isinstance(v, TensorView)), default=0)
+    return tuple(
+        broadcast(rec, v, [True] * (rank - v.ndim) + [False] * v.ndim)
+        if isinstance(v, TensorView) and v.ndim < rank
+        else v
+        for v in operands
+    )
+
+
+def common_dtype(operands: Sequence[Val], promotion: Promotion, *, widen: bool = True) -> DataType:
+    """Return the dtype that operands are converted to."""
+    found = promote(((v.dtype, category(v)) for v in operands), widen=widen)
+    if promotion is Promotion.FLOAT and found.kind in {Kind.BOOL, Kind.INTEGER}:
+        return DataType.Float
+    return found
+
+
+def category(value: Val) -> Category:
+    """Return how strongly a value takes part in promotion."""
+    if isinstance(value, Scalar):
+        return Category.SCALAR
+    return Category.TENSOR if value.ndim else Category.ZERO_DIM
+
+
+def convert(rec: Recorder, value: Val, dtype: DataType) -> Val:
+    """Return ``value`` in ``dtype``: constants are rewritten, anything else gets a Cast expression."""
+    if value.dtype is dtype:
+        return value
+    if isinstance(value, Scalar) and value.value is not None:
+        return Scalar(name="", dtype=dtype, value=_convert_number(value.value, dtype))
+    return rec.emit(CAST, [value], dtype=dtype)[0]
+
+
+def _convert_number(value: Number, dtype: DataType) -> Number:
+    if dtype.is_complex:
+        return complex(value)
+    if isinstance(value, complex):
+        value = value.real
+    if dtype.is_float:
+        return float(value)
+    if dtype is DataType.Bool:
+        return bool(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        msg = f"{value} has no value of dtype {dtype!r}."
+        raise DefinitionError(msg)
+    return int(value)
+
+
+def _operands(rec: Recorder, op: str, values: Sequence[Operand], promotion: Promotion) -> tuple[Val, ...]:
+    names = ("x",) if len(values) == 1 else ("lhs", "rhs") if len(values) == 2 else ("x", "y", "z")
+    operands = tuple(rec.value(v, op, n) for v, n in zip(values, names, strict=True))
+    if promotion is Promotion.BITWISE and any(v.dtype.kind > Kind.INTEGER for v in operands):
+        given = ", ".join(repr(v.dtype) for v in operands)
+        msg = f"{op}: integer or boolean input is required, given {given}."
+        raise DefinitionError(msg)
+    if promotion is Promotion.LOGICAL:
+        operands = tuple(convert(rec, v, DataType.Bool) for v in operands)
+    elif promotion is not Promotion.KEEP:
+        # Equal dtypes still widen: add(half, half) is Float.
+        dtype = common_dtype(operands, promotion)
+        operands = tuple(convert(rec, v, dtype) for v in operands)
+    return match_ranks(rec, operands)
+
+
+def infer_pointwise(op: str, result: ResultType) -> InferRule:
+    """Return the typing rule of a pointwise op: the last operand's dtype, the joined axes."""
+    def infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+        del attrs
+        dtype = inputs[-1].dtype
+        if result is ResultType.BOOL:
+            dtype = DataType.Bool
+        elif result is ResultType.REAL and dtype.is_complex:
+            dtype = DataType.Double if dtype is DataType.ComplexDouble else DataType.Float
+        if all(isinstance(v, Scalar) for v in inputs):
+            return (Result(dtype),)
+        return (Result(dtype, pointwise_domain(op, inputs, axes)),)
+
+    return infer
+
+
+def pointwise(
+    name: str,
+    scalar: Callable[..., Term],
+    reference: Callable[..., Any],
+    doc: str,
+    promotion: Promotion = Promotion.DEFAULT,
+    result: ResultType = ResultType.SAME,
+    arity: int = 1,
+) -> OpDef:
+    """Register a unary or binary pointwise op and return its record."""
+    if arity == 1:
+
+        def unary(rec: Recorder, x: Operand, /) -> Val:
+            return rec.emit(entry, _operands(rec, name, (x,), promotion))[0]
+
+        frontend: Callable[..., Val] = unary
+    else:
+
+        def binary(rec: Recorder, lhs: Operand, rhs: Operand, /) -> Val:
+            return rec.emit(entry, _operands(rec, name, (lhs, rhs), promotion))[0]
+
+        frontend = binary
+    entry = OpDef(
+        name=name,
+        kind=OpKind.POINTWISE,
+        frontend=frontend,
+        infer=infer_pointwise(name, result),
+        reference=reference,
+        scalar=scalar,
+        doc=doc,
+        positional_only=True,
+    )
+    return register(entry)
+
+
+def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
+    value = rec.value(arg, "cast", "arg")
+    if not isinstance(dtype, DataType):
+        msg = f"cast: dtype must be a DataType, given {type(dtype).__name__}."
+        raise ArgumentTypeError(msg)
+    if dtype is DataType.Null:
+        msg = "cast: DataType.Null is not a dtype that values can have."
+        raise DefinitionError(msg)
+    return rec.emit(CAST, [value], dtype=dtype)[0]
+
+
+def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    dtype = attrs["dtype"]
+    if not isinstance(dtype, DataType):
+        msg = f"cast: dtype must be a DataType, given {dtype!r}."
+        raise DefinitionError(msg)
+    if isinstance(inputs[0], Scalar):
+        return (Result(dtype),)
+    return (Result(dtype, pointwise_domain("cast", inputs, axes)),)
+
+
+def _reference_cast(x: Array, *, dtype: DataType) -> Array:
+    if np.iscomplexobj(x) and not dtype.is_complex and dtype is not DataType.Bool:
+        x = x.real
+    return np.asarray(x).astype(dtype.numpy)
+
+
+CAST = register(
+    OpDef(
+        name="cast",
+        kind=OpKind.POINTWISE,
+        frontend=_cast,
+        infer=_infer_cast,
+        reference=_reference_cast,
+        scalar=lambda x, *, dtype: t.cast(x, dtype),
+        doc="x converted to dtype; narrowing floats rounds to nearest even, complex loses its imaginary part.",
+    ),
+)
