@@ -23,9 +23,9 @@ help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
 
 lab: $(LAB_READY)
-	$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
+	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) \
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
-	  --LabApp.extension_manager=readonly $(LAB_ARGS) $(NOTEBOOK)
+	  --LabApp.extension_manager=readonly --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_ARGS)
 
 test: check browser
 	$(PY) -m pytest $(PYTEST_ARGS)
