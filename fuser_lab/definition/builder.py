@@ -212,16 +212,17 @@ class FusionBuilder:
             msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
             raise DefinitionError(msg)
         dtype.numpy  # noqa: B018 - Null has no storage and is refused here
-        logical = tuple(self._input_axis(position, size) for position, size in enumerate(shape))
-        allocation = allocation_of(stride_order) if stride_order else None
         if stride_order and sorted(stride_order) != list(range(len(shape))):
             msg = f"define_tensor: stride_order={list(stride_order)} is no permutation of 0..{len(shape) - 1}."
             raise DefinitionError(msg)
-        order = allocation if allocation is not None else range(len(shape))
-        if isinstance(contiguity, bool):
-            contiguity = [None if logical[i].is_broadcast else contiguity for i in order]
+        allocation = allocation_of(stride_order) if stride_order else None
+        order = allocation or tuple(range(len(shape)))
+        flags = self._contiguity(shape, contiguity, order)
+        # None on an axis of another size than 1 says that the axis is expanded: it has stride 0.
+        expanded = {axis for axis, flag in zip(order, flags, strict=True) if flag is None and shape[axis] != 1}
+        logical = tuple(self._input_axis(i, size, expanded=i in expanded) for i, size in enumerate(shape))
         try:
-            domain = TensorDomain(logical=logical, allocation=allocation, contiguity=tuple(contiguity))
+            domain = TensorDomain(logical=logical, allocation=allocation, contiguity=flags)
         except VerificationError as error:
             msg = f"define_tensor: {error}"
             raise DefinitionError(msg) from None
@@ -229,7 +230,18 @@ class FusionBuilder:
         self._add_input(tensor)
         return Tensor(tensor, self)
 
-    def _input_axis(self, position: int, size: int) -> IterDomain:
+    @staticmethod
+    def _contiguity(
+        shape: Sequence[int], given: bool | Sequence[bool | None], order: tuple[int, ...],
+    ) -> tuple[bool | None, ...]:
+        if isinstance(given, bool):
+            return tuple(None if shape[axis] == 1 else given for axis in order)
+        if len(given) != len(shape):
+            msg = f"define_tensor: contiguity has {len(given)} entries for a shape with {len(shape)}."
+            raise DefinitionError(msg)
+        return tuple(given)
+
+    def _input_axis(self, position: int, size: int, *, expanded: bool) -> IterDomain:
         if not isinstance(size, int) or isinstance(size, bool):
             msg = f"define_tensor: shape[{position}] is {size!r}; it must be an int."
             raise ArgumentTypeError(msg)
@@ -239,9 +251,10 @@ class FusionBuilder:
                 "broadcast(1), or static(>1)."
             )
             raise DefinitionError(msg)
-        if size == -1:
-            return self.axes.fresh(self.axes.symbol())
-        return self.axes.fresh(1, IterType.BROADCAST) if size == 1 else self.axes.fresh(size)
+        if size == 1:
+            return self.axes.fresh(1, IterType.BROADCAST)
+        extent = self.axes.symbol() if size == -1 else size
+        return self.axes.fresh(1, IterType.BROADCAST, extent) if expanded else self.axes.fresh(extent)
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Handle:
         """Add a scalar input, or return a constant when ``value`` is a number."""

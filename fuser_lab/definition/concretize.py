@@ -72,8 +72,9 @@ class _Concretizer:
         shape = self._shapes[value.name]
         axes: list[IterDomain] = []
         for position, (axis, size) in enumerate(zip(value.domain.logical, shape, strict=True)):
-            self._bind(value, position, axis.extent, size)
-            axes.append(self._axes.fresh(size if not axis.is_broadcast else 1, axis.kind))
+            self._bind(value, position, axis.visible_extent, size)
+            expanded = None if axis.expanded is None else size
+            axes.append(self._axes.fresh(1 if axis.is_broadcast else size, axis.kind, expanded))
         domain = TensorDomain(
             logical=tuple(axes), allocation=value.domain.allocation, contiguity=value.domain.contiguity,
         )

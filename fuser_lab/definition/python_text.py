@@ -1,0 +1,164 @@
+"""A fusion as the Python that defines it, in the form nvFuser prints (``FusionDefinition.__repr__``)."""
+
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.ir import AttrValue, Expr, Fusion, IterDomain, Number, Scalar, TensorView, Val, scalars_in
+
+_INDENT = "    "
+
+
+def definition_text(fusion: Fusion, function: str = "nvfuser_fusion") -> str:
+    """Return a Python function that records the fusion again; floats keep full precision.
+
+    Executing the text and calling the function inside ``with FusionDefinition() as fd:`` gives an equal fusion.
+    """
+    return _Writer(fusion).write(function)
+
+
+class _Writer:
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+        self._names: dict[str, str] = {}
+        self._sizes: dict[str, tuple[TensorView, int]] = {}
+        self._lines: list[str] = []
+
+    def write(self, function: str) -> str:
+        for value in self._fusion.inputs:
+            self._input(value)
+        for expr in self._fusion.exprs:
+            self._expr(expr)
+        for output in self._fusion.outputs:
+            self._output(output)
+        return "\n".join([f"def {function}(fd : FusionDefinition) -> None :", *self._lines, ""])
+
+    def _line(self, text: str) -> None:
+        self._lines.append(_INDENT + text)
+
+    def _input(self, value: Val) -> None:
+        name = self._name(value)
+        if isinstance(value, Scalar):
+            self._line(f"{name} = fd.define_scalar(None, dtype={value.dtype!r})")
+            return
+        shape = [_declared(axis) for axis in value.domain.logical]
+        contiguity = list(value.domain.contiguity or ())
+        text = f"{name} = fd.define_tensor(shape={shape}, contiguity={contiguity}, dtype={value.dtype!r}"
+        text += f", is_cpu={value.is_cpu}"
+        if value.domain.allocation is not None:
+            text += f", stride_order={_ranks(value.domain.allocation)}"
+        self._line(text + ")")
+        self._remember_sizes(value)
+
+    def _remember_sizes(self, tensor: TensorView) -> None:
+        for dim, extent in enumerate(tensor.extents):
+            if isinstance(extent, Scalar):
+                self._sizes.setdefault(extent.name, (tensor, dim))
+
+    def _expr(self, expr: Expr) -> None:
+        operands = [self._operand(v) for v in expr.inputs]
+        for scalar in scalars_in(value for _, value in expr.attrs):
+            self._operand(scalar)
+        args = _SPECIAL[expr.op.name](self, expr, operands) if expr.op.name in _SPECIAL else None
+        if args is None:
+            args = [*operands, *(f"{key}={self.attr_text(value)}" for key, value in _shown_attrs(expr))]
+        results = ", ".join(self._name(v) for v in expr.outputs)
+        self._line(f"{results} = fd.ops.{expr.op.name}({', '.join(args)})")
+        for value in expr.outputs:
+            if isinstance(value, TensorView):
+                self._remember_sizes(value)
+
+    def _output(self, output: TensorView) -> None:
+        target = next((t for o, t in self._fusion.aliases if o == output), None)
+        if target is not None:
+            self._line(f"fd.add_output({self._name(output)}, {self._name(target)})")
+        if output not in self._fusion.hidden:
+            self._line(f"fd.add_output({self._name(output)})")
+
+    def _name(self, value: Val) -> str:
+        if value.name not in self._names:
+            number = value.name.lstrip("Tibdc")
+            self._names[value.name] = f"tv{number}" if isinstance(value, TensorView) else f"c{number}"
+        return self._names[value.name]
+
+    def _operand(self, value: Val) -> str:
+        if isinstance(value, TensorView):
+            return self._name(value)
+        if value.value is not None:
+            return self._constant(value)
+        if value.name not in self._names and value.name in self._sizes:
+            tensor, dim = self._sizes[value.name]
+            name = self._name(value)
+            self._line(f"{name} = fd.ops.size({self._name(tensor)}, dim={dim})")
+        return self._name(value)
+
+    def _constant(self, value: Scalar) -> str:
+        number = value.value
+        if number is None:
+            msg = f"{value.name} is no constant."
+            raise UnsupportedError(msg)
+        return number_text(number)
+
+    def attr_text(self, value: AttrValue) -> str:
+        """Return an attribute value as a Python expression."""
+        if isinstance(value, tuple):
+            return "[" + ", ".join(self.attr_text(v) for v in value) + "]"
+        if isinstance(value, Scalar):
+            return self._operand(value)
+        return repr(value)
+
+
+def number_text(number: Number) -> str:
+    """Return a Python literal that evaluates to exactly this number, infinities and NaN too."""
+    if isinstance(number, float) and (number != number or number in {float("inf"), float("-inf")}):  # noqa: PLR0124
+        return f'float("{number}")'
+    return repr(number)
+
+
+def _declared(axis: IterDomain) -> int:
+    extent = axis.visible_extent
+    return extent if isinstance(extent, int) else -1
+
+
+def _ranks(allocation: tuple[int, ...]) -> list[int]:
+    ranks = [0] * len(allocation)
+    for place, axis in enumerate(allocation):
+        ranks[axis] = len(allocation) - 1 - place
+    return ranks
+
+
+def _shown_attrs(expr: Expr) -> list[tuple[str, AttrValue]]:
+    defaults: dict[str, AttrValue] = {"squeeze_expanded": False, "manual_normalization": False}
+    return [(key, value) for key, value in expr.attrs if key not in defaults or value != defaults[key]]
+
+
+def _cat_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    del writer
+    return [f"[{', '.join(operands)}]", f"dim={expr.attr('dim')}", "manual_padding=True"]
+
+
+def _pad_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    return [operands[0], f"{writer.attr_text(expr.attr('pad_widths'))}", operands[1]]
+
+
+def _full_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    dtype = expr.outputs[0].dtype
+    return [f"shape={writer.attr_text(expr.attr('shape'))}", f"fill_value={operands[0]}", f"dtype={dtype!r}"]
+
+
+def _iota_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    shape = expr.attr("shape")
+    length = writer.attr_text(shape[0] if isinstance(shape, tuple) else shape)
+    return [length, *operands, f"dtype={expr.outputs[0].dtype!r}"]
+
+
+def _uniform_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    low, high, seed, offset = operands
+    shape = writer.attr_text(expr.attr("shape"))
+    return [low, high, shape, f"rng_seed={seed}", f"rng_offset={offset}", f"dtype={expr.outputs[0].dtype!r}"]
+
+
+_SPECIAL = {
+    "cat": _cat_args,
+    "pad": _pad_args,
+    "full": _full_args,
+    "iota": _iota_args,
+    "uniform": _uniform_args,
+}

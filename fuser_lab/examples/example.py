@@ -1,0 +1,88 @@
+"""What an example is: a fusion, its sizes, its inputs and what it should compute."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.spec import TensorSpec, spec
+from fuser_lab.errors import InputError
+from fuser_lab.ops.registry import Array
+
+Sizes = Mapping[str, int]
+Inputs = list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A named fusion with full and small sizes.
+
+    ``record(fd, sizes)`` defines it; ``make(rng, sizes)`` gives NumPy inputs; ``reference(inputs, outputs)`` computes
+    the outputs in float64 with plain NumPy, independently of the op registry (``outputs`` is there for random masks,
+    which are compared through themselves). An output is right when ``|got - reference| <= atol + rtol |reference|``.
+    """
+
+    name: str
+    title: str
+    look_at: str
+    full: Sizes
+    small: Sizes
+    record: Callable[[Any, Sizes], None]
+    make: Callable[[np.random.Generator, Sizes], Inputs]
+    reference: Callable[[Sequence[Any], Sequence[Array]], list[Array]]
+    rtol: float
+    atol: float
+
+    def sizes(self, size: str) -> Sizes:
+        """Return the sizes called ``"full"`` or ``"small"``."""
+        if size not in {"full", "small"}:
+            msg = f"example {self.name} has the sizes 'full' and 'small', not {size!r}."
+            raise InputError(msg)
+        return self.full if size == "full" else self.small
+
+    def define(self, fd: FusionBuilder, size: str = "small") -> None:
+        """Record the fusion into an open definition."""
+        self.record(fd, self.sizes(size))
+
+    def inputs(self, size: str = "small", seed: int = 0) -> Inputs:
+        """Return NumPy inputs; the same seed gives the same numbers."""
+        return self.make(np.random.default_rng(seed), self.sizes(size))
+
+    def specs(self, size: str = "full") -> list[TensorSpec | int | float]:
+        """Return abstract inputs: shapes and dtypes, nothing allocated."""
+        found: list[TensorSpec | int | float] = []
+        # Two elements per axis are enough to read ranks, dtypes and scalars off the inputs.
+        tiny = self.make(np.random.default_rng(0), self.small)
+        with FusionBuilder() as fd:
+            self.define(fd, size)
+        for value, given in zip(fd.fusion.inputs, tiny, strict=True):
+            if not isinstance(given, np.ndarray):
+                found.append(given)
+                continue
+            found.append(spec(self._shape(value.name, fd, given, size), given.dtype))
+        return found
+
+    def _shape(self, name: str, fd: FusionBuilder, given: Array, size: str) -> tuple[int, ...]:
+        tensor = fd.fusion.tensors[name]
+        shape = tensor.extents
+        if not all(isinstance(e, int) for e in shape):
+            msg = f"example {self.name} must define static sizes; {tensor} of rank {given.ndim} ({size}) does not."
+            raise InputError(msg)
+        return tensor.shape
+
+    def max_error(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> float:
+        """Return the largest ``|got - reference| / (atol + rtol |reference|)`` over all outputs; below 1 is right."""
+        worst = 0.0
+        for got, wanted in zip(outputs, self.reference(inputs, outputs), strict=True):
+            if got.shape != wanted.shape:
+                return float("inf")
+            if not got.size:
+                continue
+            difference = np.abs(got.astype(np.float64) - wanted)
+            ratio = difference / (self.atol + self.rtol * np.abs(wanted))
+            if np.isnan(ratio).any():
+                return float("inf")
+            worst = max(worst, float(ratio.max()))
+        return worst
