@@ -1,0 +1,137 @@
+"""Timings as a table: one row a segment, a total row a plan, units in the headings."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import bytes_label, seconds_label, three_digits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+_NOT_MEASURED: Final = "not measured"
+
+
+class TimingRowLike(Protocol):
+    """One measured segment, or a whole plan where ``segment`` is None. NaN is "not measured"."""
+
+    plan: str
+    segment: int | None
+    scheduler: str
+    ops: int
+    bytes_io: int
+    bytes_crossing: int
+    median: float
+    iqr: float
+    samples: int
+    bandwidth: float
+    ratio: float
+    tie: bool
+    device: str
+    timer: str
+    error: float
+
+
+class TimingsLike(Protocol):
+    """Rows in order, the total of each plan after its segments."""
+
+    @property
+    def rows(self) -> Sequence[TimingRowLike]:
+        """The rows."""
+
+
+def timing_table(timings: TimingsLike, *, verbose: bool = False) -> Table:
+    """Return the formatted table; the device stands in the heading of the times, so that CPU times say CPU."""
+    time, spread = f"{_device(timings)} median", "± IQR"
+    columns = ["plan", "segment", "scheduler", "ops", "in+out", "crossing", time, spread, "GB/s", "ratio"]
+    if verbose:
+        columns += ["samples", "timer", "device", "error"]
+    return Table(
+        columns=tuple(columns),
+        rows=tuple(_cells(row, verbose=verbose) for row in timings.rows),
+        numeric=frozenset(columns) - {"plan", "segment", "scheduler", "timer", "device"},
+        strong=frozenset(n for n, row in enumerate(timings.rows) if row.segment is None),
+    )
+
+
+def timing_note(timings: TimingsLike) -> str:
+    """Return how the times were taken, and what a ratio means."""
+    timers = ", ".join(dict.fromkeys(row.timer for row in timings.rows))
+    samples = [row.samples for row in timings.rows if row.samples]
+    if not samples:
+        return ""
+    note = f"{_device(timings)}, {timers}, {min(samples)} samples or more. Ratio: time / time of the first plan."
+    if "CPU" in _device(timings):
+        note += " These are times of this machine's CPU, not of a GPU."
+    return note
+
+
+def timings_text(timings: TimingsLike, *, verbose: bool = False) -> str:
+    """Return the table as text."""
+    return table_text(timing_table(timings, verbose=verbose))
+
+
+def timings_frame(timings: TimingsLike, *, verbose: bool = False) -> pd.DataFrame:
+    """Return the numbers as a DataFrame, units in the names of the columns; the row of a whole plan is ``total``."""
+    import pandas as pd
+
+    device = _device(timings)
+    records = [_record(row, device, verbose=verbose) for row in timings.rows]
+    return pd.DataFrame.from_records(records)
+
+
+def _record(row: TimingRowLike, device: str, *, verbose: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "plan": row.plan,
+        "segment": "total" if row.segment is None else str(row.segment),
+        "scheduler": row.scheduler,
+        "ops": row.ops,
+        "in+out [MB]": row.bytes_io / 1e6,
+        "crossing [MB]": row.bytes_crossing / 1e6,
+        f"{device} median [µs]": row.median * 1e6,
+        "IQR [µs]": row.iqr * 1e6,
+        "GB/s": row.bandwidth,
+        "ratio": row.ratio,
+        "tie": row.tie,
+    }
+    if verbose:
+        record |= {"samples": row.samples, "timer": row.timer, "device": row.device, "error": row.error}
+    return record
+
+
+def _cells(row: TimingRowLike, *, verbose: bool) -> tuple[str, ...]:
+    cells = (
+        row.plan,
+        "total" if row.segment is None else f"S{row.segment}",
+        row.scheduler,
+        str(row.ops),
+        bytes_label(row.bytes_io),
+        bytes_label(row.bytes_crossing),
+        seconds_label(row.median),
+        "" if math.isnan(row.median) else f"{100 * row.iqr / row.median:.0f} %" if row.median else "0 %",
+        _number(row.bandwidth),
+        _ratio(row),
+    )
+    if not verbose:
+        return cells
+    error = _NOT_MEASURED if math.isnan(row.error) else f"{row.error:.2g}"
+    return (*cells, str(row.samples), row.timer, row.device, error)
+
+
+def _ratio(row: TimingRowLike) -> str:
+    if math.isnan(row.ratio):
+        return ""
+    return f"{row.ratio:.2f} (tie)" if row.tie else f"{row.ratio:.2f}"
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else three_digits(value)
+
+
+def _device(timings: TimingsLike) -> str:
+    devices = dict.fromkeys(row.device for row in timings.rows)
+    return " / ".join(devices) or "CPU"

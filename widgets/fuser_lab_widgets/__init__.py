@@ -1,0 +1,20 @@
+"""Live views of fuser_lab for notebooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuser_lab_widgets.explorer import Explorer
+
+__all__ = ["Explorer"]
+
+
+def __getattr__(name: str) -> object:
+    """Return a view, loading anywidget only now: the assets are of use without it."""
+    if name == "Explorer":
+        from fuser_lab_widgets.explorer import Explorer
+
+        return Explorer
+    msg = f"module 'fuser_lab_widgets' has no attribute {name!r}"
+    raise AttributeError(msg)

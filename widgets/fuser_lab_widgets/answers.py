@@ -1,0 +1,160 @@
+"""What the inspector says about a selected edge, op, tensor or segment, as JSON-ready data."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.errors import FuserLabError
+from fuser_lab.report.svg import edge_title, segment_text, segment_title
+from fuser_lab.report.tables import decision_reason
+from fuser_lab.report.units import bytes_label
+from fuser_lab.report.view_model import view_verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fuser_lab.report.view_model import DecisionView, EdgeView, NodeView, SegmentView, VerdictView, ViewModel
+    from fuser_lab_widgets.session import EditablePlan
+
+Answer = dict[str, Any]
+_NAME = re.compile(r"\w+")
+_MOST = 40
+
+
+def answer(plan: EditablePlan, view: ViewModel, selected: str) -> Answer:
+    """Return what is known of a selected thing, or an empty answer if the plan no longer has it."""
+    edge = next((e for e in view.edges if e.id == selected), None)
+    if edge is not None:
+        return _edge(plan, view, edge)
+    node = next((n for n in view.nodes if n.id == selected), None)
+    if node is not None:
+        return _node(view, node)
+    segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
+    return {} if segment is None else _segment(view, segment)
+
+
+def refusal(plan: EditablePlan, view: ViewModel, edge: EdgeView, error: FuserLabError) -> Answer:
+    """Return why an edit at an edge was refused: the sentence of the error, and each scheduler's answer."""
+    said = _edge(plan, view, edge)
+    verdicts = _verdicts(view_verdicts(getattr(error, "verdicts", None)))
+    return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said["verdicts"]}
+
+
+def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
+    """Return the attempts as rows, each with the names it is about."""
+    return [
+        {
+            "seq": d.seq,
+            "phase": d.phase,
+            "kind": d.kind,
+            "of": " + ".join(d.subjects),
+            "names": _names(d),
+            "ok": d.accepted,
+            "reason": decision_reason(d),
+            "verdicts": _verdicts(d.verdicts),
+        }
+        for d in decisions
+    ]
+
+
+def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
+    ends = {n.id: n for n in view.nodes}
+    source, target = ends[edge.source], ends[edge.target]
+    a, b = edge.segments
+    said: Answer = {
+        "id": edge.id,
+        "kind": edge.kind,
+        "title": edge_title(edge),
+        "facts": [
+            ["tensor", f"{edge.tensor}  {source.dtype} [{', '.join(source.shape)}]"],
+            ["size", f"{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)"],
+            ["from", source.text],
+            ["to", target.text],
+        ],
+        "names": [source.tensor, target.tensor],
+        "actions": [],
+        "verdicts": [],
+        "sentence": "",
+    }
+    if edge.kind in {"input", "output"}:
+        reads = "read from" if edge.kind == "input" else "written to"
+        return said | {"sentence": f"{edge.tensor} is a fusion {edge.kind}: it is {reads} memory in every plan."}
+    said |= _why(plan, source.tensor, target.tensor)
+    if edge.kind == "inside":
+        size = bytes_label(edge.bytes)
+        saved = f"Inside one kernel {edge.tensor} stays in registers. A cut here writes and reads {size}."
+        said["actions"] = [{"type": "cut", "label": f"Cut at {edge.tensor}", "id": edge.id}]
+        said["note"] = saved
+    else:
+        said["actions"] = [{"type": "glue", "label": f"Glue S{a} and S{b}", "id": edge.id}]
+        said["note"] = f"{edge.tensor} crosses: S{a} writes {bytes_label(edge.bytes)} to memory and S{b} reads it back."
+    return said
+
+
+def _node(view: ViewModel, node: NodeView) -> Answer:
+    segment = next((s for s in view.segments if s.index == node.segment), None)
+    facts = [
+        ["result", f"{', '.join(node.tensors)}  {node.dtype} [{', '.join(node.shape)}]"],
+        ["size", f"{bytes_label(node.bytes)} ({node.bytes:,} bytes)"],
+    ]
+    if segment is not None:
+        facts.append(["segment", f"S{segment.index}, {segment.scheduler}"])
+    if node.replica:
+        facts.append(["copies", "computed again in each segment that reads it, instead of stored"])
+    return {
+        "id": node.id,
+        "kind": node.kind,
+        "title": node.text,
+        "facts": facts,
+        "names": list(node.tensors),
+        "actions": [],
+        "verdicts": _verdicts(segment.verdicts) if segment else [],
+        "segment": node.segment,
+        "sentence": "" if segment is None else _taken(segment),
+    }
+
+
+def _segment(view: ViewModel, segment: SegmentView) -> Answer:
+    made = {name for n in view.nodes if n.segment == segment.index for name in n.tensors}
+    return {
+        "id": f"segment:{segment.index}",
+        "kind": "segment",
+        "title": segment_title(segment),
+        "facts": [
+            ["ops", f"{len(segment.ops)}: {', '.join(segment.ops)}"],
+            ["reads", f"{', '.join(segment.inputs)} ({bytes_label(segment.bytes_in)})"],
+            ["writes", f"{', '.join(segment.outputs)} ({bytes_label(segment.bytes_out)})"],
+            ["crossing", bytes_label(segment.bytes_crossing)],
+        ],
+        "names": sorted(made),
+        "actions": [],
+        "verdicts": _verdicts(segment.verdicts),
+        "segment": segment.index,
+        "sentence": _taken(segment) if segment.ok else segment_text(segment),
+    }
+
+
+def _taken(segment: SegmentView) -> str:
+    """Return which scheduler took a segment, and that it was not the first to be asked."""
+    if not segment.ok:
+        return f"No scheduler takes segment {segment.index}."
+    refused = [v.scheduler for v in segment.verdicts if not v.accepted]
+    after = f" after {', '.join(refused)} refused" if refused else ""
+    return f"The {segment.scheduler} scheduler took segment {segment.index}{after}."
+
+
+def _why(plan: EditablePlan, a: str, b: str) -> Answer:
+    try:
+        why = plan.why(a, b)
+    except FuserLabError as error:
+        return {"sentence": str(error)}
+    return {"sentence": str(why.text), "verdicts": _verdicts(view_verdicts(getattr(why, "verdicts", None)))}
+
+
+def _verdicts(verdicts: Iterable[VerdictView]) -> list[dict[str, Any]]:
+    return [{"scheduler": v.scheduler, "ok": v.accepted, "code": v.code, "text": v.text} for v in verdicts]
+
+
+def _names(decision: DecisionView) -> list[str]:
+    return sorted({name for subject in decision.subjects for name in _NAME.findall(subject)})

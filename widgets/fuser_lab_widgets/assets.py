@@ -1,0 +1,21 @@
+"""The script and the style sheet of the live views, for the widget and for pages that embed them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fuser_lab.report import theme
+
+
+def script() -> str:
+    """Return the ES module that drives an explorer."""
+    return _read("explorer.js")
+
+
+def style() -> str:
+    """Return the style sheet: colours, the rules of the drawing, and those of the explorer around it."""
+    return theme.variables(".fl-explorer") + theme.graph_style() + _read("explorer.css")
+
+
+def _read(name: str) -> str:
+    return (files("fuser_lab_widgets") / "static" / name).read_text(encoding="utf-8")

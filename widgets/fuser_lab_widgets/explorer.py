@@ -1,0 +1,337 @@
+"""The live explorer of one fusion: see its segments, cut and glue them, ask why, and time the result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anywidget
+import traitlets
+
+from fuser_lab.errors import FuserLabError
+from fuser_lab.report.layout import LayoutError
+from fuser_lab.report.svg import plan_svg, view_svg
+from fuser_lab.report.tables import segment_table
+from fuser_lab.report.text import plan_text
+from fuser_lab.report.timings import timing_note, timing_table
+from fuser_lab.report.units import bytes_label
+from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
+from fuser_lab_widgets import answers, assets
+from fuser_lab_widgets.code import highlighted
+from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
+from fuser_lab_widgets.session import EditablePlan, Session
+
+Event = Mapping[str, Any]
+
+
+class Explorer(anywidget.AnyWidget):
+    """An explorer of a plan.
+
+    Parameters
+    ----------
+    plan
+        The plan to begin with; timings compare with it.
+    inputs
+        What Run gives to the plans; without them Run says that it needs some.
+    strategies
+        For each strategy that the switch offers, a function that makes its plan.
+    timer
+        What times plans; by default ``fuser_lab``'s own timer on this machine.
+    title
+        What stands in the header; by default the plan's name.
+    """
+
+    _esm = assets.script()
+    _css = assets.style()
+
+    # The browser appends to `events`; `acked` is the number of the last one that was handled. A list with numbers,
+    # because clicks that come while the kernel is busy are sent together, and the same click may come twice.
+    events: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    acked = traitlets.Int(0).tag(sync=True)
+    scene = traitlets.Dict().tag(sync=True)
+    decisions = traitlets.Dict().tag(sync=True)
+    history = traitlets.Dict().tag(sync=True)
+    answer = traitlets.Dict().tag(sync=True)
+    source = traitlets.Dict().tag(sync=True)
+    timings = traitlets.Dict().tag(sync=True)
+    code = traitlets.Dict().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        plan: EditablePlan,
+        inputs: Sequence[Any] | None = None,
+        *,
+        strategies: Mapping[str, Callable[[], EditablePlan]] | None = None,
+        timer: Timer | None = None,
+        title: str | None = None,
+    ) -> None:
+        self._lock = threading.RLock()  # handlers run in the kernel's thread, timings arrive from another
+        self._session = Session(plan, strategies)
+        self._inputs = inputs
+        self._title = title or plan.name
+        self._view: ViewModel | None = None
+        self._drawn: EditablePlan | None = None
+        self._runner = Runner(timer or default_timer, self._on_progress)
+        super().__init__()
+        self._show()
+        self._say("Click an edge to cut or glue there; press ? for the keys.")
+        self.observe(self._on_events, names=["events"])
+
+    @property
+    def plan(self) -> EditablePlan:
+        """The plan that is shown now."""
+        return self._session.plan
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until a run that is under way has ended."""
+        self._runner.wait(timeout)
+
+    def close(self) -> None:
+        """End a run and free the explorer."""
+        self._runner.cancel()
+        self.unobserve_all()
+        super().close()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Return the live view, with a static picture and text for where widgets do not show."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        if not isinstance(data, dict):
+            return bundle
+        data["text/plain"] = plan_text(self.plan, title=self._title)
+        try:
+            data["text/html"] = plan_svg(self.plan, title=self._title)
+        except LayoutError:
+            data["text/html"] = ""
+        return bundle
+
+    # ---- events from the browser
+
+    def _on_events(self, change: Mapping[str, Any]) -> None:
+        for event in change["new"]:
+            if event["n"] > self.acked:
+                self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        with self._lock, self.hold_sync():
+            self.acked = int(event["n"])
+            try:
+                self._dispatch(event)
+            except FuserLabError as error:
+                self._say(str(error), "error")
+            except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
+                self._say(f"{event.get('type', 'event')} failed: {type(error).__name__}: {error}", "error")
+
+    def _dispatch(self, event: Event) -> None:
+        handlers: dict[str, Callable[[Event], None]] = {
+            "act": self._act,
+            "cut": self._cut,
+            "glue": self._glue,
+            "select": self._select,
+            "strategy": self._switch,
+            "undo": self._undo,
+            "redo": self._redo,
+            "reset": self._reset,
+            "run": self._run,
+            "cancel": self._cancel,
+            "source": self._source,
+            "code": self._code,
+        }
+        handlers[event["type"]](event)
+
+    def _act(self, event: Event) -> None:
+        """Do what a click on an edge means: cut inside a segment, glue at a boundary, tell at an end."""
+        edge = self._edge(event)
+        if edge.kind == "inside":
+            self._cut(event)
+        elif edge.kind == "boundary":
+            self._glue(event)
+        else:
+            self._select(event)
+            self._say(str(self.answer.get("sentence", "")))
+
+    def _cut(self, event: Event) -> None:
+        edge = self._edge(event)
+        if edge.kind != "inside":
+            self._select(event)
+            self._say(f"{edge.tensor} is in memory there already, so there is nothing to cut.", "error")
+            return
+        self._edit(edge, lambda: self._session.cut(edge.tensor), f"Cut at {edge.tensor}")
+
+    def _glue(self, event: Event) -> None:
+        edge = self._edge(event)
+        a, b = edge.segments
+        if a is None or b is None or a == b:
+            self._select(event)
+            self._say(f"{edge.tensor} does not cross from one segment to another there: nothing to glue.", "error")
+            return
+        self._edit(edge, lambda: self._session.glue(a, b), f"Glued S{a} and S{b}")
+
+    def _edit(self, edge: EdgeView, edit: Callable[[], None], done: str) -> None:
+        before = self.plan
+        try:
+            edit()
+        except FuserLabError as error:
+            self.answer = answers.refusal(before, self._current(), edge, error)
+            self._say(str(error), "error")
+            return
+        old = self._current().header
+        self._show()
+        new = self._current().header
+        self._answer_for(edge.id)
+        moved = new.bytes_moved - old.bytes_moved
+        change = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
+        self._say(f"{done}: {old.segments} → {new.segments} segments, {change}.")
+
+    def _select(self, event: Event) -> None:
+        self._answer_for(str(event.get("id", "")))
+
+    def _switch(self, event: Event) -> None:
+        strategy = str(event["strategy"])
+        if strategy == self._session.state.strategy and not self._session.state.edits:
+            self._say(f"The {_words(strategy)} plan is shown already.")
+            return
+        self._session.switch(strategy)
+        self._show()
+        self._say(f"{_words(strategy).capitalize()}: {self._current().header.segments} segments.")
+
+    def _undo(self, _event: Event) -> None:
+        undone = self._session.undo()
+        self._back(f"Undid {undone}." if undone else "Nothing to undo.", changed=bool(undone))
+
+    def _redo(self, _event: Event) -> None:
+        redone = self._session.redo()
+        self._back(f"Redid {redone}." if redone else "Nothing to redo.", changed=bool(redone))
+
+    def _reset(self, _event: Event) -> None:
+        edits = len(self._session.state.edits)
+        self._session.reset()
+        self._back("Back to the plan without edits." if edits else "There are no edits to reset.", changed=bool(edits))
+
+    def _back(self, text: str, *, changed: bool) -> None:
+        if changed:
+            self._show()
+            self._answer_for(str(self.answer.get("id", "")))
+        self._say(text)
+
+    def _run(self, _event: Event) -> None:
+        if self._inputs is None:
+            self._say("Run needs inputs: give them to the explorer, as in explore(fd, inputs).", "error")
+            return
+        baseline, plan = self._session.baseline, self.plan
+        plans = [baseline] if plan.hash == baseline.hash else [baseline, plan]
+        if not self._runner.start(plans, self._inputs):
+            self._say("A run is under way; cancel it first, or wait for it to end.", "error")
+            return
+        self.timings = {**self.timings, "running": True, "done": 0, "total": 0}
+        self._say("Timing the baseline plan." if len(plans) == 1 else "Timing the baseline plan and this one.")
+
+    def _cancel(self, _event: Event) -> None:
+        self._runner.cancel()
+        self._say(
+            "Cancelling after the measurement that is under way." if self._runner.running else "Nothing is running."
+        )
+
+    def _source(self, event: Event) -> None:
+        index, target = int(event["segment"]), str(event["target"])
+        segments = {s.index: s for s in self.plan.segments}
+        said: dict[str, Any] = {"n": event["n"], "segment": index, "target": target, "hash": self.plan.hash}
+        if index not in segments:
+            self.source = said | {"problem": f"This plan has no segment {index}."}
+            return
+        try:
+            text = segments[index].source(target)  # type: ignore[attr-defined]
+        except FuserLabError as error:
+            self.source = said | {"problem": str(error)}
+            return
+        self.source = said | {"text": text, "html": highlighted(text)}
+
+    def _code(self, event: Event) -> None:
+        self.code = {"n": event["n"], "text": self.plan.to_python()}
+        self._say("The plan as code is in the clipboard.")
+
+    # ---- what is shown
+
+    def _edge(self, event: Event) -> EdgeView:
+        edge = next((e for e in self._current().edges if e.id == event.get("id")), None)
+        if edge is None:
+            msg = "The plan that is shown has no such edge any more; click it again."
+            raise FuserLabError(msg)
+        return edge
+
+    def _current(self) -> ViewModel:
+        if self._view is None or self._drawn is not self.plan:
+            self._drawn = self.plan
+            self._view = view_plan(self.plan, title=self._title)
+        return self._view
+
+    def _answer_for(self, selected: str) -> None:
+        self.answer = answers.answer(self.plan, self._current(), selected) | {"n": self.acked}
+
+    def _show(self) -> None:
+        """Send the picture and the numbers of the current plan; decisions only when they differ."""
+        view, state = self._current(), self._session.state
+        with self.hold_sync():
+            self.scene = {
+                "rev": int(self.scene.get("rev", 0)) + 1,
+                "hash": view.header.hash,
+                "svg": _draw(view, f"fx{self.model_id}"),
+                "title": view.header.title,
+                "edges": [[e.id, e.kind, e.source, e.target, e.tensor, *e.segments] for e in view.edges],
+                "nodes": [[n.id, n.kind, n.segment] for n in view.nodes],
+                "facts": _facts(view),
+                "segments": segment_table(view.segments).to_dict(),
+            }
+            if self.decisions.get("hash") != view.header.hash:
+                self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view.decisions)}
+            self.history = {
+                "undo": self._session.can_undo,
+                "redo": self._session.can_redo,
+                "edits": list(state.edits),
+                "strategy": state.strategy,
+                "strategies": [[s, _words(s)] for s in self._session.strategies],
+            }
+
+    def _on_progress(self, progress: Progress) -> None:
+        with self._lock, self.hold_sync():
+            self.timings = {
+                "running": progress.running,
+                "done": progress.done,
+                "total": progress.total,
+                "table": None if progress.timings is None else timing_table(progress.timings).to_dict(),
+                "note": "" if progress.timings is None else timing_note(progress.timings),
+            }
+            if progress.problem:
+                self._say(progress.problem, "error")
+            elif progress.cancelled:
+                self._say("Cancelled; the rows measured so far are kept.")
+            elif not progress.running:
+                self._say("Timed: the table holds the medians.")
+
+    def _say(self, text: str, kind: str = "info") -> None:
+        self.status = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text}
+
+
+def _draw(view: ViewModel, prefix: str) -> str:
+    """Return the drawing without its style sheet, which the widget's own holds; a sentence where it cannot be drawn."""
+    try:
+        return view_svg(view, prefix=prefix, style=False)
+    except LayoutError as error:
+        return f"<p>{error}</p>"
+
+
+def _facts(view: ViewModel) -> list[list[str]]:
+    header = view.header
+    return [
+        [str(header.segments), "segment" if header.segments == 1 else "segments"],
+        [str(header.ops), "op" if header.ops == 1 else "ops"],
+        [bytes_label(header.bytes_moved), "moved"],
+        [bytes_label(header.bytes_ideal), "ideal"],
+        [bytes_label(header.bytes_crossing), "crossing"],
+    ]
+
+
+def _words(strategy: str) -> str:
+    return strategy.replace("_", "-")

@@ -1,0 +1,112 @@
+"""Timing in the background: one run at a time, rows as they come, cancellable."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fuser_lab.errors import FuserLabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class Timer(Protocol):
+    """Times plans; ``progress(done, total, timings)`` is called after each step with what is measured so far."""
+
+    def __call__(
+        self,
+        plans: Sequence[Any],
+        inputs: Sequence[Any],
+        *,
+        progress: Callable[[int, int, Any], None],
+        cancelled: Callable[[], bool],
+    ) -> Any:
+        """Return the timings; once ``cancelled()`` is true, those measured so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is; ``timings`` is what is measured so far, ``problem`` the sentence of a failure."""
+
+    done: int = 0
+    total: int = 0
+    running: bool = False
+    cancelled: bool = False
+    timings: Any = None
+    problem: str = ""
+
+
+class Runner:
+    """Runs a timer in a daemon thread and reports each step."""
+
+    def __init__(self, timer: Timer, report: Callable[[Progress], None]) -> None:
+        self._timer = timer
+        self._report = report
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._running = False
+        self._last = Progress()
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is under way."""
+        return self._running
+
+    def start(self, plans: Sequence[Any], inputs: Sequence[Any]) -> bool:
+        """Start a run and return True, or return False while one is under way."""
+        if self.running:
+            return False
+        self._running = True
+        self._stop = threading.Event()
+        self._last = Progress(running=True)
+        self._thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, self._stop), daemon=True)
+        self._thread.start()
+        return True
+
+    def cancel(self) -> None:
+        """Ask the run to end after the measurement it is at."""
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the run to end."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self, plans: Sequence[Any], inputs: Sequence[Any], stop: threading.Event) -> None:
+        def progress(done: int, total: int, timings: Any) -> None:
+            self._last = Progress(done=done, total=total, running=True, timings=timings)
+            self._report(self._last)
+
+        problem, timings = "", None
+        try:
+            timings = self._timer(plans, inputs, progress=progress, cancelled=stop.is_set)
+        except FuserLabError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a kernel raises is shown, not lost in a thread
+            problem = f"The run failed: {type(error).__name__}: {error}"
+        done, total = self._last.done, self._last.total
+        self._running = False
+        self._report(
+            Progress(
+                done=done if stop.is_set() or problem else total,
+                total=total,
+                cancelled=stop.is_set(),
+                timings=self._last.timings if timings is None else timings,
+                problem=problem,
+            ),
+        )
+
+
+def default_timer(
+    plans: Sequence[Any],
+    inputs: Sequence[Any],
+    *,
+    progress: Callable[[int, int, Any], None],
+    cancelled: Callable[[], bool],
+) -> Any:
+    """Return ``fuser_lab.time`` of the plans."""
+    from fuser_lab import time as time_plans
+
+    return time_plans(plans, inputs, progress=progress, cancelled=cancelled)

@@ -1,0 +1,119 @@
+"""One exploration: a plan, the edits made to it, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fuser_lab.report.subject import PlanLike
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class EditablePlan(PlanLike, Protocol):
+    """A plan that can be edited and asked; every edit gives a new plan or raises IllegalEdit."""
+
+    def cut(self, edge_or_tensor: Any, /) -> EditablePlan:
+        """Return the plan with a cut behind a tensor."""
+
+    def glue(self, a: int, b: int, /) -> EditablePlan:
+        """Return the plan with two segments made one."""
+
+    def why(self, a: str, b: str, /) -> Any:
+        """Return why two expressions are together or apart."""
+
+    def to_python(self) -> str:
+        """Return code that makes this plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A plan, the strategy it began with, and the edits since."""
+
+    plan: EditablePlan
+    strategy: str
+    edits: tuple[str, ...] = ()
+
+
+class Session:
+    """States in order and the current one; a new edit drops what was undone."""
+
+    def __init__(self, plan: EditablePlan, strategies: Mapping[str, Callable[[], EditablePlan]] | None = None) -> None:
+        self.baseline = plan
+        self._strategies = dict(strategies or {})
+        self._made: dict[str, EditablePlan] = {plan.strategy: plan}
+        self._states = [State(plan=plan, strategy=plan.strategy)]
+        self._at = 0
+
+    @property
+    def state(self) -> State:
+        """The current state."""
+        return self._states[self._at]
+
+    @property
+    def plan(self) -> EditablePlan:
+        """The current plan."""
+        return self.state.plan
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies that can be switched to, the baseline's first."""
+        return tuple(dict.fromkeys((self.baseline.strategy, *self._strategies)))
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a state to go back to."""
+        return self._at > 0
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether a state was undone."""
+        return self._at + 1 < len(self._states)
+
+    def cut(self, tensor: str) -> None:
+        """Cut behind a tensor."""
+        self._push(self.plan.cut(tensor), f"cut({tensor})")
+
+    def glue(self, a: int, b: int) -> None:
+        """Glue two segments."""
+        self._push(self.plan.glue(a, b), f"glue(S{a}, S{b})")
+
+    def switch(self, strategy: str) -> None:
+        """Go to the plan of a strategy; edits stay behind in the history."""
+        if strategy not in self._made:
+            self._made[strategy] = self._strategies[strategy]()
+        self._append(State(plan=self._made[strategy], strategy=strategy))
+
+    def reset(self) -> None:
+        """Return to the plan of the current strategy without edits; this can be undone too."""
+        if self.state.edits:
+            self._append(State(plan=self._made[self.state.strategy], strategy=self.state.strategy))
+
+    def undo(self) -> str:
+        """Go back one state and return what was undone, or nothing where there is none."""
+        if not self.can_undo:
+            return ""
+        undone = self._step_name(self._at)
+        self._at -= 1
+        return undone
+
+    def redo(self) -> str:
+        """Go forward one state and return what was redone, or nothing where there is none."""
+        if not self.can_redo:
+            return ""
+        self._at += 1
+        return self._step_name(self._at)
+
+    def _step_name(self, at: int) -> str:
+        before, after = self._states[at - 1], self._states[at]
+        if after.edits[:-1] == before.edits and after.edits and after.strategy == before.strategy:
+            return after.edits[-1]
+        return "reset" if after.strategy == before.strategy else f"switch to {after.strategy.replace('_', '-')}"
+
+    def _push(self, plan: EditablePlan, edit: str) -> None:
+        self._append(State(plan=plan, strategy=self.state.strategy, edits=(*self.state.edits, edit)))
+
+    def _append(self, state: State) -> None:
+        self._states[self._at + 1 :] = [state]
+        self._at += 1
