@@ -82,6 +82,12 @@ class Combine:
     identity: Callable[[DataType], bool | int | float]
 
 
+def user_signature(frontend: Callable[..., Any]) -> inspect.Signature:
+    """Return a frontend's signature without the recorder and without annotations of internal types."""
+    parameters = list(inspect.signature(frontend).parameters.values())[1:]
+    return inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters])
+
+
 InferRule = Callable[[tuple[Val, ...], Attrs, AxisFactory], tuple[Result, ...]]
 Reference = Callable[..., Array | tuple[Array, ...]]
 
@@ -110,8 +116,7 @@ class OpDef:
     @property
     def signature(self) -> inspect.Signature:
         """Signature as the user sees it, without the recorder."""
-        parameters = list(inspect.signature(self.frontend).parameters.values())
-        return inspect.Signature(parameters[1:])
+        return user_signature(self.frontend)
 
     @property
     def arity(self) -> int:
@@ -131,8 +136,7 @@ class Composite:
     @property
     def signature(self) -> inspect.Signature:
         """Signature as the user sees it, without the recorder."""
-        parameters = list(inspect.signature(self.frontend).parameters.values())
-        return inspect.Signature(parameters[1:])
+        return user_signature(self.frontend)
 
 
 OPS: dict[str, OpDef] = {}

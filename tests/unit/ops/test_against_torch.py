@@ -1,0 +1,178 @@
+"""Every op that torch has, against torch on the CPU."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ops import OPS
+from tests.unit.builders import apply
+
+torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+
+UNARY = {
+    **{n: n for n in ("acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "log", "log10")},
+    **{n: n for n in ("log1p", "log2", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "reciprocal", "sigmoid", "neg")},
+    **{n: n for n in ("abs", "relu", "ceil", "floor", "round", "trunc", "frac", "isfinite", "isinf", "isnan", "sign")},
+    "silu": "nn.functional.silu",
+    "logical_not": "logical_not",
+}
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "fmod": "fmod", "remainder": "remainder",
+    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "atan2": "atan2",
+    **{n: n for n in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or")},
+}
+INTEGER_BINARY = {"bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor"}
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, np.inf, -np.inf, np.nan], np.float32)
+
+
+def torch_function(path):
+    found = torch
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def close(got, wanted, dtype=np.float32):
+    wanted = wanted.numpy()
+    assert got.shape == wanted.shape
+    tolerance = 1e-12 if dtype == np.float64 else 2e-6
+    np.testing.assert_allclose(got, wanted.astype(got.dtype), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", sorted(UNARY))
+def test_unary(name, dtype):
+    x = np.concatenate([SPECIAL, np.linspace(-0.99, 0.99, 14, dtype=np.float32)]).astype(dtype)
+    close(apply(name, x), torch_function(UNARY[name])(torch.from_numpy(x)), dtype)
+
+
+@pytest.mark.parametrize("name", sorted(BINARY))
+def test_binary_broadcasts(name):
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0.5, 3, (4, 1, 5)).astype(np.float32), rng.uniform(0.5, 3, (3, 1)).astype(np.float32)
+    close(apply(name, x, y), torch_function(BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)))
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "maximum", "minimum", "lt", "fmod", "remainder", "pow"])
+def test_binary_on_special_values(name):
+    x, y = (a.ravel() for a in np.meshgrid(SPECIAL, SPECIAL))
+    close(apply(name, x, y), torch_function(BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)))
+
+
+@pytest.mark.parametrize("name", sorted(INTEGER_BINARY))
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.bool_])
+def test_bitwise(name, dtype):
+    x, y = np.array([1, 6, 12, 0]).astype(dtype), np.array([3, 5, 0, 0]).astype(dtype)
+    got = apply(name, x, y)
+    assert got.dtype == dtype
+    close(got, torch_function(INTEGER_BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)))
+
+
+def test_integer_division_truncates_toward_zero():
+    x, y = np.array([7, -7, 7, -7, -6]), np.array([2, 2, -2, -2, 3])
+    want = torch.div(torch.from_numpy(x), torch.from_numpy(y), rounding_mode="trunc")
+    close(apply("div", x, y), want)
+    close(apply("mod", x, y), torch.fmod(torch.from_numpy(x), torch.from_numpy(y)))
+    close(apply("remainder", x, y), torch.remainder(torch.from_numpy(x), torch.from_numpy(y)))
+
+
+@pytest.mark.parametrize("name", ["div", "mod", "remainder", "fmod"])
+def test_integer_division_by_zero_is_zero(name):
+    assert apply(name, np.array([5, -5, 0]), np.array([0, 0, 0])).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [2], [0, 2], [-1, 0], [0, 1, 2]])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize(("name", "path"), [("sum", "sum"), ("max", "amax"), ("min", "amin")])
+def test_reductions(name, path, dims, keepdim):
+    x = np.random.default_rng(1).standard_normal((3, 4, 5), dtype=np.float32)
+    want = torch_function(path)(torch.from_numpy(x), dim=dims, keepdim=keepdim)
+    close(apply(name, x, dims=dims, keepdim=keepdim), want)
+
+
+def test_prod_and_integer_sums():
+    x = np.arange(1, 7, dtype=np.int32).reshape(2, 3)
+    got = apply("prod", x, dims=[1])
+    assert got.dtype == np.int64
+    assert got.tolist() == [6, 120]
+    assert apply("sum", x > 2, dims=[0]).tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize("correction", [0, 1])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_variance(correction, keepdim):
+    x = np.random.default_rng(2).standard_normal((4, 9), dtype=np.float32) + 100
+    variance, mean = apply("var_mean", x, dims=[1], correction=correction, keepdim=keepdim)
+    want = torch.var_mean(torch.from_numpy(x), dim=1, correction=correction, keepdim=keepdim)
+    np.testing.assert_allclose(variance, want[0], rtol=1e-5)
+    np.testing.assert_allclose(mean, want[1], rtol=1e-6)
+
+
+def test_ternary():
+    rng = np.random.default_rng(3)
+    x, y, z = (rng.standard_normal((2, 3), dtype=np.float32) for _ in range(3))
+    a, b, c = map(torch.from_numpy, (x, y, z))
+    close(apply("where", x > 0, y, z), torch.where(a > 0, b, c))
+    close(apply("lerp", x, y, z), torch.lerp(a, b, c))
+    close(apply("clamp", x, -0.5, 0.5), torch.clamp(a, -0.5, 0.5))
+    close(apply("clamp", x, None, 0.5), torch.clamp(a, None, 0.5))
+    close(apply("threshold", x, 0.1, -2.0), torch.nn.functional.threshold(a, 0.1, -2.0))
+    close(apply("addcmul", x, y, z, 0.5), torch.addcmul(a, b, c, value=0.5))
+
+
+def test_views():
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    a = torch.from_numpy(x)
+    close(apply("permute", x, dims=[2, 0, 1]), a.permute(2, 0, 1))
+    close(apply("reshape", x, new_shape=[4, -1]), a.reshape(4, -1))
+    close(apply("reshape", x, new_shape=[2, 1, 12]), a.reshape(2, 1, 12))
+    close(apply("slice", x, start_indices=[0, 1, 1], end_indices=[2, 3, 9]), a[:, 1:, 1:])
+    close(apply("pad", x, [1, 2, 0, 1], 7.0), torch.nn.functional.pad(a, (1, 2, 0, 1), value=7.0))
+    close(apply("pad", x, [-1, 2]), torch.nn.functional.pad(a, (-1, 2)))
+    close(apply("broadcast_in_dim", x[0, 0], shape=[3, 4, 2], broadcast_dims=[1]), a[0, 0][:, None].expand(3, 4, 2))
+
+
+def test_cat():
+    with_sizes = [np.full((2, n), n, np.float32) for n in (1, 3, 2)]
+    from fuser_lab.definition.builder import FusionBuilder
+    from fuser_lab.interpreter import evaluate
+
+    with FusionBuilder() as fd:
+        tensors = [fd.define_tensor(shape=list(x.shape), contiguity=True) for x in with_sizes]
+        fd.add_output(fd.ops.cat(tensors, dim=-1))
+    close(evaluate(fd.fusion, with_sizes)[0], torch.cat([torch.from_numpy(x) for x in with_sizes], dim=-1))
+
+
+def test_matmul_and_linear():
+    rng = np.random.default_rng(4)
+    x, w, bias = (rng.standard_normal(s, dtype=np.float32) for s in ((2, 3, 4), (5, 4), (5,)))
+    y = np.ascontiguousarray(w.T)
+    a, b, c, d = map(torch.from_numpy, (x, w, bias, y))
+    np.testing.assert_allclose(apply("linear", x, w, bias), torch.nn.functional.linear(a, b, c), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(apply("matmul", x, y), torch.matmul(a, d), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float64, np.int32, np.int64, np.bool_])
+@pytest.mark.parametrize("target", ["Float", "Double", "Half", "BFloat16", "Int", "Int32", "Bool"])
+def test_cast(source, target):
+    x = np.array([0, 1, 2, 3, 100]).astype(source)
+    got = apply("cast", x, dtype=DataType[target])
+    assert got.dtype == DataType[target].numpy
+    names = {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"}
+    names |= {"Int": "int64", "Int32": "int32", "Bool": "bool"}
+    want = torch.from_numpy(x).to(getattr(torch, names[target])).to(torch.float64)
+    np.testing.assert_array_equal(got.astype(np.float64), want)
+
+
+def test_every_pointwise_op_is_compared_here():
+    listed = {*UNARY, *BINARY, *INTEGER_BINARY, "div", "mod", "where", "cast", "bitwise_not"}
+    assert {n for n, op in OPS.items() if op.kind.value == "pointwise"} <= listed
+
+
+def test_every_op_is_documented():
+    for op in OPS.values():
+        assert op.doc.endswith(".")
+        assert sum(x is not None for x in (op.scalar, op.element, op.combine)) == (op.kind.value != "matmul")
+        assert isinstance(op.signature, inspect.Signature)
