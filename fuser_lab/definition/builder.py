@@ -28,6 +28,7 @@ from fuser_lab.ir import (
     TensorDomain,
     TensorView,
     Val,
+    scalars_in,
 )
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
 from fuser_lab.ops.registry import Result
@@ -159,7 +160,7 @@ class FusionBuilder:
                 raise EmptyDefinitionError(msg)
             self._fusion = Fusion(
                 inputs=tuple(self._inputs),
-                exprs=tuple(self._exprs),
+                exprs=self._live_exprs(),
                 outputs=tuple(self._outputs),
                 aliases=tuple(self._aliases),
                 hidden=frozenset(set(self._outputs) - self._returned),

@@ -3,8 +3,7 @@
 import pytest
 
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.dtypes import Category as C
-from fuser_lab.dtypes import DataType, promote
+from fuser_lab.dtypes import Category, DataType, promote
 
 TENSORS = [
     ("add", "Half", "Half", "Float"),
@@ -47,8 +46,8 @@ def test_tensor_with_scalar(op, a, scalar, result):
 
 
 def test_zero_dim_tensors_matter_only_by_kind():
-    assert promote([(DataType.Float, C.TENSOR), (DataType.Double, C.ZERO_DIM)]) is DataType.Float
-    assert promote([(DataType.Int, C.TENSOR), (DataType.Double, C.ZERO_DIM)]) is DataType.Double
+    assert promote([(DataType.Float, Category.TENSOR), (DataType.Double, Category.ZERO_DIM)]) is DataType.Float
+    assert promote([(DataType.Int, Category.TENSOR), (DataType.Double, Category.ZERO_DIM)]) is DataType.Double
 
 
 def test_where_keeps_half():
