@@ -167,6 +167,18 @@ class FusionBuilder:
             )
         return self._fusion
 
+    def _live_exprs(self) -> tuple[Expr, ...]:
+        """Return the expressions that an output depends on; nvFuser forgets the others as well."""
+        wanted: set[Val] = set(self._outputs)
+        live: list[Expr] = []
+        for expr in reversed(self._exprs):
+            if wanted.isdisjoint(expr.outputs):
+                continue
+            live.append(expr)
+            wanted.update(expr.inputs)
+            wanted.update(scalars_in(value for _, value in expr.attrs))
+        return tuple(reversed(live))
+
     def define_tensor(
         self,
         shape: Sequence[int] | None = None,
