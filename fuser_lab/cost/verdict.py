@@ -1,6 +1,11 @@
-"""Scheduler names and their answers."""
+"""Scheduler names, their answers, and the closed list of reasons."""
 
 import enum
+from dataclasses import dataclass
+
+from fuser_lab.cost.reasons import TEXTS, ReasonCode
+
+Param = int | float | str
 
 
 class SchedulerType(enum.Enum):
@@ -17,3 +22,89 @@ class SchedulerType(enum.Enum):
     OUTER_PERSISTENT = "outer_persistent"
     INNER_OUTER_PERSISTENT = "inner_outer_persistent"
     GREEDY = "greedy"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason code with the names and numbers that belong to it."""
+
+    code: ReasonCode
+    params: tuple[tuple[str, Param], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The sentence for a person; integers of 10,000 and more are grouped by commas."""
+        shown = {key: f"{v:,}" if isinstance(v, int) and v >= 10_000 else v for key, v in self.params}  # noqa: PLR2004
+        return TEXTS[self.code].format(**shown)
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.text
+
+
+def reason(code: ReasonCode, **params: Param) -> Reason:
+    """Return a reason; its parameters are those that the code's sentence names."""
+    return Reason(code, tuple(params.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One scheduler's answer about one candidate.
+
+    A refusal has a reason and a ``core``: names of expressions that suffice for it. ``monotone`` promises that every
+    larger candidate is refused as well; it is set only for reasons on a short whitelist.
+    """
+
+    scheduler: SchedulerType
+    accepted: bool
+    reason: Reason | None = None
+    core: tuple[str, ...] = ()
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        """Require a reason for every refusal."""
+        if not self.accepted and self.reason is None:
+            msg = f"{self.scheduler.value} refuses without a reason."
+            raise ValueError(msg)
+
+    @property
+    def code(self) -> str:
+        """Code of the reason, empty where there is none."""
+        return self.reason.code.value if self.reason is not None else ""
+
+    @property
+    def text(self) -> str:
+        """Sentence of the reason, empty where there is none."""
+        return self.reason.text if self.reason is not None else ""
+
+
+def accept(scheduler: SchedulerType, why: Reason | None = None) -> Verdict:
+    """Return an acceptance, with a note where the way of accepting is worth one."""
+    return Verdict(scheduler=scheduler, accepted=True, reason=why)
+
+
+def refuse(scheduler: SchedulerType, why: Reason, *core: str, monotone: bool = False) -> Verdict:
+    """Return a refusal."""
+    return Verdict(scheduler=scheduler, accepted=False, reason=why, core=core, monotone=monotone)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What all schedulers said, in the order in which they were asked; asking ends with the first acceptance."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def chosen(self) -> SchedulerType | None:
+        """The scheduler that accepts, or None."""
+        return self.verdicts[-1].scheduler if self.verdicts and self.verdicts[-1].accepted else None
+
+    @property
+    def text(self) -> str:
+        """All refusals in one line, equal sentences said once; for an acceptance its scheduler."""
+        if self.chosen is not None:
+            return f"accepted as {self.chosen.value}"
+        found: dict[str, list[str]] = {}
+        for verdict in self.verdicts:
+            found.setdefault(verdict.text, []).append(verdict.scheduler.value)
+        return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())

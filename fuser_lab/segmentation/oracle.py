@@ -1,0 +1,70 @@
+"""What the segmenter asks and whom: candidates and the scheduler protocol."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from fuser_lab.cost.verdict import Answer
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Expressions pretending to be a whole fusion (nvFuser: narrowing).
+
+    ``exprs`` are in topological order. ``inputs`` are the values read and not made inside, ``outputs`` the tensors
+    made inside that are fusion outputs or read by others; what others recompute for themselves does not count.
+    """
+
+    fusion: Fusion
+    exprs: tuple[Expr, ...]
+    inputs: tuple[Val, ...]
+    outputs: tuple[TensorView, ...]
+
+    @cached_property
+    def key(self) -> frozenset[str]:
+        """Names of the expressions: candidates of one segmentation with equal keys are equal."""
+        return frozenset(expr.name for expr in self.exprs)
+
+    @cached_property
+    def tensor_inputs(self) -> tuple[TensorView, ...]:
+        """Tensors among the inputs."""
+        return tuple(v for v in self.inputs if isinstance(v, TensorView))
+
+    @cached_property
+    def narrowed(self) -> Fusion:
+        """The candidate as a fusion of its own; names are unchanged."""
+        return Fusion(inputs=self.inputs, exprs=self.exprs, outputs=self.outputs)
+
+
+def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate:
+    """Return expressions of a fusion as a candidate.
+
+    ``recomputed`` names expressions that every user makes again for itself (forwarded chains and factories): their
+    results never leave a segment.
+    """
+    chosen = set(exprs)
+    ordered = tuple(expr for expr in fusion.exprs if expr in chosen)
+    made = {value for expr in ordered for value in expr.outputs}
+    inputs: dict[Val, None] = {}
+    for expr in ordered:
+        for value in expr.inputs:
+            if value not in made and not (isinstance(value, Scalar) and value.value is not None):
+                inputs[value] = None
+    results = set(fusion.outputs)
+    outputs = tuple(
+        tv
+        for expr in ordered
+        for tv in expr.tensor_outputs
+        if tv in results
+        or (expr.name not in recomputed and any(user not in chosen for user in fusion.users.get(tv, ())))
+    )
+    return Candidate(fusion, ordered, tuple(inputs), outputs)
+
+
+class SchedulerOracle(Protocol):
+    """Who can schedule a candidate."""
+
+    def ask(self, candidate: Candidate) -> Answer:
+        """Return the schedulers' verdicts, ending with the first acceptance."""
