@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from fuser_lab.report import measure, theme
 from fuser_lab.report.layout import Layout, lay_out
-from fuser_lab.report.markup import clean
+from fuser_lab.report.markup import cleaned
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
 
@@ -90,7 +90,7 @@ class _Painter:
         nodes = SubElement(scene, "g", {"class": "fl-nodes"})
         for node in self._view.nodes:
             self._node(nodes, node, layout.nodes[node.id])
-        return root
+        return cleaned(root)
 
     def _patterns(self, root: Element) -> None:
         defs = SubElement(root, "defs")
@@ -321,7 +321,7 @@ class _Painter:
                 "fill": theme.colour("ink"),
             },
         )
-        text.text = clean(lines.name)
+        text.text = lines.name
         aside = SubElement(
             text,
             "tspan",
@@ -334,7 +334,7 @@ class _Painter:
                 "fill": theme.colour("muted"),
             },
         )
-        aside.text = clean(lines.aside)
+        aside.text = lines.aside
         if lines.detail:
             at = middle, box.y + box.height * 0.72
             _write(
@@ -494,7 +494,7 @@ def _describe(group: Element, title: str, text: str) -> None:
 
 
 def _text_element(parent: Element, tag: str, content: str, **attributes: str) -> None:
-    SubElement(parent, tag, attributes).text = clean(content)
+    SubElement(parent, tag, attributes).text = content
 
 
 def _rect(box: Box) -> dict[str, str]:

@@ -170,14 +170,13 @@ class Explorer(anywidget.AnyWidget):
         self._edit(edge, lambda: self._session.glue(a, b), f"Glued S{a} and S{b}")
 
     def _edit(self, edge: EdgeView, edit: Callable[[], None], done: str) -> None:
-        before = self.plan
+        before, old = self.plan, self._current().header
         try:
             edit()
         except FuserLabError as error:
             self.answer = answers.refusal(before, self._current(), edge, error)
             self._say(str(error), "error")
             return
-        old = self._current().header
         self._show()
         new = self._current().header
         self._answer_for(edge.id)

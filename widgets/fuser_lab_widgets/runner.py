@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -107,6 +108,5 @@ def default_timer(
     cancelled: Callable[[], bool],
 ) -> Any:
     """Return ``fuser_lab.time`` of the plans."""
-    from fuser_lab import time as time_plans
-
-    return time_plans(plans, inputs, progress=progress, cancelled=cancelled)
+    api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which looking does not need
+    return api.time(plans, inputs, progress=progress, cancelled=cancelled)

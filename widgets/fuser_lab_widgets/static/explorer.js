@@ -21,6 +21,7 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ];
 const DRAG = 4; // pixels that tell a drag from a click
+const GLIDE = 220; // milliseconds
 const SHOWN = 200; // decisions in the page at once
 
 const sent = new WeakMap(); // model -> events that the kernel has not handled yet, shared by all views of the model
@@ -119,7 +120,7 @@ class Explorer {
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
     const mode = (label, title, editing) => h("button.fx-mode", { type: "button", title, onclick: () => this.setMode(editing) }, label);
     this.modes = [mode("Edit", "A click on an edge cuts or glues", true), mode("Look", "A click on an edge only selects it", false)];
-    this.graph = h("div.fx-graph", {}, this.canvas, this.hint, this.help,
+    this.graph = h("div.fx-graph", {}, this.canvas, this.badge, this.hint, this.help,
       h("div.fx-switch.fx-modes", { role: "group", "aria-label": "What a click on an edge does" }, ...this.modes),
       h("div.fx-zoom", { role: "group", "aria-label": "Zoom" },
         button("+", "Zoom in (+)", () => this.zoom(1.25)), button("−", "Zoom out (−)", () => this.zoom(0.8)),
@@ -130,7 +131,7 @@ class Explorer {
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0 });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
     this.root = h("div.fl-explorer", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1 },
-      h("div.fx-head", {}, h("div.fx-name", {}, this.title, this.badge), this.facts,
+      h("div.fx-head", {}, this.title, this.facts,
         h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies,
           h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run)),
       this.progress, h("div.fx-main", {}, this.graph, this.inspector), this.tabs, this.panel, this.status);
@@ -171,11 +172,12 @@ class Explorer {
     this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
     this.facts.replaceChildren(...scene.facts.map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`)));
     this.segment = Math.min(this.segment, scene.segments.rows.length - 1);
-    this.badge.title = `plan ${scene.hash}`;
+    this.title.title = `plan ${scene.hash}`;
     if (this.svg) {
       this.prepare();
       const size = this.svg.viewBox.baseVal;
       this.size = { w: size.width, h: size.height };
+      if (!before) this.chooseHeight();
       const anchor = before && this.selected && before.get(this.selected);
       if (this.fitted || !anchor || !this.keepInPlace(anchor)) this.fit();
       this.animate(before);
@@ -218,16 +220,19 @@ class Explorer {
   /** Let nodes glide from where they were, unless the user asked for less motion. */
   animate(before) {
     if (!before || matchMedia("(prefers-reduced-motion: reduce)").matches || this.items.length > 400) return;
+    this.canvas.classList.add("fx-gliding"); // what glides past takes no click that is meant for an edge
+    clearTimeout(this.gliding);
+    this.gliding = setTimeout(() => this.canvas.classList.remove("fx-gliding"), GLIDE);
     for (const item of this.items) {
       const old = before.get(item.dataset.id);
       if (item.classList.contains("fl-edge") || !old) {
-        item.animate([{ opacity: 0 }, { opacity: getComputedStyle(item).opacity }], { duration: 220, easing: "ease-in" });
+        item.animate([{ opacity: 0 }, { opacity: getComputedStyle(item).opacity }], { duration: GLIDE, easing: "ease-in" });
         continue;
       }
       const box = item.querySelector(".fl-shape").getBBox();
       const [dx, dy] = [old.x - box.x - box.width / 2, old.y - box.y - box.height / 2];
       if (Math.abs(dx) + Math.abs(dy) > 1) {
-        item.animate([{ transform: `translate(${dx}px,${dy}px)` }, { transform: "none" }], { duration: 220, easing: "ease-out" });
+        item.animate([{ transform: `translate(${dx}px,${dy}px)` }, { transform: "none" }], { duration: GLIDE, easing: "ease-out" });
       }
     }
   }
@@ -240,6 +245,15 @@ class Explorer {
     this.box.y += box.y + box.height / 2 - old.y;
     this.applyBox();
     return true;
+  }
+
+  /** Give large graphs more height, once; after that the height is the user's (the corner can be dragged). */
+  chooseHeight() {
+    const width = this.graph.clientWidth;
+    if (!width) return;
+    this.sized = true;
+    const needed = this.size.h * Math.min(1, (width - 24) / this.size.w) + 64;
+    this.graph.style.height = `${Math.min(Math.max(needed, 380), 640)}px`;
   }
 
   fit() {
@@ -271,6 +285,7 @@ class Explorer {
 
   resized() {
     if (!this.svg) return;
+    if (!this.sized) this.chooseHeight();
     if (this.fitted || !this.box) return this.fit();
     this.box.h = (this.box.w * this.graph.clientHeight) / this.graph.clientWidth;
     this.applyBox();
@@ -449,7 +464,9 @@ class Explorer {
     this.undo.disabled = !history.undo;
     this.redo.disabled = !history.redo;
     this.reset.disabled = !history.edits.length;
-    this.badge.textContent = history.edits.length ? `edited: ${history.edits.slice(-3).join(", ")}` : "";
+    const last = history.edits.slice(-4);
+    this.badge.textContent = `${history.edits.length > last.length ? "… · " : ""}${last.join(" · ")}`;
+    this.badge.title = `Edits since the ${history.strategy.replaceAll("_", "-")} plan: ${history.edits.join(", ")}`;
     this.badge.hidden = !history.edits.length;
     this.strategies.hidden = history.strategies.length < 2;
     this.strategies.replaceChildren(...history.strategies.map(([name, words]) => h("button.fx-mode", {
@@ -486,6 +503,7 @@ class Explorer {
   // ---- inspector
 
   drawInspector() {
+    this.inspector.scrollTop = 0;
     const answer = this.model.get("answer");
     if (!answer.id) {
       this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),

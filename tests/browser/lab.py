@@ -1,0 +1,183 @@
+"""A JupyterLab of its own for the browser tests, and a page to drive it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+OWN_DIRECTORIES = (
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
+    "JUPYTERLAB_SETTINGS_DIR",
+    "IPYTHONDIR",
+)
+START_SECONDS = 90
+RUN_ALL = """async (path) => {
+  const app = window.jupyterapp;
+  let panel;
+  for (let n = 0; n < 600 && !panel; n++) {
+    panel = [...app.shell.widgets('main')].find((w) => w.context && w.context.path === path && w.sessionContext);
+    if (!panel) await new Promise((done) => setTimeout(done, 50));
+  }
+  if (!panel) throw new Error('the notebook did not open');
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  await panel.sessionContext.session.kernel.info;
+  app.shell.activateById(panel.id);
+  await app.commands.execute('notebook:run-all-cells');
+  return panel.content.model.sharedModel.cells.flatMap((cell) => cell.outputs || [])
+    .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
+}"""
+ROOM = """async () => {
+  await window.jupyterapp.commands.execute('application:set-mode', {mode: 'single-document'});
+  window.jupyterapp.shell.collapseLeft();
+}"""
+MIDDLE = """(path) => {
+  const at = path.getPointAtLength(path.getTotalLength() / 2).matrixTransform(path.getScreenCTM());
+  return [at.x, at.y];
+}"""
+
+
+@dataclass
+class Lab:
+    """A running JupyterLab."""
+
+    url: str
+    token: str
+    root: Path
+    settings: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """End the server and its kernels: they share a process group that is theirs alone."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(20)
+
+
+def start_lab(root: Path, state: Path) -> Lab:
+    """Return a JupyterLab that serves ``root`` and keeps its settings under ``state``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    own = {name: str(state / name.lower()) for name in OWN_DIRECTORIES}
+    command = [
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}", "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly",
+        "--LabApp.expose_app_in_browser=True",
+    ]  # fmt: skip
+    quiet = state / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
+    quiet.mkdir(parents=True)
+    no_news = {"checkForUpdates": False, "doNotDisturbMode": True, "fetchNews": "false"}
+    (quiet / "notification.jupyterlab-settings").write_text(json.dumps(no_news))
+    log = (state / "lab.log").open("wb")
+    process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True)
+    lab = Lab(f"http://127.0.0.1:{port}", token, root, quiet, process)
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{lab.url}/api/status?token={token}", timeout=5):
+                return lab
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    lab.stop()
+    message = f"JupyterLab did not start: {(state / 'lab.log').read_text()[-2000:]}"
+    raise RuntimeError(message)
+
+
+@dataclass
+class Desk:
+    """A notebook open in a page, with what the page complained about and asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+
+    @property
+    def explorer(self) -> Locator:
+        """The first explorer of the notebook."""
+        return self.page.locator(".fl-explorer").first
+
+    def edge(self, tensor: str, kind: str) -> Locator:
+        """The edges of a tensor, of one kind."""
+        return self.explorer.locator(f'.fl-edge.fl-{kind}[data-id^="{tensor}|"]')
+
+    def click_edge(self, tensor: str, kind: str) -> float:
+        """Click the middle of an edge and return the milliseconds until the picture was drawn anew."""
+        x, y = self.edge(tensor, kind).first.locator(".fl-hit").evaluate(MIDDLE)
+        self.explorer.evaluate(
+            """(root) => {
+              root.drawn = new Promise((done) => {
+                let start;
+                root.addEventListener('click', (e) => { start = performance.now(); }, {capture: true, once: true});
+                const drawn = () => requestAnimationFrame(() => done(performance.now() - start));
+                root.addEventListener('fuser-lab-drawn', drawn, {once: true});
+                setTimeout(() => done(-1), 10000);
+              });
+            }""",
+        )
+        self.page.mouse.click(x, y)
+        return float(self.explorer.evaluate("(root) => root.drawn"))
+
+    def facts(self) -> str:
+        """The numbers in the header."""
+        return self.explorer.locator(".fx-facts").inner_text()
+
+    def status(self) -> str:
+        """The sentence in the status line."""
+        return self.explorer.locator(".fx-status").inner_text()
+
+
+def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light") -> tuple[Desk, list[str]]:
+    """Open a notebook, run all cells, and return the page with the errors of the cells."""
+    name = "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"
+    (lab.settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": name}))
+    context = browser.new_context(viewport={"width": 1440, "height": 1250}, color_scheme=theme)
+    page = context.new_page()
+    desk = Desk(page)
+    page.on("console", lambda m: desk.complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda e: desk.complaints.append(f"{e} {e.stack}"))
+    page.on("request", lambda r: desk.strangers.append(r.url) if _strange(r.url) else None)
+    page.goto(f"{lab.url}/lab/workspaces/e2e-{secrets.token_hex(4)}/tree/{path}?reset&token={lab.token}")
+    page.wait_for_function("window.jupyterapp && window.jupyterapp.started.then(() => true)", timeout=60_000)
+    page.evaluate(ROOM)
+    errors: list[str] = page.evaluate(RUN_ALL, path)
+    return desk, errors
+
+
+def _strange(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in {"127.0.0.1", "localhost"}
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """Write a notebook of code cells."""
+    made: list[dict[str, Any]] = [
+        {"cell_type": "code", "id": f"c{n}", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
+        for n, source in enumerate(cells)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    body = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(body), encoding="utf-8")
