@@ -1,0 +1,282 @@
+import gc
+import json
+import weakref
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+from fuser_lab.errors import FuserLabError
+from fuser_lab_widgets import Explorer
+
+
+class Page:
+    """Sends events as the page does."""
+
+    def __init__(self, explorer):
+        self.explorer = explorer
+        self.number = 0
+
+    def send(self, kind, **data):
+        self.number += 1
+        self.explorer.events = [{"n": self.number, "type": kind, **data}]
+        return self.explorer.status["text"]
+
+    def edge(self, tensor):
+        return next(e[0] for e in self.explorer.scene["edges"] if e[4] == tensor)
+
+
+@pytest.fixture
+def page(stubs, timer):
+    plan = stubs.sum_broadcast_add()
+    other = replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="top_down")
+    explorer = Explorer(plan, [], strategies={"top_down": lambda: other}, timer=timer)
+    yield Page(explorer)
+    explorer.close()
+
+
+def segments(page):
+    return len(page.explorer.scene["segments"]["rows"])
+
+
+def test_a_click_inside_a_segment_cuts_there_and_a_click_on_the_boundary_glues(page):
+    assert segments(page) == 2
+    assert page.send("act", id=page.edge("T3")) == "Cut at T3: 2 → 3 segments, +65.5 kB moved."
+    assert segments(page) == 3
+    assert page.explorer.plan.hash == page.explorer.scene["hash"]
+    assert page.send("act", id=page.edge("T3")) == "Glued S1 and S2: 3 → 2 segments, −65.5 kB moved."
+    assert segments(page) == 2
+
+
+def test_the_same_click_twice_counts_twice(page):
+    edge = page.edge("T3")
+    page.explorer.events = [{"n": 1, "type": "act", "id": edge}, {"n": 2, "type": "act", "id": edge}]
+    assert page.explorer.acked == 2
+    assert segments(page) == 2
+    assert page.explorer.scene["rev"] == 3
+
+
+def test_events_that_were_handled_are_not_handled_again(page):
+    edge = page.edge("T3")
+    page.explorer.events = [{"n": 1, "type": "act", "id": edge}]
+    page.explorer.events = [{"n": 1, "type": "act", "id": edge}, {"n": 2, "type": "undo"}]
+    assert segments(page) == 2
+
+
+def test_an_illegal_edit_says_why_and_changes_nothing(page):
+    before = page.explorer.scene
+    said = page.send("act", id=page.edge("T2"))
+    assert said.startswith("S0 and S1 cannot be one kernel:")
+    assert page.explorer.status["kind"] == "error"
+    assert page.explorer.scene == before
+    assert page.explorer.answer["refused"]
+    assert page.explorer.answer["verdicts"][0]["text"] == "A reduction is inside: T1."
+
+
+def test_fusion_inputs_and_outputs_can_not_be_cut(page):
+    assert "T0 is a fusion input" in page.send("act", id=page.edge("T0"))
+    assert "nothing to cut" in page.send("cut", id=page.edge("T4"))
+    assert "nothing to glue" in page.send("glue", id=page.edge("T3"))
+    assert segments(page) == 2
+
+
+def test_undo_redo_and_reset(page):
+    page.send("act", id=page.edge("T3"))
+    assert page.explorer.history["edits"] == ["cut(T3)"]
+    assert page.send("undo") == "Undid cut(T3)."
+    assert segments(page) == 2
+    assert page.send("undo") == "Nothing to undo."
+    assert page.send("redo") == "Redid cut(T3)."
+    assert page.send("redo") == "Nothing to redo."
+    assert segments(page) == 3
+    assert page.send("reset") == "Back to the plan without edits."
+    assert segments(page) == 2
+    assert page.send("undo") == "Undid reset."
+    assert segments(page) == 3
+
+
+def test_a_new_edit_drops_what_was_undone(page):
+    page.send("act", id=page.edge("T3"))
+    page.send("undo")
+    assert page.explorer.history["redo"]
+    page.send("strategy", strategy="top_down")
+    assert not page.explorer.history["redo"]
+
+
+def test_the_strategy_can_be_switched_and_switched_back(page):
+    assert page.explorer.history["strategies"] == [["bottom_up", "bottom-up"], ["top_down", "top-down"]]
+    assert page.send("strategy", strategy="top_down") == "Top-down: 2 segments."
+    assert page.explorer.plan.strategy == "top_down"
+    assert page.send("strategy", strategy="top_down") == "The top-down plan is shown already."
+    assert page.send("undo") == "Undid switch to top-down."
+    assert page.explorer.plan.strategy == "bottom_up"
+
+
+@pytest.mark.parametrize("what", ["edge", "op", "segment"])
+def test_a_selection_is_explained(page, what):
+    selected = {"edge": page.edge("T3"), "op": page.explorer.scene["nodes"][2][0], "segment": "segment:1"}[what]
+    page.send("select", id=selected)
+    answer = page.explorer.answer
+    assert answer["id"] == selected
+    assert answer["sentence"]
+    assert answer["verdicts"]
+    assert dict(answer["facts"])
+    page.send("select", id="")
+    assert "id" not in page.explorer.answer
+
+
+def test_decisions_carry_the_names_they_are_about(page):
+    rows = page.explorer.decisions["rows"]
+    assert [(r["ok"], r["names"]) for r in rows] == [(False, ["T2", "T3"]), (True, ["T3", "T4"])]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_source_is_made_when_it_is_asked_for(page, target):
+    assert not page.explorer.source
+    page.send("source", segment=1, target=target)
+    source = page.explorer.source
+    assert f"Segment 1, {target}" in source["text"]
+    assert '<span class="k">def</span>' in source["html"]
+    page.send("source", segment=7, target=target)
+    assert page.explorer.source["problem"] == "This plan has no segment 7."
+
+
+def test_the_plan_can_be_copied_as_code(page):
+    page.send("code")
+    assert page.explorer.code["text"].startswith("plan = fl.segment(fd, inputs)")
+
+
+def test_run_times_the_baseline_and_the_edited_plan(page, timer):
+    page.send("act", id=page.edge("T3"))
+    page.send("run")
+    page.explorer.wait(10)
+    state = page.explorer.timings
+    assert timer.asked == [[page.explorer._session.baseline.hash, page.explorer.plan.hash]]
+    assert (state["running"], state["done"], state["total"]) == (False, 5, 5)
+    assert [row[1] for row in state["table"]["rows"]] == ["S0", "S1", "total", "S0", "S1", "S2", "total"]
+    assert "CPU median" in state["table"]["columns"]
+    assert len(state["table"]["columns"]) <= 12
+    assert "not of a GPU" in state["note"]
+
+
+def test_run_of_an_unchanged_plan_times_it_once(page, timer):
+    page.send("run")
+    page.explorer.wait(10)
+    assert [len(plans) for plans in timer.asked] == [1]
+
+
+def test_run_pressed_twice_is_refused_and_rows_fill_while_it_runs(page, timer):
+    timer.gate.clear()
+    page.send("run")
+    assert page.explorer.timings["running"]
+    assert page.send("run") == "A run is under way; cancel it first, or wait for it to end."
+    timer.gate.set()
+    page.explorer.wait(10)
+    assert len(timer.asked) == 1
+    assert page.explorer.timings["table"]
+
+
+def test_the_plan_can_be_edited_while_it_is_timed(page, timer):
+    timer.gate.clear()
+    page.send("run")
+    page.send("act", id=page.edge("T3"))
+    assert segments(page) == 3
+    timer.gate.set()
+    page.explorer.wait(10)
+    assert not page.explorer.timings["running"]
+
+
+def test_cancel_keeps_the_rows_measured_so_far(page, timer):
+    timer.gate.clear()
+    page.send("run")
+    page.send("cancel")
+    timer.gate.set()
+    page.explorer.wait(10)
+    assert page.explorer.status["text"] == "Cancelled; the rows measured so far are kept."
+    assert not page.explorer.timings["running"]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (FuserLabError("T0 has the wrong size."), "T0 has the wrong size."),
+        (ZeroDivisionError("by zero"), "The run failed: ZeroDivisionError: by zero"),
+    ],
+)
+def test_a_run_that_fails_says_so(page, timer, error, sentence):
+    timer.problem = error
+    page.send("run")
+    page.explorer.wait(10)
+    assert page.explorer.status == page.explorer.status | {"text": sentence, "kind": "error"}
+    timer.problem = None
+    page.send("run")
+    page.explorer.wait(10)
+    assert page.explorer.timings["table"]
+
+
+def test_run_without_inputs_says_what_to_do(stubs):
+    explorer = Explorer(stubs.sum_broadcast_add())
+    assert "explore(fd, inputs)" in Page(explorer).send("run")
+    explorer.close()
+
+
+def test_an_error_in_a_handler_is_shown(page, monkeypatch):
+    def broken(_):
+        message = "kaput"
+        raise KeyError(message)
+
+    monkeypatch.setattr(page.explorer._session, "cut", broken)
+    assert page.send("act", id=page.edge("T3")) == "act failed: KeyError: 'kaput'"
+    assert page.send("no such event").startswith("no such event failed: KeyError")
+    assert page.explorer.status["kind"] == "error"
+    assert page.send("act", id="gone") == "The plan that is shown has no such edge any more; click it again."
+
+
+def test_closing_frees_it_and_leaves_others_alone(stubs, timer):
+    plan = stubs.sum_broadcast_add()
+    one, two = Explorer(plan, [], timer=timer), Explorer(plan, [], timer=timer)
+    Page(one).send("act", id=Page(one).edge("T3"))
+    gone = weakref.ref(one)
+    one.close()
+    del one
+    gc.collect()
+    assert gone() is None
+    assert segments(Page(two)) == 2
+    two.close()
+
+
+def test_ids_in_the_drawings_of_two_explorers_differ(stubs):
+    plan = stubs.sum_broadcast_add()
+    one, two = Explorer(plan), Explorer(plan)
+    assert one.scene["svg"] != two.scene["svg"]
+    assert one.scene["svg"].replace(one.model_id, two.model_id) == two.scene["svg"]
+    one.close()
+    two.close()
+
+
+def test_there_is_a_static_picture_where_widgets_do_not_show(page):
+    bundle = page.explorer._repr_mimebundle_()
+    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    assert data["text/html"].startswith("<svg")
+    assert "<script" not in data["text/html"]
+    assert data["text/plain"].startswith("sum_broadcast_add")
+    assert "application/vnd.jupyter.widget-view+json" in data
+
+
+def test_what_is_sent_is_small(stubs):
+    explorer = Explorer(stubs.rope_like())
+    state = json.dumps({k: explorer.get_state()[k] for k in ("scene", "decisions", "history", "answer")})
+    assert len(state) < 500_000
+    assert len(explorer._esm) < 40_000
+    explorer.close()
+
+
+def test_a_hostile_name_stays_text(stubs):
+    plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
+    explorer = Explorer(plan)
+    assert "<script" not in explorer.scene["svg"]
+    page = Page(explorer)
+    page.send("act", id=page.edge("<b>T3</b>"))
+    assert segments(page) == 3
+    explorer.close()
