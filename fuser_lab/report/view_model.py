@@ -396,9 +396,9 @@ def _subject(subject: object) -> str:
 def _verdict(verdict: Any) -> VerdictView:
     return VerdictView(
         scheduler=word(verdict.scheduler),
-        accepted=bool(verdict.accepted),
-        code=word(getattr(verdict, "reason", "")),
-        text=str(getattr(verdict, "text", "") or word(getattr(verdict, "reason", ""))),
+        accepted=verdict.accepted,
+        code=verdict.code,
+        text=verdict.text,
     )
 
 

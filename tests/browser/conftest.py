@@ -1,14 +1,45 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from browser.lab import open_notebook, start_lab, write_notebook
 from browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
+    from browser.lab import Desk, Lab
     from playwright.sync_api import Browser
+
+SETUP = """\
+import time
+from types import SimpleNamespace
+import stub_plan
+from fuser_lab_widgets import Explorer
+
+def row(plan, segment, ratio):
+    return SimpleNamespace(
+        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_io=10**6, bytes_crossing=0, median=1e-3,
+        iqr=2e-5, samples=20, bandwidth=1.0, ratio=ratio, tie=False, device="CPU", timer="wall clock", error=0.1)
+
+def timer(plans, inputs, *, progress, cancelled):
+    rows, total = [], sum(len(plan.segments) for plan in plans)
+    for number, plan in enumerate(plans):
+        for segment in plan.segments:
+            time.sleep(PAUSE)
+            if cancelled():
+                return SimpleNamespace(rows=tuple(rows))
+            rows.append(row(("baseline", "edited")[number], segment.index, float("nan")))
+            progress(len(rows), total, SimpleNamespace(rows=tuple(rows)))
+        rows.append(row(("baseline", "edited")[number], None, 1.0 + number))
+    return SimpleNamespace(rows=tuple(rows))
+
+PAUSE = 0.1
+plan = stub_plan.sum_broadcast_add()
+other = stub_plan.replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="top_down")
+"""
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +63,34 @@ def shots(repository: Path) -> Path:
     folder = repository / "test-output"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path, browser: Browser) -> Iterator[Lab]:
+    """A JupyterLab on a directory of its own, with the stand-ins for plans and the project's notebooks."""
+    root = tmp_path_factory.mktemp("lab")
+    shutil.copy(repository / "tests" / "unit" / "report" / "stub_plan.py", root)
+    for notebook in sorted((repository / "notebooks").glob("*.ipynb")):
+        shutil.copy(notebook, root)
+    running = start_lab(root, tmp_path_factory.mktemp("state"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def open_explorer(lab: Lab, browser: Browser) -> Iterator[Callable[..., Desk]]:
+    """Open a notebook with these cells, run it, and wait for its explorer."""
+    desks = []
+
+    def open_it(*cells: str, theme: str = "light") -> Desk:
+        path = lab.root / f"n{len(list(lab.root.iterdir()))}.ipynb"
+        write_notebook(path, SETUP, *cells)
+        desk, errors = open_notebook(lab, browser, path.name, theme=theme)
+        assert errors == []
+        desk.explorer.wait_for()
+        desks.append(desk)
+        return desk
+
+    yield open_it
+    for desk in desks:
+        desk.page.context.close()

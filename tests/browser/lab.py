@@ -92,8 +92,8 @@ def start_lab(root: Path, state: Path) -> Lab:
     quiet.mkdir(parents=True)
     no_news = {"checkForUpdates": False, "doNotDisturbMode": True, "fetchNews": "false"}
     (quiet / "notification.jupyterlab-settings").write_text(json.dumps(no_news))
-    log = (state / "lab.log").open("wb")
-    process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True)
+    with (state / "lab.log").open("wb") as log:
+        process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True)
     lab = Lab(f"http://127.0.0.1:{port}", token, root, quiet, process)
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
@@ -124,9 +124,19 @@ class Desk:
         """The edges of a tensor, of one kind."""
         return self.explorer.locator(f'.fl-edge.fl-{kind}[data-id^="{tensor}|"]')
 
+    def middle(self, tensor: str, kind: str) -> tuple[float, float]:
+        """The middle of an edge on the screen; the box of a straight edge has no height that could be clicked."""
+        self.explorer.scroll_into_view_if_needed()
+        x, y = self.edge(tensor, kind).first.locator(".fl-hit").evaluate(MIDDLE)
+        return x, y
+
+    def focused(self) -> str:
+        """The id of what has the focus in the graph."""
+        return str(self.page.evaluate("() => document.activeElement.dataset.id || ''"))
+
     def click_edge(self, tensor: str, kind: str) -> float:
         """Click the middle of an edge and return the milliseconds until the picture was drawn anew."""
-        x, y = self.edge(tensor, kind).first.locator(".fl-hit").evaluate(MIDDLE)
+        x, y = self.middle(tensor, kind)
         self.explorer.evaluate(
             """(root) => {
               root.drawn = new Promise((done) => {
@@ -140,6 +150,15 @@ class Desk:
         )
         self.page.mouse.click(x, y)
         return float(self.explorer.evaluate("(root) => root.drawn"))
+
+    def sum_result(self) -> str:
+        """The name of the tensor that a sum makes."""
+        for node in self.explorer.locator(".fl-op").all():
+            title = node.evaluate("(g) => g.querySelector('title').textContent")
+            if "= sum(" in title:
+                return str(title.partition(" ")[0])
+        message = "no sum is drawn"
+        raise AssertionError(message)
 
     def facts(self) -> str:
         """The numbers in the header."""

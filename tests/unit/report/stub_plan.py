@@ -37,7 +37,7 @@ class StubVerdict:
 
     scheduler: Any
     accepted: bool
-    reason: str
+    code: str
     text: str
 
 

@@ -1,23 +1,15 @@
-import importlib.util
 import math
-import sys
 import threading
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from unit.report import stub_plan
 
 
 @pytest.fixture(scope="session")
 def stubs() -> ModuleType:
     """The stand-ins for plans."""
-    if "stub_plan" not in sys.modules:
-        path = Path(__file__).parent.parent / "report" / "stub_plan.py"
-        spec = importlib.util.spec_from_file_location("stub_plan", path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["stub_plan"] = module
-        spec.loader.exec_module(module)
-    return sys.modules["stub_plan"]
+    return stub_plan
 
 
 class StubTimer:
@@ -47,8 +39,8 @@ class StubTimer:
 
 def row(plan, segment, ratio):
     return SimpleNamespace(
-        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_io=10**6, bytes_crossing=0, median=1e-3, iqr=2e-5,
-        samples=20, bandwidth=1.0, ratio=ratio, tie=False, device="CPU", timer="wall clock", error=0.1,
+        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_io=10**6, bytes_crossing=0, median=1e-3,
+        iqr=2e-5, samples=20, bandwidth=1.0, ratio=ratio, tie=False, device="CPU", timer="wall clock", error=0.1,
     )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from fuser_lab.errors import FuserLabError
 from fuser_lab_widgets import Explorer
+
+from fuser_lab.errors import FuserLabError
 
 
 class Page:

@@ -1,0 +1,195 @@
+import re
+import time
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+SHOW = 'Explorer(plan, [], strategies={"top_down": lambda: other}, timer=timer)'
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_cut_glue_and_time(open_explorer, shots, theme):
+    desk = open_explorer(SHOW, theme=theme)
+    assert desk.facts().startswith("2 segments")
+    took = [desk.click_edge("T3", "inside")]
+    assert desk.facts().startswith("3 segments")
+    assert desk.status() == "Cut at T3: 2 → 3 segments, +65.5 kB moved."
+    assert desk.explorer.locator(".fl-segment").count() == 3
+    desk.page.wait_for_timeout(300)
+    desk.explorer.screenshot(path=shots / f"explorer-cut-{theme}.png")
+    took.append(desk.click_edge("T3", "boundary"))
+    assert desk.facts().startswith("2 segments")
+    took.append(desk.click_edge("T3", "inside"))
+    assert min(took) > 0
+    assert sorted(took)[1] < 150
+    desk.explorer.get_by_role("button", name="Run").click()
+    desk.explorer.locator(".fx-progress.fx-on").wait_for()
+    desk.explorer.locator(".fx-table tbody tr").nth(6).wait_for()
+    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for()
+    assert desk.explorer.locator(".fx-total").count() == 2
+    assert "CPU median" in desk.explorer.locator(".fx-table thead").inner_text()
+    desk.explorer.screenshot(path=shots / f"explorer-timed-{theme}.png")
+    paper = desk.explorer.evaluate("(root) => getComputedStyle(root).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 29)"}[theme]
+    assert desk.complaints == []
+    assert desk.strangers == []
+
+
+def test_an_illegal_glue_is_answered_with_a_sentence_and_the_schedulers_reasons(open_explorer):
+    desk = open_explorer(SHOW)
+    x, y = desk.middle("T2", "boundary")
+    desk.page.mouse.click(x, y)
+    desk.explorer.locator(".fx-status.fx-error").wait_for()
+    assert desk.status().startswith("S0 and S1 cannot be one kernel")
+    inspector = desk.explorer.locator(".fx-inspector")
+    assert "cannot be one kernel" in inspector.inner_text()
+    assert "A reduction is inside: T1." in inspector.inner_text()
+    assert desk.facts().startswith("2 segments")
+
+
+def test_everything_can_be_done_with_keys(open_explorer):
+    desk = open_explorer(SHOW)
+    keys, status = desk.page.keyboard, desk.explorer.locator(".fx-status")
+    desk.explorer.locator(".fl-node[tabindex='0']").focus()
+    assert desk.focused() == "in:T0"
+    for key, at in (
+        ("ArrowDown", "T0|in:T0|op:0"),
+        ("ArrowDown", "op:0"),
+        ("ArrowDown", "T2|op:0|op:1"),
+        ("ArrowDown", "op:1"),
+        ("ArrowDown", "T3|op:1|op:2"),
+    ):
+        keys.press(key)
+        assert desk.focused() == at
+    keys.press("Enter")
+    status.get_by_text("Cut at T3: 2 → 3 segments, +65.5 kB moved.").wait_for()
+    assert desk.focused() == "T3|op:1|op:2"
+    keys.press("u")
+    status.get_by_text("Undid cut(T3).").wait_for()
+    keys.press("U")
+    status.get_by_text("Redid cut(T3).").wait_for()
+    keys.press("g")
+    status.get_by_text("Glued S1 and S2: 3 → 2 segments, −65.5 kB moved.").wait_for()
+    keys.press("c")
+    status.get_by_text("Cut at T3: 2 → 3 segments, +65.5 kB moved.").wait_for()
+    before = desk.explorer.locator("svg").get_attribute("viewBox")
+    keys.press("+")
+    assert desk.explorer.locator("svg").get_attribute("viewBox") != before
+    keys.press("0")
+    assert desk.explorer.locator("svg").get_attribute("viewBox") == before
+    keys.press("?")
+    assert desk.explorer.get_by_role("dialog").is_visible()
+    keys.press("Escape")
+    assert not desk.explorer.get_by_role("dialog").is_visible()
+    keys.press("Escape")
+    desk.explorer.get_by_text("Select an edge, an op or a segment").wait_for()
+    cells = desk.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length")
+    assert cells == 2  # none of the keys reached the notebook
+
+
+def test_the_source_of_the_selected_segment_for_both_targets(open_explorer):
+    desk = open_explorer(SHOW)
+    desk.explorer.locator('.fl-node[data-id="op:2"]').click()
+    desk.explorer.get_by_role("button", name="Show source").click()
+    desk.explorer.locator(".fx-panel pre").get_by_text("Segment 1, cpu").wait_for()
+    desk.explorer.get_by_role("button", name="CUDA").click()
+    desk.explorer.locator(".fx-panel pre").get_by_text("Segment 1, cuda").wait_for()
+
+
+def test_decisions_are_filtered_by_words_outcome_and_selection(open_explorer):
+    desk = open_explorer(SHOW)
+    desk.explorer.get_by_role("tab", name="Decisions").click()
+    rows = desk.explorer.locator(".fx-decisions > li")
+    assert rows.count() == 2
+    desk.explorer.get_by_label("Outcome").select_option("no")
+    assert rows.count() == 1
+    assert "broadcast back" in rows.first.inner_text()
+    desk.explorer.get_by_label("Outcome").select_option("all")
+    desk.explorer.get_by_label("Filter decisions").fill("pointwise took")
+    assert rows.count() == 1
+    desk.explorer.get_by_label("Filter decisions").fill("")
+    x, y = desk.middle("T2", "boundary")
+    desk.page.keyboard.down("Shift")
+    desk.page.mouse.click(x, y)
+    desk.page.keyboard.up("Shift")
+    desk.explorer.get_by_role("button", name="Decisions about it").click()
+    assert rows.count() == 1
+    assert "T2 + T3" in rows.first.inner_text()
+    assert desk.facts().startswith("2 segments")
+
+
+def test_the_strategy_switch_looking_and_copying(open_explorer):
+    desk = open_explorer(SHOW)
+    desk.explorer.get_by_role("button", name="top-down").click()
+    desk.explorer.get_by_text("Top-down: 2 segments.").wait_for()
+    assert desk.edge("T2", "inside").count() == 1
+    desk.explorer.get_by_role("button", name="Look").click()
+    x, y = desk.middle("T2", "inside")
+    desk.page.mouse.click(x, y)
+    desk.explorer.locator(".fx-inspector").get_by_text("T2 inside segment 0").wait_for()
+    assert desk.facts().startswith("2 segments")
+    desk.explorer.get_by_role("button", name="Copy as code").click()
+    desk.explorer.locator(".fx-inspector pre").get_by_text("plan = fl.segment").wait_for()
+
+
+def test_a_run_can_be_cancelled_and_the_kernel_answers_meanwhile(open_explorer):
+    desk = open_explorer("PAUSE = 1", SHOW)
+    desk.explorer.get_by_role("button", name="Run").click()
+    desk.explorer.get_by_role("button", name="Cancel").wait_for()
+    assert desk.click_edge("T3", "inside") < 500
+    desk.explorer.get_by_role("button", name="Cancel").click()
+    desk.explorer.get_by_text("Cancelled; the rows measured so far are kept.").wait_for()
+    desk.explorer.get_by_role("button", name="Run").wait_for()
+
+
+def test_drag_pans_and_is_no_click(open_explorer):
+    desk = open_explorer(SHOW)
+    before = desk.explorer.locator("svg").get_attribute("viewBox")
+    x, y = desk.middle("T3", "inside")
+    desk.page.mouse.move(x, y)
+    desk.page.mouse.down()
+    desk.page.mouse.move(x + 60, y + 30, steps=4)
+    desk.page.mouse.up()
+    assert desk.explorer.locator("svg").get_attribute("viewBox") != before
+    time.sleep(0.3)
+    assert desk.facts().startswith("2 segments")
+
+
+def test_narrow_cells_have_one_column(open_explorer, shots):
+    desk = open_explorer(SHOW)
+    boxes = [desk.explorer.locator(s).bounding_box() for s in (".fx-graph", ".fx-inspector")]
+    assert boxes[0]["y"] == pytest.approx(boxes[1]["y"], abs=2)
+    desk.page.set_viewport_size({"width": 760, "height": 1300})
+    desk.page.wait_for_timeout(500)
+    boxes = [desk.explorer.locator(s).bounding_box() for s in (".fx-graph", ".fx-inspector")]
+    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"] - 2
+    desk.explorer.screenshot(path=shots / "explorer-narrow.png")
+
+
+def test_two_explorers_do_not_disturb_each_other_and_one_shown_twice_stays_one(open_explorer):
+    desk = open_explorer(f"from IPython.display import display\none = {SHOW}\ndisplay(one, one)\n{SHOW}")
+    page = desk.page
+    page.locator(".fl-explorer").nth(2).wait_for()
+    assert desk.click_edge("T3", "inside") > 0
+    page.locator(".fx-facts").nth(1).get_by_text("3 segments").wait_for()
+    facts = [page.locator(".fx-facts").nth(n).inner_text()[:10] for n in range(3)]
+    assert facts == ["3 segments", "3 segments", "2 segments"]
+    assert desk.complaints == []
+
+
+def test_a_large_fusion_is_drawn_and_edited_quickly(open_explorer, shots):
+    desk = open_explorer("Explorer(stub_plan.rope_like(), [], timer=timer)")
+    desk.page.wait_for_timeout(300)
+    desk.explorer.screenshot(path=shots / "explorer-rope-like.png")
+    took = [desk.click_edge("T3", "inside"), desk.click_edge("T13", "inside"), desk.click_edge("T24", "inside")]
+    assert min(took) > 0
+    assert sorted(took)[1] < 300
+    assert re.match(r"7 segments", desk.facts())
+
+
+def test_a_hostile_name_runs_nothing(open_explorer):
+    cell = "Explorer(stub_plan.sum_broadcast_add(('<img src=x onerror=alert(1)>', 'T1', 'T2', 'T3', 'T4')))"
+    desk = open_explorer(cell)
+    assert desk.explorer.locator("img").count() == 0
+    assert desk.complaints == []
