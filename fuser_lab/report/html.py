@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+    from fuser_lab.events import Attempt
     from fuser_lab.report.subject import PlanLike, SegmentLike
     from fuser_lab.report.tables import Table
     from fuser_lab.report.view_model import DecisionView, SegmentView, VerdictView, ViewModel
@@ -54,7 +55,7 @@ def segment_html(segment: SegmentLike, view: SegmentView, source: str = "") -> s
     return fragment(*parts)
 
 
-def decisions_html(log: Iterable[Any]) -> str:
+def decisions_html(log: Iterable[Attempt]) -> str:
     """Return a decision log."""
     return fragment(*_decision_parts(view_decisions(log), opened=True))
 

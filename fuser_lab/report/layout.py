@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _INCH = 72.0
 _MARGIN = 8.0
-_HEADER_ROOM = 14.0  # so that a header ends before its box does
+_INSET = 3.0  # so that neighbouring segments do not touch
+_HEADER_ROOM = 20.0  # so that a header ends before its box does
 _LOCK = threading.Lock()  # Graphviz is a C library with global state
 
 Point = tuple[float, float]
@@ -78,7 +79,7 @@ def to_dot(view: ViewModel) -> str:
         graph_attr={
             "rankdir": "TB",
             "ranksep": "0.34",
-            "nodesep": "0.22",
+            "nodesep": "0.26",
             "margin": "0",
             "pad": "0",
             "splines": "true",
@@ -95,7 +96,7 @@ def to_dot(view: ViewModel) -> str:
     for segment in view.segments:
         with graph.subgraph(name=f"cluster_{segment.index}") as cluster:
             size = measure.header_width(segment) + _HEADER_ROOM, measure.HEADER_HEIGHT
-            cluster.attr(label=_spacer(*size), labeljust="l", labelloc="t", margin="14")
+            cluster.attr(label=_spacer(*size), labeljust="l", labelloc="t", margin="16")
             for name in segment.nodes:
                 cluster.node(numbers[name], **sizes[name])
     for n, edge in enumerate(view.edges):
@@ -168,7 +169,8 @@ def _numbers(text: str) -> list[float]:
 
 def _cluster_box(drawn: Mapping[str, Any], top: float) -> Box:
     left, bottom, right, upper = _numbers(drawn["bb"])
-    return Box(x=left + _MARGIN, y=top - upper + _MARGIN, width=right - left, height=upper - bottom)
+    x, y = left + _MARGIN + _INSET, top - upper + _MARGIN
+    return Box(x=x, y=y, width=right - left - 2 * _INSET, height=upper - bottom)
 
 
 def _node_box(drawn: Mapping[str, Any], top: float) -> Box:

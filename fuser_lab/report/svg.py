@@ -87,6 +87,9 @@ class _Painter:
             self._edge(edges, edge, layout.edges[edge.id])
         for segment in boxed:
             self._header(scene, segment, layout.segments[segment.index])
+        labels = SubElement(scene, "g", {"class": "fl-labels"})
+        for edge in self._view.edges:
+            self._label(labels, edge, layout.edges[edge.id].label)
         nodes = SubElement(scene, "g", {"class": "fl-nodes"})
         for node in self._view.nodes:
             self._node(nodes, node, layout.nodes[node.id])
@@ -230,8 +233,6 @@ class _Painter:
         path, tip = _arrow(curve, width)
         SubElement(group, "path", {"class": "fl-wire", "d": path, "stroke": stroke, "stroke-width": f"{width:.1f}"})
         SubElement(group, "path", {"class": "fl-tip", "d": tip, "fill": stroke, "stroke": "none"})
-        if curve.label is not None:
-            self._tag(group, edge, curve.label)
         SubElement(
             group,
             "path",
@@ -245,7 +246,10 @@ class _Painter:
             },
         )
 
-    def _tag(self, group: Element, edge: EdgeView, centre: Point) -> None:
+    def _label(self, parent: Element, edge: EdgeView, centre: Point | None) -> None:
+        if centre is None:
+            return
+        group = SubElement(parent, "g", {"class": "fl-label", "data-id": edge.id, "data-kind": edge.kind})
         width, height = measure.edge_label_size(edge)
         SubElement(
             group,
@@ -408,8 +412,8 @@ def edge_title(edge: EdgeView) -> str:
 
 
 def edge_width(count: int) -> float:
-    """Return the width of an edge: 1.2 px up to 1 kB, then 0.24 px more with each doubling, up to 6 px at 1 GB."""
-    return 1.2 + 0.24 * min(max(math.log2(max(count, 1)) - 10, 0), 20)
+    """Return the width of an edge: 1.2 px up to 1 kB, then 0.16 px more with each doubling, up to 4.4 px at 1 GB."""
+    return 1.2 + 0.16 * min(max(math.log2(max(count, 1)) - 10, 0), 20)
 
 
 def _hue_class(index: int) -> str:

@@ -10,8 +10,8 @@ from fuser_lab.report.view_model import view_decisions, view_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any
 
+    from fuser_lab.events import Attempt
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.view_model import DecisionView, Header, SegmentView, VerdictView, ViewModel
 
@@ -51,7 +51,7 @@ def verdicts_text(verdicts: Sequence[VerdictView]) -> str:
     return "\n".join(f"  {'✓' if v.accepted else '✗'} {v.scheduler.ljust(width)}  {v.text}".rstrip() for v in verdicts)
 
 
-def decisions_text(log: Iterable[Any]) -> str:
+def decisions_text(log: Iterable[Attempt]) -> str:
     """Return a decision log as text."""
     return _attempts(view_decisions(log))
 

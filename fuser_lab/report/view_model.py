@@ -11,11 +11,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from fuser_lab.dtypes import DataType
+from fuser_lab.events import group_text
 from fuser_lab.ir import Scalar
 from fuser_lab.report import measure
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 
 if TYPE_CHECKING:
+    from fuser_lab.events import Attempt
     from fuser_lab.ir import Expr, Fusion, TensorView
     from fuser_lab.report.subject import PlanLike, SegmentLike
 
@@ -104,12 +106,13 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionView:
-    """One attempt of the segmenter."""
+    """One attempt of the segmenter; ``names`` are all expressions it is about, ``subjects`` the groups in short."""
 
     seq: int
     phase: str
     kind: str
     subjects: tuple[str, ...]
+    names: tuple[str, ...]
     accepted: bool
     code: str
     text: str
@@ -158,9 +161,22 @@ def view_plan(
     )
 
 
-def view_decisions(log: Iterable[Any]) -> tuple[DecisionView, ...]:
+def view_decisions(log: Iterable[Attempt]) -> tuple[DecisionView, ...]:
     """Return the attempts of a decision log in order."""
-    return tuple(_decision(n, attempt) for n, attempt in enumerate(log))
+    return tuple(
+        DecisionView(
+            seq=attempt.seq,
+            phase=attempt.phase,
+            kind=attempt.kind.value,
+            subjects=tuple(map(group_text, attempt.subjects)),
+            names=tuple(sorted(attempt.names)),
+            accepted=attempt.accepted,
+            code=attempt.code,
+            text=attempt.text,
+            verdicts=view_verdicts(attempt.verdicts),
+        )
+        for attempt in log
+    )
 
 
 def view_verdicts(verdicts: Iterable[Any] | None) -> tuple[VerdictView, ...]:
@@ -371,26 +387,6 @@ def _operand(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(getattr(value, "name", value))
-
-
-def _decision(n: int, attempt: Any) -> DecisionView:
-    outcome = word(getattr(attempt, "outcome", "accepted"))
-    return DecisionView(
-        seq=getattr(attempt, "seq", n),
-        phase=word(getattr(attempt, "phase", "")),
-        kind=word(getattr(attempt, "kind", "")),
-        subjects=tuple(map(_subject, getattr(attempt, "subjects", ()))),
-        accepted=outcome.startswith("accept"),
-        code=word(getattr(attempt, "code", getattr(attempt, "reason", ""))),
-        text=str(getattr(attempt, "text", "")),
-        verdicts=view_verdicts(getattr(attempt, "verdicts", None)),
-    )
-
-
-def _subject(subject: object) -> str:
-    if isinstance(subject, (tuple, list, frozenset, set)):
-        return " + ".join(sorted(map(_subject, subject)))
-    return _operand(subject)
 
 
 def _verdict(verdict: Any) -> VerdictView:

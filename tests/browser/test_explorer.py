@@ -115,7 +115,7 @@ def test_decisions_are_filtered_by_words_outcome_and_selection(open_explorer):
     desk.page.keyboard.up("Shift")
     desk.explorer.get_by_role("button", name="Decisions about it").click()
     assert rows.count() == 1
-    assert "T2 + T3" in rows.first.inner_text()
+    assert "{T2} + {T3}" in rows.first.inner_text()
     assert desk.facts().startswith("2 segments")
 
 

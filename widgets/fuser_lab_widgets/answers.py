@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 Answer = dict[str, Any]
-_NAME = re.compile(r"\w+")
-_MOST = 40
 
 
 def answer(plan: EditablePlan, view: ViewModel, selected: str) -> Answer:
@@ -49,7 +46,7 @@ def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
             "phase": d.phase,
             "kind": d.kind,
             "of": " + ".join(d.subjects),
-            "names": _names(d),
+            "names": d.names,
             "ok": d.accepted,
             "reason": decision_reason(d),
             "verdicts": _verdicts(d.verdicts),
@@ -154,7 +151,3 @@ def _why(plan: EditablePlan, a: str, b: str) -> Answer:
 
 def _verdicts(verdicts: Iterable[VerdictView]) -> list[dict[str, Any]]:
     return [{"scheduler": v.scheduler, "ok": v.accepted, "code": v.code, "text": v.text} for v in verdicts]
-
-
-def _names(decision: DecisionView) -> list[str]:
-    return sorted({name for subject in decision.subjects for name in _NAME.findall(subject)})

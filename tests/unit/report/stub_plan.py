@@ -10,6 +10,7 @@ from typing import Any
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit
+from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, IterDomain, OpKind, TensorDomain, TensorView
 
 _IDS = itertools.count()
@@ -39,19 +40,6 @@ class StubVerdict:
     accepted: bool
     code: str
     text: str
-
-
-@dataclass(frozen=True)
-class StubAttempt:
-    """One attempt of the segmenter."""
-
-    seq: int
-    phase: str
-    kind: str
-    subjects: tuple[str, ...]
-    outcome: str
-    text: str = ""
-    verdicts: tuple[StubVerdict, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ class StubPlan:
     name: str = "plan"
     strategy: str = "bottom_up"
     refused: frozenset[int] = frozenset()
-    log: tuple[StubAttempt, ...] = field(default=())
+    log: DecisionLog = field(default_factory=DecisionLog)
 
     @property
     def hash(self) -> str:
@@ -107,7 +95,7 @@ class StubPlan:
         return f"{hash(self.groups) & 0xFFFFFFFF:08x}"
 
     @property
-    def decisions(self) -> tuple[StubAttempt, ...]:
+    def decisions(self) -> DecisionLog:
         """Attempts."""
         return self.log
 
@@ -200,17 +188,25 @@ def sum_broadcast_add(names: tuple[str, ...] = ("T0", "T1", "T2", "T3", "T4")) -
         expr("broadcast", b, s, kind=OpKind.BROADCAST),
         expr("add", o, b, y),
     )
-    log = (
-        StubAttempt(
-            0,
-            "level rounds",
-            "merge_round",
-            (f"{s.name} + {b.name}",),
-            "refused",
-            "Reduction: the reduced result is broadcast back.",
-            (StubVerdict(StubScheduler.REDUCTION, False, "post_broadcast", "T3 re-expands the reduced result."),),
+    refusal = VerdictRecord(scheduler="reduction", accepted=False, code="post_broadcast", text="T3 re-expands the sum.")
+    log = DecisionLog(
+        (
+            Attempt(
+                phase="level rounds",
+                kind=Kind.MERGE,
+                subjects=((s.name,), (b.name,)),
+                outcome=Outcome.REFUSED,
+                text="Reduction: the reduced result is broadcast back.",
+                verdicts=(refusal,),
+            ),
+            Attempt(
+                phase="level rounds",
+                kind=Kind.MERGE,
+                subjects=((b.name,), (o.name,)),
+                outcome=Outcome.ACCEPTED,
+                text="pointwise took it.",
+            ),
         ),
-        StubAttempt(1, "level rounds", "merge_round", (f"{b.name} + {o.name}",), "accepted", "pointwise took it."),
     )
     return StubPlan(
         Fusion(inputs=(x, y), exprs=exprs, outputs=(o,)), ((s.name,), (b.name, o.name)), "sum_broadcast_add", log=log

@@ -91,7 +91,7 @@ def test_replicas_and_refusals_are_marked(stubs):
 def test_wider_edges_move_more():
     widths = [edge_width(n) for n in (0, 1, 1 << 10, 1 << 20, 1 << 30, 1 << 40)]
     assert widths == sorted(widths)
-    assert (widths[0], widths[-1]) == (1.2, pytest.approx(6.0))
+    assert (widths[0], widths[-1]) == (1.2, pytest.approx(4.4))
 
 
 def test_drawing_needs_no_program_and_no_notebook():

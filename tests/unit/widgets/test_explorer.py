@@ -129,7 +129,7 @@ def test_a_selection_is_explained(page, what):
 
 def test_decisions_carry_the_names_they_are_about(page):
     rows = page.explorer.decisions["rows"]
-    assert [(r["ok"], r["names"]) for r in rows] == [(False, ["T2", "T3"]), (True, ["T3", "T4"])]
+    assert [(r["ok"], r["names"]) for r in rows] == [(False, ("T2", "T3")), (True, ("T3", "T4"))]
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

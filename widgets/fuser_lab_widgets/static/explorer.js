@@ -292,7 +292,7 @@ class Explorer {
   }
 
   item(id) {
-    return id == null ? null : this.svg?.querySelector(`[data-id="${CSS.escape(id)}"]`);
+    return this.items?.find((item) => item.dataset.id === id);
   }
 
   // ---- pointer
@@ -337,7 +337,7 @@ class Explorer {
     if (this.dragged) return;
     const item = event.target.closest("[data-id]");
     if (!item) return this.select(null);
-    if (item.tabIndex >= -1 && item.focus) item.focus({ preventScroll: true });
+    this.focus(item.dataset.id);
     this.act(item.dataset.id, event.shiftKey || event.altKey);
   }
 
@@ -370,7 +370,7 @@ class Explorer {
   }
 
   onHover(event) {
-    const item = event.target.closest?.(".fl-edge");
+    const item = event.target.closest?.(".fl-edge, .fl-label");
     const edge = item && this.edges.get(item.dataset.id);
     if (!edge || event.buttons) return this.showHint(null);
     const look = !this.editing || event.shiftKey;
