@@ -66,6 +66,7 @@ class _Painter:
                 "viewBox": f"0 0 {size[0]} {size[1]}",
                 "width": size[0],
                 "height": size[1],
+                "font-family": theme.SANS,
                 "role": "graphics-document",
                 "aria-labelledby": f"{self._prefix}-t {self._prefix}-d",
             },
@@ -319,7 +320,6 @@ class _Painter:
                 "x": _n(middle),
                 "y": _n(name_y + measure.NAME_SIZE * _TEXT_DROP),
                 "text-anchor": "middle",
-                "font-family": theme.SANS,
                 "font-size": _n(measure.NAME_SIZE),
                 "font-weight": "600",
                 "fill": theme.colour("ink"),
@@ -332,7 +332,7 @@ class _Painter:
             {
                 "class": "fl-detail fl-mono",
                 "dx": "7",
-                "font-family": theme.MONO,
+                "font-family": "monospace",
                 "font-size": _n(measure.DETAIL_SIZE),
                 "font-weight": "400",
                 "fill": theme.colour("muted"),
@@ -470,26 +470,22 @@ def _write(
     size: float,
     css: str,
     *,
-    anchor: str = "start",
-    weight: str = "400",
+    anchor: str = "",
+    weight: str = "",
     fill: str = "ink",
     mono: bool = False,
 ) -> None:
-    _text_element(
-        parent,
-        "text",
-        text,
-        **{
-            "class": css,
-            "x": _n(at[0]),
-            "y": _n(at[1] + size * _TEXT_DROP),
-            "font-size": _n(size),
-            "text-anchor": anchor,
-            "font-weight": weight,
-            "font-family": theme.MONO if mono else theme.SANS,
-            "fill": theme.colour(fill),
-        },
-    )
+    given = {
+        "class": css,
+        "x": _n(at[0]),
+        "y": _n(at[1] + size * _TEXT_DROP),
+        "font-size": _n(size),
+        "text-anchor": anchor,
+        "font-weight": weight,
+        "font-family": "monospace" if mono else "",
+        "fill": theme.colour(fill),
+    }
+    _text_element(parent, "text", text, **{key: value for key, value in given.items() if value})
 
 
 def _describe(group: Element, title: str, text: str) -> None:

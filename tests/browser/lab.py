@@ -134,8 +134,11 @@ class Desk:
         """The id of what has the focus in the graph."""
         return str(self.page.evaluate("() => document.activeElement.dataset.id || ''"))
 
-    def click_edge(self, tensor: str, kind: str) -> float:
-        """Click the middle of an edge and return the milliseconds until the picture was drawn anew."""
+    def click_edge(self, tensor: str, kind: str, *, mouse: bool = True) -> float:
+        """Click the middle of an edge and return the milliseconds until the picture was drawn anew.
+
+        ``mouse=False`` sends the click to the edge itself, which in a large graph may lie below another.
+        """
         x, y = self.middle(tensor, kind)
         self.explorer.evaluate(
             """(root) => {
@@ -148,7 +151,10 @@ class Desk:
               });
             }""",
         )
-        self.page.mouse.click(x, y)
+        if mouse:
+            self.page.mouse.click(x, y)
+        else:
+            self.edge(tensor, kind).first.locator(".fl-hit").dispatch_event("click")
         return float(self.explorer.evaluate("(root) => root.drawn"))
 
     def sum_result(self) -> str:
