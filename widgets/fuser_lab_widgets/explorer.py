@@ -158,7 +158,17 @@ class Explorer(anywidget.AnyWidget):
             self._select(event)
             self._say(f"{edge.tensor} is in memory there already, so there is nothing to cut.", "error")
             return
-        self._edit(edge, lambda: self._session.cut(edge.tensor), f"Cut at {edge.tensor}")
+        consumer = self._one_of_several(edge)
+        place = edge.tensor if consumer is None else f"{edge.tensor} → {consumer}"
+        self._edit(edge, lambda: self._session.cut(edge.tensor, consumer), f"Cut at {place}")
+
+    def _one_of_several(self, edge: EdgeView) -> str | None:
+        """Return the consumer at the end of an edge if the tensor has others in the same segment."""
+        view = self._current()
+        beside = [e for e in view.edges if (e.tensor, e.kind, e.segments) == (edge.tensor, edge.kind, edge.segments)]
+        if len(beside) == 1:
+            return None
+        return next(n.tensor for n in view.nodes if n.id == edge.target)
 
     def _glue(self, event: Event) -> None:
         edge = self._edge(event)
@@ -310,7 +320,7 @@ class Explorer(anywidget.AnyWidget):
                 self._say("Timed: the table holds the medians.")
 
     def _say(self, text: str, kind: str = "info") -> None:
-        self.status = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text}
+        self.status = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
 
 
 def _draw(view: ViewModel, prefix: str) -> str:

@@ -15,7 +15,7 @@ class EditablePlan(PlanLike, Protocol):
     """A plan that can be edited and asked; every edit gives a new plan or raises IllegalEdit."""
 
     def cut(self, edge_or_tensor: Any, /) -> EditablePlan:
-        """Return the plan with a cut behind a tensor."""
+        """Return the plan with a cut behind a tensor, or on one edge: a pair of the tensor and its consumer."""
 
     def glue(self, a: int, b: int, /) -> EditablePlan:
         """Return the plan with two segments made one."""
@@ -71,9 +71,12 @@ class Session:
         """Whether a state was undone."""
         return self._at + 1 < len(self._states)
 
-    def cut(self, tensor: str) -> None:
-        """Cut behind a tensor."""
-        self._push(self.plan.cut(tensor), f"cut({tensor})")
+    def cut(self, tensor: str, consumer: str | None = None) -> None:
+        """Cut behind a tensor, or only on its way to one consumer."""
+        if consumer is None:
+            self._push(self.plan.cut(tensor), f"cut({tensor})")
+        else:
+            self._push(self.plan.cut((tensor, consumer)), f"cut({tensor} → {consumer})")
 
     def glue(self, a: int, b: int) -> None:
         """Glue two segments."""

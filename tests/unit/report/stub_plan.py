@@ -124,18 +124,19 @@ class StubPlan:
             index, None if index in self.refused else scheduler, exprs, tuple(inputs), tuple(outputs), verdicts=verdicts
         )
 
-    def cut(self, tensor: str) -> StubPlan:
-        """Split the segment that computes ``tensor`` behind it."""
-        name = getattr(tensor, "name", tensor)
+    def cut(self, edge: Any) -> StubPlan:
+        """Split a segment behind a tensor, or on one edge: a pair of tensor and consumer."""
+        tensor, consumer = edge if isinstance(edge, tuple) else (edge, None)
         for n, group in enumerate(self.groups):
-            if name in group:
-                after = self._downstream(name) & set(group)
+            if tensor in group:
+                after = self._downstream(tensor if consumer is None else consumer) & set(group)
+                after |= {consumer} if consumer else set()
                 if not after:
                     break
                 first = tuple(g for g in group if g not in after)
                 second = tuple(g for g in group if g in after)
                 return replace(self, groups=(*self.groups[:n], first, second, *self.groups[n + 1 :]), strategy="edited")
-        msg = f"{name} is not read inside a segment, so there is nothing to cut."
+        msg = f"{tensor} is not read inside a segment, so there is nothing to cut."
         raise IllegalEdit(msg)
 
     def glue(self, a: int, b: int) -> StubPlan:

@@ -50,6 +50,18 @@ def test_a_click_inside_a_segment_cuts_there_and_a_click_on_the_boundary_glues(p
     assert segments(page) == 2
 
 
+def test_a_click_on_one_of_several_edges_cuts_only_there(stubs):
+    explorer = Explorer(stubs.rope_like())
+    page = Page(explorer)
+    tensor, edges = "T3", [e[0] for e in explorer.scene["edges"] if e[4] == "T3"]
+    assert len(edges) > 1
+    assert page.send("act", id=edges[0]).startswith(f"Cut at {tensor} → T4: 4 → 5 segments")
+    assert explorer.history["edits"] == ["cut(T3 → T4)"]
+    kinds = {e[0]: e[1] for e in explorer.scene["edges"]}
+    assert [kinds[e] for e in edges] == ["boundary", "inside", "inside"]
+    explorer.close()
+
+
 def test_the_same_click_twice_counts_twice(page):
     edge = page.edge("T3")
     page.explorer.events = [{"n": 1, "type": "act", "id": edge}, {"n": 2, "type": "act", "id": edge}]
@@ -223,13 +235,13 @@ def test_run_without_inputs_says_what_to_do(stubs):
 
 
 def test_an_error_in_a_handler_is_shown(page, monkeypatch):
-    def broken(_):
+    def broken(*_):
         message = "kaput"
         raise KeyError(message)
 
     monkeypatch.setattr(page.explorer._session, "cut", broken)
-    assert page.send("act", id=page.edge("T3")) == "act failed: KeyError: 'kaput'"
-    assert page.send("no such event").startswith("no such event failed: KeyError")
+    assert page.send("act", id=page.edge("T3")) == "Act failed: KeyError: 'kaput'"
+    assert page.send("no such event").startswith("No such event failed: KeyError")
     assert page.explorer.status["kind"] == "error"
     assert page.send("act", id="gone") == "The plan that is shown has no such edge any more; click it again."
 

@@ -1,0 +1,73 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from fuser_lab.report.timings import timing_note, timing_table, timings_frame, timings_text
+
+
+def row(plan, segment, median, ratio=math.nan, **more):
+    given = {
+        "plan": plan,
+        "segment": segment,
+        "scheduler": "" if segment is None else "pointwise",
+        "ops": 3,
+        "bytes_io": 8_000_000,
+        "bytes_crossing": 4_000_000,
+        "median": median,
+        "iqr": median / 50,
+        "samples": 20,
+        "bandwidth": 8e-3 / median,
+        "ratio": ratio,
+        "tie": False,
+        "device": "CPU",
+        "timer": "wall clock",
+        "error": 0.1,
+    }
+    return SimpleNamespace(**(given | more))
+
+
+@pytest.fixture
+def timings():
+    rows = (
+        row("a", 0, 1e-3),
+        row("a", 1, math.nan, bandwidth=math.nan),
+        row("a", None, 2e-3, 1.0),
+        row("b", 0, 1.9e-3),
+        row("b", None, 1.9e-3, 0.95, tie=True),
+    )
+    return SimpleNamespace(rows=rows)
+
+
+def test_the_table_has_a_total_row_for_each_plan_and_says_cpu(timings):
+    table = timing_table(timings)
+    assert [r[1] for r in table.rows] == ["S0", "S1", "total", "S0", "total"]
+    assert table.strong == {2, 4}
+    assert "CPU median" in table.columns
+    assert len(table.columns) <= 12
+    assert len(timing_table(timings, verbose=True).columns) > 12
+    assert "not of a GPU" in timing_note(timings)
+
+
+def test_what_was_not_measured_is_not_zero_and_ties_are_called_ties(timings):
+    table = timing_table(timings)
+    cells = [dict(zip(table.columns, r, strict=True)) for r in table.rows]
+    assert cells[1]["CPU median"] == "not measured"
+    assert cells[1]["GB/s"] == ""
+    assert cells[2]["ratio"] == "1.00"
+    assert cells[4]["ratio"] == "0.95 (tie)"
+    assert cells[0]["± IQR"] == "2 %"
+
+
+def test_the_frame_has_numbers_and_units(timings):
+    frame = timings_frame(timings)
+    assert list(frame["segment"]) == ["0", "1", "total", "0", "total"]
+    assert frame["CPU median [µs]"].iloc[0] == pytest.approx(1000)
+    assert math.isnan(frame["CPU median [µs]"].iloc[1])
+    assert frame["in+out [MB]"].iloc[0] == pytest.approx(8)
+    assert len(frame.columns) <= 12
+    assert "timer" in timings_frame(timings, verbose=True).columns
+
+
+def test_text_fits_a_terminal(timings):
+    assert max(map(len, timings_text(timings).splitlines())) <= 100
