@@ -50,6 +50,11 @@ class Fusion:
         return {value: tuple(exprs) for value, exprs in found.items()}
 
     @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Place of each expression in topological order, by name."""
+        return {expr.name: place for place, expr in enumerate(self.exprs)}
+
+    @cached_property
     def tensor_exprs(self) -> tuple[Expr, ...]:
         """Expressions with a tensor result, in order."""
         return tuple(expr for expr in self.exprs if expr.tensor_outputs)

@@ -1,0 +1,133 @@
+"""Where to cut: the segmenter, its log, edits by hand and the question why."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from fuser_lab.errors import InputError, SegmentationError, VerificationError
+from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
+from fuser_lab.ir import Expr, Fusion
+from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
+from fuser_lab.segmentation.replay import Fold, replay
+from fuser_lab.segmentation.top_down import top_down
+from fuser_lab.segmentation.why import Relation, Why, why
+
+Partition = Iterable[Iterable[str | Expr]]
+Strategy = str | Callable[[Fusion, SchedulerOracle], Partition]
+
+
+def segment(
+    fusion: Fusion,
+    oracle: SchedulerOracle,
+    *,
+    strategy: Strategy = "bottom_up",
+    options: SegmenterOptions | None = None,
+    log: DecisionLog | None = None,
+) -> SegmentedFusion:
+    """Return a concretized fusion cut into segments.
+
+    Parameters
+    ----------
+    fusion
+        The fusion; all sizes known.
+    oracle
+        The schedulers.
+    strategy
+        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"unfused"`` (every expression alone), or a function
+        of fusion and oracle that returns groups of expressions or of their results' names.
+    options
+        Switches; nvFuser's defaults if left out.
+    log
+        Where attempts are recorded, refused ones too.
+
+    Raises
+    ------
+    InputError
+        If the strategy is unknown, or what a function returns is no legal partition.
+    """
+    fold = Fold(fusion)
+    for attempt in _attempts(fusion, oracle, strategy, options or SegmenterOptions()):
+        if log is not None:
+            log.append(attempt)
+        fold.apply(attempt)
+    return _assembled(fusion, fold, oracle, own_choice=callable(strategy))
+
+
+def _attempts(
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions,
+) -> Iterator[Attempt]:
+    if callable(strategy):
+        return iter([_partition(fusion, strategy(fusion, oracle))])
+    if strategy == "bottom_up":
+        return bottom_up(fusion, oracle, options)
+    if strategy == "top_down":
+        return top_down(fusion, oracle, options)
+    if strategy == "unfused":
+        return iter(())
+    msg = f"strategy {strategy!r} is unknown; there are 'bottom_up', 'top_down', 'unfused' or a function."
+    raise InputError(msg)
+
+
+def _partition(fusion: Fusion, groups: Partition) -> Attempt:
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        msg = f"the strategy returned {groups!r}; it must return groups of expressions or names."
+        raise InputError(msg)
+    subjects = []
+    for group in groups:
+        if isinstance(group, str) or not isinstance(group, Iterable):
+            msg = f"the strategy returned the group {group!r}; a group is a list of expressions or names."
+            raise InputError(msg)
+        names = [e.name if isinstance(e, Expr) else e for e in group]
+        unknown = [n for n in names if n not in fusion.positions]
+        if unknown:
+            msg = f"the strategy returned {unknown[0]!r}, which the fusion does not compute."
+            raise InputError(msg)
+        subjects.append(tuple(sorted(names, key=fusion.positions.__getitem__)))
+    _check_cover(fusion, subjects)
+    return Attempt(
+        phase="strategy", kind=Kind.PARTITION, subjects=tuple(s for s in subjects if s), outcome=Outcome.ACCEPTED,
+    )
+
+
+def _check_cover(fusion: Fusion, subjects: Sequence[Sequence[str]]) -> None:
+    seen: dict[str, int] = {}
+    for index, group in enumerate(subjects):
+        for name in group:
+            if name in seen:
+                msg = f"the strategy put {name} into the groups {seen[name]} and {index}."
+                raise InputError(msg)
+            seen[name] = index
+    missing = [e.name for e in fusion.tensor_exprs if e.name not in seen]
+    if missing:
+        msg = f"the strategy left out {', '.join(missing)}."
+        raise InputError(msg)
+
+
+def _assembled(fusion: Fusion, fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> SegmentedFusion:
+    try:
+        return assemble(fusion, fold.groups(), fold.recomputed, oracle)
+    except VerificationError as error:
+        if own_choice:
+            msg = f"the strategy returned no legal partition: {error}"
+            raise InputError(msg) from None
+        raise SegmentationError(str(error)) from None
+
+
+__all__ = [
+    "Candidate",
+    "DecisionLog",
+    "Fold",
+    "Relation",
+    "SchedulerOracle",
+    "SegmentSetMeaning",
+    "SegmentedFusion",
+    "SegmentedGroup",
+    "SegmenterOptions",
+    "Strategy",
+    "Why",
+    "candidate",
+    "replay",
+    "segment",
+    "why",
+]

@@ -39,13 +39,16 @@ class Candidate:
 
 
 def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate:
-    """Return expressions of a fusion as a candidate.
+    """Return expressions of a fusion as a candidate; scalar arithmetic that they need comes along.
 
-    ``recomputed`` names expressions that every user makes again for itself (forwarded chains and factories): their
-    results never leave a segment.
+    ``recomputed`` names expressions that readers make again for themselves (forwarded chains and factories): their
+    results do not leave a segment, unless it consists of nothing else.
     """
     chosen = set(exprs)
-    ordered = tuple(expr for expr in fusion.exprs if expr in chosen)
+    if all(expr.name in recomputed for expr in chosen):
+        recomputed = frozenset()
+    chosen.update(_scalar_chain(fusion, chosen))
+    ordered = tuple(sorted(chosen, key=lambda expr: fusion.positions[expr.name]))
     made = {value for expr in ordered for value in expr.outputs}
     inputs: dict[Val, None] = {}
     for expr in ordered:
@@ -61,6 +64,18 @@ def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] 
         or (expr.name not in recomputed and any(user not in chosen for user in fusion.users.get(tv, ())))
     )
     return Candidate(fusion, ordered, tuple(inputs), outputs)
+
+
+def _scalar_chain(fusion: Fusion, exprs: Iterable[Expr]) -> set[Expr]:
+    """Return the expressions that compute scalars read by ``exprs``: scalars cannot pass between segments."""
+    found: set[Expr] = set()
+    waiting = [v for expr in exprs for v in expr.inputs if isinstance(v, Scalar) and v in fusion.producers]
+    while waiting:
+        expr = fusion.producers[waiting.pop()]
+        if expr not in found:
+            found.add(expr)
+            waiting.extend(v for v in expr.inputs if isinstance(v, Scalar) and v in fusion.producers)
+    return found
 
 
 class SchedulerOracle(Protocol):

@@ -1,0 +1,220 @@
+"""The decision log: every attempt of the segmenter as data.
+
+Records hold names only, so that a log can be written, read and shown without the fusion it belongs to. Replaying the
+accepted attempts rebuilds the plan (`fuser_lab.segmentation.replay`).
+"""
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+Names = tuple[str, ...]
+
+
+class Kind(enum.Enum):
+    """What an attempt would do to its subjects, which are groups of expression names."""
+
+    MERGE = "merge"  # all subjects become one group
+    FORWARD = "forward"  # the expressions of the one subject are recomputed by each reader
+    REPLICATE = "replicate"  # the first subject, a forwarded chain, is copied into the second
+    STORE = "store"  # a forwarded chain becomes a group of its own after all
+    PARTITION = "partition"  # the subjects replace all groups
+
+
+class Outcome(enum.Enum):
+    """How an attempt ended."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRecord:
+    """One scheduler's answer, by name."""
+
+    scheduler: str
+    accepted: bool
+    code: str = ""
+    text: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Code of the reason."""
+        return self.code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt: in which phase, what, on which groups, how it ended and who said what."""
+
+    phase: str
+    kind: Kind
+    subjects: tuple[Names, ...]
+    outcome: Outcome
+    code: str = ""
+    text: str = ""
+    verdicts: tuple[VerdictRecord, ...] = ()
+    seq: int = -1
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the attempt changed the plan."""
+        return self.outcome is Outcome.ACCEPTED
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all expressions it is about."""
+        return frozenset(name for group in self.subjects for name in group)
+
+
+class DecisionLog:
+    """Attempts in order; pass one to `fuser_lab.segment` to collect, or read ``plan.decisions``."""
+
+    def __init__(self, attempts: Iterable[Attempt] = ()) -> None:
+        self._attempts: list[Attempt] = []
+        for attempt in attempts:
+            self.append(attempt)
+
+    def append(self, attempt: Attempt) -> None:
+        """Add an attempt and number it."""
+        self._attempts.append(replace(attempt, seq=len(self._attempts)))
+
+    def __iter__(self) -> Iterator[Attempt]:
+        """Iterate over the attempts in order."""
+        return iter(self._attempts)
+
+    def __len__(self) -> int:
+        """Return the number of attempts."""
+        return len(self._attempts)
+
+    def __getitem__(self, seq: int) -> Attempt:
+        """Return an attempt by number."""
+        return self._attempts[seq]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare attempt by attempt."""
+        return self._attempts == other._attempts if isinstance(other, DecisionLog) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # a log grows
+
+    def filter(
+        self,
+        *,
+        phase: str | None = None,
+        kind: Kind | None = None,
+        accepted: bool | None = None,
+        scheduler: str | None = None,
+        code: str | None = None,
+        op: str | None = None,
+    ) -> "DecisionLog":
+        """Return the attempts that fit; numbers start anew.
+
+        ``phase`` is a beginning of a phase's name, ``op`` the name of an expression's result such as ``"T3"``,
+        ``code`` a reason code of the attempt or of any scheduler's verdict.
+        """
+        tests: list[Callable[[Attempt], bool]] = []
+        if phase is not None:
+            tests.append(lambda a: a.phase.startswith(phase))
+        if kind is not None:
+            tests.append(lambda a: a.kind is kind)
+        if accepted is not None:
+            tests.append(lambda a: a.accepted is accepted)
+        if scheduler is not None:
+            tests.append(lambda a: any(v.scheduler == scheduler for v in a.verdicts))
+        if code is not None:
+            tests.append(lambda a: a.code == code or any(v.code == code for v in a.verdicts))
+        if op is not None:
+            tests.append(lambda a: op in a.names)
+        return DecisionLog(a for a in self if all(test(a) for test in tests))
+
+    def to_json(self) -> str:
+        """Return JSON lines: the schema version, then one attempt a line."""
+        head = json.dumps({"schema": "fuser_lab.decisions", "version": SCHEMA_VERSION})
+        return "\n".join([head, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self)])
+
+    @classmethod
+    def from_json(cls, text: str) -> "DecisionLog":
+        """Return the log that `to_json` wrote.
+
+        Raises
+        ------
+        InputError
+            If the text is no decision log of this schema version.
+        """
+        lines = text.splitlines()
+        try:
+            head = json.loads(lines[0])
+            version = head["version"] if head["schema"] == "fuser_lab.decisions" else None
+        except (IndexError, KeyError, TypeError, json.JSONDecodeError):
+            version = None
+        if version != SCHEMA_VERSION:
+            msg = f"this is no decision log of schema version {SCHEMA_VERSION}."
+            raise InputError(msg)
+        return cls(_from_dict(json.loads(line)) for line in lines[1:])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one row per attempt."""
+        import pandas as pd
+
+        columns = ["phase", "kind", "of", "outcome", "code", "reason"]
+        rows = [
+            (a.phase, a.kind.value, " + ".join(map(group_text, a.subjects)), a.outcome.value, a.code, a.text)
+            for a in self
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        """Return the counts."""
+        accepted = sum(a.accepted for a in self)
+        return f"<DecisionLog: {len(self)} attempts, {accepted} accepted>"
+
+    def __str__(self) -> str:
+        """Return one line per attempt."""
+        lines = [
+            f"{a.seq:>4} {'+' if a.accepted else '-'} {a.phase}: {a.kind.value} "
+            f"{' + '.join(map(group_text, a.subjects))}  {a.text}".rstrip()
+            for a in self
+        ]
+        return "\n".join([repr(self), *lines])
+
+
+def group_text(names: Names) -> str:
+    """Return a group as text, ``{T2, T3}``, shortened in the middle when long."""
+    shown = names if len(names) <= 6 else (*names[:3], "...", *names[-2:])
+    return "{" + ", ".join(shown) + "}"
+
+
+def _to_dict(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "seq": attempt.seq,
+        "phase": attempt.phase,
+        "kind": attempt.kind.value,
+        "subjects": [list(group) for group in attempt.subjects],
+        "outcome": attempt.outcome.value,
+        "code": attempt.code,
+        "text": attempt.text,
+        "verdicts": [
+            {"scheduler": v.scheduler, "accepted": v.accepted, "code": v.code, "text": v.text}
+            for v in attempt.verdicts
+        ],
+    }
+
+
+def _from_dict(data: dict[str, Any]) -> Attempt:
+    return Attempt(
+        phase=data["phase"],
+        kind=Kind(data["kind"]),
+        subjects=tuple(tuple(group) for group in data["subjects"]),
+        outcome=Outcome(data["outcome"]),
+        code=data["code"],
+        text=data["text"],
+        verdicts=tuple(VerdictRecord(**v) for v in data["verdicts"]),
+    )

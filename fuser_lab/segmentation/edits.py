@@ -1,0 +1,238 @@
+"""Edits by hand: cut, glue and move, each answered at once with a new SegmentedFusion or with why not."""
+
+from collections.abc import Iterable, Sequence
+
+from fuser_lab.cost.verdict import Answer
+from fuser_lab.errors import IllegalEdit
+from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.components import components
+from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
+from fuser_lab.segmentation.replay import Fold
+
+
+class RefusedEdit(IllegalEdit):
+    """An edit that schedulers refuse; ``verdicts`` holds their answers."""
+
+    def __init__(self, message: str, answer: Answer) -> None:
+        super().__init__(message)
+        self.verdicts = answer.verdicts
+
+
+def cut(
+    segmented: SegmentedFusion, tensor: str, consumer: str | None, oracle: SchedulerOracle,
+) -> SegmentedFusion:
+    """Return the fusion with the segment that computes ``tensor`` cut behind it.
+
+    What depends on the tensor inside its segment goes to a new segment (with ``consumer``, only what depends on that
+    reader); the other segments stay as they are. A part that no scheduler takes whole is segmented further.
+
+    Raises
+    ------
+    IllegalEdit
+        If there is nothing to cut: an unknown name, a fusion input, or a tensor that nothing in its segment reads.
+    """
+    fusion = segmented.fusion
+    made = _expr(fusion, tensor)
+    if made is None:
+        msg = f"{tensor} is a fusion input, which is in memory already; there is nothing to cut."
+        raise IllegalEdit(msg)
+    homes = segmented.home[made.name]
+    if made.name in segmented.recomputed and len(homes) >= 1 and not _stored(segmented, homes):
+        msg = f"{tensor} is recomputed by each segment that reads it; it crosses no boundary and cannot be cut."
+        raise IllegalEdit(msg)
+    home = homes[0]
+    inside = _own(segmented, home)
+    result = _tensor(made, tensor)
+    readers = [e for e in fusion.users.get(result, ()) if e in inside]
+    if consumer is not None:
+        readers = [e for e in readers if e.name == consumer]
+    if not readers:
+        by = f" by {consumer}" if consumer is not None else ""
+        msg = f"{tensor} is not read{by} inside segment {home}; there is nothing to cut."
+        raise IllegalEdit(msg)
+    below = _downstream(fusion, readers, inside)
+    above = [e for e in inside if e not in below]
+    parts = [p for side in (above, list(below)) for p in _schedulable(fusion, side, segmented.recomputed, oracle)]
+    others = [_own(segmented, i) for i in range(len(segmented.groups)) if i != home]
+    return _rebuilt(segmented, [*others, *parts], oracle)
+
+
+def glue(segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle) -> SegmentedFusion:
+    """Return the fusion with two segments made one.
+
+    Raises
+    ------
+    IllegalEdit
+        If there is no such segment, if it would close a cycle (the text names the segments on the way), or if no
+        scheduler takes the union (the text has each one's reason).
+    """
+    _check_segments(segmented, a, b)
+    through = segmented.path(a, b) or segmented.path(b, a)
+    if through:
+        way = " -> ".join(map(str, (a, *through, b) if segmented.path(a, b) else (b, *through, a)))
+        msg = f"segments {a} and {b} cannot be one: that would close a cycle through {way}."
+        raise IllegalEdit(msg)
+    union = [*_own(segmented, a), *_own(segmented, b)]
+    answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
+    if answer.chosen is None:
+        msg = f"no scheduler takes segments {a} and {b} as one; {answer.text}."
+        raise RefusedEdit(msg, answer)
+    others = [_own(segmented, i) for i in range(len(segmented.groups)) if i not in {a, b}]
+    return _rebuilt(segmented, [*others, union], oracle)
+
+
+def move(segmented: SegmentedFusion, tensor: str, segment: int, oracle: SchedulerOracle) -> SegmentedFusion:
+    """Return the fusion with the expression that computes ``tensor`` in another segment.
+
+    Raises
+    ------
+    IllegalEdit
+        If the name or the segment is unknown, if segments would form a cycle, or if no scheduler takes one of the two.
+    """
+    _check_segments(segmented, segment)
+    expr = _expr(segmented.fusion, tensor)
+    if expr is None or expr.name in segmented.recomputed:
+        msg = f"{tensor} is {'an input' if expr is None else 'recomputed where it is read'}; it cannot be moved."
+        raise IllegalEdit(msg)
+    home = segmented.home[expr.name][0]
+    if home == segment:
+        msg = f"{tensor} is in segment {segment} already."
+        raise IllegalEdit(msg)
+    groups = [[e for e in _own(segmented, i) if e != expr] for i in range(len(segmented.groups))]
+    groups[segment].append(expr)
+    for index in (home, segment):
+        if groups[index]:
+            answer = oracle.ask(with_recomputed(segmented.fusion, groups[index], segmented.recomputed))
+            if answer.chosen is None:
+                msg = f"with {tensor} in segment {segment}, no scheduler takes segment {index}; {answer.text}."
+                raise RefusedEdit(msg, answer)
+    return _rebuilt(segmented, [g for g in groups if g], oracle)
+
+
+def with_recomputed(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str]) -> Candidate:
+    """Return expressions as a candidate, with copies of all recomputed expressions that they need."""
+    chosen = dict.fromkeys(exprs)
+    waiting = list(chosen)
+    while waiting:
+        for value in waiting.pop().tensor_inputs:
+            maker = fusion.producers.get(value)
+            if maker is not None and maker.name in recomputed and maker not in chosen:
+                chosen[maker] = None
+                waiting.append(maker)
+    return candidate(fusion, chosen, recomputed)
+
+
+def _rebuilt(
+    segmented: SegmentedFusion, groups: Sequence[Sequence[Expr]], oracle: SchedulerOracle,
+) -> SegmentedFusion:
+    stored = {name for i, group in enumerate(segmented.groups) if _is_stored(segmented, i) for name in group.names}
+    recomputed = segmented.recomputed
+    whole = [
+        g if all(e.name in stored for e in g) else with_recomputed(segmented.fusion, g, recomputed - stored).exprs
+        for g in groups
+    ]
+    if run_order([candidate(segmented.fusion, g, recomputed) for g in whole]) is None:
+        msg = "the segments would form a cycle."
+        raise IllegalEdit(msg)
+    return assemble(segmented.fusion, whole, recomputed, oracle)
+
+
+def _own(segmented: SegmentedFusion, index: int) -> list[Expr]:
+    """Return a segment's expressions without the copies of recomputed ones (a stored chain keeps its own)."""
+    exprs = [e for e in segmented.groups[index].exprs if e.tensor_outputs]
+    own = [e for e in exprs if e.name not in segmented.recomputed]
+    return own or exprs
+
+
+def _is_stored(segmented: SegmentedFusion, index: int) -> bool:
+    return all(name in segmented.recomputed for name in segmented.groups[index].names)
+
+
+def _stored(segmented: SegmentedFusion, homes: Iterable[int]) -> bool:
+    return any(_is_stored(segmented, i) for i in homes)
+
+
+def _expr(fusion: Fusion, tensor: str) -> Expr | None:
+    value = fusion.tensors.get(tensor)
+    if value is None:
+        msg = f"the fusion has no tensor called {tensor!r}; it has {', '.join(fusion.tensors)}."
+        raise IllegalEdit(msg)
+    return fusion.producers.get(value)
+
+
+def _tensor(expr: Expr, name: str) -> TensorView:
+    return next(tv for tv in expr.tensor_outputs if tv.name == name)
+
+
+def _check_segments(segmented: SegmentedFusion, *indices: int) -> None:
+    for index in indices:
+        if not 0 <= index < len(segmented.groups):
+            msg = f"there is no segment {index}; the plan has segments 0 to {len(segmented.groups) - 1}."
+            raise IllegalEdit(msg)
+    if len(set(indices)) != len(indices):
+        msg = f"segment {indices[0]} is one already."
+        raise IllegalEdit(msg)
+
+
+def _downstream(fusion: Fusion, start: Iterable[Expr], inside: Sequence[Expr]) -> dict[Expr, None]:
+    allowed = set(inside)
+    found = dict.fromkeys(start)
+    waiting = list(found)
+    while waiting:
+        for value in waiting.pop().tensor_outputs:
+            for user in fusion.users.get(value, ()):
+                if user in allowed and user not in found:
+                    found[user] = None
+                    waiting.append(user)
+    return found
+
+
+def _schedulable(
+    fusion: Fusion, exprs: Sequence[Expr], recomputed: frozenset[str], oracle: SchedulerOracle,
+) -> list[list[Expr]]:
+    """Return one part if a scheduler takes it, else its connected parts, each segmented bottom-up if need be."""
+    if oracle.ask(with_recomputed(fusion, exprs, recomputed)).chosen is not None:
+        return [list(exprs)]
+    found: list[list[Expr]] = []
+    for part in _connected(exprs):
+        group = with_recomputed(fusion, part, recomputed)
+        if oracle.ask(group).chosen is not None:
+            found.append(part)
+            continue
+        fold = Fold(group.narrowed)
+        plain = SegmenterOptions(
+            segment_set=SegmentSetMeaning.IGNORE, forward_inputs=False, forward_factories=frozenset(),
+        )
+        for attempt in bottom_up(group.narrowed, _Narrow(fusion, recomputed, oracle), plain):
+            fold.apply(attempt)
+        own = set(part)
+        found += [kept for g in fold.groups() if (kept := [e for e in g if e in own])]
+    return found
+
+
+class _Narrow:
+    """Asks about parts of a narrowed fusion as parts of the complete one."""
+
+    def __init__(self, fusion: Fusion, recomputed: frozenset[str], oracle: SchedulerOracle) -> None:
+        self._fusion = fusion
+        self._recomputed = recomputed
+        self._oracle = oracle
+
+    def ask(self, group: Candidate) -> Answer:
+        """Return the verdicts about the same expressions in the complete fusion."""
+        return self._oracle.ask(with_recomputed(self._fusion, group.exprs, self._recomputed))
+
+
+def _connected(exprs: Sequence[Expr]) -> list[list[Expr]]:
+    """Return the parts that hang together through values or shared operands."""
+    seen: dict[TensorView, int] = {}
+    pairs = [
+        (seen.setdefault(value, place), place)
+        for place, expr in enumerate(exprs)
+        for value in (*expr.tensor_inputs, *expr.tensor_outputs)
+    ]
+    label = components(len(exprs), pairs)
+    return [[e for e, c in zip(exprs, label, strict=True) if c == part] for part in range(max(label) + 1)]

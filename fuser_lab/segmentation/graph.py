@@ -1,0 +1,224 @@
+"""SegmentedFusion: a fusion and its segments in run order, as frozen data."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict
+from fuser_lab.errors import VerificationError
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SegmentedGroup:
+    """One segment: its expressions (replicas included) and the schedulers' answer about them."""
+
+    candidate: Candidate
+    answer: Answer
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """Expressions in topological order."""
+        return self.candidate.exprs
+
+    @property
+    def inputs(self) -> tuple[Val, ...]:
+        """Values read from outside, scalars among them."""
+        return self.candidate.inputs
+
+    @property
+    def tensor_inputs(self) -> tuple[TensorView, ...]:
+        """Tensors read from memory."""
+        return self.candidate.tensor_inputs
+
+    @property
+    def outputs(self) -> tuple[TensorView, ...]:
+        """Tensors written to memory."""
+        return self.candidate.outputs
+
+    @property
+    def scheduler(self) -> SchedulerType | None:
+        """The scheduler that takes it; None if none does."""
+        return self.answer.chosen
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What each scheduler said, in order."""
+        return self.answer.verdicts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the expressions in order."""
+        return tuple(expr.name for expr in self.exprs)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SegmentedFusion:
+    """A concretized fusion and its groups in run order.
+
+    ``recomputed`` names the expressions that each reader makes for itself; only these stand in several groups.
+
+    Raises
+    ------
+    VerificationError
+        If an expression is missing, stands in two groups without being recomputed, or the groups form a cycle.
+    """
+
+    fusion: Fusion
+    groups: tuple[SegmentedGroup, ...]
+    recomputed: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check cover, disjointness and order."""
+        verify(self.fusion, [group.names for group in self.groups], self.recomputed)
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Content that two equal segmentations share: the fusion, the partition in order, the schedulers."""
+        place = self.fusion.positions
+        return (
+            self.fusion.digest,
+            tuple(tuple(place[name] for name in group.names) for group in self.groups),
+            tuple(group.scheduler.value if group.scheduler else None for group in self.groups),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return self.key == other.key if isinstance(other, SegmentedFusion) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    @cached_property
+    def home(self) -> dict[str, tuple[int, ...]]:
+        """Groups that hold each expression, by its name."""
+        found: dict[str, list[int]] = {}
+        for index, group in enumerate(self.groups):
+            for name in group.names:
+                found.setdefault(name, []).append(index)
+        return {name: tuple(places) for name, places in found.items()}
+
+    @cached_property
+    def crossing(self) -> tuple[TensorView, ...]:
+        """Tensors that one group writes and another reads, in order."""
+        written = {tv for group in self.groups for tv in group.outputs}
+        read = {tv for group in self.groups for tv in group.tensor_inputs}
+        return tuple(tv for tv in self.fusion.tensors.values() if tv in written and tv in read)
+
+    @cached_property
+    def successors(self) -> tuple[frozenset[int], ...]:
+        """Groups that read something each group writes."""
+        return successors([(g.outputs, g.tensor_inputs) for g in self.groups])
+
+    def path(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the groups strictly between two groups on a path from one to the other, empty if there is none."""
+        came: dict[int, int] = {start: start}
+        waiting = [start]
+        while waiting:
+            here = waiting.pop(0)
+            for after in sorted(self.successors[here]):
+                if after == end and here != start:
+                    return tuple(_back(came, here, start))
+                if after not in came and after != end:
+                    came[after] = here
+                    waiting.append(after)
+        return ()
+
+
+def _back(came: dict[int, int], here: int, start: int) -> list[int]:
+    steps = []
+    while here != start:
+        steps.append(here)
+        here = came[here]
+    return steps[::-1]
+
+
+def successors(edges: Sequence[tuple[Iterable[TensorView], Iterable[TensorView]]]) -> tuple[frozenset[int], ...]:
+    """Return, for groups given as (written, read) tensors, which groups read what each writes."""
+    readers: dict[TensorView, list[int]] = {}
+    for index, (_, read) in enumerate(edges):
+        for tv in read:
+            readers.setdefault(tv, []).append(index)
+    return tuple(
+        frozenset(r for tv in written for r in readers.get(tv, ()) if r != index)
+        for index, (written, _) in enumerate(edges)
+    )
+
+
+def run_order(candidates: Sequence[Candidate]) -> list[int] | None:
+    """Return a topological order of candidates (Kahn), the earliest expression first; None if they form a cycle."""
+    after = successors([(c.outputs, c.tensor_inputs) for c in candidates])
+    waiting = [0] * len(candidates)
+    for targets in after:
+        for target in targets:
+            waiting[target] += 1
+    first = [min((c.fusion.positions[e.name] for e in c.exprs), default=0) for c in candidates]
+    ready = [(first[i], i) for i, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    order = []
+    while ready:
+        _, here = heappop(ready)
+        order.append(here)
+        for target in after[here]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                heappush(ready, (first[target], target))
+    return order if len(order) == len(candidates) else None
+
+
+def assemble(
+    fusion: Fusion, groups: Iterable[Iterable[Expr]], recomputed: frozenset[str], oracle: SchedulerOracle,
+) -> SegmentedFusion:
+    """Return groups of expressions as a SegmentedFusion, each asked once more for its scheduler.
+
+    Raises
+    ------
+    VerificationError
+        If the groups are no legal partition.
+    """
+    candidates = [candidate(fusion, exprs, recomputed) for exprs in groups]
+    order = run_order(candidates)
+    if order is None:
+        msg = "the segments form a cycle."
+        raise VerificationError(msg)
+    return SegmentedFusion(
+        fusion=fusion,
+        groups=tuple(SegmentedGroup(candidate=candidates[i], answer=oracle.ask(candidates[i])) for i in order),
+        recomputed=recomputed,
+    )
+
+
+def verify(fusion: Fusion, groups: Sequence[Sequence[str]], recomputed: frozenset[str]) -> None:
+    """Check that groups of expression names cover a fusion, without overlap, in an order that runs.
+
+    Raises
+    ------
+    VerificationError
+        Naming the expression or group at fault.
+    """
+    shared = recomputed | {expr.name for expr in fusion.exprs if not expr.tensor_outputs}
+    homes: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        for name in group:
+            if name not in fusion.positions:
+                msg = f"segment {index} holds {name}, which the fusion does not compute."
+                raise VerificationError(msg)
+            if name in homes and name not in shared:
+                msg = f"{name} is in the segments {homes[name][0]} and {index}; only recomputed expressions may be."
+                raise VerificationError(msg)
+            homes.setdefault(name, []).append(index)
+    missing = [expr.name for expr in fusion.tensor_exprs if expr.name not in homes]
+    if missing:
+        msg = f"no segment computes {', '.join(missing)}."
+        raise VerificationError(msg)
+    for index, group in enumerate(groups):
+        inside = set(group)
+        for name in group:
+            for value in fusion.exprs[fusion.positions[name]].tensor_inputs:
+                maker = fusion.producers.get(value)
+                if maker is not None and maker.name not in inside and min(homes[maker.name]) >= index:
+                    msg = f"segment {index} reads {value.name}, which no earlier segment computes."
+                    raise VerificationError(msg)

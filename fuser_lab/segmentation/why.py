@@ -1,0 +1,144 @@
+"""Why are two values together or apart? From the log where it was tried, from the schedulers now where it was not."""
+
+import enum
+from dataclasses import dataclass
+
+from fuser_lab.cost.verdict import Verdict
+from fuser_lab.errors import InputError
+from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
+from fuser_lab.segmentation.edits import with_recomputed
+from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.oracle import SchedulerOracle
+
+
+class Relation(enum.Enum):
+    """How two values stand to each other in a plan."""
+
+    TOGETHER = "together"
+    REFUSED = "refused"
+    CYCLE = "cycle"
+    NEVER_TRIED = "never tried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The answer: how two values stand, in which segments they are, and who says so.
+
+    ``verdicts`` are the schedulers' answers about one segment for both, ``attempts`` the numbers of the log's
+    attempts about both.
+    """
+
+    relation: Relation
+    text: str
+    segments: tuple[int, int]
+    verdicts: tuple[Verdict, ...] = ()
+    attempts: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the sentence and one line per scheduler."""
+        lines = [f"  {'+' if v.accepted else '-'} {v.scheduler.value}: {v.text}".rstrip(": ") for v in self.verdicts]
+        return "\n".join([self.text, *lines])
+
+    def __repr__(self) -> str:
+        """Return the text, so that a notebook shows it."""
+        return str(self)
+
+
+def why(
+    segmented: SegmentedFusion, a: str | int, b: str | int, log: DecisionLog, oracle: SchedulerOracle,
+) -> Why:
+    """Return why ``a`` and ``b`` are in one segment or not.
+
+    Parameters
+    ----------
+    segmented
+        The plan.
+    a, b
+        Names of tensors, or numbers of segments.
+    log
+        The decisions that made the plan.
+    oracle
+        Who is asked where the log has no answer.
+
+    Raises
+    ------
+    InputError
+        If a name or number is unknown.
+    """
+    homes_a, homes_b = _homes(segmented, a), _homes(segmented, b)
+    shared = [i for i in homes_a if i in homes_b]
+    names = (_label(segmented, a), _label(segmented, b))
+    if shared:
+        return _together(segmented, names, shared[0])
+    first, second = sorted((homes_a[0], homes_b[0]))
+    attempts = tuple(t.seq for t in log if _is_about(t, segmented, a, homes_a) and _is_about(t, segmented, b, homes_b))
+    head = f"{names[0]} is in segment {homes_a[0]}, {names[1]} in segment {homes_b[0]}"
+    through = segmented.path(first, second)
+    if through:
+        way = ", ".join(f"segment {i}" for i in through)
+        text = f"{head}; one segment for both would close a cycle through {way}."
+        return Why(relation=Relation.CYCLE, text=text, segments=(first, second), attempts=attempts)
+    union = [e for i in (first, second) for e in segmented.groups[i].exprs]
+    answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
+    tried = [log[n] for n in attempts if log[n].kind is Kind.MERGE and not log[n].accepted]
+    if answer.chosen is None:
+        when = _when(tried[-1]) if tried else "it was never tried, since it would have been refused"
+        text = f"{head}; no scheduler takes both ({when})."
+        relation = Relation.REFUSED
+    elif tried:
+        text = (
+            f"{head}; {_when(tried[-1])} and refused then, but now the {answer.chosen.value} scheduler would take "
+            "both: glue them."
+        )
+        relation = Relation.REFUSED
+    else:
+        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: glue."
+        relation = Relation.NEVER_TRIED
+    return Why(
+        relation=relation, text=text, segments=(first, second), verdicts=answer.verdicts, attempts=attempts,
+    )
+
+
+def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) -> Why:
+    group = segmented.groups[index]
+    taker = f"which the {group.scheduler.value} scheduler takes" if group.scheduler else "which no scheduler takes"
+    return Why(
+        relation=Relation.TOGETHER,
+        text=f"{names[0]} and {names[1]} are together in segment {index}, {taker}.",
+        segments=(index, index),
+        verdicts=group.verdicts,
+    )
+
+
+def _homes(segmented: SegmentedFusion, which: str | int) -> tuple[int, ...]:
+    if isinstance(which, int):
+        if not 0 <= which < len(segmented.groups):
+            msg = f"there is no segment {which}; the plan has segments 0 to {len(segmented.groups) - 1}."
+            raise InputError(msg)
+        return (which,)
+    value = segmented.fusion.tensors.get(which)
+    if value is None:
+        msg = f"the fusion has no tensor called {which!r}; it has {', '.join(segmented.fusion.tensors)}."
+        raise InputError(msg)
+    maker = segmented.fusion.producers.get(value)
+    if maker is None:
+        msg = f"{which} is a fusion input; ask about the tensors that are computed."
+        raise InputError(msg)
+    return segmented.home[maker.name]
+
+
+def _label(segmented: SegmentedFusion, which: str | int) -> str:
+    if isinstance(which, int):
+        return f"segment {which}"
+    return f"{which} ({segmented.fusion.producers[segmented.fusion.tensors[which]].op.name})"
+
+
+def _is_about(attempt: Attempt, segmented: SegmentedFusion, which: str | int, homes: tuple[int, ...]) -> bool:
+    if isinstance(which, int):
+        return not attempt.names.isdisjoint(segmented.groups[homes[0]].names)
+    return segmented.fusion.producers[segmented.fusion.tensors[which]].name in attempt.names
+
+
+def _when(attempt: Attempt) -> str:
+    groups = " + ".join(map(group_text, attempt.subjects)) if len(attempt.subjects) <= 3 else "all of it"
+    return f"tried as {groups} in the {attempt.phase}, attempt {attempt.seq}"
