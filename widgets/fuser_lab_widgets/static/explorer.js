@@ -162,6 +162,7 @@ class Explorer {
   drawScene() {
     const scene = this.model.get("scene");
     if (!scene.svg) return;
+    this.showHint(null);
     const before = this.boxes();
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.canvas.innerHTML = scene.svg; // made by the SVG writer in Python, which escapes every name
@@ -170,7 +171,7 @@ class Explorer {
     this.nodes = new Map(scene.nodes.map(([id, kind, segment]) => [id, { id, kind, segment }]));
     this.title.textContent = scene.title;
     this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
-    this.facts.replaceChildren(...scene.facts.map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`)));
+    this.facts.replaceChildren(...scene.facts.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
     this.segment = Math.min(this.segment, scene.segments.rows.length - 1);
     this.title.title = `plan ${scene.hash}`;
     if (this.svg) {
