@@ -11,16 +11,16 @@ from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.svg import view_element
 from fuser_lab.report.tables import decision_reason, segment_table, table_element
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_decisions, view_plan, view_verdicts, word
+from fuser_lab.report.view_model import view_decisions, view_plan, view_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
     from fuser_lab.events import Attempt
-    from fuser_lab.report.subject import PlanLike, SegmentLike
+    from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.tables import Table
-    from fuser_lab.report.view_model import DecisionView, SegmentView, VerdictView, ViewModel
+    from fuser_lab.report.view_model import DecisionView, VerdictView, ViewModel
 
 _MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds them all
 
@@ -44,12 +44,12 @@ def plan_page(view: ViewModel) -> str:
     return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
 
 
-def segment_html(segment: SegmentLike, view: SegmentView, source: str = "") -> str:
-    """Return one segment: its row, its expressions, and its source folded away."""
-    parts: list[Element] = [table_element(segment_table([view]))]
-    if not view.ok:
-        parts.append(_verdict_list(view.verdicts))
-    parts.append(element("pre", "\n".join(map(str, (word(e.op) for e in segment.exprs)))))
+def segment_html(plan: PlanLike, index: int, source: str = "") -> str:
+    """Return one segment of a plan: its row, its expressions, each scheduler's answer, and its source folded away."""
+    view = view_plan(plan, decisions=False)
+    segment = next(s for s in view.segments if s.index == index)
+    lines = "\n".join(n.text for n in view.nodes if n.segment == index)
+    parts = [table_element(segment_table([segment])), element("pre", lines), _verdict_list(segment.verdicts)]
     if source:
         parts.append(element("details", element("summary", "generated source"), element("pre", source)))
     return fragment(*parts)

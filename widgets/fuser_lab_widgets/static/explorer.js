@@ -22,6 +22,7 @@ const KEYS = [
 ];
 const DRAG = 4; // pixels that tell a drag from a click
 const GLIDE = 220; // milliseconds
+const PATIENCE = 4000; // milliseconds
 const SHOWN = 200; // decisions in the page at once
 
 const sent = new WeakMap(); // model -> events that the kernel has not handled yet, shared by all views of the model
@@ -93,10 +94,15 @@ class Explorer {
   dispose() {
     this.listeners.forEach(([name, run]) => this.model.off(name, run));
     this.sizes.disconnect();
+    clearTimeout(this.waiting);
   }
 
   send(type, data) {
-    return send(this.model, type, data);
+    const n = send(this.model, type, data);
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      if (this.model.get("acked") < n) this.tell("No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error");
+    }, PATIENCE);
   }
 
   // ---- the frame
