@@ -1,0 +1,1 @@
+"""Axes, reductions and views of a set of expressions."""

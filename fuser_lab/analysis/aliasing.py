@@ -1,0 +1,107 @@
+"""Which results are views of inputs: pointer arithmetic instead of a kernel (nvFuser's alias analysis)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from fuser_lab.ir import Expr, OpKind, TensorView
+from fuser_lab.ir.domain import Resize
+
+Strides = tuple[int, ...]
+
+
+def input_strides(tensor: TensorView) -> Strides:
+    """Return strides in elements that stand for a tensor's layout; a gap follows each axis said to have one."""
+    axes = tensor.domain.axes
+    order = tensor.domain.allocation_order
+    flags = tensor.domain.contiguity or (True,) * len(axes)
+    strides = [0] * len(axes)
+    step = 1
+    for position, flag in zip(reversed(order), reversed(flags), strict=True):
+        axis = axes[position]
+        if axis.expanded is not None:
+            continue
+        if flag is False:
+            step = 2 * step + 1  # any stride that is no product of extents: the axis merges with none
+        strides[position] = step
+        step *= axis.extent if isinstance(axis.extent, int) else 1
+    return tuple(strides)
+
+
+def reshaped_strides(shape: Sequence[int], strides: Strides, new: Sequence[int]) -> Strides | None:
+    """Return the strides of a reshape that moves nothing, or None if elements have to move."""
+    if prod(new) == 0:
+        return (0,) * len(new)
+    # Axes that are walked through by one stride are one stretch; a new axis must lie within a stretch.
+    stretches: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if stretches and stretches[-1][1] == size * stride:
+            stretches[-1] = (stretches[-1][0] * size, stride)
+        else:
+            stretches.append((size, stride))
+    result = [0] * len(new)
+    left, stride = 1, 1
+    for place in reversed(range(len(new))):
+        size = new[place]
+        if size == 1:
+            continue
+        if left == 1:
+            left, stride = stretches.pop()
+        if left % size:
+            return None
+        result[place] = stride
+        left, stride = left // size, stride * size
+    return tuple(result)
+
+
+def view_strides(expr: Expr, strides: Strides) -> Strides | None:
+    """Return the strides of an expression's result as a view of its operand, or None if it is none."""
+    source, out = expr.tensor_inputs[0], expr.out
+    kind = expr.kind
+    if kind is OpKind.RESHAPE:
+        return reshaped_strides(source.shape, strides, out.shape)
+    if kind is OpKind.BROADCAST:
+        flags = expr.attr("is_broadcast_dim")
+        left = iter(strides)
+        return tuple(0 if new else next(left) for new in (flags if isinstance(flags, tuple) else ()))
+    if kind is OpKind.SQUEEZE:
+        dropped = expr.ints("dims")
+        return tuple(s for i, s in enumerate(strides) if i not in dropped)
+    if kind is OpKind.EXPAND:
+        return tuple(
+            0 if axis.expanded is not None else s for s, axis in zip(strides, out.domain.axes, strict=True)
+        )
+    if kind is OpKind.COPY:
+        if expr.op.name == "permute":
+            return tuple(strides[d] for d in expr.ints("dims"))
+        # A layout that is asked for is a view only where the operand has it already.
+        if expr.op.name == "stride_order" and strides != input_strides(out):
+            return None
+        return strides
+    if kind is OpKind.RESIZE and expr.op.name != "cat":
+        cuts = [t for t in out.domain.transforms if isinstance(t, Resize)]
+        if all(isinstance(n, int) and n <= 0 for cut in cuts for n in (cut.left, cut.right)):
+            return strides
+    return None
+
+
+def first_not_view(exprs: Iterable[Expr], kept: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return an expression whose result is no view of an input, with its op, or None if all are views.
+
+    ``kept`` names results that must have memory of their own, as outputs that overwrite an input have.
+    """
+    known: dict[str, Strides] = {}
+    for expr in exprs:
+        if not expr.kind.is_view:
+            return expr.name, expr.op.name
+        if expr.name in kept:
+            return expr.name, expr.op.name
+        source = expr.tensor_inputs[0]
+        if source.name not in known:
+            known[source.name] = input_strides(source)
+        strides = view_strides(expr, known[source.name])
+        if strides is None:
+            return expr.name, expr.op.name
+        known[expr.name] = strides
+    return None

@@ -1,0 +1,68 @@
+"""Does the loop nest of one tensor reach every axis of another?"""
+
+from collections.abc import Iterable
+
+from fuser_lab.analysis.domain_map import ExactMap
+
+
+class Coverage:
+    """What a set of classes determines: itself, what it was made from, and what can be made of that."""
+
+    def __init__(self, exact: ExactMap, classes: Iterable[int], *, through_resize: bool) -> None:
+        self._exact = exact
+        self._made: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            (exact.roots(d.sources), exact.roots(d.results))
+            for d in exact.derivations
+            if through_resize or d.name != "resize"
+        ]
+        covered = set(classes)
+        grew = bool(self._made)
+        while grew:
+            before = len(covered)
+            for sources, results in self._made:
+                # One part of a split comes with the other, as both run through the same elements of the source.
+                if any(r in covered for r in results):
+                    covered.update(sources)
+                if all(s in covered for s in sources):
+                    covered.update(results)
+            grew = len(covered) > before
+        self.covered = covered
+
+    def missing(self, classes: Iterable[int]) -> int | None:
+        """Return a class that is not reached, or None."""
+        for number in classes:
+            if number not in self.covered:
+                return number
+        return None
+
+
+def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
+    """Return two reshapes that split or merge one axis in different ways.
+
+    A loop nest can follow only one of them: nvFuser's common gate refuses the segment.
+    """
+    uses: dict[int, tuple[tuple[object, ...], str]] = {}
+    for derivation in exact.derivations:
+        if derivation.name == "resize":
+            continue
+        sources = exact.roots(derivation.sources)
+        use = (derivation.name, sources, derivation.numbers)
+        for source in sources:
+            known = uses.setdefault(source, (use, derivation.expr))
+            if known[0] != use:
+                return known[1], derivation.expr
+    return None
+
+
+def innermost_source(exact: ExactMap, number: int) -> int:
+    """Return the class whose neighbours in memory are the class's neighbours, as far back as views lead."""
+    made = {}
+    for derivation in exact.derivations:
+        results = exact.roots(derivation.results)
+        # Of a split only the inner part keeps neighbours together; of a merge the inner operand does.
+        made.setdefault(results[-1], exact.find(derivation.sources[-1]))
+    seen: set[int] = set()
+    while number in made and number not in seen:
+        seen.add(number)
+        number = made[number]
+    return number

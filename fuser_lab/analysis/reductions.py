@@ -1,0 +1,268 @@
+"""Reductions of a set of expressions: patterns, what happens after them, what must be kept across them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from fuser_lab.analysis.domain_map import ExactMap, Link
+from fuser_lab.ir import OpKind, TensorView
+
+RECOMPUTED_SLOWLY = frozenset({"exp", "exp2", "expm1", "sigmoid", "silu"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReductionPattern:
+    """Which axes one reduction keeps and takes away, as classes; broadcast axes left out.
+
+    ``axes`` are the classes of the operand with a flag for reduced ones, in order.
+    """
+
+    name: str
+    axes: tuple[tuple[int, bool], ...]
+    inner: bool
+    numel: int
+    rows: int
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """Classes of the axes that stay."""
+        return frozenset(c for c, reduced in self.axes if not reduced)
+
+    @property
+    def reduced(self) -> frozenset[int]:
+        """Classes of the axes that are reduced."""
+        return frozenset(c for c, reduced in self.axes if reduced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentBuffer:
+    """A tensor that must stay at hand while a reduction of it runs.
+
+    ``resolved_at`` names the expression that needs both the tensor and the reduction's result; ``bytes`` is the size
+    of one row, the part that one reduction walks through.
+    """
+
+    tensor: TensorView
+    reduction: str
+    resolved_at: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Inputs that buffers can be recomputed from, and their bytes per row."""
+
+    inputs: tuple[TensorView, ...]
+    bytes: int
+    slow: bool  # recomputing takes an exponential
+
+
+def patterns(exact: ExactMap, links: Iterable[Link]) -> tuple[ReductionPattern, ...]:
+    """Return the pattern of each reduction, in order."""
+    return tuple(_pattern(exact, link) for link in links if link.kind is OpKind.REDUCTION)
+
+
+def _pattern(exact: ExactMap, link: Link) -> ReductionPattern:
+    operand = exact.roots(exact.classes[link.operands[0]])
+    gone = set(link.reduced)
+    axes = tuple(
+        (c, place in gone)
+        for place, c in enumerate(operand)
+        if not exact.broadcast[c] or (place in gone and link.root_extents[place] != 1)
+    )
+    return ReductionPattern(
+        name=link.name,
+        axes=axes,
+        inner=axes[-1][1] if axes else True,
+        numel=prod(link.root_extents[place] for place in gone),
+        rows=prod(exact.extent[c] for c, reduced in axes if not reduced),
+    )
+
+
+@dataclass(slots=True)
+class ReductionFlow:
+    """How values flow around reductions.
+
+    ``after[tensor]`` is the set of reductions (as bits, in order) that a tensor depends on, ``feeds[tensor]`` the set
+    of those that depend on it.
+    """
+
+    exact: ExactMap
+    links: Sequence[Link]
+    names: list[str]
+    after: dict[str, int]
+    feeds: dict[str, int]
+    full: dict[tuple[int, ...], bool]
+    reduced: frozenset[int]
+
+    @classmethod
+    def of(cls, exact: ExactMap, links: Sequence[Link], found: Sequence[ReductionPattern]) -> "ReductionFlow":
+        """Return the flow of expressions whose reductions have the given patterns."""
+        after: dict[str, int] = {}
+        feeds: dict[str, int] = {}
+        names: list[str] = []
+        for link in links:
+            bits = 0
+            for name in link.operands:
+                bits |= after.get(name, 0)
+            if link.kind is OpKind.REDUCTION:
+                bits |= 1 << len(names)
+                names.append(link.name)
+            after[link.name] = bits
+        bit = 1 << len(names)
+        for link in reversed(links):
+            bits = feeds.get(link.name, 0)
+            if link.kind is OpKind.REDUCTION:
+                bit >>= 1
+                bits |= bit
+            if bits:
+                for name in link.operands:
+                    feeds[name] = feeds.get(name, 0) | bits
+        reduced = frozenset().union(*(p.reduced for p in found))
+        return cls(exact, links, names, after, feeds, {}, reduced)
+
+    def has_reduced_axis(self, tensor: str) -> bool:
+        """Whether a tensor has an axis that some reduction takes away."""
+        numbers = self.exact.classes[tensor]
+        known = self.full.get(numbers)
+        if known is None:
+            known = self.full[numbers] = not self.reduced.isdisjoint(self.exact.roots(numbers))
+        return known
+
+    def buffers(self) -> tuple[PersistentBuffer, ...]:
+        """Return what must be kept across reductions, in order of first need."""
+        by_name = {link.name: link for link in self.links}
+        found: dict[str, PersistentBuffer] = {}
+        after = self.after
+        for link in self.links:
+            operands = link.operands
+            if len(operands) < 2 or not after[link.name]:
+                continue
+            bits = [after.get(name, 0) for name in operands]
+            total = after[link.name]
+            for name, own in zip(operands, bits, strict=True):
+                new = total & ~own
+                if new and self.has_reduced_axis(name):
+                    self._keep(name, new, link.name, by_name, found)
+        return tuple(found.values())
+
+    def _keep(
+        self, start: str, new: int, resolved: str, by_name: dict[str, Link], found: dict[str, PersistentBuffer],
+    ) -> None:
+        stack, seen = [start], {start}
+        while stack:
+            name = stack.pop()
+            both = self.feeds.get(name, 0) & new
+            if both:
+                old = found.get(name)
+                first = self.names[(both & -both).bit_length() - 1] if old is None else old.reduction
+                found[name] = PersistentBuffer(
+                    tensor=self._tensor(name, by_name), reduction=first, resolved_at=resolved,
+                    bytes=self._row_bytes(name, by_name),
+                )
+                continue
+            maker = by_name.get(name)
+            if maker is None or maker.kind is OpKind.REDUCTION:
+                continue
+            for operand in maker.operands:
+                if operand not in seen and self.has_reduced_axis(operand):
+                    seen.add(operand)
+                    stack.append(operand)
+
+    def _tensor(self, name: str, by_name: dict[str, Link]) -> TensorView:
+        if name in by_name:
+            return by_name[name].out
+        return next(
+            tensor for link in self.links for tensor in link.tensors if tensor.name == name
+        )
+
+    def _row_bytes(self, name: str, by_name: dict[str, Link]) -> int:
+        tensor = self._tensor(name, by_name)
+        numbers = self.exact.roots(self.exact.classes[name])
+        extents = (self.exact.extent[c] for c in numbers if c in self.reduced)
+        return prod(extents) * tensor.dtype.itemsize
+
+    def peak_bytes(self, buffers: Sequence[PersistentBuffer]) -> int:
+        """Return the most bytes of buffers that are alive at once, per row."""
+        order = {link.name: place for place, link in enumerate(self.links)}
+        events: list[tuple[int, int]] = []
+        for buffer in buffers:
+            # A buffer that ends where another one begins gives its room to it.
+            events.append((2 * order.get(buffer.tensor.name, -1) + 1, buffer.bytes))
+            events.append((2 * order[buffer.resolved_at], -buffer.bytes))
+        alive = most = 0
+        for _, change in sorted(events):
+            alive += change
+            most = max(most, alive)
+        return most
+
+    def projection(self, buffers: Sequence[PersistentBuffer]) -> Projection | None:
+        """Return the inputs from which all buffers can be recomputed, or None where a view or random numbers stand."""
+        by_name = {link.name: link for link in self.links}
+        inputs: dict[str, TensorView] = {}
+        slow = False
+        stack = [buffer.tensor.name for buffer in buffers]
+        seen = set(stack)
+        while stack:
+            name = stack.pop()
+            maker = by_name.get(name)
+            if maker is None:
+                inputs[name] = self._tensor(name, by_name)
+                continue
+            if maker.kind in {OpKind.RESHAPE, OpKind.RESIZE, OpKind.RANDOM, OpKind.REDUCTION}:
+                return None
+            slow = slow or maker.op in RECOMPUTED_SLOWLY
+            for operand in maker.operands:
+                if operand not in seen and self.has_reduced_axis(operand):
+                    seen.add(operand)
+                    stack.append(operand)
+        size = sum(self._row_bytes(name, by_name) for name in inputs)
+        return Projection(inputs=tuple(inputs.values()), bytes=size, slow=slow)
+
+    def broadcasts_after(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Return broadcasts of values that depend on a reduction, with the classes of their new axes."""
+        found = []
+        for link in self.links:
+            if link.kind is OpKind.BROADCAST and self.after[link.name]:
+                numbers = self.exact.classes[link.name]
+                new = tuple(c for c, source in zip(numbers, link.sources[0], strict=True) if source < 0)
+                found.append((link.name, self.exact.roots(new)))
+        return found
+
+    def new_operand_after(self) -> tuple[str, str] | None:
+        """Return an expression after a reduction and its operand with own axes that depends on none."""
+        for link in self.links:
+            if len(link.operands) < 2 or not self.after[link.name]:
+                continue
+            for name in link.operands:
+                numbers = self.exact.roots(self.exact.classes[name])
+                if not self.after.get(name, 0) and not all(self.exact.broadcast[c] for c in numbers):
+                    return link.name, name
+        return None
+
+
+def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
+    """Return a reshape that merges axes and cuts the result into both kept and reduced axes.
+
+    Splits alone never stand in the way of a reduction's loops; a merged axis that is cut differently does.
+    """
+    if not exact.derivations:
+        return None
+    results: dict[int, list[int]] = {}
+    for derivation in exact.derivations:
+        for source in exact.roots(derivation.sources):
+            results.setdefault(source, []).extend(exact.roots(derivation.results))
+    kept, reduced = pattern.kept, pattern.reduced
+    for derivation in exact.derivations:
+        if derivation.name != "merge":
+            continue
+        seen: set[int] = set()
+        stack = list(exact.roots(derivation.results))
+        while stack:
+            number = stack.pop()
+            if number not in seen:
+                seen.add(number)
+                stack.extend(results.get(number, ()))
+        if seen & kept and seen & reduced:
+            return derivation.expr
+    return None

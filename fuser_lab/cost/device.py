@@ -1,0 +1,61 @@
+"""Devices that decide where a fusion is cut: the few numbers that schedulers ask for."""
+
+from dataclasses import dataclass
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU by its data sheet.
+
+    Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes.
+    """
+
+    name: str
+    cc: tuple[int, int]
+    sms: int
+    shared_per_sm: int
+    shared_per_block: int
+    l2: int
+    bandwidth: float
+    fp32: float
+    bf16: float
+    registers: int = 65536  # of 4 bytes, per SM
+    max_threads_per_block: int = 1024
+
+    @property
+    def register_file(self) -> int:
+        """Bytes of registers of one SM."""
+        return self.registers * 4
+
+    @property
+    def persistent_bytes(self) -> int:
+        """Bytes that one SM keeps across a reduction: half the register file."""
+        return self.register_file // 2
+
+    @property
+    def max_cluster(self) -> int:
+        """Blocks that can reduce together through each other's shared memory; 1 before compute capability 9."""
+        return 8 if self.cc >= (9, 0) else 1
+
+    @property
+    def is_high_bandwidth(self) -> bool:
+        """Whether memory is fast for the arithmetic: recomputing an exponential then costs more than keeping it."""
+        return self.bandwidth / (self.fp32 * 1000) > 0.07
+
+
+def _gpu(name: str, cc: tuple[int, int], sms: int, shared: tuple[int, int], l2: int, rates: tuple[float, ...]) -> Device:
+    return Device(
+        name=name, cc=cc, sms=sms, shared_per_sm=shared[0] * KIB, shared_per_block=shared[1] * KIB, l2=l2 * 10**6,
+        bandwidth=rates[0], fp32=rates[1], bf16=rates[2],
+    )
+
+
+A100 = _gpu("A100", (8, 0), 108, (164, 163), 40, (2039, 19.5, 312))
+H100 = _gpu("H100", (9, 0), 132, (228, 227), 50, (3350, 67, 989))
+H200 = _gpu("H200", (9, 0), 132, (228, 227), 50, (4800, 67, 989))
+B200 = _gpu("B200", (10, 0), 148, (228, 227), 126, (7670, 75, 2250))
+
+DEVICES: tuple[Device, ...] = (A100, H100, H200, B200)
+DEFAULT = H200

@@ -1,0 +1,1 @@
+"""Who can schedule a candidate, and how a segment is looped."""

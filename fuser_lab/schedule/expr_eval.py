@@ -1,0 +1,33 @@
+"""ExprEval: what the array library does without a kernel of ours."""
+
+from dataclasses import dataclass
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import OpKind
+from fuser_lab.schedule.base import no
+from fuser_lab.schedule.facts import CandidateFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ExprEval:
+    """Takes views of inputs, and a matrix product that stands alone."""
+
+    type: SchedulerType = SchedulerType.EXPR_EVAL
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or which expression is no view."""
+        exprs = facts.candidate.exprs
+        if len(exprs) == 1 and exprs[0].kind is OpKind.MATMUL:
+            return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
+        if not exprs:
+            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
+        found = facts.not_view
+        if found is None:
+            return accept(self.type, _VIEWS)
+        name, op = found
+        return no(self.type, ReasonCode.NOT_VIEWS, name, tensor=name, op=op)
+
+
+_VIEWS = reason(ReasonCode.VIEWS_OF_INPUTS)

@@ -1,0 +1,233 @@
+"""What schedulers ask of a candidate, each fact computed when it is first asked for."""
+
+from functools import cached_property
+
+from fuser_lab.analysis.aliasing import first_not_view
+from fuser_lab.analysis.coverage import Coverage, conflicting_reshapes, innermost_source
+from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
+from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Reason, reason
+from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.segmentation.oracle import Candidate
+
+Refusal = tuple[Reason, tuple[str, ...]]
+
+
+class CandidateFacts:
+    """A candidate with what is known of it; a refusal is a reason with the names of expressions that suffice for it."""
+
+    def __init__(self, candidate: Candidate, fusion_links: FusionLinks) -> None:
+        self.candidate = candidate
+        self.links: list[Link] = fusion_links.of(candidate.exprs)
+        kinds: dict[OpKind, Link] = {}
+        for link in self.links:
+            kinds.setdefault(link.kind, link)
+        self.first_of = kinds
+
+    @property
+    def outputs(self) -> tuple[TensorView, ...]:
+        """Outputs of the candidate."""
+        return self.candidate.outputs
+
+    @cached_property
+    def inputs(self) -> tuple[TensorView, ...]:
+        """Tensor inputs of the candidate."""
+        return self.candidate.tensor_inputs
+
+    @cached_property
+    def exact(self) -> ExactMap:
+        """Classes of all axes."""
+        return exact_map(self.links)
+
+    @cached_property
+    def patterns(self) -> tuple[ReductionPattern, ...]:
+        """Patterns of all reductions in order."""
+        return patterns(self.exact, self.links)
+
+    @cached_property
+    def flow(self) -> ReductionFlow:
+        """How values flow around the reductions."""
+        return ReductionFlow.of(self.exact, self.links, self.patterns)
+
+    @cached_property
+    def buffers(self) -> tuple[PersistentBuffer, ...]:
+        """Tensors needed both before and after a reduction."""
+        return self.flow.buffers()
+
+    @cached_property
+    def not_view(self) -> tuple[str, str] | None:
+        """An expression that is no view of an input, with its op."""
+        aliased = self.candidate.fusion.aliases
+        return first_not_view(self.candidate.exprs, {output.name: None for output, _ in aliased})
+
+    @cached_property
+    def gate(self) -> Refusal | None:
+        """Why no kernel at all may hold these expressions, or None (nvFuser: checkCanSchedule)."""
+        matmul = self.first_of.get(OpKind.MATMUL)
+        if matmul is not None:
+            return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
+        exact = self.exact
+        if exact.components > 1:
+            first, second = self._strangers()
+            parts = exact.components
+            return reason(ReasonCode.NOT_CONNECTED, parts=parts, first=first, second=second), self.names
+        mapped = exact.self_mapped()
+        if mapped is not None:
+            name, a, b = mapped
+            return reason(ReasonCode.SELF_MAPPED, tensor=name, a=a, b=b), self.names
+        return None
+
+    @cached_property
+    def reshapes(self) -> Refusal | None:
+        """Why reshapes contradict each other, or None."""
+        if OpKind.RESHAPE not in self.first_of:
+            return None
+        found = conflicting_reshapes(self.exact)
+        if found is None:
+            return None
+        return reason(ReasonCode.CONFLICTING_RESHAPES, first=found[0], second=found[1]), self.names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all expressions."""
+        return tuple(expr.name for expr in self.candidate.exprs)
+
+    @cached_property
+    def index_input(self) -> Refusal | None:
+        """Why a slice or pad cannot read its operand from memory, or None."""
+        if OpKind.RESIZE not in self.first_of:
+            return None
+        read = {tensor.name for tensor in self.inputs}
+        for link in self.links:
+            # A cat has no resize of its own: its pads have.
+            if link.kind is OpKind.RESIZE and link.op != "cat" and link.operands[0] not in read:
+                why = reason(ReasonCode.INDEX_INPUT, tensor=link.name, op=link.op, operand=link.operands[0])
+                return why, (link.name,)
+        return None
+
+    @cached_property
+    def unique_broadcasts(self) -> Refusal | None:
+        """Why a broadcast axis would need two extents at once, or None."""
+        if not self.exact.concretized:
+            return None
+        for source, targets in self.exact.concretizations().items():
+            if len(targets) > 1:
+                (one, a), (two, b) = list(targets.items())[:2]
+                tensor, axis = self.exact.origin[source]
+                why = reason(
+                    ReasonCode.BROADCAST_NOT_UNIQUE, axis=axis, tensor=tensor, a=a, b=b,
+                    first=self.exact.extent[one], second=self.exact.extent[two],
+                )
+                return why, self.names
+        return None
+
+    @cached_property
+    def reference(self) -> TensorView | Refusal:
+        """The output whose loops reach every axis of all inputs and outputs, or why there is none."""
+        exact = self.exact
+        concrete = {tv.name: exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
+        sizes = {tv.name: _size(exact, concrete[tv.name]) for tv in self.outputs}
+        largest = max(sizes.values(), default=0)
+        why: Refusal | None = None
+        for output in self.outputs:
+            if sizes[output.name] != largest:
+                continue
+            refused = self._cannot_lead(output, concrete)
+            if refused is None:
+                return output
+            why = why or refused
+        assert why is not None, "a candidate that computes something has an output"
+        return why
+
+    def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
+        own = concrete[reference.name]
+        narrow = Coverage(self.exact, own, through_resize=False)
+        wide = Coverage(self.exact, own, through_resize=True) if OpKind.RESIZE in self.first_of else narrow
+        for output in self.outputs:
+            missing = narrow.missing(concrete[output.name])
+            if missing is None:
+                continue
+            if wide is not narrow and wide.missing(concrete[output.name]) is None:
+                why = reason(ReasonCode.RESIZE_BETWEEN_OUTPUTS, tensor=output.name, reference=reference.name)
+                return why, self.names
+            return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
+        for tensor in self.inputs:
+            missing = wide.missing(concrete[tensor.name])
+            if missing is not None:
+                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
+        return None
+
+    def _not_covered(self, code: ReasonCode, tensor: TensorView, missing: int, reference: str) -> Reason:
+        axis = self.exact.roots(self.exact.classes[tensor.name]).index(missing)
+        return reason(code, axis=axis, tensor=tensor.name, extent=self.exact.extent[missing], reference=reference)
+
+    def covered_by_reduction(self, *, inputs: bool) -> Refusal | None:
+        """Why the loops of the first reduction miss an axis of an output (or input), or None."""
+        pattern = self.patterns[0]
+        exact = self.exact
+        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=False)
+        for output in self.outputs:
+            missing = coverage.missing(exact.concrete(output))
+            if missing is not None:
+                return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, pattern.name), self.names
+        if not inputs:
+            return None
+        if OpKind.RESIZE in self.first_of:
+            coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
+        for tensor in self.inputs:
+            missing = coverage.missing(exact.concrete(tensor))
+            if missing is not None:
+                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, pattern.name), self.names
+        return None
+
+    @cached_property
+    def pattern_mismatch(self) -> Refusal | None:
+        """Why two reductions do not reduce the same axes, or None."""
+        first = self.patterns[0]
+        for other in self.patterns[1:]:
+            if other.axes != first.axes:
+                why = reason(
+                    ReasonCode.PATTERN_MISMATCH, first=first.name, second=other.name, first_numel=first.numel,
+                    first_rows=first.rows, second_numel=other.numel, second_rows=other.rows,
+                )
+                return why, (first.name, other.name)
+        return None
+
+    @cached_property
+    def inner_groups(self) -> dict[int, str]:
+        """Innermost axes of inputs and outputs as classes, with a tensor for each; views are followed back."""
+        exact = self.exact
+        found: dict[int, str] = {}
+        for tensor in (*self.inputs, *self.outputs):
+            numbers = exact.roots(exact.classes.get(tensor.name, ()))
+            if not numbers:
+                continue
+            for place in reversed(tensor.domain.allocation_order):
+                if not exact.broadcast[numbers[place]]:
+                    found.setdefault(innermost_source(exact, numbers[place]), tensor.name)
+                    break
+        return found
+
+    def _strangers(self) -> tuple[str, str]:
+        """Two expressions in different components."""
+        reached: set[str] = set()
+        first = self.links[0]
+        pending = list(self.links)
+        reached.update((first.name, *first.operands))
+        grew = True
+        while grew:
+            rest = [link for link in pending if reached.isdisjoint((link.name, *link.operands))]
+            for link in pending:
+                if not reached.isdisjoint((link.name, *link.operands)):
+                    reached.update((link.name, *link.operands))
+            grew = len(rest) < len(pending)
+            pending = rest
+        return first.name, pending[0].name
+
+
+def _size(exact: ExactMap, numbers: tuple[int, ...]) -> int:
+    size = 1
+    for number in numbers:
+        size *= exact.extent[number]
+    return size

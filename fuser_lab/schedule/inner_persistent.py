@@ -1,0 +1,119 @@
+"""InnerPersistent: rows are kept at hand while they are reduced, then used again (softmax, normalizations)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import OpKind
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.gate import common_gate
+from fuser_lab.schedule.reduction import reshape_mixes
+
+LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
+# Above this size exponentials are computed twice rather than kept.
+KEEP_EXP_BYTES = 24 * KIB
+KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class InnerPersistent:
+    """Takes reductions of the innermost axis whose operands are needed again, while a row fits."""
+
+    type: SchedulerType = SchedulerType.INNER_PERSISTENT
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance with the bytes kept, or the first rule that is broken."""
+        if OpKind.REDUCTION not in facts.first_of:
+            return no(self.type, ReasonCode.NO_REDUCTION)
+        if not facts.inputs:
+            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
+        refusal = (
+            common_gate(facts)
+            or facts.index_input
+            or inner_only(facts)
+            or facts.pattern_mismatch
+            or needs_buffer(facts)
+            or facts.unique_broadcasts
+            or _broadcast_elsewhere(facts)
+            or reshape_mixes(facts)
+            or facts.covered_by_reduction(inputs=False)
+        )
+        return refused(self.type, refusal) if refusal is not None else self._fits(facts, device)
+
+    def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
+        pattern = facts.patterns[0]
+        size, kept = kept_bytes(facts, device)
+        limit = device.persistent_bytes * device.max_cluster
+        names = ", ".join(kept)
+        if size > limit:
+            return no(
+                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit,
+                sm=device.persistent_bytes, cluster=device.max_cluster,
+            )
+        needed = device.sms // 8
+        if pattern.numel >= LARGE_REDUCTION and pattern.rows < needed:
+            return no(
+                self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=pattern.name, numel=pattern.numel,
+                rows=pattern.rows, needed=needed,
+            )
+        if size <= device.persistent_bytes:
+            return accept(
+                self.type, reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=device.persistent_bytes),
+            )
+        cluster = 2
+        while cluster * device.persistent_bytes < size:
+            cluster *= 2
+        why = reason(
+            ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=device.persistent_bytes, cluster=cluster,
+        )
+        return accept(self.type, why)
+
+
+def kept_bytes(facts: CandidateFacts, device: Device) -> tuple[int, Sequence[str]]:
+    """Return the bytes that each row keeps and of which tensors: the buffers, or the inputs that give them again."""
+    flow: ReductionFlow = facts.flow
+    size = flow.peak_bytes(facts.buffers)
+    projection = flow.projection(facts.buffers)
+    if projection is not None and projection.bytes < size:
+        threshold = KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
+        if not projection.slow or size > threshold:
+            return projection.bytes, [tensor.name for tensor in projection.inputs]
+    return size, [buffer.tensor.name for buffer in facts.buffers]
+
+
+def inner_only(facts: CandidateFacts) -> Refusal | None:
+    """Return why not every reduction touches the innermost axis, or None."""
+    outer = next((p for p in facts.patterns if not p.inner), None)
+    if outer is None:
+        return None
+    inner = next((p for p in facts.patterns if p.inner), None)
+    if inner is None:
+        return reason(ReasonCode.REDUCTION_IS_OUTER, tensor=outer.name), (outer.name,)
+    return reason(ReasonCode.REDUCTIONS_OF_BOTH_KINDS, inner=inner.name, outer=outer.name), (inner.name, outer.name)
+
+
+def needs_buffer(facts: CandidateFacts) -> Refusal | None:
+    """Return why nothing has to be kept, or None."""
+    if facts.buffers:
+        return None
+    return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
+
+
+def _broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
+    exact = facts.exact
+    if not exact.concretized:
+        return None
+    reduced = facts.patterns[0].reduced
+    meets = exact.concretizations()
+    for name, new in facts.flow.broadcasts_after():
+        for number in new:
+            for target, user in meets.get(number, {}).items():
+                if target not in reduced:
+                    extent = exact.extent[target]
+                    why = reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user)
+                    return why, facts.names
+    return None

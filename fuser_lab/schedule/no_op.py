@@ -1,0 +1,46 @@
+"""NoOp: nothing to compute, or single elements only."""
+
+from dataclasses import dataclass
+from math import prod
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import OpKind
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.gate import common_gate
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """Takes candidates without expressions, without elements, or whose outputs have only axes of size 1."""
+
+    type: SchedulerType = SchedulerType.NO_OP
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or which output has elements."""
+        if not facts.candidate.exprs:
+            return accept(self.type, _NOTHING)
+        empty = True
+        for output in facts.outputs:
+            has_zero = any(axis.visible_extent == 0 for axis in output.domain.axes)
+            empty = empty and has_zero
+            if not has_zero and not all(axis.is_broadcast for axis in output.domain.axes):
+                return no(
+                    self.type, ReasonCode.CONCRETE_OUTPUT, output.name, tensor=output.name, elements=output.numel,
+                )
+        if not empty:
+            for link in facts.links:
+                if link.kind is not OpKind.REDUCTION:
+                    continue
+                elements = prod(link.tensors[0].shape)
+                if elements:
+                    return no(
+                        self.type, ReasonCode.REDUCES_ELEMENTS, link.name, tensor=link.name, elements=elements,
+                    )
+        refusal = common_gate(facts) or facts.index_input
+        return refused(self.type, refusal) if refusal is not None else accept(self.type, _NOTHING)
+
+
+_NOTHING = reason(ReasonCode.NOTHING_TO_COMPUTE)

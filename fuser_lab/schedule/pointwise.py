@@ -1,0 +1,29 @@
+"""PointWise: one loop nest over all elements of the widest output."""
+
+from dataclasses import dataclass
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
+from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.gate import common_gate
+
+
+@dataclass(frozen=True, slots=True)
+class PointWise:
+    """Takes candidates without reductions, one output of which has the axes of all inputs and outputs."""
+
+    type: SchedulerType = SchedulerType.POINTWISE
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or the first rule that is broken."""
+        reduction = facts.first_of.get(OpKind.REDUCTION)
+        if reduction is not None:
+            return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
+        refusal = common_gate(facts) or facts.index_input or facts.unique_broadcasts
+        if refusal is not None:
+            return refused(self.type, refusal)
+        reference = facts.reference
+        return accept(self.type) if isinstance(reference, TensorView) else refused(self.type, reference)

@@ -1,0 +1,82 @@
+"""Reduction: one pass over the operand, nothing kept."""
+
+from dataclasses import dataclass
+
+from fuser_lab.analysis.reductions import mixing_reshape
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import OpKind
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.gate import common_gate
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Takes reductions of the same axes whose operands are not needed again afterwards."""
+
+    type: SchedulerType = SchedulerType.REDUCTION
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or the first rule that is broken."""
+        if OpKind.REDUCTION not in facts.first_of:
+            return no(self.type, ReasonCode.NO_REDUCTION)
+        if not facts.inputs:
+            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
+        refusal = (
+            common_gate(facts)
+            or facts.index_input
+            or _kept(facts)
+            or facts.pattern_mismatch
+            or facts.unique_broadcasts
+            or _widened_again(facts)
+            or _new_input(facts)
+            or reshape_mixes(facts)
+            or facts.covered_by_reduction(inputs=True)
+        )
+        return refused(self.type, refusal) if refusal is not None else accept(self.type)
+
+
+def reshape_mixes(facts: CandidateFacts) -> Refusal | None:
+    """Return why a reshape stands in the way of the first reduction's loops, or None."""
+    if OpKind.RESHAPE not in facts.first_of:
+        return None
+    pattern = facts.patterns[0]
+    found = mixing_reshape(facts.exact, pattern)
+    if found is None:
+        return None
+    return reason(ReasonCode.RESHAPE_MIXES, tensor=found, reduction=pattern.name), (found, pattern.name)
+
+
+def _kept(facts: CandidateFacts) -> Refusal | None:
+    if not facts.buffers:
+        return None
+    buffer = facts.buffers[0]
+    why = reason(
+        ReasonCode.PERSISTENT_BUFFER, tensor=buffer.tensor.name, reduction=buffer.reduction, user=buffer.resolved_at,
+    )
+    return why, facts.names
+
+
+def _widened_again(facts: CandidateFacts) -> Refusal | None:
+    if not facts.exact.concretized:
+        return None
+    meets = facts.exact.concretizations()
+    for name, new in facts.flow.broadcasts_after():
+        for number in new:
+            for target, user in meets.get(number, {}).items():
+                extent = facts.exact.extent[target]
+                why = reason(ReasonCode.BROADCAST_AFTER_REDUCTION, tensor=name, user=user, extent=extent)
+                return why, facts.names
+    return None
+
+
+def _new_input(facts: CandidateFacts) -> Refusal | None:
+    pattern = next((p for p in facts.patterns if p.inner), None)
+    found = facts.flow.new_operand_after() if pattern is not None else None
+    if pattern is None or found is None:
+        return None
+    user, tensor = found
+    why = reason(ReasonCode.NEW_INPUT_AFTER_REDUCTION, user=user, reduction=pattern.name, tensor=tensor)
+    return why, facts.names

@@ -1,0 +1,48 @@
+"""Resize: slices, pads and cats inside one loop nest, each element recomputed where it is needed."""
+
+from dataclasses import dataclass
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.ir.domain import Resize as ResizeStep
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.gate import common_gate
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Takes candidates with a slice, pad or cat, without reductions, that transpose nothing."""
+
+    type: SchedulerType = SchedulerType.RESIZE
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or the first rule that is broken."""
+        if OpKind.RESIZE not in facts.first_of:
+            return no(self.type, ReasonCode.NO_RESIZE)
+        reduction = facts.first_of.get(OpKind.REDUCTION)
+        if reduction is not None:
+            return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
+        refusal = common_gate(facts, reshapes=False) or facts.unique_broadcasts or _resized_broadcast(facts)
+        if refusal is not None:
+            return refused(self.type, refusal)
+        reference = facts.reference
+        if not isinstance(reference, TensorView):
+            return refused(self.type, reference)
+        groups = facts.inner_groups
+        if len(groups) > 1:
+            first, second = list(groups.values())[:2]
+            return no(self.type, ReasonCode.TRANSPOSE_LIKE, *facts.names, first=first, second=second)
+        return accept(self.type)
+
+
+def _resized_broadcast(facts: CandidateFacts) -> Refusal | None:
+    for link in facts.links:
+        for step in link.out.domain.transforms if link.kind is OpKind.RESIZE else ():
+            if isinstance(step, ResizeStep) and (step.source.is_broadcast or step.result.is_broadcast):
+                before, after = str(step.source.visible_extent), str(step.result.visible_extent)
+                why = reason(ReasonCode.RESIZED_BROADCAST, tensor=link.name, before=before, after=after)
+                return why, (link.name,)
+    return None
