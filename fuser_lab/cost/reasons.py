@@ -7,6 +7,8 @@ class ReasonCode(enum.Enum):
     """Closed list of reasons."""
 
     SEGMENT_SET_INSIDE = "segment_set_inside"
+    ACROSS_CUT = "across_cut"
+    CYCLE = "cycle"
     NOT_IMPLEMENTED = "not_implemented"
     DISABLED = "disabled"
 
@@ -73,6 +75,8 @@ class ReasonCode(enum.Enum):
 
 
 TEXTS: dict[ReasonCode, str] = {
+    ReasonCode.ACROSS_CUT: "{before} comes before the cut at {tensor} and {after} after it",
+    ReasonCode.CYCLE: "one kernel for both would close a cycle through {through}",
     ReasonCode.SEGMENT_SET_INSIDE: "{tensor} is made by segment_set and used inside the candidate",
     ReasonCode.NOT_IMPLEMENTED: "this scheduler is not implemented here yet",
     ReasonCode.DISABLED: "this scheduler is switched off",
