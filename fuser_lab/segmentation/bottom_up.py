@@ -7,6 +7,7 @@ rewrite, privatization and casts on boundaries are not here yet.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
@@ -361,8 +362,19 @@ class _Finder:
             if refused or not any(chain.end in e.tensor_inputs for g in self._grouping.groups.values() for e in g):
                 stored.append(chain)
         for chain in stored:
-            answer = self._asker.ask(chain.exprs)
-            yield _attempt("resolve forwarded", Kind.STORE, (chain.names,), answer)
+            yield from self._store(chain)
+
+    def _store(self, chain: Chain) -> Iterator[Attempt]:
+        """Make a chain a group of its own; where no scheduler takes it whole, its expressions one by one."""
+        answer = self._asker.ask(chain.exprs)
+        whole = _attempt("resolve forwarded", Kind.STORE, (chain.names,), answer)
+        yield whole
+        if whole.accepted:
+            return
+        for expr in chain.exprs:
+            alone = _attempt("resolve forwarded", Kind.STORE, ((expr.name,),), self._asker.ask([expr]))
+            # A group that nobody takes is still part of the plan: it is shown with the reasons.
+            yield replace(alone, outcome=Outcome.ACCEPTED)
 
 
 class _Round:

@@ -20,26 +20,40 @@ Edge = tuple[int, int, TensorView]
 
 def top_down(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
     """Yield every attempt: pieces first, then the bottom-up phases on committed pieces and single expressions."""
+    found = [tuple(fusion.tensor_exprs[i] for i in piece) for piece in pieces(fusion, options)]
+    hinted = has_hints(fusion, options)
+    if len(found) > 1 and not hinted:
+        # nvFuser's own first attempt; schedulers that take disconnected graphs would be missed otherwise.
+        whole = _attempt(fusion, fusion.tensor_exprs, oracle, options)
+        yield whole
+        if whole.accepted:
+            return
     committed: list[tuple[Expr, ...]] = []
-    for piece in pieces(fusion, options):
-        exprs = tuple(fusion.tensor_exprs[i] for i in piece)
-        group = candidate(fusion, exprs)
-        answer = refused_by_hint(group, options) or oracle.ask(group)
-        accepted = answer.chosen is not None
-        yield Attempt(
-            phase="top-down",
-            kind=Kind.MERGE,
-            subjects=tuple((expr.name,) for expr in exprs),
-            outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
-            code=answer.chosen.value if answer.chosen else (answer.verdicts[-1].code if answer.verdicts else ""),
-            text=answer.text if accepted else f"shattered into single expressions; {answer.text}",
-            verdicts=records(answer),
-        )
-        if accepted:
+    for exprs in found:
+        attempt = _attempt(fusion, exprs, oracle, options)
+        yield attempt
+        if attempt.accepted:
             committed.append(exprs)
-    if sum(map(len, committed)) == len(fusion.tensor_exprs) and not has_hints(fusion, options):
+    if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted:
         return
     yield from bottom_up(fusion, oracle, options, committed or [()])
+
+
+def _attempt(
+    fusion: Fusion, exprs: Sequence[Expr], oracle: SchedulerOracle, options: SegmenterOptions,
+) -> Attempt:
+    group = candidate(fusion, exprs)
+    answer = refused_by_hint(group, options) or oracle.ask(group)
+    taken = answer.chosen
+    return Attempt(
+        phase="top-down",
+        kind=Kind.MERGE,
+        subjects=tuple((expr.name,) for expr in exprs),
+        outcome=Outcome.ACCEPTED if taken else Outcome.REFUSED,
+        code=taken.value if taken else (answer.verdicts[-1].code if answer.verdicts else ""),
+        text=answer.text if taken else f"shattered into single expressions; {answer.text}",
+        verdicts=records(answer),
+    )
 
 
 def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:

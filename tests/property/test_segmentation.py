@@ -1,0 +1,90 @@
+"""Laws of segmentation over random fusions and random schedulers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuser_lab.errors import IllegalEdit
+from fuser_lab.events import DecisionLog
+from fuser_lab.interpreter import evaluate
+from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
+from fuser_lab.segmentation.edits import cut, glue
+from tests.unit.segmentation.toy import chance, everything, random_dag
+
+pytestmark = pytest.mark.property
+
+DAGS = st.builds(
+    random_dag,
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14),
+    st.integers(1, 3),
+)
+ORACLES = st.builds(chance, st.integers(0, 1000), st.integers(0, 100))
+OPTIONS = st.builds(
+    SegmenterOptions,
+    segment_set=st.sampled_from(["hint", "cut", "ignore"]),
+    forward_inputs=st.booleans(),
+    level_merge=st.booleans(),
+    final_merge=st.booleans(),
+    connect_through_inputs=st.booleans(),
+)
+
+
+def run(segmented: SegmentedFusion, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the outputs of running the segments one after the other."""
+    known = {tv.name: x for tv, x in zip(segmented.fusion.tensor_inputs, inputs, strict=True)}
+    for group in segmented.groups:
+        narrowed = group.candidate.narrowed
+        results = evaluate(narrowed, [known[v.name] for v in narrowed.inputs])
+        known |= {tv.name: x for tv, x in zip(narrowed.outputs, results, strict=True)}
+    return [known[tv.name] for tv in segmented.fusion.outputs]
+
+
+def same(a: list[np.ndarray], b: tuple[np.ndarray, ...]) -> bool:
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
+
+
+INPUTS = [np.array([1, -2, 0.5, 3], np.float32), np.array([0.25, 4, -1, 2], np.float32)]
+
+
+@settings(max_examples=300)
+@given(DAGS, ORACLES, OPTIONS, st.sampled_from(["bottom_up", "top_down", "unfused"]))
+def test_segments_cover_the_fusion_and_compute_it(fusion, oracle, options, strategy):
+    # SegmentedFusion itself refuses cycles, lost and doubled expressions.
+    log = DecisionLog()
+    segmented = segment(fusion, oracle, strategy=strategy, options=options, log=log)
+    assert same(run(segmented, INPUTS), evaluate(fusion, INPUTS))
+    assert replay(fusion, log, oracle) == segmented
+    assert DecisionLog.from_json(log.to_json()) == log
+
+
+@settings(max_examples=100)
+@given(DAGS)
+def test_all_goes_into_one_segment_if_everything_is_taken(fusion):
+    options = SegmenterOptions(segment_set="ignore")
+    assert len(segment(fusion, everything(), options=options).groups) == 1
+
+
+@settings(max_examples=150)
+@given(DAGS, ORACLES)
+def test_without_hints_top_down_gives_no_more_segments(fusion, oracle):
+    options = SegmenterOptions(segment_set="ignore")
+    bottom_up = segment(fusion, oracle, options=options)
+    assert len(segment(fusion, oracle, strategy="top_down", options=options).groups) <= len(bottom_up.groups)
+
+
+@settings(max_examples=150)
+@given(DAGS, ORACLES, st.data())
+def test_edits_keep_the_meaning(fusion, oracle, data):
+    segmented = segment(fusion, oracle)
+    for _ in range(3):
+        tensor = data.draw(st.sampled_from(sorted(fusion.tensors)))
+        pair = data.draw(st.tuples(*[st.integers(0, len(segmented.groups) - 1)] * 2))
+        try:
+            edited = cut(segmented, tensor, None, oracle) if data.draw(st.booleans()) else glue(segmented, *pair, oracle)
+        except IllegalEdit as error:
+            assert "\n" not in str(error)
+            continue
+        assert edited != segmented
+        segmented = edited
+    assert same(run(segmented, INPUTS), evaluate(fusion, INPUTS))
