@@ -128,7 +128,7 @@ def _decision_parts(decisions: Sequence[DecisionView], *, opened: bool) -> list[
 
 def _decision(decision: DecisionView) -> Element:
     mark = element("span", "✓" if decision.accepted else "✗", css="fl-good" if decision.accepted else "fl-bad")
-    what = element("b", " + ".join(decision.subjects))
+    what = element("b", decision.of)
     place = " · ".join(filter(None, (decision.phase, decision.kind)))
     line: list[Element | str] = [
         f"{decision.seq} ",

@@ -57,8 +57,8 @@ def node_text(node: NodeView, *, compact: bool) -> BoxText:
         aside = bytes_label(node.bytes)
         width = _with_aside(node.label, aside, mono_width(shape, DETAIL_SIZE) + 40)
         return BoxText(name=node.label, aside=aside, detail=shape, width=width, height=42)
-    name = f"{node.label} ⧉" if node.replica else node.label
-    aside = ", ".join(node.tensors)
+    name = node.label
+    aside = ", ".join(node.tensors) + (f" ×{node.copies}" if node.replica else "")
     detail = "" if compact else shape
     width = max(mono_width(detail, DETAIL_SIZE) + 22, 64)
     height = 26 if compact else 42

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser_lab.ir import Expr, Fusion, TensorView
+    from fuser_lab.ir import Expr, Fusion, TensorView, Val
 
 
 class SegmentLike(Protocol):
@@ -26,8 +26,8 @@ class SegmentLike(Protocol):
         """Its expressions in topological order, replicas among them."""
 
     @property
-    def inputs(self) -> Sequence[TensorView]:
-        """Tensors it reads from memory."""
+    def inputs(self) -> Sequence[Val]:
+        """Values it reads; the tensors among them come from memory."""
 
     @property
     def outputs(self) -> Sequence[TensorView]:

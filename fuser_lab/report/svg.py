@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -294,6 +295,10 @@ class _Painter:
         )
         _describe(group, node.text, node_text(node, self._view))
         stroke = theme.colour("muted") if node.segment is None else theme.hue(node.segment)
+        if node.replica:  # a second sheet behind it says that there is another one
+            behind = replace(box, x=box.x + 3, y=box.y - 3)
+            sheet = {"class": "fl-sheet", "d": _outline(node, behind), "fill": "none", "stroke": stroke}
+            SubElement(group, "path", sheet | {"stroke-width": "1.2", "stroke-dasharray": "4 3"})
         SubElement(
             group,
             "path",
@@ -396,7 +401,7 @@ def node_text(node: NodeView, view: ViewModel) -> str:
         return kind
     scheduler = next((s.scheduler for s in view.segments if s.index == node.segment), "")
     place = f"{kind}; segment {node.segment}, {scheduler}"
-    return f"{place}; computed in several segments" if node.replica else place
+    return f"{place}; computed in {node.copies} segments" if node.replica else place
 
 
 def edge_title(edge: EdgeView) -> str:

@@ -82,10 +82,7 @@ def segment_table(segments: Sequence[SegmentView]) -> Table:
 
 def decision_table(decisions: Sequence[DecisionView]) -> Table:
     """Return one row an attempt of the segmenter."""
-    rows = [
-        (str(d.seq), d.phase, d.kind, " + ".join(d.subjects), "✓" if d.accepted else "✗", decision_reason(d))
-        for d in decisions
-    ]
+    rows = [(str(d.seq), d.phase, d.kind, d.of, "✓" if d.accepted else "✗", decision_reason(d)) for d in decisions]
     columns = ("#", "phase", "kind", "of", "", "reason")
     return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"#"}))
 

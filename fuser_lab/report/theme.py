@@ -123,6 +123,7 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-detail{fill:var(--fl-muted)}"
     ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire)}"
     ".fl-svg .fl-op .fl-shape{stroke:var(--fl-hue)}"
+    ".fl-svg .fl-sheet{stroke:var(--fl-hue)}"
     ".fl-svg .fl-io .fl-shape{fill:var(--fl-panel);stroke:var(--fl-muted)}"
     ".fl-svg .fl-wire{stroke:var(--fl-wire)}"
     ".fl-svg .fl-tip{fill:var(--fl-wire)}"

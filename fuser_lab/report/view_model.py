@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.events import group_text
-from fuser_lab.ir import Scalar
+from fuser_lab.ir import Scalar, TensorView
 from fuser_lab.report import measure
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 
 if TYPE_CHECKING:
     from fuser_lab.events import Attempt
-    from fuser_lab.ir import Expr, Fusion, TensorView
+    from fuser_lab.ir import Expr, Fusion
     from fuser_lab.report.subject import PlanLike, SegmentLike
 
 SCHEMA_VERSION = 1
+_MOST_GROUPS = 4  # named one by one in an attempt
 
 NodeKind = Literal["input", "op", "output"]
 EdgeKind = Literal["input", "inside", "boundary", "output"]
@@ -44,7 +45,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A fusion input, an op in a segment, or a fusion output; a replica is an op that stands in several segments."""
+    """A fusion input, an op in a segment, or a fusion output; a replica stands in several segments."""
 
     id: str
     kind: NodeKind
@@ -56,6 +57,7 @@ class NodeView:
     bytes: int
     segment: int | None
     replica: bool
+    copies: int
     text: str
 
 
@@ -106,12 +108,12 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionView:
-    """One attempt of the segmenter; ``names`` are all expressions it is about, ``subjects`` the groups in short."""
+    """One attempt of the segmenter; ``names`` are all expressions it is about, ``of`` its groups in short."""
 
     seq: int
     phase: str
     kind: str
-    subjects: tuple[str, ...]
+    of: str
     names: tuple[str, ...]
     accepted: bool
     code: str
@@ -168,7 +170,7 @@ def view_decisions(log: Iterable[Attempt]) -> tuple[DecisionView, ...]:
             seq=attempt.seq,
             phase=attempt.phase,
             kind=attempt.kind.value,
-            subjects=tuple(map(group_text, attempt.subjects)),
+            of=_groups_text(attempt.subjects),
             names=tuple(sorted(attempt.names)),
             accepted=attempt.accepted,
             code=attempt.code,
@@ -177,6 +179,12 @@ def view_decisions(log: Iterable[Attempt]) -> tuple[DecisionView, ...]:
         )
         for attempt in log
     )
+
+
+def _groups_text(groups: Sequence[tuple[str, ...]]) -> str:
+    if len(groups) <= _MOST_GROUPS:
+        return " + ".join(map(group_text, groups))
+    return f"{len(groups)} groups of {group_text(tuple(name for group in groups for name in group))}"
 
 
 def view_verdicts(verdicts: Iterable[Any] | None) -> tuple[VerdictView, ...]:
@@ -248,6 +256,7 @@ class _Drawing:
                 bytes=sum(tensor_bytes(r) for r in results),
                 segment=segment,
                 replica=self._copies[expr.name] > 1,
+                copies=self._copies[expr.name],
                 text=expr_text(expr),
             ),
         )
@@ -294,7 +303,8 @@ class _Drawing:
         scheduler = word(segment.scheduler)
         verdicts = view_verdicts(getattr(segment, "verdicts", None))
         ok = scheduler not in {"", "none", "None"}
-        inputs, outputs = tuple(segment.inputs), tuple(segment.outputs)
+        inputs = [v for v in segment.inputs if isinstance(v, TensorView)]
+        outputs = [v for v in segment.outputs if isinstance(v, TensorView)]
         bytes_in = getattr(segment, "bytes_in", None)
         bytes_out = getattr(segment, "bytes_out", None)
         self.segments.append(
@@ -349,6 +359,7 @@ def _tensor_node(node: str, kind: NodeKind, tensor: TensorView) -> NodeView:
         bytes=tensor_bytes(tensor),
         segment=None,
         replica=False,
+        copies=1,
         text=f"{kind} {tensor.name}",
     )
 

@@ -45,7 +45,7 @@ def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
             "seq": d.seq,
             "phase": d.phase,
             "kind": d.kind,
-            "of": " + ".join(d.subjects),
+            "of": d.of,
             "names": d.names,
             "ok": d.accepted,
             "reason": decision_reason(d),
@@ -146,7 +146,11 @@ def _why(plan: EditablePlan, a: str, b: str) -> Answer:
         why = plan.why(a, b)
     except FuserLabError as error:
         return {"sentence": str(error)}
-    return {"sentence": str(why.text), "verdicts": _verdicts(view_verdicts(getattr(why, "verdicts", None)))}
+    return {
+        "sentence": str(why.text),
+        "verdicts": _verdicts(view_verdicts(getattr(why, "verdicts", None))),
+        "attempts": list(getattr(why, "attempts", ())),
+    }
 
 
 def _verdicts(verdicts: Iterable[VerdictView]) -> list[dict[str, Any]]:

@@ -584,9 +584,9 @@ class Explorer {
 
   drawDecisionRows() {
     const rows = this.model.get("decisions").rows || [];
-    const names = this.model.get("answer").names || [];
+    const { names = [], attempts = [] } = this.model.get("answer");
     const { text, outcome, mine } = this.filter;
-    const about = (row) => names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n));
+    const about = (row) => attempts.includes(row.seq) || (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n)));
     const found = rows.filter((row) =>
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || (names.length && about(row))) &&
       (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
