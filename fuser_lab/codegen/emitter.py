@@ -1,0 +1,376 @@
+"""Printing of Kernel IR as Python source; targets override the hooks at the end."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Statement,
+    Store,
+)
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+}
+_STRENGTH = {"*": 6, "//": 6, "%": 6, "+": 5, "-": 5, "<<": 4, ">>": 4, "&": 3, "^": 2, "|": 1}
+_ATOM, _WEAKEST = 9, 0
+
+TYPE_NAMES = {
+    DataType.Double: "float64",
+    DataType.Float: "float32",
+    DataType.Half: "float32",
+    DataType.BFloat16: "float32",
+    DataType.Int: "int64",
+    DataType.Index: "int64",
+    DataType.Int32: "int32",
+    DataType.UInt64: "uint64",
+    DataType.Bool: "boolean",
+    DataType.ComplexFloat: "complex64",
+    DataType.ComplexDouble: "complex128",
+}
+_WORDS = {DataType.Half: "uint16", DataType.BFloat16: "uint16"}
+
+
+def storage_name(buffer: Buffer) -> str:
+    """Return Numba's name of the type that a buffer's elements are stored as."""
+    return _WORDS.get(buffer.dtype, TYPE_NAMES[buffer.dtype])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A generated file and, per line, the expression that it computes."""
+
+    text: str
+    origins: tuple[str | None, ...]
+
+
+class Emitter:
+    """Prints one kernel; `Emitter.source` is the entry."""
+
+    target = ""
+    calls: Mapping[str, str] = {}  # term function -> what is called, if one name fits all types
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._lines: list[str] = []
+        self._origins: list[str | None] = []
+        self._depth = 0
+
+    def source(self) -> Source:
+        """Return the file."""
+        body: list[tuple[str, str | None]] = []
+        for phase in self._kernel.phases:
+            self._line("")
+            self._line("")
+            self._function(phase)
+        body = list(zip(self._lines, self._origins, strict=True))
+        self._lines, self._origins = [], []
+        text = "\n".join(line for line, _ in body)
+        self._header(text)
+        lines = [*zip(self._lines, self._origins, strict=True), *body]
+        return Source(text="\n".join(line for line, _ in lines) + "\n", origins=tuple(origin for _, origin in lines))
+
+    def _header(self, body: str) -> None:
+        kernel = self._kernel
+        self._line(f"# {kernel.name}: {kernel.scheduler.value}, generated for {self.target}")
+        self._line("#")
+        for name, text in kernel.ops:
+            self._line(f"#   {text}", name)
+        self._line("#")
+        self._line("# T0, T1, ... are buffers; t0, t1, ... one element of each tensor.")
+        self._line("")
+        for line in self.imports(body):
+            self._line(line)
+
+    def _line(self, text: str, origin: str | None = None) -> None:
+        self._lines.append("    " * self._depth + text if text else "")
+        self._origins.append(origin)
+
+    @contextmanager
+    def _indented(self) -> "Iterator[None]":
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    # Statements
+
+    def _function(self, phase: Phase) -> None:
+        self.decorator(phase)
+        names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars)]
+        self._line(f"def {phase.name}({', '.join(names)}):")
+        with self._indented():
+            self.prologue(phase)
+            self._block(phase.body)
+            if not phase.body:
+                self._line("pass")
+
+    def _block(self, statements: tuple[Statement, ...]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, statement: Statement) -> None:
+        origin = statement.origin
+        if statement.note:
+            self._line(f"# {statement.note}", origin)
+        match statement:
+            case Let(name=name, value=value):
+                self._line(f"{name} = {self.term(value)}", origin)
+            case Store(buffer=buffer, position=position, value=value):
+                self._line(f"{buffer.name}[{self.term(position)}] = {self.stored(buffer, value)}", origin)
+            case If(condition=condition, then=then, otherwise=otherwise):
+                self._line(f"if {self.term(condition)}:", origin)
+                with self._indented():
+                    self._block(then)
+                if otherwise:
+                    self._line("else:", origin)
+                    with self._indented():
+                        self._block(otherwise)
+            case Loop():
+                self.loop(statement)
+            case Alloc():
+                self.alloc(statement)
+            case Reduce():
+                self.reduce(statement)
+            case Barrier():
+                self.barrier()
+            case _:
+                msg = f"{type(statement).__name__} has no spelling for {self.target}."
+                raise CodegenError(msg)
+
+    # Terms
+
+    def term(self, term: Term) -> str:
+        """Return a term as an expression."""
+        return self._strong(term)[0]
+
+    def _strong(self, term: Term) -> tuple[str, int]:
+        """Return the text and how strongly it binds."""
+        match term:
+            case Const(dtype, value):
+                return self.constant(dtype, value), _ATOM
+            case Var(_, name):
+                return name, _ATOM
+            case Load():
+                return self.loaded(term), _ATOM
+            case Apply():
+                return self.apply(term)
+            case _:
+                msg = f"{type(term).__name__} has no spelling."
+                raise CodegenError(msg)
+
+    def constant(self, dtype: DataType, value: complex) -> str:
+        """Return a constant of a dtype."""
+        name = TYPE_NAMES[dtype]
+        if dtype is DataType.Bool:
+            return str(bool(value))
+        if dtype.is_complex:
+            return f"{name}({complex(value)!r})"
+        number = value.real
+        if dtype.is_float:
+            if dtype.is_reduced_float:
+                number = float(np.asarray(number).astype(dtype.numpy))
+            text = _float_text(float(number))
+            return text if dtype is DataType.Double else f"float32({text})"
+        text = str(int(number))
+        return text if dtype in {DataType.Int, DataType.Index} else f"{name}({text})"
+
+    def loaded(self, load: Load) -> str:
+        """Return an element of a buffer in its compute type."""
+        text = f"{load.buffer.name}[{self.term(load.position)}]"
+        if load.buffer.role is Role.SCRATCH:
+            return text
+        if load.buffer.dtype is DataType.BFloat16:
+            return f"bf16_to_float({text})"
+        return f"half_to_float({text})" if load.buffer.dtype is DataType.Half else text
+
+    def stored(self, buffer: Buffer, value: Term) -> str:
+        """Return a value as it is stored."""
+        if buffer.role is Role.SCRATCH or not buffer.dtype.is_reduced_float:
+            return self.term(value)
+        if buffer.dtype is DataType.Half:
+            return f"float_to_half({self.term(value)})"
+        rounded = value.dtype is DataType.BFloat16
+        return f"{'bf16_bits' if rounded else 'float_to_bf16'}({self.term(value)})"
+
+    def apply(self, term: Apply) -> tuple[str, int]:
+        """Return a function application and how strongly it binds."""
+        fn, args, dtype = term.fn, term.args, term.dtype
+        operand = args[0].dtype
+        if fn == "select":
+            parts = [self._argument(a, 1) for a in args]
+            return f"{parts[1]} if {parts[0]} else {parts[2]}", _WEAKEST
+        if fn == "cast":
+            return self._cast(args[0], dtype), _ATOM
+        if fn in COMPARISONS:
+            return f"{self._argument(args[0], 1)} {INFIX[fn]} {self._argument(args[1], 1)}", _WEAKEST
+        if dtype is DataType.Bool and operand is DataType.Bool:
+            return self._logic(fn, args)
+        if dtype is DataType.Index and fn in {"min", "max"}:
+            return self._call(fn, args), _ATOM
+        if operand.is_integral or operand is DataType.Bool:
+            special = self._whole(term)
+            if special is not None:
+                return special
+        if fn == "neg":
+            return f"-{self._argument(args[0], 7)}", 7
+        if fn == "abs":
+            return self._call("abs", args), _ATOM
+        if fn == "div":
+            return f"{self._argument(args[0], 6)} / {self._argument(args[1], 7)}", 6
+        if fn == "pow":
+            return f"{self._argument(args[0], 8)} ** {self._argument(args[1], 8)}", 7
+        if fn in INFIX and fn != "mod":
+            return self._infix(INFIX[fn], args)
+        if dtype is DataType.Index and fn == "mod":
+            return self._infix("%", args)
+        if fn == "not":
+            return f"~{self._argument(args[0], 7)}", 7
+        return self.function(term), _ATOM
+
+    def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
+        strength = _STRENGTH[sign]
+        # Left to right: only a right operand of the same strength needs parentheses.
+        return f"{self._argument(args[0], strength)} {sign} {self._argument(args[1], strength + 1)}", strength
+
+    def _argument(self, term: Term, needed: int) -> str:
+        text, strength = self._strong(term)
+        return text if strength >= needed else f"({text})"
+
+    def _call(self, name: str, args: tuple[Term, ...]) -> str:
+        return f"{name}({', '.join(self.term(a) for a in args)})"
+
+    def _logic(self, fn: str, args: tuple[Term, ...]) -> tuple[str, int]:
+        sign = {"and": "&", "mul": "&", "min": "&", "or": "|", "add": "|", "max": "|", "xor": "!="}.get(fn)
+        if fn == "not":
+            return f"not {self._argument(args[0], 7)}", _WEAKEST
+        if sign is None:
+            msg = f"{fn} of Bool operands has no spelling."
+            raise CodegenError(msg)
+        if sign == "!=":
+            return f"{self._argument(args[0], 1)} != {self._argument(args[1], 1)}", _WEAKEST
+        return self._infix(sign, args)
+
+    def _whole(self, term: Apply) -> tuple[str, int] | None:
+        """Return what is different for integers."""
+        fn, args, dtype = term.fn, term.args, term.dtype
+        unsigned = args[0].dtype is DataType.UInt64
+        if fn in {"floor", "ceil", "round", "trunc"}:
+            return self._strong(args[0])
+        if fn in {"isnan", "isinf", "isfinite"}:
+            return str(fn == "isfinite"), _ATOM
+        if dtype is DataType.Index:
+            return None
+        if fn == "div":
+            text = self._call("divide_uint" if unsigned else "divide_int", args)
+        elif fn in {"mod", "fmod"}:
+            text = self._call("modulo_uint" if unsigned else "modulo_int", args)
+        elif fn == "remainder":
+            text = self._call("modulo_uint" if unsigned else "remainder_int", args)
+        elif fn == "pow":
+            text = self._call("power_int", args)
+        elif fn in {"max", "min"}:
+            text = self._call(fn, args)
+        elif dtype is DataType.Int or fn not in {"neg", "abs", "not", *INFIX}:
+            return None
+        elif fn in INFIX:
+            text = self._infix(INFIX[fn], args)[0]
+        else:
+            text = self._call("abs", args) if fn == "abs" else f"{'-' if fn == 'neg' else '~'}{self._argument(args[0], 7)}"
+        # Numba computes small integers in int64; the wrap-around of the dtype is part of the meaning.
+        return (text if dtype is DataType.Int else f"{TYPE_NAMES[dtype]}({text})"), _ATOM
+
+    def _cast(self, value: Term, dtype: DataType) -> str:
+        text, source = self.term(value), value.dtype
+        if dtype is DataType.Bool:
+            return f"({self._argument(value, 1)} != {self.constant(source, 0)})"
+        if source.is_complex and not dtype.is_complex:
+            text, source = f"{self._argument(value, 8)}.real", DataType.Double
+        name = TYPE_NAMES[dtype]
+        same = TYPE_NAMES[source] == name and not value.dtype.is_complex
+        if dtype.is_reduced_float:
+            number = text if same else f"float32({text})"
+            return f"{'round_bf16' if dtype is DataType.BFloat16 else 'round_half'}({number})"
+        if same:
+            return f"({text})" if isinstance(value, Apply) else text
+        return f"{name}({text})"
+
+    def function(self, term: Apply) -> str:
+        """Return a call of a mathematical function."""
+        name = self.calls.get(term.fn)
+        if name is None:
+            msg = f"{term.fn} has no spelling for {self.target}."
+            raise CodegenError(msg)
+        return self._call(name, term.args)
+
+    # Hooks
+
+    def imports(self, body: str) -> list[str]:
+        """Return the import lines that ``body`` needs."""
+        raise NotImplementedError
+
+    def decorator(self, phase: Phase) -> None:
+        """Print what stands above a function."""
+
+    def prologue(self, phase: Phase) -> None:
+        """Print what a function begins with."""
+
+    def loop(self, loop: Loop) -> None:
+        """Print a loop."""
+        raise NotImplementedError
+
+    def alloc(self, statement: Alloc) -> None:
+        """Print the allocation of a scratch buffer."""
+        raise NotImplementedError
+
+    def reduce(self, statement: Reduce) -> None:
+        """Print a reduction among threads."""
+        raise NotImplementedError
+
+    def barrier(self) -> None:
+        """Print a barrier of a block."""
+        raise NotImplementedError
+
+    def serial_loop(self, loop: Loop, iterator: str = "range") -> None:
+        """Print a ``for`` over ``iterator``."""
+        start, stop = self.term(loop.start), self.term(loop.stop)
+        bounds = stop if start == "0" else f"{start}, {stop}"
+        self._line(f"for {loop.var} in {iterator}({bounds}):", loop.origin)
+        with self._indented():
+            self._block(loop.body)
+            if not loop.body:
+                self._line("pass")
+
+
+def _float_text(number: float) -> str:
+    if math.isnan(number):
+        return "math.nan"
+    if math.isinf(number):
+        return "math.inf" if number > 0 else "-math.inf"
+    return repr(number)
+
+
+def used_names(body: str, names: tuple[str, ...]) -> list[str]:
+    """Return which of the names a text calls or mentions."""
+    import re  # noqa: PLC0415
+
+    words = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", body))
+    return [name for name in names if name in words]

@@ -1,0 +1,63 @@
+"""From a segment to the source of its kernel."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.lower import lower
+from fuser_lab.codegen.numba_cpu import CpuEmitter
+from fuser_lab.codegen.numba_cuda import CudaEmitter
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Fusion
+
+EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
+_EMITTERS = {"cpu": CpuEmitter, "cuda": CudaEmitter}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedKernel:
+    """A kernel as IR and as a Python file; ``line_origins[n]`` is the expression behind line n + 1, or None."""
+
+    kernel_ir: Kernel
+    source: str
+    line_origins: tuple[str | None, ...]
+
+    def lines_of(self, expr: str) -> tuple[int, ...]:
+        """Return the numbers (from 1) of the lines that an expression produced."""
+        return tuple(number for number, origin in enumerate(self.line_origins, 1) if origin == expr)
+
+
+def generate(
+    fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str = "kernel",
+    strides: Mapping[str, Sequence[int]] | None = None,
+) -> GeneratedKernel:
+    """Return the kernel of a segment.
+
+    Parameters
+    ----------
+    fusion
+        A segment with known extents.
+    scheduler
+        Who accepted it; `EVALUATED` schedulers have no kernels.
+    target
+        ``"cpu"`` or ``"cuda"``.
+    name
+        Name of the kernel's function, or the beginning of the names where it has several.
+    strides
+        Strides in elements of inputs that are not dense in their allocation order, by name.
+
+    Raises
+    ------
+    CodegenError
+        If the segment has no kernel, with the reason.
+    """
+    if scheduler in EVALUATED:
+        msg = f"a segment of {scheduler.value} has no kernel: the inputs' array library evaluates it."
+        raise CodegenError(msg)
+    if target not in _EMITTERS:
+        msg = f"target is {target!r}; kernels are generated for {' and '.join(sorted(_EMITTERS))}."
+        raise CodegenError(msg)
+    kernel = lower(fusion, scheduler, target, name, strides or {})
+    source = _EMITTERS[target](kernel).source()
+    return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=source.origins)

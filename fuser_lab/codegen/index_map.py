@@ -1,0 +1,185 @@
+"""Which element of each tensor belongs to one point of an iteration space.
+
+Starting from one tensor whose axes are the loop variables, indices spread through the fusion along expressions that
+keep elements apart: pointwise ops, permutations, broadcasts, squeezes, reshapes, and reductions on their kept axes. A
+component that is not determined is None. Slices, pads and cats end the spreading.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.codegen.index_math import Ranges, simplify
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView
+from fuser_lab.ir.term import Const, Term, Var
+from fuser_lab.ops import OPS, Element
+
+Components = tuple[Term | None, ...]
+Index = tuple[Term, ...]
+
+ZERO = Const(DataType.Index, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Term):
+    """The element ``index`` of operand ``tensor``, not yet computed."""
+
+    tensor: TensorView
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScalar(Term):
+    """A scalar operand, not yet computed."""
+
+    scalar: Scalar
+
+
+def index_var(name: str) -> Var:
+    """Return an index variable."""
+    return Var(DataType.Index, name)
+
+
+def view_index(expr: Expr, index: Index) -> Index | None:
+    """Return the operand's index behind a view's element, or None if it is no plain move."""
+    term = element_term(expr, index)
+    return term.index if isinstance(term, Read) else None
+
+
+def element_term(expr: Expr, index: Index) -> Term:
+    """Return an element of a view or factory, its operands left as `Read`."""
+    entry = OPS[expr.op.name]
+    if entry.element is None:
+        msg = f"{expr.op.name} has no rule for one element."
+        raise TypeError(msg)
+
+    def read(position: int, at: Index) -> Term:
+        value = expr.inputs[position]
+        if isinstance(value, TensorView):
+            return Read(value.dtype, value, tuple(at))
+        # Index as a value is an Int: only loop variables and what is made of them count as index arithmetic.
+        return ReadScalar(DataType.Int if value.dtype is DataType.Index else value.dtype, value)
+
+    return entry.element(
+        Element(index=index, read=read, inputs=expr.inputs, out=expr.out, attrs=dict(expr.attrs)),
+    )
+
+
+def operand_index(operand: TensorView, index: Sequence[Term]) -> Index:
+    """Return the operand's index in a pointwise expression: 0 on axes of size 1."""
+    return tuple(ZERO if n == 1 else i for n, i in zip(operand.shape, index, strict=True))
+
+
+class IndexMap:
+    """Indices of all tensors reached from given ones."""
+
+    def __init__(self, fusion: Fusion, start: Mapping[TensorView, Components], ranges: Ranges) -> None:
+        self._fusion = fusion
+        self._ranges = ranges
+        self.found: dict[TensorView, Components] = {}
+        for tensor, components in start.items():
+            self._learn(tensor, components)
+        self._spread()
+
+    def add(self, tensor: TensorView, components: Components) -> None:
+        """Fill in components of one more tensor and spread them."""
+        self._learn(tensor, components)
+        self._spread()
+
+    def complete(self, tensor: TensorView) -> Index | None:
+        """Return the index of a tensor if every component is known."""
+        found = self.found.get(tensor)
+        if found is None:
+            return None
+        known = tuple(c for c in found if c is not None)
+        return known if len(known) == len(found) else None
+
+    def _spread(self) -> None:
+        before = -1
+        while before != self._known():
+            before = self._known()
+            for expr in self._fusion.tensor_exprs:
+                self._visit(expr)
+            for expr in reversed(self._fusion.tensor_exprs):
+                self._visit(expr)
+
+    def _known(self) -> int:
+        return sum(c is not None for components in self.found.values() for c in components)
+
+    def _learn(self, tensor: TensorView, components: Components) -> None:
+        old = self.found.get(tensor, (None,) * tensor.ndim)
+        self.found[tensor] = tuple(
+            ZERO if n == 1 else a if a is not None else b if b is None else simplify(b, self._ranges)
+            for n, a, b in zip(tensor.shape, old, components, strict=True)
+        )
+
+    def _visit(self, expr: Expr) -> None:
+        kind = expr.kind
+        tensors = expr.tensor_inputs
+        if not tensors or not any(tv in self.found for tv in (*tensors, *expr.tensor_outputs)):
+            return
+        if kind is OpKind.POINTWISE:
+            self._pointwise(expr.out, tensors)
+        elif kind is OpKind.REDUCTION:
+            self._reduction(tensors[0], expr.out)
+        elif kind is OpKind.RESHAPE:
+            self._reshape(expr)
+        elif kind in _PLAIN_VIEWS:
+            self._view(expr)
+
+    def _pointwise(self, out: TensorView, operands: Sequence[TensorView]) -> None:
+        index: list[Term | None] = list(self.found.get(out, (None,) * out.ndim))
+        for tensor in operands:
+            for axis, component in enumerate(self.found.get(tensor, ())):
+                if tensor.shape[axis] == out.shape[axis] and index[axis] is None:
+                    index[axis] = component
+        self._learn(out, tuple(index))
+        for tensor in operands:
+            self._learn(tensor, self.found[out])
+
+    def _reduction(self, source: TensorView, out: TensorView) -> None:
+        kept = [i for i, axis in enumerate(out.domain.logical) if not axis.is_reduction]
+        if source in self.found:
+            self._learn(out, tuple(self.found[source][i] for i in kept))
+        if out in self.found:
+            back: list[Term | None] = [None] * source.ndim
+            for position, axis in enumerate(kept):
+                back[axis] = self.found[out][position]
+            self._learn(source, tuple(back))
+
+    def _reshape(self, expr: Expr) -> None:
+        source, out = expr.tensor_inputs[0], expr.out
+        forward = self.complete(out)
+        if forward is not None:
+            index = view_index(expr, forward)
+            if index is not None:
+                self._learn(source, index)
+        backward = self.complete(source)
+        if backward is not None:
+            # The inverse of a reshape is the reshape the other way round.
+            inverse = Expr(op=expr.op, inputs=(out,), outputs=(source,), attrs=expr.attrs)
+            index = view_index(inverse, backward)
+            if index is not None:
+                self._learn(out, index)
+
+    def _view(self, expr: Expr) -> None:
+        source, out = expr.tensor_inputs[0], expr.out
+        names = tuple(index_var(f"?{axis}") for axis in range(out.ndim))
+        index = view_index(expr, names)
+        if index is None:
+            return
+        places = {term.name: axis for axis, term in enumerate(names)}
+        known = self.found.get(out, (None,) * out.ndim)
+        back: list[Term | None] = []
+        forward: list[Term | None] = [None] * out.ndim
+        for axis, term in enumerate(index):
+            place = places.get(term.name) if isinstance(term, Var) else None
+            back.append(ZERO if place is None else known[place])
+            if place is not None and source in self.found:
+                forward[place] = self.found[source][axis]
+        self._learn(source, tuple(back))
+        if source in self.found:
+            self._learn(out, tuple(forward))
+
+
+_PLAIN_VIEWS = frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND})

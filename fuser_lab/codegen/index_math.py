@@ -1,0 +1,278 @@
+"""Index arithmetic: terms in linear form, with the ranges of loop variables, and what follows from them.
+
+A linear form is ``constant + sum(coefficient * atom)``; an atom is a variable, or a quotient or remainder that does not
+simplify. Ranges decide comparisons and remove quotients and remainders, so that index maps of views cancel out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var
+
+Range = tuple[int, int]
+Ranges = Mapping[str, Range]
+
+_BIG = 1 << 62
+_COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``constant + sum(coefficient * atom)`` with no zero coefficients."""
+
+    constant: int
+    parts: tuple[tuple[Term, int], ...]
+
+    def scaled(self, factor: int) -> "Linear":
+        """Return the form times a number."""
+        if factor == 0:
+            return Linear(0, ())
+        return Linear(self.constant * factor, tuple((atom, c * factor) for atom, c in self.parts))
+
+    def plus(self, other: "Linear") -> "Linear":
+        """Return the sum."""
+        parts = dict(self.parts)
+        for atom, coefficient in other.parts:
+            parts[atom] = parts.get(atom, 0) + coefficient
+        return Linear(self.constant + other.constant, tuple((a, c) for a, c in parts.items() if c))
+
+
+def is_index(term: Term) -> bool:
+    """Whether a term is index arithmetic or a comparison of it: known without loading anything."""
+    if isinstance(term, Const | Var):
+        return term.dtype is DataType.Index
+    return isinstance(term, Apply) and (
+        term.fn in _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}
+        and all(is_index(arg) or isinstance(arg, Const) for arg in term.args)
+    )
+
+
+def simplify(term: Term, ranges: Ranges) -> Term:
+    """Return an equal index term or condition, a constant where the ranges decide it."""
+    if isinstance(term, Apply) and term.fn in _COMPARED and all(is_index(a) for a in term.args):
+        return _compare(term, ranges)
+    if isinstance(term, Apply) and term.fn in {"and", "or"}:
+        return _logic(term, ranges)
+    if term.dtype is DataType.Index and is_index(term):
+        return to_term(linear(term, ranges))
+    return term
+
+
+def _logic(term: Apply, ranges: Ranges) -> Term:
+    a, b = (simplify(arg, ranges) for arg in term.args)
+    absorbing = term.fn == "or"
+    for this, other in ((a, b), (b, a)):
+        if isinstance(this, Const):
+            return this if bool(this.value) is absorbing else other
+    return Apply(term.dtype, term.fn, (a, b))
+
+
+def _compare(term: Apply, ranges: Ranges) -> Term:
+    a, b = (linear(arg, ranges) for arg in term.args)
+    low, high = range_of(a.plus(b.scaled(-1)), ranges)
+    known = {
+        "lt": True if high < 0 else False if low >= 0 else None,
+        "le": True if high <= 0 else False if low > 0 else None,
+        "gt": True if low > 0 else False if high <= 0 else None,
+        "ge": True if low >= 0 else False if high < 0 else None,
+        "eq": False if low > 0 or high < 0 else True if low == high == 0 else None,
+        "ne": True if low > 0 or high < 0 else False if low == high == 0 else None,
+    }[term.fn]
+    if known is not None:
+        return Const(DataType.Bool, known)
+    # Constants move to the right: i - 64 < 8 reads better as i < 72.
+    left = Linear(0, a.parts)
+    right = Linear(b.constant - a.constant, b.parts)
+    return Apply(term.dtype, term.fn, (to_term(left), to_term(right)))
+
+
+def linear(term: Term, ranges: Ranges) -> Linear:
+    """Return the linear form of an index term."""
+    match term:
+        case Const(_, value):
+            return Linear(int(value.real), ())
+        case Apply(_, "add", (a, b)):
+            return _recombined(linear(a, ranges).plus(linear(b, ranges)))
+        case Apply(_, "sub", (a, b)):
+            return _recombined(linear(a, ranges).plus(linear(b, ranges).scaled(-1)))
+        case Apply(_, "mul", (a, b)):
+            left, right = linear(a, ranges), linear(b, ranges)
+            if not left.parts:
+                return right.scaled(left.constant)
+            if not right.parts:
+                return left.scaled(right.constant)
+        case Apply(_, "floordiv", (a, Const(_, value))) if value.real > 0:
+            return _quotient(linear(a, ranges), int(value.real), ranges)
+        case Apply(_, "mod", (a, Const(_, value))) if value.real > 0:
+            return _remainder(linear(a, ranges), int(value.real), ranges)
+        case _:
+            pass
+    return Linear(0, ((term, 1),))
+
+
+def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
+    """Return (quotient, rest) with ``form = divisor * quotient + rest``; the rest holds what does not divide."""
+    whole = tuple((atom, c // divisor) for atom, c in form.parts if c % divisor == 0)
+    rest = tuple((atom, c) for atom, c in form.parts if c % divisor)
+    return Linear(form.constant // divisor, whole), Linear(form.constant % divisor, rest)
+
+
+def _quotient(form: Linear, divisor: int, ranges: Ranges) -> Linear:
+    if divisor == 1:
+        return form
+    whole, rest = _split(form, divisor)
+    low, high = range_of(rest, ranges)
+    if low // divisor == high // divisor:
+        return whole.plus(Linear(low // divisor, ()))
+    if len(rest.parts) == 1 and rest.constant == 0:
+        atom, coefficient = rest.parts[0]
+        match atom:
+            case Apply(_, "floordiv", (inner, Const(_, value))) if coefficient == 1:
+                return whole.plus(_quotient(linear(inner, ranges), int(value.real) * divisor, ranges))
+            case _:
+                pass
+    return whole.plus(Linear(0, ((_apply("floordiv", rest, divisor), 1),)))
+
+
+def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
+    if divisor == 1:
+        return Linear(0, ())
+    _, rest = _split(form, divisor)
+    low, high = range_of(rest, ranges)
+    if low // divisor == high // divisor:
+        return rest.plus(Linear(-(low // divisor) * divisor, ()))
+    if len(rest.parts) == 1 and rest.constant == 0:
+        match rest.parts[0]:
+            case (Apply(_, "mod", (inner, Const(_, value))), 1) if int(value.real) % divisor == 0:
+                return _remainder(linear(inner, ranges), divisor, ranges)
+            case _:
+                pass
+    return Linear(0, ((_apply("mod", rest, divisor), 1),))
+
+
+def _apply(fn: str, form: Linear, divisor: int) -> Term:
+    return Apply(DataType.Index, fn, (to_term(form), Const(DataType.Index, divisor)))
+
+
+def _recombined(form: Linear) -> Linear:
+    """Undo ``(x // n) * n + x % n`` -> ``x``, also where the quotient was merged with an outer one."""
+    for atom, coefficient in form.parts:
+        match atom:
+            case Apply(_, "mod", (x, Const(_, size))):
+                n = int(size.real)
+            case _:
+                continue
+        for other, scale in form.parts:
+            match other:
+                case Apply(_, "floordiv", (y, Const(_, value))) if scale == coefficient * n:
+                    d = int(value.real)
+                case _:
+                    continue
+            if (y == x and d == n) or (d % n == 0 and _floor(y, d // n) == x):
+                rest = tuple((a, c) for a, c in form.parts if a not in (atom, other))
+                whole = linear(x, {}).scaled(coefficient)
+                return _recombined(Linear(form.constant, rest).plus(whole))
+    return form
+
+
+def _floor(term: Term, divisor: int) -> Term:
+    return Apply(DataType.Index, "floordiv", (term, Const(DataType.Index, divisor)))
+
+
+def range_of(form: Linear, ranges: Ranges) -> Range:
+    """Return the least and the largest value of a linear form."""
+    low = high = form.constant
+    for atom, coefficient in form.parts:
+        a, b = _atom_range(atom, ranges)
+        first, second = a * coefficient, b * coefficient
+        low, high = low + min(first, second), high + max(first, second)
+    return low, high
+
+
+def _atom_range(atom: Term, ranges: Ranges) -> Range:
+    match atom:
+        case Var(_, name):
+            return ranges.get(name, (-_BIG, _BIG))
+        case Apply(_, "floordiv", (x, Const(_, value))):
+            low, high = range_of(linear(x, ranges), ranges)
+            d = int(value.real)
+            return low // d, high // d
+        case Apply(_, "mod", (x, Const(_, value))):
+            low, high = range_of(linear(x, ranges), ranges)
+            d = int(value.real)
+            return (low % d, high % d) if low // d == high // d else (0, d - 1)
+        case _:
+            return (-_BIG, _BIG)
+
+
+def to_term(form: Linear) -> Term:
+    """Return a linear form as a term: positive parts first, the constant last."""
+    result: Term | None = None
+    for atom, coefficient in sorted(form.parts, key=lambda part: part[1] < 0):
+        size = abs(coefficient)
+        piece = atom if size == 1 else Apply(DataType.Index, "mul", (atom, Const(DataType.Index, size)))
+        if result is None:
+            result = piece if coefficient > 0 else Apply(DataType.Index, "mul", (atom, Const(DataType.Index, coefficient)))
+        else:
+            result = Apply(DataType.Index, "add" if coefficient > 0 else "sub", (result, piece))
+    if result is None:
+        return Const(DataType.Index, form.constant)
+    if form.constant:
+        fn = "add" if form.constant > 0 else "sub"
+        result = Apply(DataType.Index, fn, (result, Const(DataType.Index, abs(form.constant))))
+    return result
+
+
+def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
+    """Return the ranges where a condition holds (or does not): bounds of single variables are learned."""
+    match condition:
+        case Apply(_, "and", (a, b)) if holds:
+            return narrowed(b, narrowed(a, ranges, holds=True), holds=True)
+        case Apply(_, "or", (a, b)) if not holds:
+            return narrowed(b, narrowed(a, ranges, holds=False), holds=False)
+        case Apply(_, fn, (a, b)) if fn in {"lt", "le", "gt", "ge"} and is_index(a) and is_index(b):
+            return _bounded(fn if holds else _NEGATED[fn], linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
+        case _:
+            return ranges
+
+
+_NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+
+
+def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
+    """Learn from ``difference fn 0``."""
+    if len(difference.parts) != 1 or not isinstance(difference.parts[0][0], Var):
+        return ranges
+    atom, coefficient = difference.parts[0]
+    if coefficient == -1:
+        mirrored = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}[fn]
+        return _bounded(mirrored, difference.scaled(-1), ranges)
+    if coefficient != 1 or not isinstance(atom, Var):
+        return ranges
+    low, high = ranges.get(atom.name, (-_BIG, _BIG))
+    limit = -difference.constant
+    match fn:
+        case "lt":
+            high = min(high, limit - 1)
+        case "le":
+            high = min(high, limit)
+        case "gt":
+            low = max(low, limit + 1)
+        case _:
+            low = max(low, limit)
+    return {**ranges, atom.name: (low, high)}
+
+
+def substitute(term: Term, mapping: Mapping[str, Term]) -> Term:
+    """Return a term with variables replaced."""
+    if isinstance(term, Var):
+        return mapping.get(term.name, term)
+    if isinstance(term, Apply):
+        return Apply(term.dtype, term.fn, tuple(substitute(arg, mapping) for arg in term.args))
+    return term
+
+
+def variables(term: Term) -> frozenset[str]:
+    """Return the names of index variables in a term."""
+    return frozenset(t.name for t in term.walk() if isinstance(t, Var) and t.dtype is DataType.Index)

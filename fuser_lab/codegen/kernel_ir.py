@@ -1,0 +1,194 @@
+"""Kernel IR: what a generated kernel does, as frozen data that one printer per target spells out.
+
+A kernel is a tuple of phases that run one after another; each phase is one launch on a GPU and one function on the
+CPU. Every statement keeps ``origin``, the name of the expression it comes from, so that a source line can be traced to
+an op and back. Invariants: each store is predicated or in range for every index of its loops; a ``Barrier`` and a block
+``Reduce`` stand in uniform control flow; a name is assigned once, accumulators aside.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Term, Var
+from fuser_lab.schedule.state import LoopSchedule, ParallelType
+
+
+class Role(enum.Enum):
+    """Who owns the memory of a buffer."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    WORKSPACE = "workspace"  # allocated by the caller, lives between phases
+    SCRATCH = "scratch"  # allocated by the kernel, one per thread or per parallel iteration
+
+
+class Scope(enum.Enum):
+    """Which threads take part in a reduction."""
+
+    THREAD = "thread"
+    WARP = "warp"
+    BLOCK = "block"
+    GRID = "grid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """A run of ``size`` elements; Half and BFloat16 are stored as 16-bit words."""
+
+    name: str
+    dtype: DataType
+    size: int
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Term):
+    """The element of ``buffer`` at ``position``, as a value of the compute type."""
+
+    buffer: Buffer
+    position: Term
+
+    @property
+    def children(self) -> tuple[Term, ...]:
+        """The position."""
+        return (self.position,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """Base of statements; ``note`` is printed as a comment above the first statement of an expression."""
+
+    origin: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Let(Statement):
+    """``name = value``; ``update`` marks a new value of an accumulator."""
+
+    name: str
+    value: Term
+    update: bool = False
+
+    @property
+    def var(self) -> Var:
+        """The name as a term."""
+        return Var(self.value.dtype, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store(Statement):
+    """``buffer[position] = value``."""
+
+    buffer: Buffer
+    position: Term
+    value: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class If(Statement):
+    """``then`` where the condition holds, else ``otherwise``."""
+
+    condition: Term
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop(Statement):
+    """``for var in range(start, stop)``; block and thread loops start at 0 and have a constant stop."""
+
+    var: str
+    start: Term
+    stop: Term
+    parallel: ParallelType
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alloc(Statement):
+    """Memory for a scratch buffer."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce(Statement):
+    """``name`` = ``fn`` over ``value`` of all threads of a scope, known to each of them afterwards."""
+
+    name: str
+    fn: str
+    value: Term
+    identity: bool | int | float
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier(Statement):
+    """All threads of a block wait for each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Blocks and threads (x, y) of a phase on a GPU; all ones on the CPU."""
+
+    blocks: int = 1
+    threads: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One launch: a function over a subset of the kernel's parameters."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[Var, ...]
+    body: tuple[Statement, ...]
+    launch: Launch = field(default_factory=Launch)
+    schedule: LoopSchedule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """All that one segment does."""
+
+    name: str
+    target: str
+    scheduler: SchedulerType
+    inputs: tuple[Buffer, ...]
+    scalars: tuple[Var, ...]
+    outputs: tuple[Buffer, ...]
+    workspace: tuple[Buffer, ...]
+    phases: tuple[Phase, ...]
+    ops: tuple[tuple[str, str], ...]  # (expression name, text), in the fusion's order
+
+
+def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Yield every statement, outer ones first."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from walk(statement.body)
+        elif isinstance(statement, If):
+            yield from walk(statement.then)
+            yield from walk(statement.otherwise)
+
+
+def terms_of(statement: Statement) -> tuple[Term, ...]:
+    """Return the terms that a statement itself holds."""
+    match statement:
+        case Let(value=value):
+            return (value,)
+        case Store(position=position, value=value):
+            return (position, value)
+        case If(condition=condition):
+            return (condition,)
+        case Loop(start=start, stop=stop):
+            return (start, stop)
+        case Reduce(value=value):
+            return (value,)
+        case _:
+            return ()

@@ -1,0 +1,320 @@
+"""Loop nests of a segment: which axes are looped over, and which reductions and outputs each nest serves.
+
+A nest's axes are named variables: ``i0, i1, ...`` for axes that results keep, ``r0, r1, ...`` for reduced ones, each
+list ordered from the slowest in memory to the fastest.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
+from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
+from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.layout import Layout, dense_strides
+from fuser_lab.codegen.values import Values, level_of
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.ir.term import Apply, Term, Var
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A loop variable and its extent."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nest:
+    """One iteration space and what is computed in it."""
+
+    kept: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    index: Mapping[TensorView, Index]  # in axis variables, of every tensor with a known place
+    reductions: tuple[Expr, ...]
+    rows: tuple[TensorView, ...]  # outputs with one element per result
+    full: tuple[TensorView, ...]  # outputs with one element per point
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Kept axes, then reduced ones."""
+        return (*self.kept, *self.reduced)
+
+    @property
+    def outputs(self) -> tuple[TensorView, ...]:
+        """All outputs of the nest."""
+        return (*self.rows, *self.full)
+
+    def at(self, tensor: TensorView, places: Mapping[str, Term]) -> Index:
+        """Return a tensor's index with axis variables replaced by terms of the loops."""
+        return tuple(substitute(component, places) for component in self.index[tensor])
+
+
+def nests_of(
+    fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+) -> tuple[Nest, ...]:
+    """Return the nests of a segment; every output with elements is in exactly one.
+
+    Raises
+    ------
+    CodegenError
+        If an output needs a reduction whose nest does not reach it.
+    """
+    finder = _Finder(fusion)
+    return tuple(_in_memory_order(fusion, nest, buffers, layouts) for nest in finder.nests())
+
+
+class _Finder:
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+        self._levels = level_of(fusion)
+        self._open = [tv for tv in dict.fromkeys(fusion.outputs) if tv.numel]
+
+    def nests(self) -> Iterator[Nest]:
+        needed = _ancestors(self._fusion, self._open)
+        pending = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.REDUCTION and e in needed]
+        while pending:
+            nest = self._reduction(pending)
+            pending = [expr for expr in pending if expr not in nest.reductions]
+            yield nest
+        while self._open:
+            yield self._elements()
+
+    def _reduction(self, pending: Sequence[Expr]) -> Nest:
+        first = pending[0]
+        source = first.tensor_inputs[0]
+        kept, reduced, components = self._axes(first)
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept, *reduced)}
+        places = IndexMap(self._fusion, {source: components}, ranges)
+        found = [first]
+        for expr in pending[1:]:
+            if self._joins(expr, kept, reduced, components, places, first):
+                found.append(expr)
+        rows, full = [], []
+        row_names, all_names = {a.name for a in kept}, {a.name for a in (*kept, *reduced)}
+        inside = set(found)
+        for tensor in self._open:
+            names = _covered(tensor, places.complete(tensor))
+            behind = _reductions_behind(self._fusion, tensor)
+            if names is None or not behind <= inside:
+                continue
+            if names == row_names and (behind or names != all_names):
+                rows.append(tensor)
+            elif names == all_names:
+                full.append(tensor)
+        if not rows and not full:
+            msg = f"no output is reached from the reduction {first.name}; its result cannot be stored."
+            raise CodegenError(msg)
+        self._open = [tv for tv in self._open if tv not in rows and tv not in full]
+        return Nest(
+            kept=kept, reduced=reduced, index=_complete(places), reductions=tuple(found), rows=tuple(rows),
+            full=tuple(full),
+        )
+
+    def _axes(self, expr: Expr) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Components]:
+        """Return axes and index of a reduction's operand."""
+        out = expr.out
+        results = iter(out.stored_shape)
+        kept: list[Axis] = []
+        reduced: list[Axis] = []
+        components: list[Term | None] = []
+        for axis, extent in zip(out.domain.logical, expr.tensor_inputs[0].shape, strict=True):
+            size = extent if axis.is_reduction else next(results)
+            if size == 1:
+                components.append(ZERO)
+                continue
+            group, letter = (reduced, "r") if axis.is_reduction else (kept, "i")
+            group.append(Axis(name=f"{letter}{len(group)}", extent=size))
+            components.append(index_var(group[-1].name))
+        return tuple(kept), tuple(reduced), tuple(components)
+
+    def _joins(
+        self, expr: Expr, kept: Sequence[Axis], reduced: Sequence[Axis], components: Components, places: IndexMap,
+        first: Expr,
+    ) -> bool:
+        """Whether a reduction has the pattern of the nest; its operand's place is then known."""
+        source = expr.tensor_inputs[0]
+        same = (
+            source.shape == first.tensor_inputs[0].shape
+            and [a.is_reduction for a in expr.out.domain.logical] == [a.is_reduction for a in first.out.domain.logical]
+        )
+        known = places.found.get(source, (None,) * source.ndim)
+        if same and all(k is None or k == c for k, c in zip(known, components, strict=True)):
+            places.add(source, components)
+        index = places.complete(source)
+        if index is None:
+            return False
+        over: set[str] = set()
+        along: set[str] = set()
+        for axis, component in zip(expr.out.domain.logical, index, strict=True):
+            (over if axis.is_reduction else along).update(variables(component))
+        return over == {a.name for a in reduced} and along == {a.name for a in kept}
+
+    def _elements(self) -> Nest:
+        reference = max(self._open, key=lambda tv: prod(tv.stored_shape))
+        if _reductions_behind(self._fusion, reference):
+            msg = f"{reference.name} depends on a reduction, but its elements do not line up with the reduced rows."
+            raise CodegenError(msg)
+        axes: list[Axis] = []
+        components: list[Term | None] = []
+        for size in reference.stored_shape:
+            if size == 1:
+                components.append(ZERO)
+                continue
+            axes.append(Axis(name=f"i{len(axes)}", extent=size))
+            components.append(index_var(axes[-1].name))
+        ranges = {a.name: (0, a.extent - 1) for a in axes}
+        places = IndexMap(self._fusion, {reference: tuple(components)}, ranges)
+        names = {a.name for a in axes}
+        full = [
+            tv for tv in self._open
+            if _covered(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
+        ]
+        self._open = [tv for tv in self._open if tv not in full]
+        return Nest(
+            kept=tuple(axes), reduced=(), index=_complete(places), reductions=(), rows=(), full=tuple(full),
+        )
+
+
+def _complete(places: IndexMap) -> dict[TensorView, Index]:
+    found = ((tv, places.complete(tv)) for tv in places.found)
+    return {tv: index for tv, index in found if index is not None}
+
+
+def _covered(tensor: TensorView, index: Index | None) -> set[str] | None:
+    """Return the axes that run through an output's stored elements, or None if its place is unknown."""
+    if index is None:
+        return None
+    names: set[str] = set()
+    for size, component in zip(tensor.stored_shape, index, strict=True):
+        if size != 1:
+            names |= variables(component)
+    return names
+
+
+def _ancestors(fusion: Fusion, tensors: Sequence[TensorView]) -> set[Expr]:
+    found: set[Expr] = set()
+    stack = [fusion.producers[tv] for tv in tensors if tv in fusion.producers]
+    while stack:
+        expr = stack.pop()
+        if expr in found:
+            continue
+        found.add(expr)
+        stack.extend(fusion.producers[v] for v in expr.inputs if v in fusion.producers)
+    return found
+
+
+def _reductions_behind(fusion: Fusion, tensor: TensorView) -> set[Expr]:
+    return {expr for expr in _ancestors(fusion, [tensor]) if expr.kind is OpKind.REDUCTION}
+
+
+# What a nest reads, and in which order
+
+
+def trial(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    places: Mapping[str, Term], ranges: Mapping[str, tuple[int, int]],
+) -> tuple[Statement, ...]:
+    """Return everything that a nest computes at one point, without loops, to look at its accesses."""
+    values = Values(fusion, buffers, layouts)
+    with values.block(ranges, pinned=True) as scope:
+        for expr in nest.reductions:
+            at = values.simplified(nest.at(expr.out, places))
+            values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
+        for expr in nest.reductions:
+            values.value(expr.tensor_inputs[0], nest.at(expr.tensor_inputs[0], places))
+        for tensor in nest.outputs:
+            values.store(tensor, nest.at(tensor, places), layouts[tensor])
+    return tuple(scope.body)
+
+
+def _in_memory_order(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+) -> Nest:
+    """Return the nest with its axes ordered as the access that reads or writes most walks through memory."""
+    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
+    steps: dict[str, int] = {}
+    best = (-1, -1)
+    if not nest.reductions:
+        tensor = nest.full[0]
+        for component, stride in zip(nest.index[tensor], dense_strides(tensor), strict=True):
+            if isinstance(component, Var):
+                steps[component.name] = stride
+    else:
+        for statement in walk(trial(fusion, nest, buffers, layouts, {}, ranges)):
+            for load in _loads(statement):
+                form = linear(load.position, ranges)
+                found = {a.name: abs(c) for a, c in form.parts if isinstance(a, Var)}
+                if (len(found), load.buffer.size) > best:
+                    best, steps = (len(found), load.buffer.size), found
+    def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(sorted(axes, key=lambda a: -steps.get(a.name, 0)))
+
+    return Nest(
+        kept=order(nest.kept), reduced=order(nest.reduced), index=nest.index, reductions=nest.reductions,
+        rows=nest.rows, full=nest.full,
+    )
+
+
+def _loads(statement: Statement) -> Iterator[Load]:
+    for term in terms_of(statement):
+        yield from (t for t in term.walk() if isinstance(t, Load))
+
+
+def fastest_is_reduced(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+) -> bool:
+    """Whether the axis that is fastest in the largest read is a reduced one."""
+    if not nest.reduced or not nest.kept:
+        return bool(nest.reduced)
+    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
+    kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
+    best, answer = (-1, -1), True
+    for statement in walk(trial(fusion, nest, buffers, layouts, {}, ranges)):
+        for load in _loads(statement):
+            found = {a.name: abs(c) for a, c in linear(load.position, ranges).parts if isinstance(a, Var)}
+            if reduced in found and kept in found and (len(found), load.buffer.size) > best:
+                best, answer = (len(found), load.buffer.size), found[reduced] <= found[kept]
+    return answer
+
+
+def even_run(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    axes: Sequence[Axis],
+) -> int:
+    """Return how many of the innermost ``axes`` every access walks through evenly, so that they can be one loop."""
+    for count in range(len(axes), 1, -1):
+        run = axes[-count:]
+        others = [a for a in nest.axes if a not in run]
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in others}
+        ranges["run"] = (0, max(prod(a.extent for a in run) - 1, 0))
+        places = flattened(run, index_var("run"), ranges)
+        statements = trial(fusion, nest, buffers, layouts, places, ranges)
+        if not any(_uneven(statement, "run") for statement in walk(statements)):
+            return count
+    return min(len(axes), 1)
+
+
+def _uneven(statement: Statement, name: str) -> bool:
+    if isinstance(statement, Loop):
+        return True
+    if isinstance(statement, If) and name in variables(statement.condition):
+        return True
+    for term in (t for root in terms_of(statement) for t in root.walk()):
+        if isinstance(term, Apply) and term.fn in {"floordiv", "mod"} and name in variables(term):
+            return True
+    return False
+
+
+def flattened(axes: Sequence[Axis], flat: Term, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Term]:
+    """Return each axis as a term of one index over all of them, row-major."""
+    places: dict[str, Term] = {}
+    inner = 1
+    for axis in reversed(axes):
+        whole = flat if inner == 1 else Apply(ZERO.dtype, "floordiv", (flat, type(ZERO)(ZERO.dtype, inner)))
+        part = Apply(ZERO.dtype, "mod", (whole, type(ZERO)(ZERO.dtype, max(axis.extent, 1))))
+        places[axis.name] = simplify(part, ranges)
+        inner *= max(axis.extent, 1)
+    return places

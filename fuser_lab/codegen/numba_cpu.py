@@ -1,0 +1,117 @@
+"""The CPU printer: ``prange`` over cores, plain inner loops that LLVM vectorizes."""
+
+from fuser_lab.codegen.emitter import TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.kernel_ir import Alloc, Loop, Phase, Reduce, walk
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir.term import MATH, Apply
+from fuser_lab.schedule.state import ParallelType
+
+_TYPES = (
+    "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint16", "uint64",
+)
+_INTRINSICS = (
+    "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "exp32", "float_to_bf16", "float_to_half",
+    "floor", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int",
+    "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "trunc",
+)
+_ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
+_BY_MATH = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp expm1 lgamma log log10 log1p sin sinh sqrt tan "
+    "tanh".split(),
+)
+
+# What reordering of sums needs; no flag that would let NaN or infinity be assumed away.
+FASTMATH = ("contract", "nsz", "reassoc")
+
+
+class CpuEmitter(Emitter):
+    """Prints Numba CPU kernels."""
+
+    target = "cpu"
+
+    def imports(self, body: str) -> list[str]:
+        """Return the import lines that ``body`` needs."""
+        lines = ["import math"] if "math." in body else []
+        if "np." in body:
+            lines += ["", "import numpy as np"]
+        wanted = [*used_names(body, _TYPES), *used_names(body.split("@njit", 1)[-1], ("prange",))]
+        # Signatures name types in text only.
+        lines += ["" if lines else "", f"from numba import {', '.join(sorted({*wanted, 'njit'}))}"]
+        found = used_names(body.replace("math.", "math_"), _INTRINSICS)
+        if found:
+            lines += ["", f"from fuser_lab.runtime.intrinsics_cpu import {', '.join(found)}"]
+        return [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
+
+    def decorator(self, phase: Phase) -> None:
+        """Print the compilation options and the signature."""
+        types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
+        flags = ", ".join(f'"{flag}"' for flag in FASTMATH)
+        options = ['error_model="numpy"', f"fastmath={{{flags}}}", "nogil=True", "cache=True"]
+        if parallel:
+            options.insert(0, "parallel=True")
+        self._line("@njit(")
+        self._line(f'    "void({", ".join(types)})",')
+        self._line(f"    {', '.join(options)},")
+        self._line(")")
+
+    def loop(self, loop: Loop) -> None:
+        """Print a loop; the compiler vectorizes the innermost."""
+        if loop.parallel.is_gpu:
+            msg = f"a loop over {loop.parallel.value} has no meaning on the CPU."
+            raise CodegenError(msg)
+        self.serial_loop(loop, "prange" if loop.parallel is ParallelType.PARALLEL else "range")
+
+    def alloc(self, statement: Alloc) -> None:
+        """Print the allocation of a row."""
+        buffer = statement.buffer
+        name = {"boolean": "bool_"}.get(TYPE_NAMES[buffer.dtype], TYPE_NAMES[buffer.dtype])
+        self._line(f"{buffer.name} = np.empty({buffer.size}, np.{name})", statement.origin)
+
+    def reduce(self, statement: Reduce) -> None:
+        """Refuse: CPU kernels combine through memory."""
+        msg = f"a reduction among {statement.scope.value} threads has no meaning on the CPU."
+        raise CodegenError(msg)
+
+    def barrier(self) -> None:
+        """Refuse: a parallel loop ends where its threads meet."""
+        msg = "a barrier has no meaning on the CPU."
+        raise CodegenError(msg)
+
+    def function(self, term: Apply) -> str:
+        """Return a call of a mathematical function."""
+        fn, args, operand = term.fn, term.args, term.args[0].dtype
+        if operand.is_complex:
+            return self._complex(term)
+        if fn in {"max", "min"}:
+            return self._call("maximum" if fn == "max" else "minimum", args)
+        if fn in _ROUNDINGS:
+            return self._call(_ROUNDINGS[fn], args)
+        if fn == "exp" and operand.compute is DataType.Float:
+            return self._call("exp32", args)
+        if fn == "rsqrt":
+            return f"({self.constant(operand, 1)} / {self._call('math.sqrt', args)})"
+        if fn == "sqrt" or fn in _BY_MATH:
+            return self._call(f"math.{fn}", args)
+        if fn in {"exp2", "log2"}:
+            return self._call(f"np.{fn}", args)
+        if fn in {"isnan", "isinf", "isfinite"}:
+            return self._call(f"math.{fn}", args)
+        if fn in {"mod", "fmod"}:
+            return self._call("math.fmod", args)
+        if fn == "remainder":
+            return self._call("remainder_float", args)
+        if fn == "philox_uniform":
+            return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
+        return super().function(term)
+
+    def _complex(self, term: Apply) -> str:
+        if term.fn == "rsqrt":
+            return f"({self.constant(term.args[0].dtype, 1)} / {self._call('np.sqrt', term.args)})"
+        if term.fn in MATH or term.fn in {"isnan", "isinf", "isfinite"}:
+            numpy = {"acos": "arccos", "asin": "arcsin", "atan": "arctan"}.get(term.fn, term.fn)
+            return self._call(f"np.{numpy}", term.args)
+        return super().function(term)
+
+

@@ -1,0 +1,97 @@
+"""Which values of a row are kept between the passes over it, so that later passes need not compute them again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuser_lab.codegen.kernel_ir import Buffer, Load, Statement, terms_of, walk
+from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.nests import Nest
+from fuser_lab.codegen.index_math import variables
+from fuser_lab.codegen.values import Values
+from fuser_lab.ir import Fusion, TensorView, Val
+from fuser_lab.ir.term import MATH, Apply, Var
+
+# What is dearer to compute again than to read back.
+COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform", "philox_normal"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A tensor whose row is kept, and the pass that computes it."""
+
+    tensor: TensorView
+    written: int
+
+
+def choose_saved(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int], passes: int, *, everything: bool,
+) -> tuple[Saved, ...]:
+    """Return the values to keep.
+
+    A value is a candidate where a pass needs it that an earlier pass needed as well, and something new is made of it.
+    ``everything`` keeps all candidates, so that inputs are read once; else only those that are dear to compute again.
+    """
+    needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
+    saved: dict[TensorView, Saved] = {}
+    reduced = {axis.name for axis in nest.reduced}
+    for number in range(1, passes):
+        earlier = set().union(*needs[:number])
+        roots = set(_roots(nest, levels, number))
+        for tensor in sorted(needs[number] & earlier, key=lambda tv: tv.name):
+            new = any(
+                out not in earlier and out in needs[number]
+                for user in fusion.users.get(tensor, ()) for out in user.tensor_outputs
+            )
+            if not (new or tensor in roots) or tensor in saved:
+                continue
+            names = set().union(*(variables(i) for i in nest.index[tensor]))
+            if not names & reduced:
+                continue
+            if everything or _costly(fusion, nest, buffers, layouts, tensor):
+                first = next(i for i, need in enumerate(needs) if tensor in need)
+                saved[tensor] = Saved(tensor=tensor, written=first)
+    return tuple(saved.values())
+
+
+def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorView]:
+    folded = [expr.tensor_inputs[0] for expr in nest.reductions if levels.get(expr.inputs[0], 0) == number]
+    return folded + [tv for tv in nest.full if levels.get(tv, 0) == number]
+
+
+def _values(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    roots: list[TensorView],
+) -> tuple[Values, tuple[Statement, ...]]:
+    values = Values(fusion, buffers, layouts)
+    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
+    with values.block(ranges, pinned=True) as scope:
+        for expr in nest.reductions:
+            at = values.simplified(nest.index[expr.out])
+            values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
+        for tensor in roots:
+            values.value(tensor, nest.index[tensor])
+    return values, tuple(scope.body)
+
+
+def _needed(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int], number: int,
+) -> set[TensorView]:
+    roots = _roots(nest, levels, number)
+    values, _ = _values(fusion, nest, buffers, layouts, roots)
+    tensors = fusion.tensors
+    return {
+        tensors[name] for name, at in values.asked
+        if name in tensors and tensors[name] in nest.index and values.simplified(nest.index[tensors[name]]) == at
+    }
+
+
+def _costly(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    tensor: TensorView,
+) -> bool:
+    _, statements = _values(fusion, nest, buffers, layouts, [tensor])
+    terms = [t for s in walk(statements) for root in terms_of(s) for t in root.walk()]
+    loads = sum(isinstance(t, Load) for t in terms)
+    return loads > 2 or any(isinstance(t, Apply) and t.fn in COSTLY for t in terms)

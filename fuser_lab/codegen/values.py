@@ -1,0 +1,344 @@
+"""Write down values on demand: asking for one element of a tensor emits what computes it, each value once.
+
+A value is named after its tensor (``t3`` is an element of T3). It is emitted in the outermost open scope in which its
+index is known, so that what does not change in a loop stands before the loop. A choice made by an index condition (pad,
+cat) becomes an `If` whose branches compute only their own side, so that guarded loads stay in range.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fuser_lab.codegen.index_map import Index, Read, ReadScalar, element_term, index_var, operand_index
+from fuser_lab.codegen.index_math import Ranges, is_index, narrowed, simplify, variables
+from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
+from fuser_lab.codegen.layout import Layout
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir.term import Apply, Const, Term, Var, cast
+from fuser_lab.ops import OPS
+from fuser_lab.schedule.state import ParallelType
+
+Key = tuple[str, Index]
+
+# Functions whose result is one of their operands, or has no more digits: they need no rounding to 16-bit floats.
+_EXACT = {"select", "max", "min", "neg", "abs", "floor", "ceil", "trunc", "round"}
+
+
+@dataclass(slots=True)
+class Scope:
+    """An open block: its statements, the variables it binds and the values computed in it."""
+
+    parent: "Scope | None"
+    binds: frozenset[str]
+    pinned: bool  # values asked for inside are never emitted further out
+    ranges: Ranges
+    body: list[Statement] = field(default_factory=list)
+    values: dict[Key, Term] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def outward(self) -> "Iterator[Scope]":
+        """Yield this scope and those around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+
+class Values:
+    """Emits statements into nested scopes; one instance per phase."""
+
+    def __init__(self, fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout]) -> None:
+        self._fusion = fusion
+        self._buffers = buffers
+        self._layouts = layouts
+        self.given: dict[Key, Term] = {}  # values known from outside: accumulators, buffered rows
+        self.asked: set[Key] = set()
+        self.scope = Scope(None, frozenset(), pinned=True, ranges={})
+
+    # Blocks
+
+    @contextmanager
+    def block(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[Scope]":
+        """Open a block that binds variables with the given ranges; the caller uses its body after closing."""
+        outer = self.scope
+        self.scope = Scope(outer, frozenset(binds), pinned, {**outer.ranges, **binds})
+        try:
+            yield self.scope
+        finally:
+            self.scope = outer
+
+    @contextmanager
+    def loop(
+        self, var: str, stop: int | Term, parallel: ParallelType, *, start: Term | None = None,
+        largest: int | None = None, pinned: bool = False,
+    ) -> "Iterator[Var]":
+        """Open a loop and append it to the current block when it is closed; ``largest`` bounds a computed stop."""
+        first = start if start is not None else Const(DataType.Index, 0)
+        last = stop if isinstance(stop, Term) else Const(DataType.Index, stop)
+        bound = largest if largest is not None else stop
+        if not isinstance(bound, int):
+            msg = f"the loop over {var} has no bound."
+            raise CodegenError(msg)
+        with self.block({var: (0, max(bound - 1, 0))}, pinned=pinned) as inner:
+            yield index_var(var)
+        self.emit(Loop(var=var, start=first, stop=last, parallel=parallel, body=tuple(inner.body)))
+
+    @contextmanager
+    def guard(self, condition: Term) -> "Iterator[None]":
+        """Open an If and append it when it is closed; a condition that always holds leaves no trace."""
+        known = simplify(condition, self.scope.ranges)
+        if isinstance(known, Const) and known.value:
+            yield
+            return
+        outer = self.scope
+        with self.block({}, pinned=True) as inner:
+            inner.ranges = narrowed(known, outer.ranges, holds=True)
+            yield
+        self.emit(If(condition=known, then=tuple(inner.body)))
+
+    def emit(self, statement: Statement) -> None:
+        """Append a statement to the current block."""
+        self.scope.body.append(statement)
+
+    def fresh(self, base: str) -> str:
+        """Return a name that no open block uses."""
+        used: set[str] = set().union(*(scope.names | scope.binds for scope in self.scope.outward()))
+        name, number = base, 1
+        while name in used:
+            name, number = f"{base}_{number}", number + 1
+        self.scope.names.add(name)
+        return name
+
+    def let(self, base: str, value: Term, *, origin: str | None = None, note: str = "", update: bool = False) -> Var:
+        """Emit ``name = value`` in the current block and return the variable."""
+        name = base if update else self.fresh(base)
+        statement = Let(name=name, value=value, origin=origin, note=note, update=update)
+        self.emit(statement)
+        return statement.var
+
+    # Values
+
+    def simplified(self, index: Sequence[Term]) -> Index:
+        """Return an index in simplest form for the current ranges."""
+        return tuple(simplify(i, self.scope.ranges) for i in index)
+
+    def value(self, tensor: TensorView, index: Sequence[Term]) -> Term:
+        """Return the element ``tensor[index]`` as a constant or variable, emitting its computation if needed."""
+        at = self.simplified(index)
+        key = (tensor.name, at)
+        self.asked.add(key)
+        for scope in self.scope.outward():
+            if key in scope.values:
+                return scope.values[key]
+        expr = self._fusion.producers.get(tensor)
+        if key in self.given:
+            result = self._named(tensor, at, self.given[key], expr, "")
+        elif expr is None:
+            result = self._input(tensor, at)
+        elif expr.kind is OpKind.REDUCTION:
+            msg = f"{tensor.name} is needed where its sum over other elements is not known (index {_text(at)})."
+            raise CodegenError(msg)
+        elif OPS[expr.op.name].scalar is not None:
+            result = self._pointwise(expr, tensor, at)
+        elif OPS[expr.op.name].element is not None:
+            result = self._element(expr, tensor, at)
+        else:
+            msg = f"{expr.op.name} ({tensor.name}) has no rule for one element; no kernel can compute it."
+            raise CodegenError(msg)
+        return result
+
+    def scalar(self, value: Scalar) -> Term:
+        """Return a scalar as a constant, a parameter or a computed variable."""
+        if value.value is not None:
+            return Const(_not_index(value.dtype), value.value)
+        expr = self._fusion.producers.get(value)
+        if expr is None:
+            return Var(_not_index(value.dtype), value.name)
+        key = (value.name, ())
+        outermost = list(self.scope.outward())[-1]
+        if key not in outermost.values:
+            with self._at(outermost):
+                operands = [self.scalar(v) for v in expr.inputs if isinstance(v, Scalar)]
+                term = self._applied(expr, operands)
+                outermost.values[key] = self.let(value.name, term, origin=expr.name, note=call_text(expr))
+        return outermost.values[key]
+
+    @contextmanager
+    def _at(self, scope: Scope) -> "Iterator[None]":
+        """Emit into ``scope`` for a while; names stay unused in every open block."""
+        outer = self.scope
+        taken = set().union(*(s.names | s.binds for s in outer.outward()))
+        before = set(scope.names)
+        scope.names |= taken
+        self.scope = scope
+        try:
+            yield
+        finally:
+            self.scope = outer
+            scope.names = before | (scope.names - taken)
+
+    def _home(self, used: frozenset[str]) -> Scope:
+        for scope in self.scope.outward():
+            if scope.pinned or scope.binds & used or scope.parent is None:
+                return scope
+        raise AssertionError
+
+    def _named(self, tensor: TensorView, at: Index, term: Term, expr: Expr | None, note: str) -> Term:
+        if isinstance(term, Var | Const):
+            return term
+        home = self._home(_used(at) | variables(term))
+        with self._at(home):
+            origin = None if expr is None else expr.name
+            result = self.let(tensor.name.lower(), term, origin=origin, note=note)
+        home.values[tensor.name, at] = result
+        return result
+
+    def _input(self, tensor: TensorView, at: Index) -> Term:
+        buffer = self._buffers[tensor.name]
+        position = simplify(self._layouts[tensor].position(at), self.scope.ranges)
+        return self._named(tensor, at, Load(tensor.dtype, buffer, position), None, "")
+
+    def _pointwise(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+        home = self._home(_used(at))
+        with self._at(home):
+            operands = [
+                self.scalar(v) if isinstance(v, Scalar) else self.value(v, operand_index(v, at)) for v in expr.inputs
+            ]
+            term = self._applied(expr, operands)
+            result: Term = term
+            if not isinstance(term, Const):
+                result = self.let(tensor.name.lower(), term, origin=expr.name, note=call_text(expr))
+        home.values[tensor.name, at] = result
+        return result
+
+    def _applied(self, expr: Expr, operands: Sequence[Term]) -> Term:
+        rule = OPS[expr.op.name].scalar
+        if rule is None:
+            msg = f"{expr.op.name} has no rule for one element."
+            raise CodegenError(msg)
+        out = expr.outputs[0].dtype
+        # As the reference: 16-bit floats are widened, and the result of the whole expression is rounded once.
+        term = rule(*map(_widened, operands), **dict(expr.attrs))
+        if out.is_reduced_float and term.dtype is not out:
+            if _exact(term, out, operands):
+                return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retyped(term, out)
+            return cast(term, out)
+        return term
+
+    def _element(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+        term = element_term(expr, at)
+        if isinstance(term, Read):
+            return self.value(term.tensor, term.index)
+        home = self._home(_used(at))
+        with self._at(home):
+            result = self._resolve(term, expr, tensor.name.lower())
+            if not isinstance(result, Var | Const):
+                result = self.let(tensor.name.lower(), result, origin=expr.name, note=call_text(expr))
+        home.values[tensor.name, at] = result
+        return result
+
+    def _resolve(self, term: Term, expr: Expr, name: str) -> Term:
+        """Return a term with its reads computed; choices by index become an If."""
+        if isinstance(term, Read):
+            return self.value(term.tensor, term.index)
+        if isinstance(term, ReadScalar):
+            return self.scalar(term.scalar)
+        if not isinstance(term, Apply) or is_index(term):
+            return simplify(term, self.scope.ranges)
+        if term.fn == "select":
+            condition = simplify(term.args[0], self.scope.ranges)
+            if isinstance(condition, Const):
+                return self._resolve(term.args[1 if condition.value else 2], expr, name)
+            if is_index(condition):
+                return self._choice(condition, term, expr, name)
+        return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, name) for arg in term.args))
+
+    def _choice(self, condition: Term, term: Apply, expr: Expr, name: str) -> Term:
+        chosen = Var(term.dtype, self.fresh(name))
+        branches = []
+        for holds, side in ((True, term.args[1]), (False, term.args[2])):
+            with self.block({}, pinned=True) as inner:
+                inner.ranges = narrowed(condition, inner.ranges, holds=holds)
+                value = self._resolve(side, expr, name)
+                self.emit(Let(name=chosen.name, value=value, origin=expr.name))
+            branches.append(tuple(inner.body))
+        self.emit(
+            If(condition=condition, then=branches[0], otherwise=branches[1], origin=expr.name, note=call_text(expr)),
+        )
+        return chosen
+
+    def store(self, tensor: TensorView, index: Sequence[Term], layout: Layout) -> None:
+        """Emit the store of an element of an output."""
+        value = self.value(tensor, index)
+        position = simplify(layout.position(self.simplified(index)), self.scope.ranges)
+        expr = self._fusion.producers.get(tensor)
+        origin = None if expr is None else expr.name
+        self.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value, origin=origin))
+
+
+def _used(index: Index) -> frozenset[str]:
+    return frozenset().union(*(variables(i) for i in index))
+
+
+def _not_index(dtype: DataType) -> DataType:
+    """Index as a value is an Int: only loop variables and what is made of them count as index arithmetic."""
+    return DataType.Int if dtype is DataType.Index else dtype
+
+
+def _widened(term: Term) -> Term:
+    if not term.dtype.is_reduced_float:
+        return term
+    return _retyped(term, DataType.Float)
+
+
+def _retyped(term: Term, dtype: DataType) -> Term:
+    match term:
+        case Const(_, value):
+            return Const(dtype, value)
+        case Var(_, name):
+            return Var(dtype, name)
+        case Apply(_, fn, args):
+            return Apply(dtype, fn, args)
+        case _:
+            return term
+
+
+def _exact(term: Term, out: DataType, operands: Sequence[Term]) -> bool:
+    """Whether a term only picks among operands of ``out``'s own precision and small whole constants."""
+    if isinstance(term, Apply):
+        parts = term.args[1:] if term.fn == "select" else term.args
+        return term.fn in _EXACT and all(_exact(arg, out, operands) for arg in parts)
+    if isinstance(term, Const):
+        return isinstance(term.value, int) or term.value in (0.0, 1.0)
+    names = {o.name for o in operands if isinstance(o, Var) and o.dtype is out}
+    return isinstance(term, Var) and term.name in names
+
+
+def call_text(expr: Expr) -> str:
+    """Return an expression as text, ``T3 = add(T1, T2)``."""
+    parts = [str(v.name) if isinstance(v, TensorView) else str(v) for v in expr.inputs]
+    parts += [f"{key}={_attr(value)}" for key, value in expr.attrs]
+    return f"{expr.name} = {expr.op.name}({', '.join(parts)})"
+
+
+def _attr(value: object) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_attr(v) for v in value) + "]"
+    return value.name if isinstance(value, DataType) else str(value)
+
+
+def _text(index: Index) -> str:
+    return ", ".join(str(i) for i in index)
+
+
+def level_of(fusion: Fusion) -> dict[Val, int]:
+    """Return how many reductions stand before each value on its longest way from the inputs."""
+    levels: dict[Val, int] = {}
+    for expr in fusion.exprs:
+        level = max((levels.get(v, 0) for v in expr.inputs), default=0)
+        if expr.kind is OpKind.REDUCTION:
+            level += 1
+        levels.update((out, level) for out in expr.outputs)
+    return levels

@@ -1,0 +1,1 @@
+"""Compiling, running and timing plans; importing this package loads nothing heavy."""

@@ -1,0 +1,200 @@
+"""Arrays of any library: what they are, and views of them, without copying.
+
+Supported are NumPy (bfloat16 from ml_dtypes included), torch on CPU and CUDA, CuPy, JAX on the CPU and anything with
+``__array_interface__``. Libraries other than NumPy are never imported here unless the caller's arrays come from them.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.dtypes import DataType, from_numpy
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.ir import Number
+from fuser_lab.ops.registry import Array
+
+_TORCH_NAMES = {
+    "float64": DataType.Double, "float32": DataType.Float, "float16": DataType.Half, "bfloat16": DataType.BFloat16,
+    "int64": DataType.Int, "int32": DataType.Int32, "uint64": DataType.UInt64, "bool": DataType.Bool,
+    "complex64": DataType.ComplexFloat, "complex128": DataType.ComplexDouble,
+}
+TORCH_OF = {dtype: name for name, dtype in _TORCH_NAMES.items()} | {DataType.Index: "int64"}
+
+WORDS = np.dtype(np.uint16)
+
+
+def torch_module() -> Any:
+    """Return torch if the caller has loaded it, else None."""
+    return sys.modules.get("torch")
+
+
+def is_torch(value: Any) -> bool:
+    """Whether a value is a torch tensor."""
+    torch = torch_module()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def kind_of(value: Any) -> str:
+    """Return the library of an array: ``"numpy"``, ``"torch"``, ``"cupy"``, ``"jax"``, or ``"number"``.
+
+    Raises
+    ------
+    InputError
+        If the value is neither an array nor a number.
+    """
+    if isinstance(value, np.ndarray):
+        return "numpy"
+    if isinstance(value, bool | int | float | complex | np.generic):
+        return "number"
+    if is_torch(value):
+        return "torch"
+    library = type(value).__module__.partition(".")[0]
+    if library in {"jax", "jaxlib"}:
+        return "jax"
+    if library == "cupy":
+        return "cupy"
+    if hasattr(value, "__array_interface__"):
+        return "numpy"
+    msg = f"an input must be an array or a number, given {type(value).__name__}."
+    raise InputError(msg)
+
+
+def describe(value: Any) -> TensorSpec | Number:
+    """Return an array's shape, dtype, strides and device, or a number as a Python number; nothing is copied.
+
+    Raises
+    ------
+    InputError
+        If the value is no array or number, or has a dtype that no fusion has.
+    """
+    kind = kind_of(value)
+    if kind == "number":
+        return _number(value)
+    if kind == "torch":
+        return _describe_torch(value)
+    array = value if kind == "numpy" and isinstance(value, np.ndarray) else None
+    try:
+        if array is None and kind == "cupy":
+            return _describe_numpy(value, "cuda")
+        return _describe_numpy(np.asarray(value) if array is None else array, "cpu")
+    except ArgumentTypeError as error:
+        raise InputError(str(error)) from None
+
+
+def _number(value: Any) -> Number:
+    plain: Number = value.item() if isinstance(value, np.generic) else value
+    return plain
+
+
+def _describe_numpy(array: Any, device: str) -> TensorSpec:
+    dtype = from_numpy(array.dtype)
+    size = array.dtype.itemsize
+    return TensorSpec(
+        shape=tuple(array.shape), dtype=dtype, strides=tuple(s // size for s in array.strides), device=device,
+    )
+
+
+def _describe_torch(tensor: Any) -> TensorSpec:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in _TORCH_NAMES:
+        msg = f"dtype {tensor.dtype} is not a tensor type of a fusion; accepted are {', '.join(_TORCH_NAMES)}."
+        raise InputError(msg)
+    if str(tensor.layout) != "torch.strided":
+        msg = f"a tensor with layout {tensor.layout} cannot be an input; only strided tensors can."
+        raise InputError(msg)
+    device = tensor.device
+    if device.type not in {"cpu", "cuda"}:
+        msg = f"a tensor on device {device} cannot be an input; only cpu and cuda tensors can."
+        raise InputError(msg)
+    return TensorSpec(
+        shape=tuple(tensor.shape), dtype=_TORCH_NAMES[name], strides=tuple(tensor.stride()), device=str(device),
+    )
+
+
+def to_numpy(value: Any) -> Array:
+    """Return an array as a NumPy array of its own dtype: a view for anything on the CPU, else a copy."""
+    if isinstance(value, np.ndarray):
+        return value
+    if is_torch(value):
+        return _torch_to_numpy(value)
+    if hasattr(value, "get") and type(value).__module__.startswith("cupy"):
+        return np.asarray(value.get())
+    return np.asarray(value)
+
+
+def _torch_to_numpy(tensor: Any) -> Array:
+    torch = torch_module()
+    plain = tensor.detach()
+    if plain.device.type != "cpu":
+        plain = plain.cpu()
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
+        words: Array = plain.view(torch.int16).numpy()
+        return words.view(DataType.BFloat16.numpy)
+    view: Array = plain.numpy()
+    return view
+
+
+def inputs_to_numpy(values: Sequence[Any]) -> list[Any]:
+    """Return inputs as NumPy arrays and Python numbers, as the reference evaluation takes them."""
+    return [_number(v) if kind_of(v) == "number" else to_numpy(v) for v in values]
+
+
+def output_kind(values: Sequence[Any]) -> str:
+    """Return the library that outputs are made with: the first that is not NumPy, else NumPy."""
+    kinds = [kind_of(v) for v in values]
+    return next((k for k in kinds if k not in {"numpy", "number"}), "numpy")
+
+
+def storage_dtype(dtype: DataType) -> "np.dtype[np.generic]":
+    """Return the NumPy dtype that kernels see: 16-bit floats are words."""
+    return WORDS if dtype.is_reduced_float else dtype.numpy
+
+
+class _Memory:
+    """Memory of another array, as something NumPy can wrap; keeps the owner alive."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, owner: Array, address: int, size: int, dtype: "np.dtype[np.generic]") -> None:
+        self.owner = owner
+        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": dtype.str, "version": 3}
+
+
+def flat_view(array: Array, dtype: DataType, size: int, offset: int) -> Array:
+    """Return the stretch of memory that an array's elements lie in, as a one-dimensional array of stored elements.
+
+    The stretch begins ``offset`` elements before element 0 (negative strides) and has ``size`` elements. It is always
+    writable, since kernels take one type of array; kernels do not write to inputs.
+    """
+    flags = array.flags
+    stored = storage_dtype(dtype)
+    if flags.c_contiguous and flags.writeable:
+        flat = array.reshape(-1)
+        return flat if flat.dtype == stored else flat.view(stored)
+    if not size:
+        return np.empty(0, stored)
+    address = array.__array_interface__["data"][0] - offset * array.itemsize
+    return np.asarray(_Memory(array, address, size, stored))
+
+
+def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:
+    """Return a NumPy array as an array of another library; torch shares the memory, others may copy."""
+    if kind == "torch":
+        torch = torch_module()
+        if array.dtype == DataType.BFloat16.numpy:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if kind == "jax":
+        import jax.numpy as jnp  # noqa: PLC0415
+
+        return jnp.asarray(array)
+    if kind == "cupy":
+        import cupy  # noqa: PLC0415
+
+        return cupy.asarray(array)
+    return array

@@ -1,0 +1,113 @@
+"""Generated source becomes functions: written to a file named by its content, imported, kept.
+
+Numba's own on-disk cache then works as for any module, so that a second process compiles nothing. The directory is
+``FUSER_LAB_CACHE`` or the user's cache directory.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fuser_lab.runtime import numba_compat
+
+_MODULES: dict[str, ModuleType] = {}
+_LOCK = threading.Lock()
+_KEY_LOCKS: dict[str, threading.Lock] = {}
+
+
+def cache_directory() -> Path:
+    """Return the directory of generated kernels; a temporary one if the configured one cannot be written."""
+    return _writable(os.environ.get("FUSER_LAB_CACHE") or str(_user_cache()))
+
+
+@functools.cache
+def _writable(configured: str) -> Path:
+    place = Path(configured).expanduser() / "kernels"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return place
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="fuser_lab_"))
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~")) / "fuser_lab"
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/fuser_lab")
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "fuser_lab"
+
+
+@functools.cache
+def _fingerprint() -> str:
+    """Return a hash of what the machine code depends on besides the source."""
+    digest = hashlib.sha256(numba_compat.versions().encode())
+    for name in ("intrinsics_cpu.py", "intrinsics_cuda.py"):
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return digest.hexdigest()
+
+
+def content_key(source: str) -> str:
+    """Return the name of a kernel file; comments do not count."""
+    code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
+    return hashlib.sha256(f"{_fingerprint()}\n{code}".encode()).hexdigest()[:32]
+
+
+def load_source(source: str) -> ModuleType:
+    """Return the module made of generated source, the same one for the same content."""
+    key = content_key(source)
+    module = _MODULES.get(key)
+    if module is not None:
+        return module
+    with _LOCK:
+        lock = _KEY_LOCKS.setdefault(key, threading.Lock())
+    with lock:
+        if key not in _MODULES:
+            _MODULES[key] = _import(key, _written(key, source))
+        return _MODULES[key]
+
+
+def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any], ...]:
+    """Return the named functions of generated source, compiled."""
+    module = load_source(source)
+    return tuple(getattr(module, name) for name in names)
+
+
+def _written(key: str, source: str) -> Path:
+    """Return the file; it appears whole or not at all, and is never touched again (its time is part of Numba's key)."""
+    place = cache_directory() / f"seg_{key}.py"
+    if not place.exists():
+        handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(source)
+        if place.exists():
+            Path(temporary).unlink()
+        else:
+            Path(temporary).replace(place)
+    return place
+
+
+def _import(key: str, path: Path) -> ModuleType:
+    name = f"fuser_lab_kernel_{key}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        msg = f"{path} cannot be imported."
+        raise ImportError(msg)
+    module = importlib.util.module_from_spec(spec)
+    # Numba finds the module by name when it reads its cache: it must be known before it runs.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

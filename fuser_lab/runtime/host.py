@@ -1,0 +1,93 @@
+"""Memory on the CPU: inputs as views, intermediates and outputs as NumPy arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.layout import Layout, dense_strides
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import TensorView
+from fuser_lab.ops.registry import Array
+from fuser_lab.runtime.arrays import flat_view, from_numpy_as, kind_of, storage_dtype, to_numpy
+from fuser_lab.runtime.launcher import HostCall, host_calls
+from fuser_lab.runtime.storage import ALIGNMENT
+
+
+class HostMemory:
+    """What an executor asks of the place where data lies; `DeviceMemory` answers the same for a GPU."""
+
+    target = "cpu"
+
+    def import_input(self, value: Any, tensor: TensorView) -> Array:
+        """Return an input as an array that kernels can read, a view if possible."""
+        array = value if isinstance(value, np.ndarray) else to_numpy(value)
+        if not array.flags.aligned or any(s % array.itemsize for s in array.strides):
+            array = array.copy()
+        return array
+
+    def strides(self, array: Array) -> tuple[int, ...]:
+        """Return what tells layouts apart: strides in bytes."""
+        return array.strides
+
+    def element_strides(self, array: Array) -> tuple[int, ...]:
+        """Return strides in elements."""
+        return tuple(s // array.itemsize for s in array.strides)
+
+    def flat(self, array: Array, dtype: DataType, layout: Layout) -> Array:
+        """Return the memory of an array as kernels take it."""
+        return flat_view(array, dtype, layout.size, layout.offset)
+
+    def block(self, nbytes: int) -> Array:
+        """Return uninitialized, aligned memory."""
+        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + nbytes]
+
+    def typed(self, block: Array, dtype: DataType, size: int) -> Array:
+        """Return the beginning of a block as stored elements of a dtype."""
+        stored = storage_dtype(dtype)
+        return block[: size * stored.itemsize].view(stored)
+
+    def fresh(self, dtype: DataType, size: int) -> Array:
+        """Return new memory for an output."""
+        return np.empty(size, storage_dtype(dtype))
+
+    def logical(self, flat: Array, tensor: TensorView) -> Array:
+        """Return memory that is dense in a tensor's allocation order as an array of its shape and dtype."""
+        size = tensor.dtype.itemsize
+        return np.ndarray(
+            tensor.shape, tensor.dtype.numpy, buffer=flat if flat.size else None,
+            strides=tuple(s * size for s in dense_strides(tensor)) if flat.size else None,
+        )
+
+    def export(self, array: Array, kind: str, like: Any) -> Any:
+        """Return an output as an array of the inputs' library."""
+        return from_numpy_as(kind, array, like)
+
+    def copy(self, target: Array, source: Any) -> None:
+        """Copy elements."""
+        np.copyto(target, to_numpy(source), casting="unsafe")
+
+    def calls(self, generated: GeneratedKernel) -> tuple[HostCall, ...]:
+        """Return the compiled functions of a kernel."""
+        return host_calls(generated)
+
+    def writable(self, array: Array, given: Any) -> bool:
+        """Whether writing to an imported array changes what the caller gave."""
+        return bool(array.flags.writeable) and (given is array or kind_of(given) in {"numpy", "torch"})
+
+    def synchronize(self) -> None:
+        """Wait for nothing: CPU kernels are done when they return."""
+
+    def label(self) -> str:
+        """Return the device's name for tables."""
+        from fuser_lab.runtime.numba_compat import cpu_threads  # noqa: PLC0415
+
+        count = cpu_threads()
+        return f"CPU ({count} thread{'s' if count != 1 else ''})"
+
+    def numpy_inputs(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return inputs for the reference evaluation."""
+        return list(arrays)

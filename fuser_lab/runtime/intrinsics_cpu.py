@@ -1,0 +1,239 @@
+"""Functions that generated CPU kernels call: what Numba lacks or does not vectorize.
+
+Everything here is inlined by LLVM. None of it uses fast-math beyond contraction, so that rounding tricks stay exact.
+"""
+
+import math
+from typing import Any
+
+from llvmlite import ir
+from numba import float32, float64, int32, njit, types, uint32, uint64
+from numba.extending import intrinsic
+
+from fuser_lab.ops.factory import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+
+_KEY_0, _KEY_1 = PHILOX_KEY_STEPS
+_MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
+
+
+def _llvm(name: str, arity: int) -> Any:
+    """Return an intrinsic that is one LLVM instruction on floats, so that it vectorizes."""
+
+    def unary(context: Any, x: Any) -> Any:  # noqa: ARG001
+        return x(x), generate
+
+    def binary(context: Any, x: Any, y: Any) -> Any:  # noqa: ARG001
+        return x(x, x), generate
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        kind = args[0].type
+        function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * arity))
+        return builder.call(function, args)
+
+    return intrinsic(unary if arity == 1 else binary)
+
+
+maximum = _llvm("llvm.maximum", 2)  # NaN propagates
+minimum = _llvm("llvm.minimum", 2)
+floor = _llvm("llvm.floor", 1)
+ceil = _llvm("llvm.ceil", 1)
+trunc = _llvm("llvm.trunc", 1)
+rint = _llvm("llvm.rint", 1)
+
+
+@intrinsic
+def _float_of_bits(context: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return float32(uint32), generate
+
+
+@intrinsic
+def _bits_of_float(context: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return uint32(float32), generate
+
+
+@intrinsic
+def half_to_float(context: Any, bits: Any) -> Any:
+    """Return the float32 value of a float16 given as uint16."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return float32(types.uint16), generate
+
+
+@intrinsic
+def float_to_half(context: Any, x: Any) -> Any:
+    """Return a float32 rounded to float16 (to nearest even), as uint16."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
+
+    return types.uint16(float32), generate
+
+
+@njit
+def round_half(x):  # type: ignore[no-untyped-def]
+    """Return a float32 rounded to the nearest float16 value, still as float32."""
+    return half_to_float(float_to_half(x))
+
+
+@njit
+def bf16_to_float(bits):  # type: ignore[no-untyped-def]
+    """Return the float32 value of a bfloat16 given as uint16."""
+    return _float_of_bits(uint32(uint32(bits) << uint32(16)))
+
+
+@njit
+def _rounded_bits(x):  # type: ignore[no-untyped-def]
+    bits = _bits_of_float(x)
+    even = uint32((bits >> uint32(16)) & uint32(1))
+    rounded = uint32(bits + uint32(0x7FFF) + even)
+    # A NaN could be rounded into infinity: it becomes the quiet NaN of its sign.
+    quiet = uint32(bits | uint32(0x00400000))
+    return rounded if x == x else quiet  # noqa: PLR0124 - false for NaN
+
+
+@njit
+def float_to_bf16(x):  # type: ignore[no-untyped-def]
+    """Return a float32 rounded to bfloat16 (to nearest even, NaN kept), as uint16."""
+    return types.uint16(_rounded_bits(x) >> uint32(16))
+
+
+@njit
+def round_bf16(x):  # type: ignore[no-untyped-def]
+    """Return a float32 rounded to the nearest bfloat16 value, still as float32."""
+    return _float_of_bits(uint32(_rounded_bits(x) & uint32(0xFFFF0000)))
+
+
+@njit
+def bf16_bits(x):  # type: ignore[no-untyped-def]
+    """Return the uint16 of a float32 that is a bfloat16 value already."""
+    return types.uint16(_bits_of_float(x) >> uint32(16))
+
+
+@njit(error_model="numpy")
+def exp32(x):  # type: ignore[no-untyped-def]
+    """Return e**x for a float32, within 2 units in the last place; vectorizes, which libm's does not."""
+    safe = x if x == x else float32(0.0)  # noqa: PLR0124
+    safe = float32(-104.0) if safe < float32(-104.0) else safe
+    safe = float32(89.0) if safe > float32(89.0) else safe
+    n = rint(safe * float32(1.4426950408889634))
+    # ln 2 in two pieces, the first with trailing zeros, so that n times it is exact.
+    r = safe - n * float32(0.693359375)
+    r = r - n * float32(-2.12194440e-4)
+    p = float32(1.9875691500e-4)
+    p = p * r + float32(1.3981999507e-3)
+    p = p * r + float32(8.3334519073e-3)
+    p = p * r + float32(4.1665795894e-2)
+    p = p * r + float32(1.6666665459e-1)
+    p = p * r + float32(5.0000001201e-1)
+    p = p * (r * r) + r + float32(1.0)
+    # Two factors, since 2**n itself may be too large or too small.
+    whole = int32(n)
+    first = int32(whole >> int32(1))
+    second = int32(whole - first)
+    scale_1 = _float_of_bits(uint32(uint32(first + int32(127)) << uint32(23)))
+    scale_2 = _float_of_bits(uint32(uint32(second + int32(127)) << uint32(23)))
+    result = p * scale_1 * scale_2
+    return result if x == x else x  # noqa: PLR0124
+
+
+@njit(error_model="numpy")
+def divide_int(a, b):  # type: ignore[no-untyped-def]
+    """Return the quotient truncated toward zero; x / 0 is 0."""
+    if b == 0:
+        return a - a
+    if b == -1:  # the smallest integer has no negative: wrap, as NumPy does
+        return -a
+    quotient = a // b
+    if quotient < 0 and quotient * b != a:
+        quotient += 1
+    return quotient
+
+
+@njit(error_model="numpy")
+def modulo_int(a, b):  # type: ignore[no-untyped-def]
+    """Return the remainder with the sign of ``a``; x % 0 is 0."""
+    if b in (0, -1):
+        return a - a
+    rest = a % b
+    if rest != 0 and (rest < 0) != (a < 0):
+        rest -= b
+    return rest
+
+
+@njit(error_model="numpy")
+def remainder_int(a, b):  # type: ignore[no-untyped-def]
+    """Return the remainder with the sign of ``b``; x % 0 is 0."""
+    if b in (0, -1):
+        return a - a
+    return a % b
+
+
+@njit(error_model="numpy")
+def divide_uint(a, b):  # type: ignore[no-untyped-def]
+    """Return the quotient of unsigned integers; x / 0 is 0."""
+    return a // b if b != 0 else a - a
+
+
+@njit(error_model="numpy")
+def modulo_uint(a, b):  # type: ignore[no-untyped-def]
+    """Return the remainder of unsigned integers; x % 0 is 0."""
+    return a % b if b != 0 else a - a
+
+
+@njit(error_model="numpy")
+def remainder_float(a, b):  # type: ignore[no-untyped-def]
+    """Return the remainder with the sign of ``b``, as Python's ``%``."""
+    rest = math.fmod(a, b)
+    if rest != 0 and (rest < 0) != (b < 0):
+        rest += b
+    return rest
+
+
+@njit
+def power_int(a, b):  # type: ignore[no-untyped-def]
+    """Return a to the power b for integers; negative powers give 0 unless a is 1 or -1."""
+    if b < 0:
+        if a == 1:
+            return a
+        if a == -1:
+            return a if b & 1 else -a
+        return a - a
+    result = a - a + 1
+    while b > 0:
+        if b & 1:
+            result = result * a
+        a = a * a
+        b = b >> 1
+    return result
+
+
+@njit
+def philox_uniform(seed, offset, position):  # type: ignore[no-untyped-def]
+    """Return a float64 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.factory.philox`."""
+    mask = uint64(0xFFFFFFFF)
+    group = uint64(position) >> uint64(2)
+    c0, c1 = uint64(offset) & mask, (uint64(offset) >> uint64(32)) & mask
+    c2, c3 = group & mask, group >> uint64(32)
+    k0, k1 = uint64(seed) & mask, (uint64(seed) >> uint64(32)) & mask
+    for _ in range(PHILOX_ROUNDS):
+        first = c0 * uint64(_MULTIPLIER_0)
+        second = c2 * uint64(_MULTIPLIER_1)
+        c0, c1, c2, c3 = (
+            (second >> uint64(32)) ^ c1 ^ k0,
+            second & mask,
+            (first >> uint64(32)) ^ c3 ^ k1,
+            first & mask,
+        )
+        k0 = (k0 + uint64(_KEY_0)) & mask
+        k1 = (k1 + uint64(_KEY_1)) & mask
+    word = uint64(position) & uint64(3)
+    chosen = c0 if word == 0 else c1 if word == 1 else c2 if word == 2 else c3
+    return float64(chosen >> uint64(8)) * 5.9604644775390625e-08

@@ -1,0 +1,55 @@
+"""Calls of compiled kernels with prepared argument lists."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_ir import Loop, Phase, walk
+from fuser_lab.runtime import numba_compat
+from fuser_lab.runtime.compile import functions_of
+from fuser_lab.schedule.state import ParallelType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCall:
+    """One CPU function and the names of its arguments."""
+
+    function: Callable[..., None]
+    arguments: tuple[str, ...]
+    parallel: bool
+
+    def __call__(self, env: Mapping[str, Any]) -> None:
+        """Run with arguments looked up by name."""
+        values = [env[name] for name in self.arguments]
+        if self.parallel and not numba_compat.PARALLEL.free:
+            numba_compat.PARALLEL.call(self.function, values)
+        else:
+            self.function(*values)
+
+
+def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
+    """Return the calls of a generated CPU kernel, compiled; arguments are named as its buffers and scalars."""
+    phases = generated.kernel_ir.phases
+    if not phases:
+        return ()
+    functions = functions_of(generated.source, tuple(phase.name for phase in phases))
+    return tuple(
+        HostCall(function=function, arguments=arguments_of(phase), parallel=_is_parallel(phase))
+        for function, phase in zip(functions, phases, strict=True)
+    )
+
+
+def arguments_of(phase: Phase) -> tuple[str, ...]:
+    """Return the names of a phase's parameters in order."""
+    return (*(b.name for b in phase.buffers), *(v.name for v in phase.scalars))
+
+
+def _is_parallel(phase: Phase) -> bool:
+    return any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
+
+
+def run_all(calls: Sequence[Callable[[Mapping[str, Any]], None]], env: Mapping[str, Any]) -> None:
+    """Run calls one after another."""
+    for call in calls:
+        call(env)

@@ -1,0 +1,83 @@
+"""Choose the loops of a nest: one function per target, called with the extents only."""
+
+from math import prod
+
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
+
+CPU_PARALLEL_FROM = 32768  # elements; below, waking the other cores costs more than it saves
+CPU_TILE = 512  # columns of an outer reduction: accumulators of 2 KiB stay in the first-level cache
+CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
+CPU_FEW_UNITS = 8
+PARTIAL_ROWS = 256
+PARTIAL_ELEMENTS = 4096
+
+WARP = 32
+GPU_THREADS = 256
+GPU_WAVE = 132 * 8  # blocks of 256 threads that an H200 holds at once
+GPU_ROW_THREADS = 512
+GPU_BUFFERED = 64  # elements of a row that one thread may keep in registers
+
+
+def choose_loops(space: Space, target: str) -> LoopSchedule:
+    """Return the loops for a nest on ``"cpu"`` or ``"cuda"``; correct for any extents."""
+    return _gpu(space) if target == "cuda" else _cpu(space)
+
+
+def _cpu(space: Space) -> LoopSchedule:
+    work = space.rows * max(space.depth, 1)
+    parallel = work >= CPU_PARALLEL_FROM
+    if not space.reduces:
+        return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
+    if space.inner_reduced or space.passes > 1:
+        few = space.rows < CPU_FEW_UNITS and space.passes == 1
+        split = CPU_SPLIT if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
+        # A few rows per iteration amortize its scratch memory; enough iterations remain to balance the cores.
+        grain = max(1, min(space.rows // 64, PARTIAL_ELEMENTS // max(space.depth, 1)))
+        return LoopSchedule(
+            style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
+            partial=PARTIAL_ELEMENTS,
+        )
+    tile = min(space.kept_run, CPU_TILE)
+    units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
+    few = units < CPU_FEW_UNITS
+    split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1
+    return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
+
+
+def _gpu(space: Space) -> LoopSchedule:
+    if not space.reduces:
+        blocks = min(-(-space.rows // GPU_THREADS), GPU_WAVE)
+        return LoopSchedule(style=Style.ELEMENTS, threads=(GPU_THREADS, 1), blocks=max(blocks, 1))
+    depth = max(space.depth, 1)
+    if not space.inner_reduced and space.passes == 1:
+        blocks = -(-space.rows // GPU_THREADS)
+        split = 1
+        if blocks < GPU_WAVE:
+            split = max(1, min(GPU_WAVE // max(blocks, 1), depth // 64))
+        return LoopSchedule(style=Style.COLUMNS, threads=(GPU_THREADS, 1), split=split, partial=PARTIAL_ROWS)
+    if depth <= 2 * WARP * 16 and space.rows > 1:
+        return LoopSchedule(style=Style.ROWS, threads=(WARP, 4), persistent=space.passes > 1)
+    threads = WARP
+    while threads < GPU_ROW_THREADS and threads * 4 < depth:
+        threads *= 2
+    split = 1
+    if space.passes == 1 and space.rows < GPU_WAVE // 4:
+        split = max(1, min(GPU_WAVE // max(space.rows, 1), depth // (threads * 8)))
+    kept = space.passes > 1 and -(-depth // threads) <= GPU_BUFFERED
+    return LoopSchedule(style=Style.ROWS, threads=(threads, 1), split=split, persistent=kept)
+
+
+def describe(schedule: LoopSchedule, space: Space) -> str:
+    """Return one line that says how a nest is looped."""
+    text = f"{prod(space.kept)} results"
+    if space.reduced:
+        text += f" of {space.depth} elements each, {schedule.style.value}"
+    if schedule.split > 1:
+        text += f", each in {schedule.split} parts"
+    if schedule.style is Style.COLUMNS and schedule.tile > 1:
+        text += f", {schedule.tile} columns at a time"
+    if schedule.threads != (1, 1):
+        text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
+    elif schedule.parallel:
+        text += ", shared among cores"
+    return text

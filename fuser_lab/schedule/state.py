@@ -1,0 +1,107 @@
+"""How a segment is looped: the data between a scheduler's choice and the lowering."""
+
+import enum
+from dataclasses import dataclass
+from math import prod
+
+
+class ParallelType(enum.Enum):
+    """What runs the iterations of a loop; the values are the words of IR text."""
+
+    BIDX = "blockIdx.x"
+    TIDX = "threadIdx.x"
+    TIDY = "threadIdx.y"
+    VECTORIZE = "vectorize"
+    UNROLL = "unroll"
+    SERIAL = "serial"
+    PARALLEL = "parallel"  # CPU threads
+    SIMD = "simd"  # left to the CPU compiler's vectorizer
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether only a GPU kernel can have such a loop."""
+        return self in {ParallelType.BIDX, ParallelType.TIDX, ParallelType.TIDY}
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether only a CPU kernel can have such a loop."""
+        return self in {ParallelType.PARALLEL, ParallelType.SIMD}
+
+
+class Style(enum.Enum):
+    """Which loop is the innermost, and what a thread owns."""
+
+    ELEMENTS = "elements"  # no reduction: any element alone
+    ROWS = "rows"  # the threads of a block (or the vector lanes of a core) share one reduction
+    COLUMNS = "columns"  # each thread (or lane) owns one result; neighbours in memory are neighbours in lanes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Extents of one loop nest, slowest axis first.
+
+    ``kept_run`` and ``reduced_run`` are the lengths of the innermost stretches that every access walks through
+    evenly, so that they can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
+    even where there are some: sums over axes of size 1).
+    """
+
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    kept_run: int
+    reduced_run: int
+    inner_reduced: bool
+    passes: int
+    reduces: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of results of a reduction, or of elements where there is none."""
+        return prod(self.kept)
+
+    @property
+    def depth(self) -> int:
+        """Number of elements behind each result."""
+        return prod(self.reduced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSchedule:
+    """Chosen loops of one nest.
+
+    Attributes
+    ----------
+    style
+        Which loop is the innermost.
+    parallel
+        CPU: whether the outer loop is shared among cores (small kernels are faster alone).
+    grain
+        CPU: rows that one parallel iteration works through.
+    tile
+        Columns that one parallel iteration owns; 1 where style is not COLUMNS.
+    threads
+        GPU: threads of a block in x and y; y counts rows.
+    blocks
+        GPU: most blocks in flight of a grid-stride loop; 0 for as many as there are rows.
+    partial
+        Elements that are added up before their sum is added to the total: bounds the rounding error.
+    split
+        Parts that each reduction is cut into, added up by a second phase; 1 for one phase.
+    persistent
+        Whether values needed by several passes over a row are kept in a buffer.
+    unroll
+        Elements of a thread before the next index is computed.
+    vector
+        Elements of one memory access.
+    """
+
+    style: Style
+    parallel: bool = False
+    grain: int = 1
+    tile: int = 1
+    threads: tuple[int, int] = (1, 1)
+    blocks: int = 0
+    partial: int = 4096
+    split: int = 1
+    persistent: bool = False
+    unroll: int = 1
+    vector: int = 1
