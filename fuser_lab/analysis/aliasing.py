@@ -1,6 +1,6 @@
 """Which results are views of inputs: pointer arithmetic instead of a kernel (nvFuser's alias analysis)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from fuser_lab.ir import Expr, OpKind, TensorView
@@ -86,22 +86,20 @@ def view_strides(expr: Expr, strides: Strides) -> Strides | None:
     return None
 
 
-def first_not_view(exprs: Iterable[Expr], kept: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return an expression whose result is no view of an input, with its op, or None if all are views.
+def first_not_view(exprs: Iterable[Expr], kept: frozenset[str]) -> Expr | None:
+    """Return an expression whose result is no view of an input, or None if all are views.
 
     ``kept`` names results that must have memory of their own, as outputs that overwrite an input have.
     """
     known: dict[str, Strides] = {}
     for expr in exprs:
-        if not expr.kind.is_view:
-            return expr.name, expr.op.name
-        if expr.name in kept:
-            return expr.name, expr.op.name
+        if not expr.kind.is_view or expr.name in kept:
+            return expr
         source = expr.tensor_inputs[0]
         if source.name not in known:
             known[source.name] = input_strides(source)
         strides = view_strides(expr, known[source.name])
         if strides is None:
-            return expr.name, expr.op.name
+            return expr
         known[expr.name] = strides
     return None

@@ -1,25 +1,24 @@
-"""Does the loop nest of one tensor reach every axis of another?"""
+"""Whether the loop nest of one tensor reaches every axis of another."""
 
 from collections.abc import Iterable
 
-from fuser_lab.analysis.domain_map import ExactMap
+from fuser_lab.analysis.domain_map import Derivation, ExactMap
 
 
 class Coverage:
     """What a set of classes determines: itself, what it was made from, and what can be made of that."""
 
     def __init__(self, exact: ExactMap, classes: Iterable[int], *, through_resize: bool) -> None:
-        self._exact = exact
-        self._made: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-            (exact.roots(d.sources), exact.roots(d.results))
+        made = [
+            (d.sources, d.results)
             for d in exact.derivations
             if through_resize or d.name != "resize"
         ]
         covered = set(classes)
-        grew = bool(self._made)
+        grew = bool(made)
         while grew:
             before = len(covered)
-            for sources, results in self._made:
+            for sources, results in made:
                 # One part of a split comes with the other, as both run through the same elements of the source.
                 if any(r in covered for r in results):
                     covered.update(sources)
@@ -45,9 +44,8 @@ def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
     for derivation in exact.derivations:
         if derivation.name == "resize":
             continue
-        sources = exact.roots(derivation.sources)
-        use = (derivation.name, sources, derivation.numbers)
-        for source in sources:
+        use = (derivation.name, derivation.sources, derivation.numbers)
+        for source in derivation.sources:
             known = uses.setdefault(source, (use, derivation.expr))
             if known[0] != use:
                 return known[1], derivation.expr
@@ -56,13 +54,32 @@ def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
 
 def innermost_source(exact: ExactMap, number: int) -> int:
     """Return the class whose neighbours in memory are the class's neighbours, as far back as views lead."""
-    made = {}
+    made: dict[int, int] = {}
     for derivation in exact.derivations:
-        results = exact.roots(derivation.results)
         # Of a split only the inner part keeps neighbours together; of a merge the inner operand does.
-        made.setdefault(results[-1], exact.find(derivation.sources[-1]))
+        made.setdefault(derivation.results[-1], derivation.sources[-1])
     seen: set[int] = set()
     while number in made and number not in seen:
         seen.add(number)
         number = made[number]
     return number
+
+
+def cyclic_reshape(exact: ExactMap) -> str | None:
+    """Return a reshape that leads from an axis back to itself, as in x + x.reshape(3, 4).reshape(12)."""
+    results: dict[int, list[Derivation]] = {}
+    for derivation in exact.derivations:
+        if derivation.name != "resize":
+            for source in derivation.sources:
+                results.setdefault(source, []).append(derivation)
+    for start in results:
+        seen: set[int] = set()
+        stack = [start]
+        while stack:
+            for derivation in results.get(stack.pop(), ()):
+                if start in derivation.results:
+                    return derivation.expr
+                fresh = [r for r in derivation.results if r not in seen]
+                seen.update(fresh)
+                stack.extend(fresh)
+    return None

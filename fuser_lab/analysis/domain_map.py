@@ -6,7 +6,7 @@ classes; the meeting is kept aside as a concretization (nvFuser's permissive gra
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fuser_lab.ir import Expr, Fusion, IterDomain, OpKind, TensorView
@@ -100,9 +100,14 @@ class Link:
     steps: tuple[Step, ...]
     axes: tuple[int, ...]  # slots of the value's axes, -1 for axes that come from nowhere
     reduced: tuple[int, ...]  # slots that are reduced away
+    special: bool  # of a kind that schedulers ask about
 
 
-def _size(axis: IterDomain) -> int:
+_SPECIAL = frozenset({OpKind.REDUCTION, OpKind.RESIZE, OpKind.RESHAPE, OpKind.MATMUL})
+
+
+def axis_size(axis: IterDomain) -> int:
+    """Return the visible extent of an axis of a concretized fusion."""
     return axis.visible_extent if isinstance(axis.visible_extent, int) else 0
 
 
@@ -120,16 +125,17 @@ def _link(expr: Expr) -> Link:
     for transform in domain.transforms:
         if isinstance(transform, Merge):
             sources = (slots[transform.outer.id], slots[transform.inner.id])
-            steps.append(Step("merge", sources, (), (_size(transform.result),), transform.result.is_broadcast))
+            steps.append(Step("merge", sources, (), (axis_size(transform.result),), transform.result.is_broadcast))
             declare(transform.result)
         elif isinstance(transform, Split):
-            sizes = (_size(transform.outer), _size(transform.inner))
+            sizes = (axis_size(transform.outer), axis_size(transform.inner))
             steps.append(Step("split", (slots[transform.source.id],), (transform.factor,), sizes, broadcast=False))
             declare(transform.outer, transform.inner)
         else:
             widths = tuple(n if isinstance(n, int) else 0 for n in (transform.left, transform.right))
             result = transform.result
-            steps.append(Step("resize", (slots[transform.source.id],), widths, (_size(result),), result.is_broadcast))
+            source = slots[transform.source.id]
+            steps.append(Step("resize", (source,), widths, (axis_size(result),), result.is_broadcast))
             declare(result)
     tensors = expr.tensor_inputs
     flags = tuple(axis.is_broadcast for axis in root)
@@ -157,10 +163,11 @@ def _link(expr: Expr) -> Link:
         even=even,
         sources=tuple(found),
         root_broadcast=flags,
-        root_extents=tuple(map(_size, root)),
+        root_extents=tuple(map(axis_size, root)),
         steps=tuple(steps),
         axes=axes,
         reduced=tuple(slots[axis.id] for axis in domain.logical if axis.is_reduction),
+        special=expr.kind in _SPECIAL,
     )
 
 
@@ -195,147 +202,227 @@ class Derivation(NamedTuple):
     expr: str
 
 
-@dataclass(slots=True)
+class SelfMapped(NamedTuple):
+    """A tensor two of whose axes are one class."""
+
+    tensor: str
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactMap:
     """Classes of axes over a set of expressions.
 
-    ``classes[tensor]`` numbers the class of each axis of the value; numbers are compared through ``find``. ``reduced``
-    holds the classes that each reduction takes away, ``inner`` all classes of its operand in order.
+    ``classes[tensor]`` is the class of each axis of the value, ``reduced[tensor]`` the classes that a reduction takes
+    away. ``broadcast``, ``extent`` and ``origin`` (a tensor and a position) describe a class by its number.
+    ``concretized[b]`` holds the iteration classes that broadcast class ``b`` meets, with an expression for each.
+    ``components`` counts groups of expressions that share no tensor.
     """
 
-    classes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    reduced: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    parent: list[int] = field(default_factory=list)
-    broadcast: list[bool] = field(default_factory=list)
-    extent: list[int] = field(default_factory=list)
-    origin: list[tuple[str, int]] = field(default_factory=list)
-    concretized: list[tuple[int, int, str]] = field(default_factory=list)
-    derivations: list[Derivation] = field(default_factory=list)
-    components: int = 0
-    joined: bool = False
-
-    def find(self, number: int) -> int:
-        """Return the number that stands for a class."""
-        parent = self.parent
-        while parent[number] != number:
-            parent[number] = number = parent[parent[number]]
-        return number
-
-    def roots(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Return the numbers that stand for classes."""
-        if not self.joined:
-            return tuple(numbers)
-        return tuple(map(self.find, numbers))
+    classes: dict[str, tuple[int, ...]]
+    reduced: dict[str, tuple[int, ...]]
+    broadcast: list[bool]
+    extent: list[int]
+    origin: list[tuple[str, int]]
+    concretized: dict[int, dict[int, str]]
+    derivations: list[Derivation]
+    components: int
+    self_mapped: SelfMapped | None
 
     def concrete(self, tensor: TensorView) -> tuple[int, ...]:
         """Return the classes of a tensor's axes that are no broadcast axes."""
         broadcast = self.broadcast
-        return tuple(c for c in self.roots(self.classes.get(tensor.name, ())) if not broadcast[c])
-
-    def self_mapped(self) -> tuple[str, int, int] | None:
-        """Return a tensor two of whose axes are one class, with their positions."""
-        if not self.joined:
-            return None
-        checked: set[tuple[int, ...]] = set()
-        for name, numbers in self.classes.items():
-            if len(numbers) < 2 or numbers in checked:
-                continue
-            checked.add(numbers)
-            roots = self.roots(numbers)
-            if len(set(roots)) == len(roots):
-                continue
-            for i, root in enumerate(roots):
-                if not self.broadcast[root] and root in roots[i + 1 :]:
-                    return name, i, roots.index(root, i + 1)
-        return None
-
-    def concretizations(self) -> dict[int, dict[int, str]]:
-        """Return what each broadcast class meets: class to iteration classes, with an expression for each."""
-        found: dict[int, dict[int, str]] = {}
-        for source, target, expr in self.concretized:
-            found.setdefault(self.find(source), {}).setdefault(self.find(target), expr)
-        return found
-
-    def union(self, a: int, b: int) -> None:
-        """Join two classes; the older number stands for both."""
-        a, b = self.find(a), self.find(b)
-        if a == b:
-            return
-        self.joined = True
-        if b < a:
-            a, b = b, a
-        self.parent[b] = a
-
-    def fresh(self, extent: int, *, broadcast: bool, origin: tuple[str, int]) -> int:
-        """Return a new class."""
-        number = len(self.parent)
-        self.parent.append(number)
-        self.broadcast.append(broadcast)
-        self.extent.append(extent)
-        self.origin.append(origin)
-        return number
-
-    def declare(self, tensor: TensorView) -> tuple[int, ...]:
-        """Give each axis of a tensor that is read a class of its own."""
-        axes = tensor.domain.axes
-        first = len(self.parent)
-        numbers = tuple(range(first, first + len(axes)))
-        self.parent.extend(numbers)
-        name = tensor.name
-        for place, axis in enumerate(axes):
-            self.broadcast.append(axis.is_broadcast)
-            self.extent.append(_size(axis))
-            self.origin.append((name, place))
-        self.classes[name] = numbers
-        return numbers
+        return tuple([c for c in self.classes.get(tensor.name, ()) if not broadcast[c]])
 
 
 def exact_map(links: Iterable[Link]) -> ExactMap:
     """Return the classes of the axes of all tensors that expressions, in topological order, read and make."""
-    result = ExactMap()
-    classes = result.classes
-    made: dict[tuple[object, ...], tuple[int, ...]] = {}
-    component: dict[str, int] = {}
-    groups: list[int] = []
-    for link in links:
-        operands = link.operands
-        for name, tensor in zip(operands, link.tensors, strict=True):
-            if name not in classes:
-                result.declare(tensor)
-                component[name] = len(groups)
-                groups.append(len(groups))
-        if operands:
-            group = component[operands[0]]
-            for name in operands[1:]:
-                _join(groups, group, component[name])
-        else:
-            group = len(groups)
-            groups.append(group)
-        component[link.name] = group
-        if link.same:
-            classes[link.name] = classes[operands[0]]
-            continue
-        if len(operands) > 1:
-            numbers = _meet(result, link)
-            if not link.steps:
-                classes[link.name] = tuple(numbers[slot] for slot in link.axes) if link.reduced else tuple(numbers)
+    return _Builder().run(links)
+
+
+class _Builder:
+    """Walks forward once: results take over the numbers of their operands, meetings join numbers."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, tuple[int, ...]] = {}
+        self._reduced: dict[str, tuple[int, ...]] = {}
+        self._parent: list[int] = []  # never larger than its index: the older number stands for both
+        self._broadcast: list[bool] = []
+        self._extent: list[int] = []
+        self._origin: list[tuple[str, int]] = []
+        self._meetings: list[tuple[int, int, str]] = []
+        self._derivations: list[Derivation] = []
+        self._made: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._groups: list[int] = []
+        self._joined = False
+
+    def run(self, links: Iterable[Link]) -> ExactMap:
+        classes = self._classes
+        component: dict[str, int] = {}
+        groups = self._groups
+        for link in links:
+            operands = link.operands
+            for name in operands:
+                if name not in classes:
+                    self._declare(link.tensors[operands.index(name)])
+                    component[name] = len(groups)
+                    groups.append(len(groups))
+            if operands:
+                group = component[operands[0]]
+                for name in operands[1:]:
+                    if component[name] != group:
+                        _join(groups, group, component[name])
+            else:
+                group = len(groups)
+                groups.append(group)
+            name = link.name
+            component[name] = group
+            if link.same:
+                classes[name] = classes[operands[0]]
                 continue
-        else:
-            numbers = _pass(result, link)
-        if link.steps:
-            _derive(result, link, numbers, made)
-        out = []
-        for place, slot in enumerate(link.axes):
-            if slot >= 0:
-                out.append(numbers[slot])
+            numbers = self._meet(link) if len(operands) > 1 else self._pass(link)
+            if link.steps:
+                self._derive(link, numbers)
+            classes[name] = tuple([numbers[s] if s >= 0 else self._new(link, i) for i, s in enumerate(link.axes)])
+            if link.reduced:
+                self._reduced[name] = tuple([numbers[slot] for slot in link.reduced])
+        return self._finish(len({_group(groups, n) for n in component.values()}))
+
+    def _finish(self, components: int) -> ExactMap:
+        if self._joined:
+            parent = self._parent
+            for number, older in enumerate(parent):
+                parent[number] = parent[older]
+            final = parent.__getitem__
+            known = {numbers: tuple(map(final, numbers)) for numbers in set(self._classes.values())}
+            self._classes = {name: known[numbers] for name, numbers in self._classes.items()}
+            self._reduced = {name: tuple(map(final, numbers)) for name, numbers in self._reduced.items()}
+            self._meetings = [(parent[a], parent[b], expr) for a, b, expr in self._meetings]
+            self._derivations = [
+                Derivation(d.name, tuple(map(final, d.sources)), d.numbers, tuple(map(final, d.results)), d.expr)
+                for d in self._derivations
+            ]
+        concretized: dict[int, dict[int, str]] = {}
+        for source, target, expr in self._meetings:
+            concretized.setdefault(source, {}).setdefault(target, expr)
+        return ExactMap(
+            classes=self._classes, reduced=self._reduced, broadcast=self._broadcast, extent=self._extent,
+            origin=self._origin, concretized=concretized, derivations=self._derivations, components=components,
+            self_mapped=self._self_mapped(),
+        )
+
+    def _self_mapped(self) -> SelfMapped | None:
+        if not self._joined:
+            return None
+        for numbers in set(self._classes.values()):
+            if len(set(numbers)) == len(numbers):
                 continue
-            axis = link.out.domain.axes[place]
-            out.append(result.fresh(_size(axis), broadcast=axis.is_broadcast, origin=(link.name, place)))
-        classes[link.name] = tuple(out)
-        if link.reduced:
-            result.reduced[link.name] = tuple(numbers[slot] for slot in link.reduced)
-    result.components = len({_group(groups, n) for n in component.values()})
-    return result
+            for first, number in enumerate(numbers):
+                if not self._broadcast[number] and number in numbers[first + 1 :]:
+                    name = next(name for name, found in self._classes.items() if found == numbers)
+                    return SelfMapped(name, first, numbers.index(number, first + 1))
+        return None
+
+    def _find(self, number: int) -> int:
+        parent = self._parent
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
+
+    def _union(self, a: int, b: int) -> None:
+        a, b = self._find(a), self._find(b)
+        if a != b:
+            self._joined = True
+            self._parent[max(a, b)] = min(a, b)
+
+    def _fresh(self, extent: int, broadcast: bool, tensor: str, place: int) -> int:
+        number = len(self._parent)
+        self._parent.append(number)
+        self._broadcast.append(broadcast)
+        self._extent.append(extent)
+        self._origin.append((tensor, place))
+        return number
+
+    def _new(self, link: Link, place: int) -> int:
+        axis = link.out.domain.axes[place]
+        return self._fresh(axis_size(axis), axis.is_broadcast, link.name, place)
+
+    def _declare(self, tensor: TensorView) -> None:
+        self._classes[tensor.name] = tuple(
+            [
+                self._fresh(axis_size(axis), axis.is_broadcast, tensor.name, place)
+                for place, axis in enumerate(tensor.domain.axes)
+            ],
+        )
+
+    def _pass(self, link: Link) -> list[int]:
+        """Classes of the root slots of an expression with at most one tensor operand."""
+        flags, extents = link.root_broadcast, link.root_extents
+        if not link.operands:
+            return [self._fresh(extent, flags[slot], link.name, slot) for slot, extent in enumerate(extents)]
+        given = self._classes[link.operands[0]]
+        return [
+            given[place] if place >= 0 else self._fresh(extents[slot], flags[slot], link.name, slot)
+            for slot, place in enumerate(link.sources[0])
+        ]
+
+    def _meet(self, link: Link) -> list[int]:
+        """Classes of the root slots where several operands meet."""
+        classes = self._classes
+        flags = link.root_broadcast
+        found: list[int] = []
+        uneven = []
+        chosen: tuple[int, ...] | None = None
+        for number, name in enumerate(link.operands):
+            if not link.even[number]:
+                uneven.append(number)
+                continue
+            given = classes[name]
+            if chosen is None:
+                chosen = given
+                found = list(given)
+            elif given != chosen:
+                for old, new in zip(chosen, given, strict=True):
+                    if old != new:
+                        self._union(old, new)
+        if not uneven:
+            return found
+        found = found or [-1] * len(flags)
+        meetings: list[tuple[int, int]] = []
+        for number in uneven:
+            given = classes[link.operands[number]]
+            for slot, place in enumerate(link.sources[number]):
+                if place < 0:
+                    continue
+                new = given[place]
+                if self._broadcast[new] != flags[slot]:
+                    meetings.append((new, slot))
+                elif found[slot] < 0:
+                    found[slot] = new
+                elif found[slot] != new:
+                    self._union(found[slot], new)
+        for slot, old in enumerate(found):
+            if old < 0:
+                found[slot] = self._fresh(link.root_extents[slot], flags[slot], link.name, slot)
+        self._meetings.extend([(source, found[slot], link.name) for source, slot in meetings])
+        return found
+
+    def _derive(self, link: Link, numbers: list[int]) -> None:
+        """Append the classes of reshape and resize steps; equal steps of equal classes give equal classes."""
+        for step in link.steps:
+            sources = tuple([self._find(numbers[slot]) for slot in step.sources])
+            key = (step.name, sources, step.numbers, step.extents)
+            results = self._made.get(key)
+            if results is None:
+                results = self._made[key] = tuple(
+                    [
+                        self._fresh(extent, step.broadcast, link.name, len(numbers) + place)
+                        for place, extent in enumerate(step.extents)
+                    ],
+                )
+                self._derivations.append(Derivation(step.name, sources, step.numbers, results, link.name))
+            numbers.extend(results)
 
 
 def _group(groups: list[int], number: int) -> int:
@@ -348,70 +435,3 @@ def _join(groups: list[int], a: int, b: int) -> None:
     a, b = _group(groups, a), _group(groups, b)
     if a != b:
         groups[max(a, b)] = min(a, b)
-
-
-def _pass(result: ExactMap, link: Link) -> list[int]:
-    """Classes of the root slots of an expression with at most one tensor operand."""
-    given = result.classes[link.operands[0]] if link.operands else ()
-    source = link.sources[0] if link.operands else (-1,) * len(link.root_extents)
-    return [
-        given[place]
-        if place >= 0
-        else result.fresh(link.root_extents[slot], broadcast=link.root_broadcast[slot], origin=(link.name, slot))
-        for slot, place in enumerate(source)
-    ]
-
-
-def _meet(result: ExactMap, link: Link) -> list[int]:
-    """Classes of the root slots where several operands meet."""
-    classes = result.classes
-    flags = link.root_broadcast
-    found: list[int] = [-1] * len(flags)
-    meetings: list[tuple[int, int]] = []
-    chosen: tuple[int, ...] | None = None
-    for number, name in enumerate(link.operands):
-        given = classes[name]
-        if link.even[number]:
-            if chosen is None:
-                chosen = given
-            elif given == chosen:
-                continue
-            for slot, new in enumerate(given):
-                old = found[slot]
-                if old < 0:
-                    found[slot] = new
-                elif old != new:
-                    result.union(old, new)
-            continue
-        for slot, place in enumerate(link.sources[number]):
-            if place < 0:
-                continue
-            new = given[place]
-            if result.broadcast[new] != flags[slot]:
-                meetings.append((new, slot))
-            elif found[slot] < 0:
-                found[slot] = new
-            elif found[slot] != new:
-                result.union(found[slot], new)
-    for slot, old in enumerate(found):
-        if old < 0:
-            found[slot] = result.fresh(link.root_extents[slot], broadcast=flags[slot], origin=(link.name, slot))
-    result.concretized.extend((source, found[slot], link.name) for source, slot in meetings)
-    return found
-
-
-def _derive(
-    result: ExactMap, link: Link, numbers: list[int], made: dict[tuple[object, ...], tuple[int, ...]],
-) -> None:
-    """Append the classes of reshape and resize steps; equal steps of equal classes give equal classes."""
-    for step in link.steps:
-        sources = tuple(result.find(numbers[slot]) for slot in step.sources)
-        key = (step.name, sources, step.numbers, step.extents)
-        results = made.get(key)
-        if results is None:
-            results = made[key] = tuple(
-                result.fresh(extent, broadcast=step.broadcast, origin=(link.name, len(numbers) + i))
-                for i, extent in enumerate(step.extents)
-            )
-            result.derivations.append(Derivation(step.name, sources, step.numbers, results, link.name))
-        numbers.extend(results)

@@ -63,7 +63,7 @@ def patterns(exact: ExactMap, links: Iterable[Link]) -> tuple[ReductionPattern, 
 
 
 def _pattern(exact: ExactMap, link: Link) -> ReductionPattern:
-    operand = exact.roots(exact.classes[link.operands[0]])
+    operand = exact.classes[link.operands[0]]
     gone = set(link.reduced)
     axes = tuple(
         (c, place in gone)
@@ -126,7 +126,7 @@ class ReductionFlow:
         numbers = self.exact.classes[tensor]
         known = self.full.get(numbers)
         if known is None:
-            known = self.full[numbers] = not self.reduced.isdisjoint(self.exact.roots(numbers))
+            known = self.full[numbers] = not self.reduced.isdisjoint(numbers)
         return known
 
     def buffers(self) -> tuple[PersistentBuffer, ...]:
@@ -178,7 +178,7 @@ class ReductionFlow:
 
     def _row_bytes(self, name: str, by_name: dict[str, Link]) -> int:
         tensor = self._tensor(name, by_name)
-        numbers = self.exact.roots(self.exact.classes[name])
+        numbers = self.exact.classes[name]
         extents = (self.exact.extent[c] for c in numbers if c in self.reduced)
         return prod(extents) * tensor.dtype.itemsize
 
@@ -226,7 +226,7 @@ class ReductionFlow:
             if link.kind is OpKind.BROADCAST and self.after[link.name]:
                 numbers = self.exact.classes[link.name]
                 new = tuple(c for c, source in zip(numbers, link.sources[0], strict=True) if source < 0)
-                found.append((link.name, self.exact.roots(new)))
+                found.append((link.name, new))
         return found
 
     def new_operand_after(self) -> tuple[str, str] | None:
@@ -235,7 +235,7 @@ class ReductionFlow:
             if len(link.operands) < 2 or not self.after[link.name]:
                 continue
             for name in link.operands:
-                numbers = self.exact.roots(self.exact.classes[name])
+                numbers = self.exact.classes[name]
                 if not self.after.get(name, 0) and not all(self.exact.broadcast[c] for c in numbers):
                     return link.name, name
         return None
@@ -250,14 +250,14 @@ def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
         return None
     results: dict[int, list[int]] = {}
     for derivation in exact.derivations:
-        for source in exact.roots(derivation.sources):
-            results.setdefault(source, []).extend(exact.roots(derivation.results))
+        for source in derivation.sources:
+            results.setdefault(source, []).extend(derivation.results)
     kept, reduced = pattern.kept, pattern.reduced
     for derivation in exact.derivations:
         if derivation.name != "merge":
             continue
         seen: set[int] = set()
-        stack = list(exact.roots(derivation.results))
+        stack = list(derivation.results)
         while stack:
             number = stack.pop()
             if number not in seen:

@@ -45,7 +45,9 @@ class Device:
         return self.bandwidth / (self.fp32 * 1000) > 0.07
 
 
-def _gpu(name: str, cc: tuple[int, int], sms: int, shared: tuple[int, int], l2: int, rates: tuple[float, ...]) -> Device:
+def _gpu(
+    name: str, cc: tuple[int, int], sms: int, shared: tuple[int, int], l2: int, rates: tuple[float, float, float],
+) -> Device:
     return Device(
         name=name, cc=cc, sms=sms, shared_per_sm=shared[0] * KIB, shared_per_block=shared[1] * KIB, l2=l2 * 10**6,
         bandwidth=rates[0], fp32=rates[1], bf16=rates[2],

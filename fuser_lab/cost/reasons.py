@@ -16,12 +16,14 @@ class ReasonCode(enum.Enum):
     MATMUL_INSIDE = "matmul_inside"
     NOT_CONNECTED = "not_connected"
     SELF_MAPPED = "self_mapped"
+    CYCLIC_RESHAPE = "cyclic_reshape"
     CONFLICTING_RESHAPES = "conflicting_reshapes"
 
     # Shared by several schedulers
     NO_REDUCTION = "no_reduction"
     HAS_REDUCTION = "has_reduction"
     NO_TENSOR_INPUT = "no_tensor_input"
+    NO_OUTPUT = "no_output"
     INDEX_INPUT = "index_input"
     BROADCAST_NOT_UNIQUE = "broadcast_not_unique"
     OUTPUT_NOT_COVERED = "output_not_covered"
@@ -85,10 +87,12 @@ TEXTS: dict[ReasonCode, str] = {
         "the expressions fall into {parts} groups that share no tensor: {first} has no path to {second}"
     ),
     ReasonCode.SELF_MAPPED: "axes {a} and {b} of {tensor} would have to be one loop, as in x + x.T",
+    ReasonCode.CYCLIC_RESHAPE: "the reshape {tensor} leads from an axis back to itself, so no loops fit all tensors",
     ReasonCode.CONFLICTING_RESHAPES: "the reshapes {first} and {second} take one axis apart in different ways",
     ReasonCode.NO_REDUCTION: "nothing is reduced",
     ReasonCode.HAS_REDUCTION: "{tensor} is a reduction ({op})",
     ReasonCode.NO_TENSOR_INPUT: "no tensor is read",
+    ReasonCode.NO_OUTPUT: "no tensor leaves the candidate",
     ReasonCode.INDEX_INPUT: (
         "{tensor} = {op}({operand}) needs its operand in memory, but {operand} is computed inside the candidate"
     ),
@@ -96,10 +100,10 @@ TEXTS: dict[ReasonCode, str] = {
         "broadcast axis {axis} of {tensor} meets two different axes, of size {first} in {a} and of size {second} in {b}"
     ),
     ReasonCode.OUTPUT_NOT_COVERED: (
-        "axis {axis} of output {tensor} (size {extent}) is no axis of {reference}, whose loops all outputs have to follow"
+        "axis {axis} of output {tensor} (size {extent}) is no axis of {reference}, whose loops outputs have to follow"
     ),
     ReasonCode.INPUT_NOT_COVERED: (
-        "axis {axis} of input {tensor} (size {extent}) is no axis of {reference}, whose loops all reads have to follow"
+        "axis {axis} of input {tensor} (size {extent}) is no axis of {reference}, whose loops reads have to follow"
     ),
     ReasonCode.RESHAPE_MIXES: "the reshape {tensor} mixes axes that {reduction} keeps with axes that it reduces",
     ReasonCode.PATTERN_MISMATCH: (
@@ -112,7 +116,9 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.NO_PERSISTENT_BUFFER: (
         "no tensor is needed both before and after the reduction {tensor}, so nothing has to be kept"
     ),
-    ReasonCode.NOT_VIEWS: "{tensor} is made by {op}, which computes or moves elements; only views of inputs need no kernel",
+    ReasonCode.NOT_VIEWS: (
+        "{tensor} is made by {op}, which computes or moves elements; only views of inputs need no kernel"
+    ),
     ReasonCode.VIEWS_OF_INPUTS: "all outputs are views of inputs: no kernel is needed",
     ReasonCode.LIBRARY_CALL: "{tensor} = {op} stands alone: the array library computes it",
     ReasonCode.EVALUATED_ALONE: "no kernel takes {tensor} = {op}, so the array library evaluates it alone",
@@ -128,10 +134,14 @@ TEXTS: dict[ReasonCode, str] = {
         "{user} comes after the inner reduction {reduction} and reads {tensor}, which the reduction does not read"
     ),
     ReasonCode.NO_RESIZE: "there is no slice, pad or cat",
-    ReasonCode.RESIZED_BROADCAST: "{tensor} resizes an axis from size {before} to {after}: one of them is a broadcast axis",
-    ReasonCode.RESIZE_BETWEEN_OUTPUTS: "outputs {tensor} and {reference} differ by a slice, pad or cat: no loop fits both",
+    ReasonCode.RESIZED_BROADCAST: (
+        "{tensor} resizes an axis from size {before} to {after}, one of which is a broadcast axis"
+    ),
+    ReasonCode.RESIZE_BETWEEN_OUTPUTS: (
+        "outputs {tensor} and {reference} differ by a slice, pad or cat: no loop fits both"
+    ),
     ReasonCode.TRANSPOSE_LIKE: "{first} and {second} have different innermost axes: this is a transpose",
-    ReasonCode.ONE_INNERMOST_AXIS: "all inputs and outputs have the same innermost axis",
+    ReasonCode.ONE_INNERMOST_AXIS: "the inputs and outputs that have all axes share their innermost one",
     ReasonCode.REDUCTION_IS_INNER: "{tensor} reduces the innermost axis",
     ReasonCode.REDUCTION_IS_OUTER: "{tensor} keeps the innermost axis",
     ReasonCode.REDUCTIONS_OF_BOTH_KINDS: "{inner} reduces the innermost axis and {outer} keeps it",
@@ -155,5 +165,11 @@ TEXTS: dict[ReasonCode, str] = {
 
 # Reasons that hold for every larger set of expressions too: axes that are one stay one, a reduction stays inside.
 MONOTONE: frozenset[ReasonCode] = frozenset(
-    {ReasonCode.SELF_MAPPED, ReasonCode.MATMUL_INSIDE, ReasonCode.HAS_REDUCTION, ReasonCode.CONFLICTING_RESHAPES},
+    {
+        ReasonCode.SELF_MAPPED,
+        ReasonCode.MATMUL_INSIDE,
+        ReasonCode.HAS_REDUCTION,
+        ReasonCode.CONFLICTING_RESHAPES,
+        ReasonCode.CYCLIC_RESHAPE,
+    },
 )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason, refuse
 from fuser_lab.ir import OpKind
 from fuser_lab.schedule.base import no
 from fuser_lab.schedule.facts import CandidateFacts
@@ -26,8 +26,9 @@ class ExprEval:
         found = facts.not_view
         if found is None:
             return accept(self.type, _VIEWS)
-        name, op = found
-        return no(self.type, ReasonCode.NOT_VIEWS, name, tensor=name, op=op)
+        # What computes keeps a larger candidate from being views; a reshape may become one behind a permutation.
+        why = reason(ReasonCode.NOT_VIEWS, tensor=found.name, op=found.op.name)
+        return refuse(self.type, why, found.name, monotone=not found.kind.is_view)
 
 
 _VIEWS = reason(ReasonCode.VIEWS_OF_INPUTS)

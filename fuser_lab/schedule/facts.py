@@ -3,12 +3,12 @@
 from functools import cached_property
 
 from fuser_lab.analysis.aliasing import first_not_view
-from fuser_lab.analysis.coverage import Coverage, conflicting_reshapes, innermost_source
+from fuser_lab.analysis.coverage import Coverage, conflicting_reshapes, cyclic_reshape, innermost_source
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
-from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
@@ -20,10 +20,14 @@ class CandidateFacts:
     def __init__(self, candidate: Candidate, fusion_links: FusionLinks) -> None:
         self.candidate = candidate
         self.links: list[Link] = fusion_links.of(candidate.exprs)
-        kinds: dict[OpKind, Link] = {}
+        first: dict[OpKind, Link] = {}
         for link in self.links:
-            kinds.setdefault(link.kind, link)
-        self.first_of = kinds
+            if link.special and link.kind not in first:
+                first[link.kind] = link
+        self.reduction = first.get(OpKind.REDUCTION)
+        self.resize = first.get(OpKind.RESIZE)
+        self.reshape = first.get(OpKind.RESHAPE)
+        self.matmul = first.get(OpKind.MATMUL)
 
     @property
     def outputs(self) -> tuple[TensorView, ...]:
@@ -56,15 +60,15 @@ class CandidateFacts:
         return self.flow.buffers()
 
     @cached_property
-    def not_view(self) -> tuple[str, str] | None:
-        """An expression that is no view of an input, with its op."""
-        aliased = self.candidate.fusion.aliases
-        return first_not_view(self.candidate.exprs, {output.name: None for output, _ in aliased})
+    def not_view(self) -> Expr | None:
+        """An expression that is no view of an input."""
+        aliased = frozenset(output.name for output, _ in self.candidate.fusion.aliases)
+        return first_not_view(self.candidate.exprs, aliased)
 
     @cached_property
     def gate(self) -> Refusal | None:
         """Why no kernel at all may hold these expressions, or None (nvFuser: checkCanSchedule)."""
-        matmul = self.first_of.get(OpKind.MATMUL)
+        matmul = self.matmul
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
         exact = self.exact
@@ -72,17 +76,19 @@ class CandidateFacts:
             first, second = self._strangers()
             parts = exact.components
             return reason(ReasonCode.NOT_CONNECTED, parts=parts, first=first, second=second), self.names
-        mapped = exact.self_mapped()
-        if mapped is not None:
-            name, a, b = mapped
+        if exact.self_mapped is not None:
+            name, a, b = exact.self_mapped
             return reason(ReasonCode.SELF_MAPPED, tensor=name, a=a, b=b), self.names
         return None
 
     @cached_property
     def reshapes(self) -> Refusal | None:
         """Why reshapes contradict each other, or None."""
-        if OpKind.RESHAPE not in self.first_of:
+        if self.reshape is None:
             return None
+        cyclic = cyclic_reshape(self.exact)
+        if cyclic is not None:
+            return reason(ReasonCode.CYCLIC_RESHAPE, tensor=cyclic), self.names
         found = conflicting_reshapes(self.exact)
         if found is None:
             return None
@@ -96,7 +102,7 @@ class CandidateFacts:
     @cached_property
     def index_input(self) -> Refusal | None:
         """Why a slice or pad cannot read its operand from memory, or None."""
-        if OpKind.RESIZE not in self.first_of:
+        if self.resize is None:
             return None
         read = {tensor.name for tensor in self.inputs}
         for link in self.links:
@@ -109,9 +115,7 @@ class CandidateFacts:
     @cached_property
     def unique_broadcasts(self) -> Refusal | None:
         """Why a broadcast axis would need two extents at once, or None."""
-        if not self.exact.concretized:
-            return None
-        for source, targets in self.exact.concretizations().items():
+        for source, targets in self.exact.concretized.items():
             if len(targets) > 1:
                 (one, a), (two, b) = list(targets.items())[:2]
                 tensor, axis = self.exact.origin[source]
@@ -137,13 +141,12 @@ class CandidateFacts:
             if refused is None:
                 return output
             why = why or refused
-        assert why is not None, "a candidate that computes something has an output"
-        return why
+        return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
         own = concrete[reference.name]
         narrow = Coverage(self.exact, own, through_resize=False)
-        wide = Coverage(self.exact, own, through_resize=True) if OpKind.RESIZE in self.first_of else narrow
+        wide = Coverage(self.exact, own, through_resize=True) if self.resize is not None else narrow
         for output in self.outputs:
             missing = narrow.missing(concrete[output.name])
             if missing is None:
@@ -159,7 +162,7 @@ class CandidateFacts:
         return None
 
     def _not_covered(self, code: ReasonCode, tensor: TensorView, missing: int, reference: str) -> Reason:
-        axis = self.exact.roots(self.exact.classes[tensor.name]).index(missing)
+        axis = self.exact.classes[tensor.name].index(missing)
         return reason(code, axis=axis, tensor=tensor.name, extent=self.exact.extent[missing], reference=reference)
 
     def covered_by_reduction(self, *, inputs: bool) -> Refusal | None:
@@ -173,7 +176,7 @@ class CandidateFacts:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, pattern.name), self.names
         if not inputs:
             return None
-        if OpKind.RESIZE in self.first_of:
+        if self.resize is not None:
             coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
         for tensor in self.inputs:
             missing = coverage.missing(exact.concrete(tensor))
@@ -196,18 +199,32 @@ class CandidateFacts:
 
     @cached_property
     def inner_groups(self) -> dict[int, str]:
-        """Innermost axes of inputs and outputs as classes, with a tensor for each; views are followed back."""
-        exact = self.exact
+        """Innermost axes of the inputs and outputs that have all axes of the reference, with a tensor for each.
+
+        Axes are classes followed back through views; a broadcast axis counts as the axis that it meets. Two entries
+        mean a transpose: whatever is innermost in the loops, one of the tensors is read or written across its rows.
+        """
+        exact, reference = self.exact, self.reference
+        if not isinstance(reference, TensorView):
+            return {}
+        wanted = exact.concrete(reference)
         found: dict[int, str] = {}
         for tensor in (*self.inputs, *self.outputs):
-            numbers = exact.roots(exact.classes.get(tensor.name, ()))
+            numbers = exact.classes.get(tensor.name)
             if not numbers:
                 continue
-            for place in reversed(tensor.domain.allocation_order):
-                if not exact.broadcast[numbers[place]]:
-                    found.setdefault(innermost_source(exact, numbers[place]), tensor.name)
-                    break
+            number = numbers[tensor.domain.allocation_order[-1]]
+            if exact.broadcast[number]:
+                number = next(iter(exact.concretized.get(number, ())), -1)
+            if number < 0:
+                continue
+            source = innermost_source(exact, number)
+            if source not in found and self._covers(numbers, wanted):
+                found[source] = tensor.name
         return found
+
+    def _covers(self, own: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+        return Coverage(self.exact, own, through_resize=True).missing(wanted) is None
 
     def _strangers(self) -> tuple[str, str]:
         """Two expressions in different components."""

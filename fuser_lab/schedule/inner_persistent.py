@@ -7,7 +7,6 @@ from fuser_lab.analysis.reductions import ReductionFlow
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import OpKind
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -27,7 +26,7 @@ class InnerPersistent:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
-        if OpKind.REDUCTION not in facts.first_of:
+        if facts.reduction is None:
             return no(self.type, ReasonCode.NO_REDUCTION)
         if not facts.inputs:
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)
@@ -105,10 +104,8 @@ def needs_buffer(facts: CandidateFacts) -> Refusal | None:
 
 def _broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
     exact = facts.exact
-    if not exact.concretized:
-        return None
     reduced = facts.patterns[0].reduced
-    meets = exact.concretizations()
+    meets = exact.concretized
     for name, new in facts.flow.broadcasts_after():
         for number in new:
             for target, user in meets.get(number, {}).items():

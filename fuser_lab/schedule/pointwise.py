@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
-from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.ir import TensorView
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.gate import common_gate
@@ -19,7 +19,7 @@ class PointWise:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
-        reduction = facts.first_of.get(OpKind.REDUCTION)
+        reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
         refusal = common_gate(facts) or facts.index_input or facts.unique_broadcasts

@@ -6,7 +6,6 @@ from fuser_lab.analysis.reductions import mixing_reshape
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import OpKind
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -20,7 +19,7 @@ class Reduction:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
-        if OpKind.REDUCTION not in facts.first_of:
+        if facts.reduction is None:
             return no(self.type, ReasonCode.NO_REDUCTION)
         if not facts.inputs:
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)
@@ -40,7 +39,7 @@ class Reduction:
 
 def reshape_mixes(facts: CandidateFacts) -> Refusal | None:
     """Return why a reshape stands in the way of the first reduction's loops, or None."""
-    if OpKind.RESHAPE not in facts.first_of:
+    if facts.reshape is None:
         return None
     pattern = facts.patterns[0]
     found = mixing_reshape(facts.exact, pattern)
@@ -60,9 +59,7 @@ def _kept(facts: CandidateFacts) -> Refusal | None:
 
 
 def _widened_again(facts: CandidateFacts) -> Refusal | None:
-    if not facts.exact.concretized:
-        return None
-    meets = facts.exact.concretizations()
+    meets = facts.exact.concretized
     for name, new in facts.flow.broadcasts_after():
         for number in new:
             for target, user in meets.get(number, {}).items():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict
-from fuser_lab.ir import OpKind
+from fuser_lab.ir import TensorView
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.gate import common_gate
@@ -20,7 +20,7 @@ class Matmul:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the refusal."""
-        product = facts.first_of.get(OpKind.MATMUL)
+        product = facts.matmul
         if product is None:
             return no(self.type, ReasonCode.NO_MATMUL)
         return no(self.type, ReasonCode.MATMUL_OFF, product.name)
@@ -34,12 +34,14 @@ class Transpose:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the refusal."""
-        reduction = facts.first_of.get(OpKind.REDUCTION)
+        reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
         refusal = common_gate(facts)
         if refusal is not None:
             return refused(self.type, refusal)
+        if not isinstance(facts.reference, TensorView):
+            return refused(self.type, facts.reference)
         code = ReasonCode.NOT_IMPLEMENTED if len(facts.inner_groups) > 1 else ReasonCode.ONE_INNERMOST_AXIS
         return no(self.type, code)
 
@@ -52,7 +54,7 @@ class OuterPersistent:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the refusal."""
-        if OpKind.REDUCTION not in facts.first_of:
+        if facts.reduction is None:
             return no(self.type, ReasonCode.NO_REDUCTION)
         refusal = common_gate(facts)
         if refusal is not None:
@@ -72,7 +74,7 @@ class InnerOuterPersistent:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the refusal."""
-        if OpKind.REDUCTION not in facts.first_of:
+        if facts.reduction is None:
             return no(self.type, ReasonCode.NO_REDUCTION)
         refusal = common_gate(facts)
         if refusal is not None:

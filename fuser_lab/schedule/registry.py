@@ -1,11 +1,11 @@
 """All schedulers in nvFuser's order, asked about a candidate until one accepts."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.cost.device import DEFAULT, Device
-from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.schedule.base import Scheduler, no
@@ -97,4 +97,9 @@ class SchedulerRegistry:
         if len(exprs) == 1 and facts.links:
             why = reason(ReasonCode.EVALUATED_ALONE, tensor=exprs[0].name, op=exprs[0].op.name)
             verdicts.append(accept(SchedulerType.EXPR_EVAL, why))
+        elif facts.gate is not None and facts.gate[0].code in MONOTONE:
+            # Whoever makes a kernel asks the gate, so what it refuses for good is refused for good by each of them,
+            # whatever else they said first.
+            core = facts.gate[1]
+            return Answer(tuple(v if v.monotone else replace(v, core=core, monotone=True) for v in verdicts))
         return Answer(tuple(verdicts))

@@ -20,9 +20,9 @@ class Resize:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
-        if OpKind.RESIZE not in facts.first_of:
+        if facts.resize is None:
             return no(self.type, ReasonCode.NO_RESIZE)
-        reduction = facts.first_of.get(OpKind.REDUCTION)
+        reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
         refusal = common_gate(facts, reshapes=False) or facts.unique_broadcasts or _resized_broadcast(facts)
