@@ -17,6 +17,7 @@ _PUBLIC = {
     "Plan": "fuser_lab.plan",
     "SegmenterOptions": "fuser_lab.segmentation",
     "Timings": "fuser_lab.cost.timings",
+    "example": "fuser_lab.api",
     "explore": "fuser_lab.api",
     "segment": "fuser_lab.api",
     "spec": "fuser_lab.definition.spec",

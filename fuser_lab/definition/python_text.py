@@ -14,6 +14,12 @@ def definition_text(fusion: Fusion, function: str = "nvfuser_fusion") -> str:
     return _Writer(fusion).write(function)
 
 
+def recorded_names(fusion: Fusion) -> dict[str, str]:
+    """Return the name that each tensor gets when the printed definition is recorded."""
+    tensors = [*fusion.tensor_inputs, *(tv for expr in fusion.exprs for tv in expr.tensor_outputs)]
+    return {tv.name: f"T{number}" for number, tv in enumerate(tensors)}
+
+
 class _Writer:
     def __init__(self, fusion: Fusion) -> None:
         self._fusion = fusion

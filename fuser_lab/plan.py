@@ -1,0 +1,360 @@
+"""Plan: a fusion cut into segments, which can be edited, asked, drawn and run."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.cost.verdict import SchedulerType, Verdict
+from fuser_lab.definition.binding import Described
+from fuser_lab.definition.python_text import definition_text, recorded_names
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import CodegenError, IllegalEdit, SegmentationError
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.report import html, save, svg, text
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOptions, Why, edits, why
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.executor import PreparedPlan
+
+Edit = tuple[str, tuple[str | int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One segment of a plan: what becomes one kernel.
+
+    ``bytes_in`` and ``bytes_out`` count each tensor once; ``bytes_crossing`` is the part of both that passes between
+    segments.
+    """
+
+    index: int
+    plan: "Plan"
+
+    @property
+    def group(self) -> SegmentedGroup:
+        """Expressions with the schedulers' answer."""
+        return self.plan.segmented.groups[self.index]
+
+    @property
+    def scheduler(self) -> SchedulerType | None:
+        """The scheduler that takes it; None if none does."""
+        return self.group.scheduler
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What each scheduler said, in the order in which they were asked."""
+        return self.group.verdicts
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """Expressions in topological order, recomputed ones included."""
+        return self.group.exprs
+
+    @property
+    def inputs(self) -> tuple[TensorView, ...]:
+        """Tensors read from memory."""
+        return self.group.tensor_inputs
+
+    @property
+    def outputs(self) -> tuple[TensorView, ...]:
+        """Tensors written to memory."""
+        return self.group.outputs
+
+    @property
+    def fusion(self) -> Fusion:
+        """The segment as a fusion of its own."""
+        return self.group.candidate.narrowed
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes read."""
+        return sum(tv.nbytes for tv in self.inputs)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes written."""
+        return sum(tv.nbytes for tv in self.outputs)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_in + self.bytes_out
+
+    @property
+    def bytes_crossing(self) -> int:
+        """Bytes read from and written for other segments."""
+        crossing = set(self.plan.segmented.crossing)
+        return sum(tv.nbytes for tv in (*self.inputs, *self.outputs) if tv in crossing)
+
+    def source(self, target: str = "cpu") -> str:
+        """Return the generated kernel as a Python file.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; CUDA source is generated without a GPU as well.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel: no scheduler takes it, or the array library evaluates it.
+        """
+        from fuser_lab.codegen.generate import generate
+
+        if self.scheduler is None:
+            msg = f"segment {self.index} has no kernel: no scheduler takes it; {self.group.answer.text}."
+            raise CodegenError(msg)
+        return generate(self.fusion, self.scheduler, target, f"segment_{self.index}").source
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        name = self.scheduler.value if self.scheduler else "no scheduler"
+        ops = ", ".join(expr.op.name for expr in self.exprs)
+        return f"<Segment {self.index}: {name} of {ops}>"
+
+    def _repr_html_(self) -> str:
+        """Return the segment for a notebook."""
+        try:
+            source = self.source()
+        except CodegenError as error:
+            source = str(error)
+        return html.segment_html(self.plan, self.index, source)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """A fusion cut into segments. Immutable: every edit returns a new plan; keeping the old one is the undo.
+
+    Plans are equal, and have the same ``hash``, when fusion, partition, schedulers, order, options and target are.
+    """
+
+    name: str
+    strategy: str
+    segmented: SegmentedFusion
+    definition: Fusion
+    inputs: tuple[Described, ...]
+    options: SegmenterOptions
+    oracle: SchedulerRegistry
+    decisions: DecisionLog
+    edits: tuple[Edit, ...] = ()
+    _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fusion with all sizes known."""
+        return self.segmented.fusion
+
+    @property
+    def target(self) -> str:
+        """Name of the device whose limits decided the cuts."""
+        return self.oracle.device.name
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments in run order."""
+        return tuple(Segment(index=index, plan=self) for index in range(len(self.segmented.groups)))
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash: the same cut made in the widget, in Python or by `to_python` has the same."""
+        options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
+        content = (self.segmented.key, tuple(options), self.target)
+        return sha256(repr(content).encode()).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return self.hash == other.hash if isinstance(other, Plan) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.hash)
+
+    def cut(self, where: str | tuple[str, str]) -> "Plan":
+        """Return the plan with the segment that computes a tensor cut behind it, as if by a ``segment_set``.
+
+        Parameters
+        ----------
+        where
+            Name of the tensor (``"T7"``), or the tensor and the one reader before which to cut (``("T7", "T9")``).
+
+        Raises
+        ------
+        IllegalEdit
+            If there is nothing to cut there; the text says why.
+        """
+        tensor, consumer = (where, None) if isinstance(where, str) else where
+        changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
+        return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
+
+    def glue(self, a: int, b: int) -> "Plan":
+        """Return the plan with two segments made one.
+
+        Raises
+        ------
+        IllegalEdit
+            If that would close a cycle or no scheduler takes both; the text says which and why.
+        """
+        return self._edited(edits.glue(self.segmented, a, b, self.oracle), ("glue", (a, b)))
+
+    def move(self, tensor: str, segment: int) -> "Plan":
+        """Return the plan with the expression that computes a tensor in another segment.
+
+        Raises
+        ------
+        IllegalEdit
+            If that is no legal plan; the text says why.
+        """
+        return self._edited(edits.move(self.segmented, tensor, segment, self.oracle), ("move", (tensor, segment)))
+
+    def _edited(self, segmented: SegmentedFusion, edit: Edit) -> "Plan":
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        return replace(
+            self, name=name, segmented=segmented, edits=(*self.edits, edit), _cache={}, _lock=threading.Lock(),
+        )
+
+    def renamed(self, name: str) -> "Plan":
+        """Return the plan under another name, as tables and tabs show it."""
+        return replace(self, name=name)
+
+    def why(self, a: str | int, b: str | int) -> Why:
+        """Return why two tensors (or segments, by number) are together or apart, by whom and with which numbers.
+
+        Raises
+        ------
+        InputError
+            If a name or number is unknown, or names a fusion input.
+        """
+        return why(self.segmented, a, b, self.decisions, self.oracle)
+
+    def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.
+
+        Parameters
+        ----------
+        inputs
+            One array or number per fusion input.
+        out
+            Arrays to write the outputs to instead of new ones.
+
+        Raises
+        ------
+        InputError
+            If the inputs do not fit.
+        SegmentationError
+            If no scheduler takes some segment.
+        """
+        from fuser_lab.runtime.arrays import describe
+
+        described = [describe(value) for value in inputs]
+        on_gpu = any(isinstance(d, TensorSpec) and d.device.startswith("cuda") for d in described)
+        return self.prepared("cuda" if on_gpu else "cpu").run(inputs, out)
+
+    def prepared(self, target: str = "cpu") -> "PreparedPlan":
+        """Return the plan compiled for ``"cpu"`` or ``"cuda"``; made once and kept.
+
+        Raises
+        ------
+        SegmentationError
+            If no scheduler takes some segment.
+        """
+        from fuser_lab.runtime.executor import prepare
+
+        segments: list[tuple[Fusion, SchedulerType]] = []
+        for segment in self.segments:
+            if segment.scheduler is None:
+                msg = (
+                    f"the plan cannot run: no scheduler takes segment {segment.index} "
+                    f"({', '.join(e.name for e in segment.exprs)}); {segment.group.answer.text}."
+                )
+                raise SegmentationError(msg)
+            segments.append((segment.fusion, segment.scheduler))
+        with self._lock:
+            if target not in self._cache:
+                self._cache[target] = prepare(self.fusion, segments, target, allow_fallback=False, compile_now=False)
+            return self._cache[target]
+
+    def to_python(self) -> str:
+        """Return code that makes this plan again; its plan has the same hash."""
+        names = recorded_names(self.definition)
+
+        def argument(value: str | int) -> str:
+            return repr(names.get(value, value)) if isinstance(value, str) else repr(value)
+
+        lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
+        lines += ["", definition_text(self.definition), "", "with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
+        lines += ["inputs = [", *(f"    {_described(d)}," for d in self.inputs), "]"]
+        lines.append(f"plan = fl.segment(fd, inputs{self._arguments()})")
+        for method, arguments in self.edits:
+            shown = ", ".join(map(argument, arguments))
+            lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
+        return "\n".join([*lines, ""])
+
+    def _arguments(self) -> str:
+        found = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
+        if self.target != "H200":
+            found += f", target={self.target!r}"
+        default = SegmenterOptions()
+        changed = [n for n in default.__dataclass_fields__ if getattr(default, n) != getattr(self.options, n)]
+        if changed:
+            shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
+            found += f", options=fl.SegmenterOptions({shown})"
+        return found
+
+    def show(self) -> None:
+        """Show the static picture and tables in a notebook, or print the text elsewhere."""
+        try:
+            from IPython import get_ipython
+            from IPython.display import display
+        except ImportError:
+            print(self)  # noqa: T201
+            return
+        if get_ipython() is None:
+            print(self)  # noqa: T201
+        else:
+            display(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan as .svg, .html, .json, .mmd, .txt or .py (by extension) and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        if Path(path).suffix == ".py":
+            Path(path).write_text(self.to_python(), encoding="utf-8")
+            return Path(path)
+        return save.save_plan(self, path)
+
+    def __str__(self) -> str:
+        """Return the headline and the segment table."""
+        return text.plan_text(self)
+
+    def __repr__(self) -> str:
+        """Return the text; a notebook shows the picture."""
+        return text.plan_text(self)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML, and the picture as SVG for what does not show HTML."""
+        return {"text/plain": str(self), "text/html": html.plan_html(self), "image/svg+xml": svg.plan_svg(self)}
+
+
+def _described(value: Described) -> str:
+    if not isinstance(value, TensorSpec):
+        return repr(value)
+    return f"fl.spec({value.shape}, {value.dtype!r}, {value.strides})"
+
+
+def _option(value: object) -> str:
+    plain = getattr(value, "value", value)
+    return f"frozenset({sorted(plain)})" if isinstance(plain, frozenset) else repr(plain)
+
+
+__all__ = ["IllegalEdit", "Plan", "Segment"]
