@@ -139,12 +139,12 @@ def _link(expr: Expr) -> Link:
             declare(result)
     tensors = expr.tensor_inputs
     flags = tuple(axis.is_broadcast for axis in root)
-    found = []
+    found: list[tuple[int, ...]] = []
     for pairs in _positions(expr):
-        source = [-1] * len(root)
+        places = [-1] * len(root)
         for a, b in pairs:
-            source[b] = a
-        found.append(tuple(source))
+            places[b] = a
+        found.append(tuple(places))
     axes = tuple(slots.get(axis.id, -1) for axis in domain.axes)
     identity = tuple(range(len(root)))
     even = tuple(

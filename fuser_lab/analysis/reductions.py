@@ -33,6 +33,12 @@ class ReductionPattern:
         """Classes of the axes that are reduced."""
         return frozenset(c for c, reduced in self.axes if reduced)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether kept axes lie between reduced ones, so that rows are no single stretch (nvFuser: 3-D)."""
+        flags = [reduced for _, reduced in self.axes]
+        return sum(a is not b for a, b in zip(flags, flags[1:], strict=False)) > 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentBuffer:
@@ -242,27 +248,32 @@ class ReductionFlow:
 
 
 def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
-    """Return a reshape that merges axes and cuts the result into both kept and reduced axes.
+    """Return a reshape that merges kept and reduced axes, or cuts a merged axis into both kinds.
 
-    Splits alone never stand in the way of a reduction's loops; a merged axis that is cut differently does.
+    Splits alone never stand in the way of a reduction's loops (nvFuser: reductionInterferingView).
     """
-    if not exact.derivations:
-        return None
+    kept, reduced = pattern.kept, pattern.reduced
     results: dict[int, list[int]] = {}
+    sources: dict[int, list[int]] = {}
     for derivation in exact.derivations:
         for source in derivation.sources:
             results.setdefault(source, []).extend(derivation.results)
-    kept, reduced = pattern.kept, pattern.reduced
+        for result in derivation.results:
+            sources.setdefault(result, []).extend(derivation.sources)
     for derivation in exact.derivations:
-        if derivation.name != "merge":
-            continue
-        seen: set[int] = set()
-        stack = list(derivation.results)
-        while stack:
-            number = stack.pop()
-            if number not in seen:
-                seen.add(number)
-                stack.extend(results.get(number, ()))
-        if seen & kept and seen & reduced:
-            return derivation.expr
+        if derivation.name == "merge":
+            related = _reached(derivation.sources, sources) | _reached(derivation.results, results)
+            if related & kept and related & reduced:
+                return derivation.expr
     return None
+
+
+def _reached(start: Iterable[int], edges: dict[int, list[int]]) -> set[int]:
+    stack = list(start)
+    seen: set[int] = set()
+    while stack:
+        number = stack.pop()
+        if number not in seen:
+            seen.add(number)
+            stack.extend(edges.get(number, ()))
+    return seen

@@ -151,7 +151,7 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
         "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "
-        "({sm} in the registers of one SM, clusters of {cluster})"
+        "({sm} in the registers of one SM, times a cluster of {cluster})"
     ),
     ReasonCode.NOT_ENOUGH_BLOCKS: (
         "{tensor} reduces {numel} elements for each of only {rows} rows; fewer than {needed} rows leave most SMs idle"

@@ -46,12 +46,13 @@ class InnerPersistent:
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]
         size, kept = kept_bytes(facts, device)
-        limit = device.persistent_bytes * device.max_cluster
+        most = 1 if pattern.is_split else device.max_cluster  # clusters reduce rows of one stretch only
+        limit = device.persistent_bytes * most
         names = ", ".join(kept)
         if size > limit:
             return no(
                 self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit,
-                sm=device.persistent_bytes, cluster=device.max_cluster,
+                sm=device.persistent_bytes, cluster=most,
             )
         needed = device.sms // 8
         if pattern.numel >= LARGE_REDUCTION and pattern.rows < needed:
