@@ -1,7 +1,146 @@
-"""The CUDA printer."""
-from fuser_lab.codegen.emitter import Emitter
+"""The CUDA printer: plain Python functions over pointers, in the subset that Numba compiles for a GPU.
+
+The source imports numba.cuda but printing it does not: kernels can be read on a machine without a GPU or numba-cuda.
+"""
+
+from fuser_lab.codegen.emitter import TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.kernel_ir import Alloc, Loop, Phase, Reduce, Scope
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir.term import Apply, Term, Var
+from fuser_lab.schedule.state import ParallelType
+
+_TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint16", "uint64")
+_INTRINSICS = (
+    "bf16_bits", "bf16_to_float", "divide_int", "divide_uint", "float_to_bf16", "float_to_half", "half_to_float",
+    "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int", "remainder_float",
+    "remainder_int", "round_bf16", "round_half",
+)
+_HARDWARE = {
+    ParallelType.BIDX: "cuda.blockIdx.x",
+    ParallelType.TIDX: "cuda.threadIdx.x",
+    ParallelType.TIDY: "cuda.threadIdx.y",
+}
+_LIBRARY = {
+    "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
+    "rsqrt": "rsqrt",
+}
+_BY_MATH = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp expm1 lgamma log log10 log1p sin sinh sqrt tan "
+    "tanh".split(),
+)
+WARP = 32
+FULL_MASK = "0xFFFFFFFF"
 
 
 class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
+
     target = "cuda"
+
+    def imports(self, body: str) -> list[str]:
+        """Return the import lines that ``body`` needs."""
+        lines = ["import math", ""] if "math." in body else []
+        types = used_names(body, _TYPES)
+        if types:
+            lines.append(f"from numba import {', '.join(types)}")
+        library = ", libdevice" if "libdevice." in body else ""
+        lines.append(f"from numba import cuda{library}" if not library else "from numba import cuda")
+        if library:
+            lines.append("from numba.cuda import libdevice")
+        found = used_names(body, _INTRINSICS)
+        if found:
+            lines += ["", f"from fuser_lab.runtime.intrinsics_cuda import {', '.join(found)}"]
+        return lines
+
+    def decorator(self, phase: Phase) -> None:
+        """Print the launch and the types of the parameters; the runtime compiles the function for its device."""
+        x, y = phase.launch.threads
+        types = [f"{storage_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads")
+        self._line(f"# parameters: {', '.join(types)}")
+
+    def loop(self, loop: Loop) -> None:
+        """Print a loop; blocks and threads are bound, not looped over."""
+        if loop.parallel.is_cpu:
+            msg = f"a loop of kind {loop.parallel.value} has no meaning on a GPU."
+            raise CodegenError(msg)
+        if loop.parallel in _HARDWARE:
+            self._line(f"{loop.var} = {_HARDWARE[loop.parallel]}", loop.origin)
+            self._block(loop.body)
+            return
+        self.serial_loop(loop)
+
+    def alloc(self, statement: Alloc) -> None:
+        """Print an array of the thread; small ones with constant loops become registers."""
+        buffer = statement.buffer
+        self._line(f"{buffer.name} = cuda.local.array({buffer.size}, {TYPE_NAMES[buffer.dtype]})", statement.origin)
+
+    def barrier(self) -> None:
+        """Print a barrier."""
+        self._line("cuda.syncthreads()")
+
+    def reduce(self, statement: Reduce) -> None:
+        """Print shuffles among the lanes of a warp, then shared memory among the warps of a block."""
+        dtype, name, origin = statement.value.dtype, statement.name, statement.origin
+        if dtype.is_complex:
+            msg = "complex sums among threads are not implemented on the GPU."
+            raise CodegenError(msg)
+        carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
+        self._line(f"{name} = {self.term(statement.value)}", origin)
+        for distance in (16, 8, 4, 2, 1):
+            sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
+            received = f"cuda.shfl_xor_sync({FULL_MASK}, {sent}, {distance})"
+            if carried is not dtype:
+                received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
+            self._combined(statement, f"{name}_other", received)
+        if statement.scope is Scope.WARP:
+            return
+        warps = self._threads_x // WARP
+        shared = f"{name}_shared"
+        self._line(f"{shared} = cuda.shared.array({warps}, {TYPE_NAMES[dtype]})", origin)
+        self._line(f"if lane % {WARP} == 0:", origin)
+        self._line(f"    {shared}[lane // {WARP}] = {name}", origin)
+        self._line("cuda.syncthreads()", origin)
+        self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
+        self._line(f"for warp in range({warps}):", origin)
+        with self._indented():
+            self._combined(statement, f"{name}_other", f"{shared}[warp]")
+
+    def _combined(self, statement: Reduce, other: str, value: str) -> None:
+        dtype, name = statement.value.dtype, statement.name
+        self._line(f"{other} = {value}", statement.origin)
+        term = Apply(dtype, statement.fn, (Var(dtype, name), Var(dtype, other)))
+        self._line(f"{name} = {self.term(term)}", statement.origin)
+
+    def prologue(self, phase: Phase) -> None:
+        """Remember the shape of a block."""
+        self._threads_x = phase.launch.threads[0]
+
+    def function(self, term: Apply) -> str:
+        """Return a call of a mathematical function."""
+        fn, args, operand = term.fn, term.args, term.args[0].dtype
+        if operand.is_complex and fn not in {"isnan", "isinf", "isfinite"}:
+            return self._complex(fn, args)
+        if fn in {"max", "min"}:
+            return self._call("maximum" if fn == "max" else "minimum", args)
+        if fn in _LIBRARY:
+            suffix = "" if operand is DataType.Double else "f"
+            return self._call(f"libdevice.{_LIBRARY[fn]}{suffix}", args)
+        if fn in _BY_MATH or fn in {"isnan", "isinf", "isfinite"}:
+            return self._call(f"math.{fn}", args)
+        if fn in {"mod", "fmod"}:
+            return self._call("math.fmod", args)
+        if fn == "remainder":
+            return self._call("remainder_float", args)
+        if fn == "philox_uniform":
+            return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
+        return super().function(term)
+
+    def _complex(self, fn: str, args: tuple[Term, ...]) -> str:
+        if fn in {"exp", "log", "sqrt", "sin", "cos"}:
+            return self._call(f"cmath.{fn}", args)
+        msg = f"{fn} of complex numbers has no spelling for {self.target}."
+        raise CodegenError(msg)
+
+

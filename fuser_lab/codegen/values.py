@@ -81,7 +81,8 @@ class Values:
         if not isinstance(bound, int):
             msg = f"the loop over {var} has no bound."
             raise CodegenError(msg)
-        with self.block({var: (0, max(bound - 1, 0))}, pinned=pinned) as inner:
+        # Nothing may move out of a loop that never runs: it could read an array without elements.
+        with self.block({var: (0, max(bound - 1, 0))}, pinned=pinned or bound == 0) as inner:
             yield index_var(var)
         self.emit(Loop(var=var, start=first, stop=last, parallel=parallel, body=tuple(inner.body)))
 

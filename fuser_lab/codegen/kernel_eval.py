@@ -1,0 +1,274 @@
+"""Run Kernel IR with NumPy, all threads in lock step: the same kernels a GPU runs, without one.
+
+A value is an array with one entry per thread; a thread that a condition leaves out is masked. Barriers need nothing,
+since every statement is a step that all threads finish. Checked on the way: no active thread reads or writes outside a
+buffer, and how often each element of an output is written.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Statement,
+    Store,
+)
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ops import OPS
+from fuser_lab.ops.factory import philox
+from fuser_lab.ops.registry import Array
+from fuser_lab.schedule.state import ParallelType
+
+_SPREAD = {ParallelType.BIDX, ParallelType.TIDX, ParallelType.TIDY, ParallelType.PARALLEL}
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a run did: writes per element of each output."""
+
+    writes: dict[str, Array] = field(default_factory=dict)
+
+
+def evaluate_kernel(kernel: Kernel, memory: Mapping[str, Any]) -> Trace:
+    """Run a kernel on flat arrays of stored elements and on numbers, by name; workspaces are made here.
+
+    Raises
+    ------
+    IndexError
+        If a thread leaves a buffer.
+    """
+    known = dict(memory)
+    for buffer in kernel.workspace:
+        known[buffer.name] = np.full(buffer.size, _poison(buffer.dtype), buffer.dtype.numpy)
+    trace = Trace({b.name: np.zeros(b.size, np.int64) for b in kernel.outputs})
+    for phase in kernel.phases:
+        with np.errstate(all="ignore"):
+            _Lanes(phase, known, trace).run()
+    return trace
+
+
+def _poison(dtype: DataType) -> Any:
+    return np.nan if dtype.is_float or dtype.is_complex else 77
+
+
+class _Lanes:
+    def __init__(self, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
+        self._phase, self._memory, self._trace = phase, memory, trace
+        self._env: dict[str, Any] = {v.name: np.asarray([memory[v.name]]) for v in phase.scalars}
+        self._scratch: dict[str, Array] = {}
+        self._mask = np.ones(1, bool)
+        self._width = 1  # threads in x: what a warp or block reduction combines
+
+    def run(self) -> None:
+        self._block(self._phase.body)
+
+    def _block(self, statements: tuple[Statement, ...]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, statement: Statement) -> None:
+        match statement:
+            case Let(name=name, value=value):
+                self._assign(name, self._eval(value), update=statement.update)
+            case Store():
+                self._store(statement)
+            case If(condition=condition, then=then, otherwise=otherwise):
+                self._if(self._eval(condition), then, otherwise)
+            case Loop():
+                (self._spread if statement.parallel in _SPREAD else self._serial)(statement)
+            case Alloc(buffer=buffer):
+                dtype = buffer.dtype.compute.numpy
+                self._scratch[buffer.name] = np.full((len(self._mask), buffer.size), _poison(buffer.dtype), dtype)
+            case Reduce():
+                self._reduce(statement)
+            case Barrier():
+                pass
+            case _:
+                msg = f"{type(statement).__name__} cannot be evaluated."
+                raise CodegenError(msg)
+
+    def _assign(self, name: str, value: Array, *, update: bool) -> None:
+        full = np.broadcast_to(value, self._mask.shape)
+        old = self._env.get(name)
+        if old is not None and (update or not self._mask.all()) and np.shape(old) == self._mask.shape:
+            full = np.where(self._mask, full, old).astype(full.dtype)
+        self._env[name] = full
+
+    def _if(self, condition: Array, then: tuple[Statement, ...], otherwise: tuple[Statement, ...]) -> None:
+        outer = self._mask
+        for holds, body in ((condition, then), (~np.asarray(condition, bool), otherwise)):
+            self._mask = outer & np.broadcast_to(np.asarray(holds, bool), outer.shape)
+            if body and self._mask.any():
+                self._block(body)
+        self._mask = outer
+
+    def _spread(self, loop: Loop) -> None:
+        """Give every iteration a thread of its own."""
+        count = int(self._eval(loop.stop).flat[0])
+        env, mask, width = self._env, self._mask, self._width
+        lanes = len(mask)
+        self._env = {n: np.repeat(np.broadcast_to(v, mask.shape), count) for n, v in env.items()}
+        self._env[loop.var] = np.tile(np.arange(count), lanes)
+        self._mask = np.repeat(mask, count)
+        if loop.parallel is ParallelType.TIDX:
+            self._width = count
+        if count:
+            self._block(loop.body)
+        self._env, self._mask, self._width = env, mask, width
+
+    def _serial(self, loop: Loop) -> None:
+        start = np.broadcast_to(self._eval(loop.start), self._mask.shape)
+        stop = np.broadcast_to(self._eval(loop.stop), self._mask.shape)
+        outer = self._mask
+        rounds = int((stop - start)[outer].max(initial=0))
+        for step in range(rounds):
+            self._mask = outer & (start + step < stop)
+            self._env[loop.var] = start + step
+            self._block(loop.body)
+        self._mask = outer
+
+    def _reduce(self, statement: Reduce) -> None:
+        value = np.broadcast_to(self._eval(statement.value), self._mask.shape)
+        identity = np.asarray(statement.identity).astype(value.dtype)
+        rows = np.where(self._mask, value, identity).reshape(-1, self._width)
+        fold = _FUNCTIONS[statement.fn]
+        total = rows[:, 0]
+        for lane in range(1, self._width):
+            total = fold(total, rows[:, lane])
+        self._env[statement.name] = np.repeat(total, self._width).astype(value.dtype)
+
+    def _position(self, buffer: Buffer, position: Term, size: int) -> Array:
+        index = np.broadcast_to(self._eval(position), self._mask.shape)
+        wrong = self._mask & ((index < 0) | (index >= size))
+        if wrong.any():
+            msg = f"{self._phase.name} reaches {buffer.name}[{index[wrong][0]}], which has {size} elements."
+            raise IndexError(msg)
+        return np.where(self._mask, index, 0)
+
+    def _load(self, load: Load) -> Array:
+        buffer = load.buffer
+        if buffer.role is Role.SCRATCH:
+            rows = self._scratch[buffer.name]
+            return rows[np.arange(len(rows)), self._position(buffer, load.position, buffer.size)]
+        stored = self._memory[buffer.name]
+        index = self._position(buffer, load.position, len(stored))
+        if not len(stored):
+            return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
+        found = stored[index]
+        if buffer.dtype.is_reduced_float and found.dtype == np.uint16:
+            return found.view(buffer.dtype.numpy).astype(np.float32)
+        return np.asarray(found)
+
+    def _store(self, statement: Store) -> None:
+        buffer, mask = statement.buffer, self._mask
+        value = np.broadcast_to(self._eval(statement.value), mask.shape)
+        if buffer.role is Role.SCRATCH:
+            rows = self._scratch[buffer.name]
+            index = self._position(buffer, statement.position, buffer.size)
+            rows[np.arange(len(rows))[mask], index[mask]] = value[mask]
+            return
+        stored = self._memory[buffer.name]
+        index = self._position(buffer, statement.position, len(stored))[mask]
+        if buffer.dtype.is_reduced_float and stored.dtype == np.uint16:
+            stored[index] = value[mask].astype(buffer.dtype.numpy).view(np.uint16)
+        else:
+            stored[index] = value[mask]
+        if buffer.name in self._trace.writes:
+            np.add.at(self._trace.writes[buffer.name], index, 1)
+
+    # Terms
+
+    def _eval(self, term: Term) -> Array:
+        match term:
+            case Const(dtype, value):
+                number = dtype.numpy.type(value)
+                return np.asarray([number]).astype(dtype.compute.numpy)
+            case Var(_, name):
+                return np.asarray(self._env[name])
+            case Load():
+                return self._load(term)
+            case Apply(_, "select", (condition, a, b)):
+                return self._select(self._eval(condition), a, b)
+            case Apply(dtype, "cast", (value,)):
+                return _converted(self._eval(value), dtype)
+            case Apply(dtype, fn, args):
+                result = np.asarray(_FUNCTIONS[fn](*(self._eval(arg) for arg in args)))
+                return result.astype(dtype.compute.numpy)
+            case _:
+                msg = f"{type(term).__name__} cannot be evaluated."
+                raise CodegenError(msg)
+
+    def _select(self, condition: Array, a: Term, b: Term) -> Array:
+        """Evaluate each side only for the threads that choose it."""
+        outer = self._mask
+        chosen = np.broadcast_to(condition, outer.shape)
+        sides = []
+        for holds, side in ((chosen, a), (~chosen, b)):
+            self._mask = outer & holds
+            sides.append(np.broadcast_to(self._eval(side), outer.shape))
+        self._mask = outer
+        return np.where(chosen, *sides).astype(sides[0].dtype)
+
+
+def _converted(value: Array, dtype: DataType) -> Array:
+    if np.iscomplexobj(value) and not dtype.is_complex and dtype is not DataType.Bool:
+        value = value.real
+    return value.astype(dtype.numpy).astype(dtype.compute.numpy)
+
+
+def _not(x: Array) -> Array:
+    return np.logical_not(x) if x.dtype == np.bool_ else np.invert(x)
+
+
+def _uniform(seed: Array, offset: Array, position: Array) -> Array:
+    seed, offset, position = np.broadcast_arrays(seed, offset, position)
+    words = philox(int(seed.flat[0]), int(offset.flat[0]), position // 4)
+    bits = words[np.arange(len(position)), position % 4]
+    return np.asarray((bits >> np.uint32(8)) * 2.0**-24)
+
+
+def _rounding(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda x: function(x) if x.dtype.kind == "f" else x
+
+
+_NAMES = {
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atan2": np.arctan2, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "exp": np.exp, "exp2": np.exp2,
+    "expm1": np.expm1, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "sin": np.sin,
+    "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "add": np.add, "sub": np.subtract,
+    "mul": np.multiply, "neg": np.negative, "abs": np.abs, "pow": np.power, "max": np.maximum, "min": np.minimum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "ne": np.not_equal, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **_NAMES,
+    "erf": special.erf, "erfc": special.erfc, "lgamma": special.gammaln,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "not": _not,
+    "floordiv": np.floor_divide,
+    "floor": _rounding(np.floor), "ceil": _rounding(np.ceil), "round": _rounding(np.rint),
+    "trunc": _rounding(np.trunc),
+    "div": OPS["div"].reference,
+    "mod": lambda a, b: np.remainder(a, b) if a.dtype == np.int64 and np.all(b > 0) and np.all(a >= 0)
+    else OPS["mod"].reference(a, b),
+    "fmod": OPS["fmod"].reference,
+    "remainder": OPS["remainder"].reference,
+    "philox_uniform": _uniform,
+}
