@@ -228,14 +228,14 @@ def time(
     InputError
         If inputs do not fit, or are abstract.
     """
-    from fuser_lab.runtime.timing import measure
-
     several = [plans] if isinstance(plans, Plan) else list(plans)
     flat = _flatten(inputs)
     for value in flat:
         if isinstance(value, TensorSpec):
             msg = "time: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
             raise InputError(msg)
+    from fuser_lab.runtime.timing import measure
+
     return measure(several, flat, progress=progress, cancelled=cancelled, seconds=seconds)
 
 

@@ -288,7 +288,8 @@ class Plan:
             return repr(names.get(value, value)) if isinstance(value, str) else repr(value)
 
         lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
-        lines += ["", definition_text(self.definition), "", "with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
+        lines += ["", definition_text(self.definition), ""]
+        lines += ["with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
         lines += ["inputs = [", *(f"    {_described(d)}," for d in self.inputs), "]"]
         lines.append(f"plan = fl.segment(fd, inputs{self._arguments()})")
         for method, arguments in self.edits:
@@ -311,14 +312,14 @@ class Plan:
         """Show the static picture and tables in a notebook, or print the text elsewhere."""
         try:
             from IPython import get_ipython
-            from IPython.display import display
+            from IPython.display import publish_display_data
         except ImportError:
             print(self)  # noqa: T201
             return
         if get_ipython() is None:
             print(self)  # noqa: T201
         else:
-            display(self)
+            publish_display_data(self._repr_mimebundle_())
 
     def save(self, path: str | Path) -> Path:
         """Write the plan as .svg, .html, .json, .mmd, .txt or .py (by extension) and return the path.

@@ -34,7 +34,7 @@ class Reason:
     @property
     def text(self) -> str:
         """The sentence for a person; integers of 10,000 and more are grouped by commas."""
-        shown = {key: f"{v:,}" if isinstance(v, int) and v >= 10_000 else v for key, v in self.params}  # noqa: PLR2004
+        shown = {key: f"{v:,}" if isinstance(v, int) and v >= 10_000 else v for key, v in self.params}
         return TEXTS[self.code].format(**shown)
 
     def __str__(self) -> str:

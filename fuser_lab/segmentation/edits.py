@@ -129,7 +129,9 @@ def _rebuilt(
     segmented: SegmentedFusion, groups: Sequence[Sequence[Expr]], oracle: SchedulerOracle,
 ) -> SegmentedFusion:
     stored = {name for i, group in enumerate(segmented.groups) if _is_stored(segmented, i) for name in group.names}
-    recomputed = segmented.recomputed
+    # A stored chain that is glued to something is an ordinary part of that segment from now on.
+    glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
+    recomputed = segmented.recomputed - glued
     whole = [
         g if all(e.name in stored for e in g) else with_recomputed(segmented.fusion, g, recomputed - stored).exprs
         for g in groups

@@ -81,9 +81,11 @@ def test_edits_keep_the_meaning(fusion, oracle, data):
         tensor = data.draw(st.sampled_from(sorted(fusion.tensors)))
         pair = data.draw(st.tuples(*[st.integers(0, len(segmented.groups) - 1)] * 2))
         try:
-            edited = cut(segmented, tensor, None, oracle) if data.draw(st.booleans()) else glue(segmented, *pair, oracle)
-        except IllegalEdit as error:
-            assert "\n" not in str(error)
+            if data.draw(st.booleans()):
+                edited = cut(segmented, tensor, None, oracle)
+            else:
+                edited = glue(segmented, *pair, oracle)
+        except IllegalEdit:
             continue
         assert edited != segmented
         segmented = edited

@@ -72,7 +72,9 @@ def test_ir_text():
         total = fd.ops.sum(fd.ops.relu(x), dims=[1])
         fd.add_output(fd.ops.exp(fd.ops.mul(fd.ops.neg(total), 3.0)))
 
-    assert math_text(record(body)).rstrip() == """\
+    assert (
+        math_text(record(body)).rstrip()
+        == """\
 Inputs:
   T0_g_float[iS0{i0}, iS1{4}]
 Outputs:
@@ -91,6 +93,7 @@ T4_l_float[iS7{i0}]
 T5_g_float[iS8{i0}]
    = expf(T4_l_float[iS7{i0}]);
 } // %kernel_math"""
+    )
 
 
 def test_symbolic_sizes_flow_through_scalars():

@@ -19,8 +19,16 @@ UNARY = {
     "logical_not": "logical_not",
 }
 BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "fmod": "fmod", "remainder": "remainder",
-    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "atan2": "atan2",
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "true_divide",
+    "fmod": "fmod",
+    "remainder": "remainder",
+    "pow": "pow",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "atan2": "atan2",
     **{n: n for n in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or")},
 }
 INTEGER_BINARY = {"bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor"}

@@ -1,0 +1,84 @@
+"""The command line: ``python -m fuser_lab``. Every command is a thin call of a public function."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from fuser_lab import examples
+from fuser_lab.api import example as load_example
+from fuser_lab.errors import FuserLabError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleReport:
+    """One example, segmented and run at its small size on the CPU.
+
+    ``max_error`` is the largest ``|got - reference| / (atol + rtol |reference|)``: below 1 is right. ``seconds`` is
+    the time from definition to checked result, compilation included.
+    """
+
+    name: str
+    segments: int
+    schedulers: list[str]
+    max_error: float
+    seconds: float
+
+
+def run_example(name: str) -> ExampleReport:
+    """Return the report of one example."""
+    start = time.perf_counter()
+    chosen = examples.get(name)
+    fd, inputs = load_example(name)
+    outputs = fd.execute(inputs)
+    plan = fd.plan_for(inputs)
+    error = chosen.max_error(inputs, outputs)
+    return ExampleReport(
+        name=name,
+        segments=len(plan.segments),
+        schedulers=[s.scheduler.value if s.scheduler else "none" for s in plan.segments],
+        max_error=error,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _examples(arguments: argparse.Namespace) -> int:
+    chosen = arguments.names or examples.names()
+    reports = []
+    for name in chosen:
+        reports.append(run_example(name))
+        if not arguments.json:
+            _print_report(reports[-1], first=len(reports) == 1)
+    if arguments.json:
+        print(json.dumps([asdict(r) for r in reports], indent=1))  # noqa: T201
+    return 0 if all(r.max_error < 1 for r in reports) else 1
+
+
+def _print_report(report: ExampleReport, *, first: bool) -> None:
+    if first:
+        print(f"{'example':<24} {'segments':>8} {'error':>7} {'seconds':>8}  schedulers")  # noqa: T201
+    line = f"{report.name:<24} {report.segments:>8} {report.max_error:>7.3f} {report.seconds:>8.2f}  "
+    print(line + ", ".join(report.schedulers), flush=True)  # noqa: T201
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("examples", help="segment, run and check the examples that come with fuser_lab")
+    run.add_argument("names", nargs="*", metavar="NAME", help="only these examples")
+    run.add_argument("--json", action="store_true", help="print JSON")
+    run.set_defaults(call=_examples)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit status: 0, 1 if something was wrong, 2 for bad arguments."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.call(arguments)
+    except FuserLabError as error:
+        print(f"fuser_lab: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    return status

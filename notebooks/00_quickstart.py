@@ -1,0 +1,113 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How many kernels does this need?
+#
+# A sum over each row, broadcast back, added to another tensor. One loop could do all of it; **nvFuser cuts it in two.**
+# This notebook shows where it cuts, why, what the cut costs, and what happens when you cut somewhere else.
+# It runs on a laptop; nothing here needs a GPU.
+
+# %%
+import numpy as np
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+    y = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+    total = fd.ops.sum(x, dims=[1])
+    column = fd.ops.broadcast(total, is_broadcast_dim=[False, True])
+    fd.add_output(fd.ops.add(y, column))
+
+rng = np.random.default_rng(0)
+inputs = [rng.standard_normal((2048, 1024), dtype=np.float32) for _ in range(2)]
+
+plan = fl.segment(fd, inputs)
+plan
+
+# %% [markdown]
+# Each box is a segment: one kernel. Arrows between boxes are tensors that go through memory.
+#
+# ## Why two?
+#
+# Ask for any two tensors. The answer names the scheduler that refused, and with which reason.
+
+# %%
+plan.why("T2", "T4")
+
+# %% [markdown]
+# ## Cut and glue
+#
+# Click the arrow between `sum` and `broadcast`, then **Cut**: two segments become three. Click a boundary and **Glue** it
+# back, or read why that is not allowed. **Run** times both plans. Press `?` inside the explorer for its keys.
+
+# %%
+explorer = fl.explore(fd, inputs)
+explorer
+
+# %% [markdown]
+# Everything the explorer does is one line of Python:
+
+# %%
+cut = plan.cut("T2")
+print(len(plan.segments), "segments ->", len(cut.segments), "segments ->", len(cut.glue(0, 1).segments), "segments")
+
+# %% [markdown]
+# ## Run it
+#
+# `execute` gives back what it was given: NumPy for NumPy, torch for torch. Each segment is a generated kernel; on a machine
+# with a GPU the same plan runs as CUDA kernels.
+
+# %%
+(result,) = fd.execute(inputs)
+np.testing.assert_allclose(result, inputs[1] + inputs[0].sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-3)
+
+fl.time([plan, cut], inputs)
+
+# %% [markdown]
+# The generated source of a segment is a readable Python file:
+
+# %%
+print(plan.segments[0].source("cpu"))
+
+# %% [markdown]
+# ## A real one
+#
+# The backward pass of Llama-3's rotary embedding, with its real sizes. Nothing of that size is allocated here: `specs`
+# are abstract inputs. Where does the tensor of zeros go?
+
+# %%
+rope = fl.examples.get("llama3_rope_backward")
+with FusionDefinition() as rope_fd:
+    rope.define(rope_fd, "full")
+
+bottom_up = fl.segment(rope_fd, rope.specs())
+bottom_up
+
+# %% [markdown]
+# And what if the segmenter goes top-down, cutting only where a `segment_set` asks for it and breaking up what no scheduler
+# takes?
+
+# %%
+top_down = fl.segment(rope_fd, rope.specs(), strategy="top_down")
+print(f"bottom-up: {len(bottom_up.segments)} segments, top-down: {len(top_down.segments)} segments")
+bottom_up.decisions.to_pandas().tail(10)
+
+# %% [markdown]
+# ## Where to go on
+#
+# - `fl.examples.names()` lists more fusions; `fl.explore(rope_fd, rope.specs())` opens this one.
+# - `plan.save("plan.svg")` writes the picture, `plan.save("plan.html")` one file with the decisions in it.
+# - `print(plan.segments[0].source("cuda"))` shows the CUDA kernel, on a machine without a GPU too.
+# - `print(plan.to_python())` is code that makes the same plan again.

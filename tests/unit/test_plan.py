@@ -1,0 +1,151 @@
+"""Plans: hashing, edits, code that makes them again, saving, and what cannot run."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, InputError, UnsupportedError
+
+
+def defined():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+        y = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.add(y, fd.ops.sum(x, dims=[1], keepdim=True)))
+    return fd
+
+
+SPECS = [fl.spec((64, 128)), fl.spec((64, 128))]
+
+
+def made_by(text):
+    names = {}
+    exec(text, names)
+    return names["plan"]
+
+
+def test_the_smallest_plan():
+    plan = fl.segment(defined(), SPECS)
+    assert [s.scheduler.value for s in plan.segments] == ["reduction", "pointwise"]
+    assert [[e.op.name for e in s.exprs] for s in plan.segments] == [["sum", "broadcast"], ["add"]]
+    first, second = plan.segments
+    assert (first.bytes_in, first.bytes_out) == (64 * 128 * 4, 64 * 4)
+    assert first.bytes_crossing == second.bytes_crossing == 64 * 4
+    assert first.bytes == first.bytes_in + first.bytes_out
+    assert "bottom-up" in str(plan)
+    assert "refused" in plan.why("T2", "T4").relation.value
+
+
+def test_edits_are_new_plans_with_content_hashes():
+    plan = fl.segment(defined(), SPECS)
+    cut = plan.cut("T2")
+    assert (len(plan.segments), len(cut.segments)) == (2, 3)
+    assert cut != plan
+    assert cut == plan.cut(("T2", "T3"))
+    assert cut.glue(0, 1) == plan
+    assert hash(cut.glue(0, 1)) == hash(plan)
+    assert fl.segment(defined(), SPECS).hash == plan.hash
+    assert fl.segment(defined(), SPECS, target="A100").hash != plan.hash
+    assert fl.segment(defined(), [fl.spec((64, 256))] * 2).hash != plan.hash
+    with pytest.raises(IllegalEdit, match="no scheduler takes segments 0 and 1 as one"):
+        plan.glue(0, 1)
+
+
+@pytest.mark.parametrize("name", fl.examples.names())
+@pytest.mark.parametrize("strategy", ["bottom_up", "top_down", "unfused"])
+def test_code_makes_the_same_plan(name, strategy):
+    plan = fl.segment(*fl.example(name, "full"), strategy=strategy)
+    assert made_by(plan.to_python()).hash == plan.hash
+
+
+def test_code_of_an_edited_plan_with_options():
+    options = fl.SegmenterOptions(segment_set="cut", forward_factories=[])
+    plan = fl.segment(*fl.example("llama3_rope_backward", "full"), options=options, target="H100")
+    edited = plan
+    for tensor in [e.name for s in plan.segments for e in s.exprs[:-1]][:8]:
+        try:
+            edited = edited.cut(tensor)
+        except IllegalEdit:
+            continue
+    assert edited != plan
+    assert made_by(edited.to_python()).hash == edited.hash
+
+
+def test_saving(tmp_path):
+    plan = fl.segment(defined(), SPECS)
+    for suffix, text in ((".svg", "<svg"), (".html", "<!DOCTYPE html>"), (".json", '"version"'), (".py", "fl.segment")):
+        path = plan.save(tmp_path / f"plan{suffix}")
+        assert text in path.read_text()
+    with pytest.raises(InputError, match="extension"):
+        plan.save(tmp_path / "plan.xyz")
+
+
+def test_rich_forms_are_static():
+    plan = fl.segment(defined(), SPECS)
+    bundle = plan._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/svg+xml"}
+    assert "<script" not in bundle["text/html"]
+    assert "<script" not in plan.segments[0]._repr_html_()
+
+
+def test_sources_without_a_gpu():
+    plan = fl.segment(defined(), SPECS)
+    assert "njit" in plan.segments[0].source("cpu")
+    assert "cuda" in plan.segments[0].source("cuda")
+    with pytest.raises(CodegenError, match="target is 'metal'"):
+        plan.segments[0].source("metal")
+
+
+def test_a_segment_that_nobody_takes_has_no_source_and_does_not_run():
+    plan = fl.segment(defined(), SPECS, strategy=lambda *_: [["T2", "T3", "T4"]])
+    assert plan.segments[0].scheduler is None
+    assert "no scheduler" in str(plan)
+    with pytest.raises(CodegenError, match="segment 0 has no kernel: no scheduler takes it"):
+        plan.segments[0].source()
+    with pytest.raises(fl.FuserLabError, match="the plan cannot run: no scheduler takes segment 0"):
+        plan.run([np.zeros((64, 128), np.float32)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: fl.segment(3), ArgumentTypeError, "fd must be a FusionDefinition"),
+        (lambda: fl.segment(defined()), InputError, "inputs must be given"),
+        (lambda: fl.segment(defined(), SPECS, strategy="best"), InputError, "strategy 'best' is unknown"),
+        (lambda: fl.segment(defined(), SPECS, strategy="optimal"), UnsupportedError, "'optimal' is not implemented"),
+        (lambda: fl.segment(defined(), SPECS, target="V100"), InputError, "target 'V100' is unknown; there are A100"),
+        (lambda: fl.segment(defined(), SPECS[:1]), InputError, "takes 2 inputs"),
+        (lambda: fl.segment(defined(), "ab"), ArgumentTypeError, "inputs must be a list"),
+        (lambda: fl.segment(defined(), [object(), 1]), InputError, "an input must be an array or a number"),
+        (lambda: fl.time(fl.segment(defined(), SPECS), SPECS), InputError, "abstract inputs cannot run"),
+        (lambda: fl.example("softmax", "huge"), InputError, "not 'huge'"),
+        (lambda: fl.nothing, AttributeError, "no attribute 'nothing'"),
+    ],
+)
+def test_bad_calls(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_public_names_exist():
+    for name in fl.__all__:
+        assert getattr(fl, name) is not None
+    assert set(fl.__all__) <= set(dir(fl))
+
+
+def test_plans_may_be_made_from_several_threads():
+    found = []
+
+    def work():
+        found.append(fl.segment(*fl.example("rms_norm_backward", "full")).hash)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert len(set(found)) == 1
