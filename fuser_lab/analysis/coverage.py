@@ -15,6 +15,11 @@ class Coverage:
             if through_resize or d.name != "resize"
         ]
         covered = set(classes)
+        if through_resize:
+            # Cut down to one element, an axis is read at one place whatever the loops are.
+            for derivation in exact.derivations:
+                if derivation.name == "resize" and exact.broadcast[derivation.results[0]]:
+                    covered.update(derivation.sources)
         grew = bool(made)
         while grew:
             before = len(covered)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from fuser_lab.analysis.domain_map import ExactMap, Link
@@ -37,7 +38,7 @@ class ReductionPattern:
     def is_split(self) -> bool:
         """Whether kept axes lie between reduced ones, so that rows are no single stretch (nvFuser: 3-D)."""
         flags = [reduced for _, reduced in self.axes]
-        return sum(a is not b for a, b in zip(flags, flags[1:], strict=False)) > 1
+        return sum(a is not b for a, b in pairwise(flags)) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

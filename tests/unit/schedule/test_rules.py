@@ -1,0 +1,330 @@
+"""One small fusion for each rule: the reason is produced, and its sentence can be read."""
+
+import string
+
+import pytest
+from unit.schedule.asking import ask, codes, fusion_of, tensor
+
+from fuser_lab.cost.reasons import TEXTS, ReasonCode
+from fuser_lab.cost.verdict import SchedulerType as Type
+from fuser_lab.dtypes import DataType
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation.oracle import Candidate
+
+RULES = {}
+
+
+def rule(scheduler, code):
+    def add(body):
+        RULES[body.__name__] = (body, scheduler, code)
+        return body
+
+    return add
+
+
+@rule(Type.POINTWISE, "not_connected")
+def two_adds(fd):
+    fd.add_output(fd.ops.neg(tensor(fd, 8)))
+    fd.add_output(fd.ops.neg(tensor(fd, 9)))
+
+
+@rule(Type.POINTWISE, "output_not_covered")
+def shared_factor(fd):
+    factor = tensor(fd, 1, 1)
+    fd.add_output(fd.ops.mul(tensor(fd, 8, 1), factor))
+    fd.add_output(fd.ops.mul(tensor(fd, 1, 7), factor))
+
+
+@rule(Type.RESIZE, "input_not_covered")
+def emptied_axis(fd):
+    x = fd.ops.reshape(tensor(fd, 0, 6), new_shape=[2, 0, 3])
+    fd.add_output(fd.ops.add(fd.ops.pad(fd.ops.slice(x, [0, 0, 0], [2, 0, 3]), [0, 0, 1, 1]), tensor(fd, 2, 2, 3)))
+
+
+@rule(Type.POINTWISE, "broadcast_not_unique")
+def one_bias_for_two(fd):
+    bias = fd.ops.neg(tensor(fd, 1, 16))
+    fd.add_output(fd.ops.add(tensor(fd, 8, 16), bias))
+    fd.add_output(fd.ops.add(tensor(fd, 9, 16), bias))
+
+
+@rule(Type.POINTWISE, "conflicting_reshapes")
+def two_ways_apart(fd):
+    x = fd.ops.neg(tensor(fd, 12))
+    fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[3, 4])))
+    fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[4, 3])))
+
+
+@rule(Type.POINTWISE, "cyclic_reshape")
+def there_and_back(fd):
+    x = fd.ops.neg(tensor(fd, 12))
+    back = fd.ops.reshape(fd.ops.neg(fd.ops.reshape(x, new_shape=[3, 4])), new_shape=[12])
+    fd.add_output(fd.ops.add(x, back))
+
+
+@rule(Type.POINTWISE, "has_reduction")
+def reduced(fd):
+    x = tensor(fd, 8, 16)
+    fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[0], keepdim=True)))
+
+
+@rule(Type.REDUCTION, "persistent_buffer")
+def outer_norm(fd):
+    reduced(fd)
+
+
+@rule(Type.REDUCTION, "no_reduction")
+@rule(Type.INNER_PERSISTENT, "no_reduction")
+def no_reduction(fd):
+    two_adds(fd)
+
+
+@rule(Type.REDUCTION, "no_tensor_input")
+def sum_of_ones(fd):
+    ones = fd.ops.full(shape=[8, 4], fill_value=1.0, dtype=DataType.Float)
+    fd.add_output(fd.ops.neg(fd.ops.sum(ones, dims=[1])))
+
+
+@rule(Type.REDUCTION, "index_input")
+def sliced_on_the_way(fd):
+    x = fd.ops.slice(fd.ops.neg(tensor(fd, 8, 16)), start_indices=[0, 2], end_indices=[8, 10])
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "pattern_mismatch")
+def both_ways(fd):
+    x = tensor(fd, 8, 16)
+    fd.add_output(fd.ops.sum(x, dims=[0]))
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "new_input_after_reduction")
+def bias_after(fd):
+    fd.add_output(fd.ops.add(fd.ops.sum(tensor(fd, 8, 16), dims=[1]), tensor(fd, 8)))
+
+
+@rule(Type.REDUCTION, "reshape_mixes")
+def merged_and_cut(fd):
+    x = fd.ops.reshape(fd.ops.neg(tensor(fd, 6, 4)), new_shape=[8, 3])
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "output_not_covered")
+def full_beside(fd):
+    x = fd.ops.neg(tensor(fd, 8, 1))
+    fd.add_output(fd.ops.sum(fd.ops.squeeze(x, dims=[1]), dims=[0]))
+    fd.add_output(fd.ops.mul(x, tensor(fd, 8, 5)))
+
+
+@rule(Type.RESIZE, "no_resize")
+def nothing_resized(fd):
+    two_adds(fd)
+
+
+@rule(Type.RESIZE, "resized_broadcast")
+def repeated_bias(fd):
+    x = fd.ops.pad(fd.ops.neg(tensor(fd, 1, 16)), [0, 0, 0, 3])
+    fd.add_output(fd.ops.add(x, tensor(fd, 4, 16)))
+
+
+@rule(Type.RESIZE, "resize_between_outputs")
+def slice_and_whole(fd):
+    x = fd.ops.neg(tensor(fd, 16))
+    fd.add_output(x)
+    fd.add_output(fd.ops.slice(x, start_indices=[2], end_indices=[9]))
+
+
+@rule(Type.RESIZE, "transpose_like")
+def slice_and_transpose(fd):
+    x = fd.ops.slice(fd.ops.neg(tensor(fd, 16, 8)), start_indices=[2, 0], end_indices=[9, 8])
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, dims=[1, 0])))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def only_neg(fd):
+    fd.add_output(fd.ops.neg(tensor(fd, 16, 8)))
+
+
+@rule(Type.TRANSPOSE, "not_implemented")
+def transposed(fd):
+    fd.add_output(fd.ops.neg(fd.ops.permute(tensor(fd, 16, 8), dims=[1, 0])))
+
+
+@rule(Type.INNER_PERSISTENT, "reduction_is_outer")
+def outer(fd):
+    reduced(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "not_implemented")
+def outer_later(fd):
+    reduced(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "reduction_is_inner")
+def inner(fd):
+    both_ways(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "one_kind_of_reduction")
+def only_outer(fd):
+    reduced(fd)
+
+
+@rule(Type.INNER_PERSISTENT, "broadcast_elsewhere")
+def widened_elsewhere(fd):
+    x = tensor(fd, 8, 16)
+    total = fd.ops.broadcast(fd.ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
+    fd.add_output(fd.ops.div(x, total))
+    fd.add_output(fd.ops.mul(fd.ops.neg(fd.ops.broadcast(fd.ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])),
+                             tensor(fd, 8, 5)))
+
+
+@rule(Type.MATMUL, "matmul_off")
+@rule(Type.POINTWISE, "matmul_inside")
+def product(fd):
+    fd.add_output(fd.ops.neg(fd.ops.matmul(tensor(fd, 8, 4), tensor(fd, 4, 6))))
+
+
+@rule(Type.MATMUL, "no_matmul")
+@rule(Type.GREEDY, "no_greedy_op")
+@rule(Type.NO_OP, "concrete_output")
+@rule(Type.EXPR_EVAL, "not_views")
+def no_product(fd):
+    both_ways(fd)
+
+
+@rule(Type.NO_OP, "reduces_elements")
+def total(fd):
+    fd.add_output(fd.ops.neg(fd.ops.sum(tensor(fd, 8, 16))))
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_rule(name):
+    body, scheduler, code = RULES[name]
+    answer = ask(fusion_of(body))
+    verdict = next((v for v in answer.verdicts if v.scheduler is scheduler), None)
+    assert verdict is not None, answer.text
+    assert verdict.code == code, verdict.text
+    assert not set("{}") & set(verdict.text)
+
+
+def test_every_sentence_names_its_parameters_and_no_code_lacks_one():
+    assert set(TEXTS) == set(ReasonCode)
+    for text in TEXTS.values():
+        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+        assert all(field.isidentifier() for field in fields)
+
+
+def chosen(body, names=None):
+    return ask(fusion_of(body), names).chosen
+
+
+def test_views_are_evaluated():
+    def body(fd):
+        x = fd.ops.permute(tensor(fd, 2, 3, 4), dims=[1, 0, 2])
+        x = fd.ops.slice(x, start_indices=[0, 0, 1], end_indices=[3, 2, 3])
+        fd.add_output(fd.ops.segment_set(fd.ops.broadcast(x, is_broadcast_dim=[True, False, False, False])))
+
+    assert chosen(body) is Type.EXPR_EVAL
+
+
+def test_a_reshape_that_moves_elements_is_pointwise():
+    def body(fd):
+        fd.add_output(fd.ops.reshape(fd.ops.permute(tensor(fd, 2, 3), dims=[1, 0]), new_shape=[6]))
+
+    assert chosen(body) is Type.POINTWISE
+
+
+def test_one_element_of_an_axis_needs_no_loop_over_it():
+    def body(fd):
+        x = fd.ops.slice(tensor(fd, 4, 3, 8), start_indices=[0, 1, 0], end_indices=[4, 2, 8])
+        fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[4, 8])))
+
+    assert chosen(body) is Type.POINTWISE
+
+
+def test_a_scale_per_row_is_no_transpose():
+    def body(fd):
+        x = fd.ops.slice(fd.ops.neg(tensor(fd, 16, 8)), start_indices=[0, 2], end_indices=[16, 6])
+        fd.add_output(fd.ops.mul(x, fd.ops.mul(tensor(fd, 16, 1), fd.ops.broadcast(tensor(fd, 16), [False, True]))))
+
+    assert chosen(body) is Type.RESIZE
+
+
+def test_a_product_alone_is_a_library_call():
+    answer = ask(fusion_of(lambda fd: fd.add_output(fd.ops.matmul(tensor(fd, 8, 4), tensor(fd, 4, 6)))))
+    assert answer.chosen is Type.EXPR_EVAL
+    assert answer.verdicts[-1].code == "library_call"
+
+
+def test_what_nothing_takes_is_evaluated_alone():
+    def body(fd):
+        x = tensor(fd, 64, 64)
+        fd.add_output(fd.ops.add(x, fd.ops.permute(x, dims=[1, 0])))
+
+    fusion = fusion_of(body)
+    registry = SchedulerRegistry(disabled=frozenset({Type.POINTWISE}))
+    answer = ask(fusion, [fusion.exprs[-1].name], registry)
+    assert answer.chosen is Type.EXPR_EVAL
+    assert answer.verdicts[-1].code == "evaluated_alone"
+
+
+def test_outer_reductions_may_read_vectors_afterwards():
+    def body(fd):
+        fd.add_output(fd.ops.add(fd.ops.sum(tensor(fd, 64, 16), dims=[0]), tensor(fd, 16)))
+
+    assert chosen(body) is Type.REDUCTION
+
+
+def test_several_reductions_of_one_kind_share_a_kernel():
+    def body(fd):
+        x = tensor(fd, 64, 16)
+        fd.add_output(fd.ops.sum(x, dims=[1]))
+        fd.add_output(fd.ops.max(fd.ops.neg(x), dims=[1]))
+
+    assert chosen(body) is Type.REDUCTION
+
+
+def test_tensors_without_elements():
+    def empty(fd):
+        fd.add_output(fd.ops.add(tensor(fd, 0, 5), 1.0))
+
+    def kept_rows(fd):
+        fd.add_output(fd.ops.neg(fd.ops.sum(tensor(fd, 5, 0), dims=[1])))
+
+    def softmax(fd):
+        x = tensor(fd, 5, 0)
+        fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True)))
+
+    def reshaped(fd):
+        x = fd.ops.reshape(tensor(fd, 0, 6), new_shape=[2, 0, 3])
+        fd.add_output(fd.ops.neg(fd.ops.sum(x, dims=[1])))
+
+    assert chosen(empty) is Type.NO_OP
+    assert chosen(kept_rows) is Type.REDUCTION
+    assert chosen(softmax) is Type.NO_OP
+    fusion = fusion_of(reshaped)
+    assert all(ask(fusion, [expr.name]).chosen is not None for expr in fusion.exprs)
+
+
+def test_scalars_and_nothing_are_no_op():
+    assert chosen(lambda fd: fd.add_output(fd.ops.add(tensor(fd), tensor(fd)))) is Type.NO_OP
+    fusion = fusion_of(lambda fd: fd.add_output(tensor(fd, 4)))
+    assert SchedulerRegistry().ask(Candidate(fusion, (), (), ())).chosen is Type.NO_OP
+
+
+def test_answers_are_remembered():
+    registry = SchedulerRegistry()
+    fusion = fusion_of(both_ways)
+    assert ask(fusion, None, registry) is ask(fusion, None, registry)
+
+
+def test_old_fusions_are_forgotten():
+    registry = SchedulerRegistry()
+    for _ in range(20):
+        ask(fusion_of(both_ways), None, registry)
+    assert len(registry._known) <= 8
+
+
+def test_codes_are_in_nvfusers_order():
+    assert list(codes(ask(fusion_of(both_ways)))) == list(Type)
