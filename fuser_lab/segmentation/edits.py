@@ -39,11 +39,10 @@ def cut(
     if made is None:
         msg = f"{tensor} is a fusion input, which is in memory already; there is nothing to cut."
         raise IllegalEdit(msg)
-    homes = segmented.home[made.name]
-    if made.name in segmented.recomputed and len(homes) >= 1 and not _stored(segmented, homes):
+    home = next((i for i in segmented.home[made.name] if made in _own(segmented, i)), None)
+    if home is None:
         msg = f"{tensor} is recomputed by each segment that reads it; it crosses no boundary and cannot be cut."
         raise IllegalEdit(msg)
-    home = homes[0]
     inside = _own(segmented, home)
     result = _tensor(made, tensor)
     readers = [e for e in fusion.users.get(result, ()) if e in inside]
@@ -151,10 +150,6 @@ def _own(segmented: SegmentedFusion, index: int) -> list[Expr]:
 
 def _is_stored(segmented: SegmentedFusion, index: int) -> bool:
     return all(name in segmented.recomputed for name in segmented.groups[index].names)
-
-
-def _stored(segmented: SegmentedFusion, homes: Iterable[int]) -> bool:
-    return any(_is_stored(segmented, i) for i in homes)
 
 
 def _expr(fusion: Fusion, tensor: str) -> Expr | None:
