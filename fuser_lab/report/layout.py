@@ -9,8 +9,6 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import graphviz
-
 from fuser_lab.errors import FuserLabError
 from fuser_lab.report import measure
 
@@ -75,6 +73,11 @@ def lay_out(view: ViewModel) -> Layout:
 
 def to_dot(view: ViewModel) -> str:
     """Return the graph as DOT; names are positions, so no text of the user stands in it."""
+    try:
+        import graphviz
+    except ImportError:
+        msg = "Drawing needs the Python packages graphviz and pygraphviz: pip install graphviz pygraphviz."
+        raise LayoutError(msg) from None
     graph = graphviz.Digraph(
         graph_attr={
             "rankdir": "TB",

@@ -92,7 +92,9 @@ def test_the_table_names_cases():
 
 
 def at_head(case: dict) -> bool:
-    return case["segments_status"] == "stated" and case.get("holds_at_head") and case.get("count_is_for") == "this definition"
+    """Return whether nvFuser is said to give this count for this very definition today."""
+    stated = case["segments_status"] == "stated" and case.get("holds_at_head")
+    return bool(stated and case.get("count_is_for") == "this definition")
 
 
 @pytest.mark.parametrize("case", [c for c in GALLERY if at_head(c)], ids=lambda c: c["id"])
@@ -100,9 +102,6 @@ def test_gallery(case):
     assert holds(case)
 
 
-@pytest.mark.parametrize("case", GALLERY, ids=lambda c: c["id"])
+@pytest.mark.parametrize("case", [c for c in GALLERY if "take_along_axis" not in c["python"]], ids=lambda c: c["id"])
 def test_every_gallery_fusion_segments(case):
-    try:
-        assert segmented(case).groups
-    except UnsupportedError as error:
-        assert "take_along_axis" in str(error)
+    assert segmented(case).groups

@@ -1,0 +1,3 @@
+from collections.abc import Mapping
+
+def publish_display_data(data: Mapping[str, str]) -> None: ...
