@@ -57,17 +57,24 @@ def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
     return None
 
 
-def innermost_source(exact: ExactMap, number: int) -> int:
-    """Return the class whose neighbours in memory are the class's neighbours, as far back as views lead."""
-    made: dict[int, int] = {}
-    for derivation in exact.derivations:
-        # Of a split only the inner part keeps neighbours together; of a merge the inner operand does.
-        made.setdefault(derivation.results[-1], derivation.sources[-1])
-    seen: set[int] = set()
-    while number in made and number not in seen:
-        seen.add(number)
-        number = made[number]
-    return number
+class Neighbourhoods:
+    """Classes whose neighbours in memory are neighbours of each other's: joined by views.
+
+    A resize keeps neighbours together, a split those of its inner part, a merge those of its inner operand.
+    """
+
+    def __init__(self, exact: ExactMap) -> None:
+        self._parent: dict[int, int] = {}
+        for derivation in exact.derivations:
+            a, b = self.of(derivation.sources[-1]), self.of(derivation.results[-1])
+            if a != b:
+                self._parent[b] = a
+
+    def of(self, number: int) -> int:
+        """Return the class that stands for a class and all that are joined with it."""
+        while number in self._parent:
+            number = self._parent[number]
+        return number
 
 
 def cyclic_reshape(exact: ExactMap) -> str | None:

@@ -71,6 +71,14 @@ def _matmul_positions(expr: Expr) -> tuple[Positions, ...]:
     )
 
 
+class Declared(NamedTuple):
+    """The axes of a tensor, one entry each."""
+
+    broadcast: tuple[bool, ...]
+    extents: tuple[int, ...]
+    origins: tuple[tuple[str, int], ...]
+
+
 class Step(NamedTuple):
     """One reshape or resize step over slots: root axes are slots 0, 1, ...; each result takes the next slot."""
 
@@ -99,8 +107,11 @@ class Link:
     root_extents: tuple[int, ...]
     steps: tuple[Step, ...]
     axes: tuple[int, ...]  # slots of the value's axes, -1 for axes that come from nowhere
+    plain: bool  # the value's axes are the root slots, in order
     reduced: tuple[int, ...]  # slots that are reduced away
+    is_view: bool
     special: bool  # of a kind that schedulers ask about
+    declared: tuple["Declared", ...]  # per operand: what its axes are where nothing makes it
 
 
 _SPECIAL = frozenset({OpKind.REDUCTION, OpKind.RESIZE, OpKind.RESHAPE, OpKind.MATMUL})
@@ -166,8 +177,20 @@ def _link(expr: Expr) -> Link:
         root_extents=tuple(map(axis_size, root)),
         steps=tuple(steps),
         axes=axes,
+        plain=not steps and axes == identity,
         reduced=tuple(slots[axis.id] for axis in domain.logical if axis.is_reduction),
+        is_view=expr.kind.is_view,
         special=expr.kind in _SPECIAL,
+        declared=tuple(map(_declared, tensors)),
+    )
+
+
+def _declared(tensor: TensorView) -> Declared:
+    axes = tensor.domain.axes
+    return Declared(
+        tuple(axis.is_broadcast for axis in axes),
+        tuple(map(axis_size, axes)),
+        tuple((tensor.name, place) for place in range(len(axes))),
     )
 
 
@@ -263,28 +286,33 @@ class _Builder:
         groups = self._groups
         for link in links:
             operands = link.operands
-            for name in operands:
-                if name not in classes:
-                    self._declare(link.tensors[operands.index(name)])
-                    component[name] = len(groups)
+            name = link.name
+            for number, operand in enumerate(operands):
+                if operand not in classes:
+                    self._declare(operand, link.declared[number])
+                    component[operand] = len(groups)
                     groups.append(len(groups))
+            if link.same:
+                source = operands[0]
+                classes[name] = classes[source]
+                component[name] = component[source]
+                continue
             if operands:
                 group = component[operands[0]]
-                for name in operands[1:]:
-                    if component[name] != group:
-                        _join(groups, group, component[name])
+                for operand in operands[1:]:
+                    if component[operand] != group:
+                        _join(groups, group, component[operand])
             else:
                 group = len(groups)
                 groups.append(group)
-            name = link.name
             component[name] = group
-            if link.same:
-                classes[name] = classes[operands[0]]
-                continue
             numbers = self._meet(link) if len(operands) > 1 else self._pass(link)
             if link.steps:
                 self._derive(link, numbers)
-            classes[name] = tuple([numbers[s] if s >= 0 else self._new(link, i) for i, s in enumerate(link.axes)])
+            if link.plain:
+                classes[name] = tuple(numbers)
+            else:
+                classes[name] = tuple([numbers[s] if s >= 0 else self._new(link, i) for i, s in enumerate(link.axes)])
             if link.reduced:
                 self._reduced[name] = tuple([numbers[slot] for slot in link.reduced])
         return self._finish(len({_group(groups, n) for n in component.values()}))
@@ -348,13 +376,14 @@ class _Builder:
         axis = link.out.domain.axes[place]
         return self._fresh(axis_size(axis), axis.is_broadcast, link.name, place)
 
-    def _declare(self, tensor: TensorView) -> None:
-        self._classes[tensor.name] = tuple(
-            [
-                self._fresh(axis_size(axis), axis.is_broadcast, tensor.name, place)
-                for place, axis in enumerate(tensor.domain.axes)
-            ],
-        )
+    def _declare(self, name: str, declared: Declared) -> None:
+        first = len(self._parent)
+        numbers = tuple(range(first, first + len(declared.extents)))
+        self._classes[name] = numbers
+        self._parent.extend(numbers)
+        self._broadcast.extend(declared.broadcast)
+        self._extent.extend(declared.extents)
+        self._origin.extend(declared.origins)
 
     def _pass(self, link: Link) -> list[int]:
         """Classes of the root slots of an expression with at most one tensor operand."""

@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from fuser_lab.analysis.aliasing import first_not_view
-from fuser_lab.analysis.coverage import Coverage, conflicting_reshapes, cyclic_reshape, innermost_source
+from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
 from fuser_lab.cost.reasons import ReasonCode
@@ -61,7 +61,10 @@ class CandidateFacts:
 
     @cached_property
     def not_view(self) -> Expr | None:
-        """An expression that is no view of an input."""
+        """An expression that is no view of an input; one that computes rather than one that moves elements."""
+        for link in self.links:
+            if not link.is_view:
+                return link.expr
         aliased = frozenset(output.name for output, _ in self.candidate.fusion.aliases)
         return first_not_view(self.candidate.exprs, aliased)
 
@@ -201,13 +204,14 @@ class CandidateFacts:
     def inner_groups(self) -> dict[int, str]:
         """Innermost axes of the inputs and outputs that have all axes of the reference, with a tensor for each.
 
-        Axes are classes followed back through views; a broadcast axis counts as the axis that it meets. Two entries
+        Axes are classes joined through views; a broadcast axis counts as the axis that it meets. Two entries
         mean a transpose: whatever is innermost in the loops, one of the tensors is read or written across its rows.
         """
         exact, reference = self.exact, self.reference
         if not isinstance(reference, TensorView):
             return {}
         wanted = exact.concrete(reference)
+        near = Neighbourhoods(exact)
         found: dict[int, str] = {}
         for tensor in (*self.inputs, *self.outputs):
             numbers = exact.classes.get(tensor.name)
@@ -218,7 +222,7 @@ class CandidateFacts:
                 number = next(iter(exact.concretized.get(number, ())), -1)
             if number < 0:
                 continue
-            source = innermost_source(exact, number)
+            source = near.of(number)
             if source not in found and self._covers(numbers, wanted):
                 found[source] = tensor.name
         return found
