@@ -4,13 +4,13 @@ The source imports numba.cuda but printing it does not: kernels can be read on a
 """
 
 from fuser_lab.codegen.emitter import TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Loop, Phase, Reduce, Scope
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Load, Loop, Phase, Reduce, Role, Scope
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Term, Var
 from fuser_lab.schedule.state import ParallelType
 
-_TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint16", "uint64")
+_TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint8", "uint16", "uint64")
 _INTRINSICS = (
     "bf16_bits", "bf16_to_float", "divide_int", "divide_uint", "float_to_bf16", "float_to_half", "half_to_float",
     "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int", "remainder_float",
@@ -33,10 +33,26 @@ WARP = 32
 FULL_MASK = "0xFFFFFFFF"
 
 
+def pointed_name(buffer: Buffer) -> str:
+    """Return Numba's name of the type that a buffer's pointer points to: a Bool in memory is a byte."""
+    return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
+
+
 class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
 
     target = "cuda"
+
+    def loaded(self, load: Load) -> str:
+        """Return an element of a buffer in its compute type."""
+        text = super().loaded(load)
+        pointed = load.buffer.dtype is DataType.Bool and load.buffer.role is not Role.SCRATCH
+        return f"({text} != 0)" if pointed else text
+
+    def stored(self, buffer: Buffer, value: Term) -> str:
+        """Return a value as it is stored."""
+        text = super().stored(buffer, value)
+        return f"uint8({text})" if buffer.dtype is DataType.Bool and buffer.role is not Role.SCRATCH else text
 
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
@@ -56,7 +72,7 @@ class CudaEmitter(Emitter):
     def decorator(self, phase: Phase) -> None:
         """Print the launch and the types of the parameters; the runtime compiles the function for its device."""
         x, y = phase.launch.threads
-        types = [f"{storage_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        types = [f"{pointed_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
         self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads")
         self._line(f"# parameters: {', '.join(types)}")
 

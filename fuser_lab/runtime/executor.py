@@ -4,22 +4,70 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
-from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
+from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, InputError, UnsupportedError
-from fuser_lab.ir import Fusion, Scalar, TensorView
-from fuser_lab.runtime.arrays import describe, kind_of, output_kind
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.runtime.binding import Slot, check_out, checked_array, checked_scalar, library_of, slot_of
 from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 
-Call = Callable[[Mapping[str, Any]], None]
-Segment = tuple[Fusion, SchedulerType]
+Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
+Call = Callable[[Environment], None]
+Segment = tuple[Fusion, SchedulerType | None]
+Strides = tuple[tuple[int, ...], ...]
+
+
+class Memory(Protocol):
+    """Where the data of a plan lies: `HostMemory` or `DeviceMemory`."""
+
+    target: str
+
+    def import_input(self, value: Any, tensor: TensorView) -> Any:
+        """Return an input as an array of this memory, without copying if it lies here."""
+
+    def is_native(self, value: Any) -> bool:
+        """Whether kernels can write to an array of the caller."""
+
+    def is_writable(self, array: Any) -> bool:
+        """Whether an imported array may be written to."""
+
+    def element_strides(self, array: Any) -> tuple[int, ...]:
+        """Return strides in elements."""
+
+    def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
+        """Return the memory of an array as kernels take it."""
+
+    def block(self, nbytes: int) -> Any:
+        """Return uninitialized memory."""
+
+    def typed(self, block: Any, dtype: DataType, size: int) -> Any:
+        """Return the beginning of a block as stored elements of a dtype."""
+
+    def fresh(self, dtype: DataType, size: int) -> Any:
+        """Return new memory for an output."""
+
+    def logical(self, flat: Any, tensor: TensorView) -> Any:
+        """Return dense memory as an array of a tensor's shape and dtype."""
+
+    def export(self, array: Any, kind: str, like: Any) -> Any:
+        """Return an output as an array of the inputs' library."""
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy elements."""
+
+    def calls(self, generated: GeneratedKernel) -> Sequence[Call]:
+        """Return the compiled phases of a kernel."""
+
+    def synchronize(self) -> None:
+        """Wait until everything started has run."""
+
+    def label(self) -> str:
+        """Return the device's name for tables."""
 
 
 class Cancelled(Exception):  # noqa: N818 - an outcome that the caller asked for
@@ -35,7 +83,7 @@ class Step:
     """One segment, ready to run: its kernel, or None where the array library evaluates it, and why."""
 
     fusion: Fusion
-    scheduler: SchedulerType
+    scheduler: SchedulerType | None
     generated: GeneratedKernel | None
     evaluated_because: str = ""
 
@@ -49,12 +97,12 @@ class _Variant:
     layouts: Mapping[str, Layout]
     storage: StoragePlan
     sizes: Mapping[str, tuple[DataType, int]]  # of values kept in storage
-    idle: "deque[dict[str, Any]]" = field(default_factory=deque)  # environments with allocated storage
+    idle: "deque[Environment]" = field(default_factory=deque)
 
 
 @dataclass(slots=True, kw_only=True)
 class BoundRun:
-    """A plan bound to inputs and outputs: `steps` may be called one by one, any number of times."""
+    """A plan bound to inputs and outputs: `steps` may be called one by one, any number of times; then `finish`."""
 
     steps: tuple[Callable[[], None], ...]
     outputs: list[Any]
@@ -64,78 +112,77 @@ class BoundRun:
 class PreparedPlan:
     """A concretized fusion, cut into segments, compiled for one target."""
 
-    def __init__(self, fusion: Fusion, segments: Sequence[Segment], memory: Any, *, allow_fallback: bool) -> None:
+    def __init__(self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
         self.memory = memory
-        self.target: str = memory.target
+        self.target = memory.target
         self._allow_fallback = allow_fallback
-        self._variants: dict[Any, _Variant] = {}
+        self._variants: dict[Strides, _Variant] = {}
+        self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
-        self._inputs = fusion.inputs
-        self._tensor_inputs = fusion.tensor_inputs
-        self._returned = tuple(tv for tv in fusion.outputs if tv not in fusion.hidden)
-        self._sizes = {tv.name: layout_of(tv).size for tv in fusion.tensors.values()}
-        self._plain_strides = self._dense_key()
+        self._inputs = tuple(slot_of(v) if isinstance(v, TensorView) else v for v in fusion.inputs)
+        self._tensors = tuple(slot for slot in self._inputs if isinstance(slot, Slot))
+        self._outputs = tuple(slot_of(tv) for tv in fusion.outputs)
+        self._returned = tuple(slot for slot in self._outputs if slot.tensor not in fusion.hidden)
+        self._computed = tuple(slot for slot in self._outputs if slot.tensor not in fusion.inputs)
+        self._borrowed = {name for slot in (*self._tensors, *self._outputs) for name in (slot.name, slot.array)}
 
     # What a plan is made of
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given ones, before the first run."""
-        if inputs is None:
-            self._variant(self._plain_strides)
-        else:
-            self._variant(self._key(self._imported(inputs)))
+        self._variant(self._dense if inputs is None else self._strides(self._imported(inputs)))
 
     def steps(self, inputs: Sequence[Any] | None = None) -> tuple[Step, ...]:
         """Return the segments with their kernels, for dense inputs or for the strides of given ones."""
-        key = self._plain_strides if inputs is None else self._key(self._imported(inputs))
-        return self._variant(key).steps
+        return self._variant(self._dense if inputs is None else self._strides(self._imported(inputs))).steps
 
-    def _dense_key(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(dense_strides(tv) for tv in self._tensor_inputs)
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes allocated for intermediates and workspaces of one run with dense inputs."""
+        return self._variant(self._dense).storage.nbytes
 
-    def _key(self, arrays: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Return the strides of tensor inputs, those of axes of size 0 and 1 left out."""
-        found = []
-        for tensor, array in zip(self._inputs, arrays, strict=True):
-            if isinstance(tensor, TensorView):
-                given = self.memory.element_strides(array)
-                dense = dense_strides(tensor)
-                if tensor.numel == 0:
-                    found.append(dense)
-                else:
-                    found.append(
-                        tuple(d if n == 1 else s for n, s, d in zip(tensor.shape, given, dense, strict=True)),
-                    )
-        return tuple(found)
+    @property
+    def _dense(self) -> Strides:
+        return tuple(slot.dense for slot in self._tensors)
 
-    def _variant(self, key: tuple[tuple[int, ...], ...]) -> _Variant:
-        found = self._variants.get(key)
-        if found is None:
-            with self._lock:
-                found = self._variants.get(key)
-                if found is None:
-                    found = self._variants[key] = self._compiled(key)
-        return found
+    def _strides(self, arrays: Sequence[Any]) -> Strides:
+        return tuple(
+            self.memory.element_strides(a) for slot, a in zip(self._inputs, arrays, strict=True) if isinstance(slot, Slot)
+        )
 
-    def _compiled(self, key: tuple[tuple[int, ...], ...]) -> _Variant:
-        strides = {tv.name: given for tv, given in zip(self._tensor_inputs, key, strict=True)}
+    def _variant(self, given: Strides) -> _Variant:
+        found = self._seen.get(given)
+        if found is not None:
+            return found
+        key = tuple(slot.normal(strides) for slot, strides in zip(self._tensors, given, strict=True))
+        with self._lock:
+            if key not in self._variants:
+                self._variants[key] = self._compiled(key)
+            self._seen[given] = self._variants[key]
+            return self._variants[key]
+
+    def _compiled(self, key: Strides) -> _Variant:
+        strides = {slot.name: given for slot, given in zip(self._tensors, key, strict=True)}
         steps = tuple(
             self._step(number, segment, scheduler, strides) for number, (segment, scheduler) in enumerate(self.segments)
         )
-        calls = tuple(self._calls(step) for step in steps)
-        layouts = {tv.name: layout_of(tv, strides[tv.name]) for tv in self._tensor_inputs}
         sizes: dict[str, tuple[DataType, int]] = {}
         return _Variant(
-            steps=steps, calls=calls, layouts=layouts, storage=self._storage(steps, sizes), sizes=sizes,
+            steps=steps,
+            calls=tuple(self._calls(step) for step in steps),
+            layouts={slot.name: layout_of(slot.tensor, strides[slot.name]) for slot in self._tensors},
+            storage=self._storage(steps, sizes),
+            sizes=sizes,
         )
 
     def _step(
-        self, number: int, segment: Fusion, scheduler: SchedulerType, strides: Mapping[str, tuple[int, ...]],
+        self, number: int, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
     ) -> Step:
-        if scheduler in EVALUATED:
-            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=scheduler.value)
+        if scheduler is None or scheduler in EVALUATED:
+            reason = scheduler.value if scheduler else "no scheduler takes it"
+            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         try:
             kernel = generate(segment, scheduler, self.target, f"segment_{number}", here)
@@ -151,37 +198,35 @@ class PreparedPlan:
         return (self._evaluation(step.fusion),)
 
     def _evaluation(self, segment: Fusion) -> Call:
-        targets = [tv for tv in segment.outputs if tv not in segment.inputs]
+        inputs = [(v.name, f"{v.name} array" if isinstance(v, TensorView) else v.name) for v in segment.inputs]
+        targets = [tv.name for tv in segment.outputs if tv not in segment.inputs]
 
-        def call(env: Mapping[str, Any]) -> None:
-            given = {
-                v.name: env[f"{v.name} array"] if isinstance(v, TensorView) else env[v.name] for v in segment.inputs
-            }
-            results = evaluate_segment(segment, given)
-            for tensor in targets:
-                self.memory.copy(env[f"{tensor.name} array"], results[tensor.name])
+        def call(env: Environment) -> None:
+            results = evaluate_segment(segment, {name: env[place] for name, place in inputs})
+            for name in targets:
+                self.memory.copy(env[f"{name} array"], results[name])
 
         return call
 
     def _storage(self, steps: Sequence[Step], sizes: dict[str, tuple[DataType, int]]) -> StoragePlan:
         """Plan the memory of intermediates and workspaces; fill in their dtypes and sizes."""
-        outside = {tv.name for tv in (*self._tensor_inputs, *self.fusion.outputs)}
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         for number, step in enumerate(steps):
             for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
-                if tensor.name not in outside:
+                if tensor.name not in self._borrowed:
                     first.setdefault(tensor.name, number)
                     last[tensor.name] = number
                     sizes[tensor.name] = (tensor.dtype, layout_of(tensor).size)
             for buffer in step.generated.kernel_ir.workspace if step.generated else ():
                 first[buffer.name] = last[buffer.name] = number
-                sizes[buffer.name] = (buffer.dtype, buffer.size)
-        lifetimes = [
-            Lifetime(name=name, nbytes=max(sizes[name][1], 1) * sizes[name][0].itemsize, first=first[name], last=last[name])
-            for name in first
-        ]
-        return plan_storage(lifetimes)
+                sizes[buffer.name] = (buffer.dtype, max(buffer.size, sizes.get(buffer.name, (buffer.dtype, 0))[1]))
+        return plan_storage(
+            [
+                Lifetime(name=name, nbytes=max(size, 1) * dtype.itemsize, first=first[name], last=last[name])
+                for name, (dtype, size) in sizes.items()
+            ],
+        )
 
     # Running
 
@@ -193,7 +238,7 @@ class PreparedPlan:
         inputs
             One array or number per fusion input.
         out
-            Arrays to write the outputs to, instead of new ones.
+            Arrays to write the outputs to, instead of new ones; they are returned.
         cancel
             Looked at between segments.
 
@@ -205,10 +250,10 @@ class PreparedPlan:
             If ``cancel`` was set.
         """
         arrays = self._imported(inputs)
-        variant = self._variant(self._key(arrays))
+        variant = self._variant(self._strides(arrays))
         env = self._environment(variant)
         try:
-            outputs, finish = self._fill(env, variant, inputs, arrays, out)
+            outputs, finish = self._filled(env, variant, inputs, arrays, out)
             for calls in variant.calls:
                 if cancel is not None and cancel.is_set():
                     raise Cancelled
@@ -216,15 +261,18 @@ class PreparedPlan:
                     call(env)
             finish()
         finally:
-            self._release(variant, env)
+            # The caller's arrays are let go of; the storage is there for the next run.
+            for name in self._borrowed:
+                env.pop(name, None)
+            variant.idle.append(env)
         return outputs
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
-        """Return the plan bound to inputs and outputs, to run segment by segment; it keeps its own storage."""
+        """Return the plan bound to inputs and outputs, to run segment by segment; it keeps storage of its own."""
         arrays = self._imported(inputs)
-        variant = self._variant(self._key(arrays))
+        variant = self._variant(self._strides(arrays))
         env = self._environment(variant)
-        outputs, finish = self._fill(env, variant, inputs, arrays, out)
+        outputs, finish = self._filled(env, variant, inputs, arrays, out)
 
         def step(calls: tuple[Call, ...]) -> Callable[[], None]:
             def run() -> None:
@@ -240,144 +288,93 @@ class PreparedPlan:
         if len(inputs) != len(self._inputs):
             msg = f"the fusion has {len(self._inputs)} inputs, given {len(inputs)}."
             raise InputError(msg)
+        load = self.memory.import_input
         return [
-            self._imported_tensor(number, tensor, value) if isinstance(tensor, TensorView)
-            else _scalar(number, tensor, value)
-            for number, (tensor, value) in enumerate(zip(self._inputs, inputs, strict=True))
+            load(checked_array(number, slot, value), slot.tensor) if isinstance(slot, Slot)
+            else checked_scalar(number, slot, value)
+            for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True))
         ]
 
-    def _imported_tensor(self, number: int, tensor: TensorView, value: Any) -> Any:
-        if type(value) is np.ndarray and value.dtype == tensor.dtype.numpy and value.shape == tensor.shape:
-            return self.memory.import_input(value, tensor)
-        if kind_of(value) == "number" and not isinstance(value, np.generic):
-            msg = f"expected input {number}, {tensor}, to be an array but got the scalar {value}."
-            raise InputError(msg)
-        value = np.asarray(value) if isinstance(value, np.generic) else value
-        spec = describe(value)
-        if isinstance(spec, bool | int | float | complex):
-            msg = f"expected input {number}, {tensor}, to be an array but got the scalar {spec}."
-            raise InputError(msg)
-        if spec.dtype is not tensor.dtype and {spec.dtype, tensor.dtype} != {DataType.Int, DataType.Index}:
-            msg = (
-                f"expected input {number}, {tensor}, to be bound to a tensor of dtype {tensor.dtype.ir_name}, "
-                f"but got a tensor of dtype {spec.dtype.ir_name}."
-            )
-            raise InputError(msg)
-        if spec.shape != tensor.shape:
-            msg = f"input {number}, {tensor.name}, has shape {list(spec.shape)}; this plan is for {list(tensor.shape)}."
-            raise InputError(msg)
-        return self.memory.import_input(value, tensor)
-
-    def _environment(self, variant: _Variant) -> dict[str, Any]:
+    def _environment(self, variant: _Variant) -> Environment:
         """Return an environment with storage: an idle one, or a new one."""
         try:
             return variant.idle.pop()
         except IndexError:
             pass
         blocks = [self.memory.block(nbytes) for nbytes in variant.storage.blocks]
-        env: dict[str, Any] = {}
+        env: Environment = {}
         for name, (dtype, size) in variant.sizes.items():
             env[name] = self.memory.typed(blocks[variant.storage.block_of[name]], dtype, size)
             if name in self.fusion.tensors:
                 env[f"{name} array"] = self.memory.logical(env[name], self.fusion.tensors[name])
         return env
 
-    def _release(self, variant: _Variant, env: dict[str, Any]) -> None:
-        """Let go of the caller's arrays and keep the storage for the next run."""
-        for tensor in (*self._tensor_inputs, *self.fusion.outputs):
-            env.pop(tensor.name, None)
-            env.pop(f"{tensor.name} array", None)
-        variant.idle.append(env)
-
-    def _fill(
-        self, env: dict[str, Any], variant: _Variant, inputs: Sequence[Any], arrays: Sequence[Any],
+    def _filled(
+        self, env: Environment, variant: _Variant, inputs: Sequence[Any], arrays: Sequence[Any],
         out: Sequence[Any] | None,
     ) -> tuple[list[Any], Callable[[], None]]:
         """Put inputs and outputs into an environment; return the outputs and what is left to do after the run."""
-        memory, fusion = self.memory, self.fusion
-        for tensor, array in zip(self._inputs, arrays, strict=True):
-            if isinstance(tensor, TensorView):
-                env[f"{tensor.name} array"] = array
-                env[tensor.name] = memory.flat(array, tensor.dtype, variant.layouts[tensor.name])
-            else:
-                env[tensor.name] = array
+        memory = self.memory
+        for slot, array in zip(self._inputs, arrays, strict=True):
+            env[slot.name] = array
+            if isinstance(slot, Slot):
+                env[slot.array] = array
+                env[slot.name] = memory.flat(array, slot.tensor.dtype, variant.layouts[slot.name])
         copies: list[tuple[Any, str]] = []
-        outputs: list[Any] = []
-        if out is not None and len(out) != len(self._returned):
-            msg = f"the fusion returns {len(self._returned)} outputs, given {len(out)} arrays to write to."
-            raise InputError(msg)
-        kind, like = ("", None) if out is not None else _library(inputs)
-        for tensor in fusion.outputs:
-            given = out[len(outputs)] if out is not None and tensor not in fusion.hidden else None
-            name = f"{tensor.name} array"
-            if tensor in fusion.inputs:
-                target = memory.logical(memory.fresh(tensor.dtype, self._sizes[tensor.name]), tensor)
-                target = self._given_array(given, tensor) if given is not None else target
-                copies.append((target, name))
-                outputs.append(given if given is not None else memory.export(target, kind, like))
-                continue
-            target = None if given is None else self._given_array(given, tensor)
-            if target is not None and memory.element_strides(target) == dense_strides(tensor):
-                env[tensor.name] = memory.flat(target, tensor.dtype, layout_of(tensor))
-                env[name] = target
-            else:
-                env[tensor.name] = memory.fresh(tensor.dtype, self._sizes[tensor.name])
-                env[name] = memory.logical(env[tensor.name], tensor)
-                if target is not None:
-                    copies.append((target, name))
-            if tensor not in fusion.hidden:
-                outputs.append(given if given is not None else memory.export(env[name], kind, like))
-        for tensor, source in fusion.aliases:
-            copies.append((self._writable_input(source, arrays), f"{tensor.name} array"))
+        if out is not None:
+            if len(out) != len(self._returned):
+                msg = f"the fusion returns {len(self._returned)} outputs, given {len(out)} arrays to write to."
+                raise InputError(msg)
+            for slot, given in zip(self._returned, out, strict=True):
+                self._place(env, slot, given, copies)
+        for slot in self._computed:
+            if slot.name not in env:
+                env[slot.name] = memory.fresh(slot.tensor.dtype, slot.layout.size)
+                env[slot.array] = memory.logical(env[slot.name], slot.tensor)
+        for tensor, source in self.fusion.aliases:
+            copies.append((self._overwritten(source, arrays), f"{tensor.name} array"))
+        outputs: list[Any] = list(out or ())
 
         def finish() -> None:
             for target, name in copies:
                 memory.copy(target, env[name])
+            if out is None:
+                kind, like = library_of(inputs)
+                outputs[:] = [memory.export(self._result(env, slot), kind, like) for slot in self._returned]
 
         return outputs, finish
 
-    def _given_array(self, given: Any, tensor: TensorView) -> Any:
-        spec = describe(given)
-        if isinstance(spec, bool | int | float | complex) or spec.shape != tensor.shape or spec.dtype is not tensor.dtype:
-            got = spec if isinstance(spec, bool | int | float | complex) else f"{spec.dtype.ir_name} {list(spec.shape)}"
-            msg = f"out for {tensor.name} must be {tensor.dtype.ir_name} {list(tensor.shape)}, given {got}."
-            raise InputError(msg)
-        array = self.memory.import_input(given, tensor)
-        if not self.memory.writable(array, given):
+    def _place(self, env: Environment, slot: Slot, given: Any, copies: list[tuple[Any, str]]) -> None:
+        """Let kernels write into an array of the caller, or note a copy where its layout or place forbids that."""
+        memory, tensor = self.memory, slot.tensor
+        check_out(slot, given)
+        if not memory.is_native(given):
+            copies.append((given, slot.array))
+            return
+        array = memory.import_input(given, tensor)
+        if not memory.is_writable(array):
             msg = f"out for {tensor.name} cannot be written to."
             raise InputError(msg)
-        return array
+        if slot.name in env or slot.normal(memory.element_strides(array)) != slot.dense:
+            copies.append((array, slot.array))
+            return
+        env[slot.name], env[slot.array] = memory.flat(array, tensor.dtype, slot.layout), array
 
-    def _writable_input(self, source: TensorView, arrays: Sequence[Any]) -> Any:
-        array = arrays[self._inputs.index(source)]
-        if not self.memory.writable(array, array):
+    def _result(self, env: Environment, slot: Slot) -> Any:
+        """Return what a run computed; an input that is returned as it is is copied."""
+        array = env[slot.array]
+        if slot.tensor not in self.fusion.inputs:
+            return array
+        target = self.memory.logical(self.memory.fresh(slot.tensor.dtype, slot.layout.size), slot.tensor)
+        self.memory.copy(target, array)
+        return target
+
+    def _overwritten(self, source: TensorView, arrays: Sequence[Any]) -> Any:
+        array = arrays[self.fusion.inputs.index(source)]
+        if not self.memory.is_writable(array):
             msg = f"the fusion writes to its input {source.name} in place, but the array given for it is read-only."
             raise InputError(msg)
         return array
-
-
-def _library(inputs: Sequence[Any]) -> tuple[str, Any]:
-    kind = output_kind(inputs)
-    return kind, next((v for v in inputs if kind_of(v) == kind), None)
-
-
-def _scalar(number: int, scalar: Scalar, value: Any) -> Any:
-    """Return a scalar input as a Python number of the scalar's kind."""
-    if kind_of(value) != "number":
-        spec = describe(value)
-        rank = len(spec.shape) if not isinstance(spec, bool | int | float | complex) else 0
-        msg = f"expected input {number}, {scalar.name}, to be a scalar but got a tensor of rank {rank}."
-        raise InputError(msg)
-    kind = scalar.dtype.kind
-    given = complex(value)
-    if kind is Kind.COMPLEX:
-        return given
-    if given.imag or (kind is not Kind.FLOAT and isinstance(value, float) and not float(value).is_integer()):
-        msg = f"scalar value {value} is not compatible with the expected data type: {scalar.dtype.ir_name}."
-        raise InputError(msg)
-    if kind is Kind.FLOAT:
-        return float(value)
-    return bool(value) if kind is Kind.BOOL else int(value)
 
 
 def prepare(
@@ -391,7 +388,8 @@ def prepare(
     fusion
         The whole fusion, concretized.
     segments
-        Segment fusions with their schedulers, in run order; values keep the fusion's names.
+        Segment fusions with their schedulers, in run order; values keep the fusion's names. None as scheduler means
+        that no scheduler takes it: it is evaluated.
     target
         ``"cpu"`` or ``"cuda"``.
     allow_fallback
@@ -410,15 +408,14 @@ def prepare(
     return plan
 
 
-def _memory(target: str) -> Any:
+def _memory(target: str) -> Memory:
     if target == "cpu":
-        from fuser_lab.runtime.host import HostMemory  # noqa: PLC0415
+        from fuser_lab.runtime.host import HostMemory
 
         return HostMemory()
     if target == "cuda":
-        from fuser_lab.runtime.device import DeviceMemory  # noqa: PLC0415
+        from fuser_lab.runtime.device import DeviceMemory
 
         return DeviceMemory()
     msg = f"target is {target!r}; plans run on cpu and cuda."
     raise UnsupportedError(msg)
-

@@ -1,6 +1,5 @@
 """Memory on the CPU: inputs as views, intermediates and outputs as NumPy arrays."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,10 @@ import numpy as np
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
-from fuser_lab.runtime.arrays import flat_view, from_numpy_as, kind_of, storage_dtype, to_numpy
+from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
 from fuser_lab.runtime.launcher import HostCall, host_calls
 from fuser_lab.runtime.storage import ALIGNMENT
 
@@ -26,10 +26,6 @@ class HostMemory:
         if not array.flags.aligned or any(s % array.itemsize for s in array.strides):
             array = array.copy()
         return array
-
-    def strides(self, array: Array) -> tuple[int, ...]:
-        """Return what tells layouts apart: strides in bytes."""
-        return array.strides
 
     def element_strides(self, array: Array) -> tuple[int, ...]:
         """Return strides in elements."""
@@ -67,16 +63,26 @@ class HostMemory:
         return from_numpy_as(kind, array, like)
 
     def copy(self, target: Array, source: Any) -> None:
-        """Copy elements."""
-        np.copyto(target, to_numpy(source), casting="unsafe")
+        """Copy elements, to an array of any library."""
+        if isinstance(target, np.ndarray):
+            np.copyto(target, to_numpy(source), casting="unsafe")
+        elif is_torch(target):
+            target.copy_(from_numpy_as("torch", np.ascontiguousarray(source)))
+        else:
+            msg = f"an array of type {type(target).__name__} cannot be written to; give NumPy or torch arrays as out."
+            raise InputError(msg)
 
     def calls(self, generated: GeneratedKernel) -> tuple[HostCall, ...]:
         """Return the compiled functions of a kernel."""
         return host_calls(generated)
 
-    def writable(self, array: Array, given: Any) -> bool:
-        """Whether writing to an imported array changes what the caller gave."""
-        return bool(array.flags.writeable) and (given is array or kind_of(given) in {"numpy", "torch"})
+    def is_native(self, value: Any) -> bool:
+        """Whether kernels can write to an array of the caller."""
+        return isinstance(value, np.ndarray) or (is_torch(value) and value.device.type == "cpu")
+
+    def is_writable(self, array: Array) -> bool:
+        """Whether an imported array may be written to."""
+        return bool(array.flags.writeable)
 
     def synchronize(self) -> None:
         """Wait for nothing: CPU kernels are done when they return."""
@@ -87,7 +93,3 @@ class HostMemory:
 
         count = cpu_threads()
         return f"CPU ({count} thread{'s' if count != 1 else ''})"
-
-    def numpy_inputs(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return inputs for the reference evaluation."""
-        return list(arrays)

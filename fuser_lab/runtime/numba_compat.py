@@ -1,21 +1,25 @@
-"""Numba, imported the way it has to be.
+"""Numba, imported the way it has to be; with `intrinsics_cuda`, the only file that imports numba.cuda.
 
 GNU OpenMP's waiting threads spin unless told otherwise before it is loaded, which costs milliseconds per parallel
 region on a busy machine; and numba-cuda 0.30 needs a function that NumPy 2.5 removed.
 """
 
 import os
+import re
 import threading
-from collections.abc import Callable
+import types as python_types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import numba  # noqa: E402
-import numpy as np  # noqa: E402
+import numba
+import numpy as np
+
+from fuser_lab.errors import UnsupportedError
 
 if not hasattr(np, "row_stack"):
-    np.row_stack = np.vstack  # type: ignore[attr-defined]
+    setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
 
 
 def versions() -> str:
@@ -49,3 +53,70 @@ class ParallelRegions:
 
 
 PARALLEL = ParallelRegions()
+
+
+def has_numba_cuda() -> bool:
+    """Whether numba-cuda is installed (Numba's own numba.cuda is another, older code)."""
+    try:
+        from numba import cuda
+    except ImportError:
+        return False
+    return "numba_cuda" in str(cuda.__file__)
+
+
+def has_cuda_device() -> bool:
+    """Whether a kernel can be launched here."""
+    if not has_numba_cuda():
+        return False
+    from numba import cuda
+
+    return bool(cuda.is_available())
+
+
+_PTX_LOCK = threading.Lock()
+
+
+def compile_ptx(
+    function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
+    threads: int,
+) -> tuple[str, str]:
+    """Return PTX and the name of its entry; no device and no driver are needed.
+
+    Parameters
+    ----------
+    function
+        A generated kernel: a plain Python function.
+    pointers, scalars
+        Numba's names of the types that its first parameters point to, and of the types of the others.
+    cc
+        Compute capability.
+    threads
+        Threads of a block: registers are limited so that it fits.
+    """
+    _require_numba_cuda()
+    from numba import cuda
+    from numba.cuda import dispatcher, types
+
+    signature = types.void(
+        *(types.CPointer(getattr(types, name)) for name in pointers), *(getattr(types, name) for name in scalars),
+    )
+    with _PTX_LOCK:
+        known = dispatcher.get_current_device
+        # Device functions ask the current device for its capability, which needs a driver: answer for the target.
+        dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
+        try:
+            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=threads)
+        finally:
+            dispatcher.get_current_device = known
+    ptx = text.decode() if isinstance(text, bytes) else text
+    entry = re.search(r"\.entry\s+([^\s(]+)", ptx)
+    if entry is None:
+        msg = f"the PTX of {function.__name__} has no entry."
+        raise UnsupportedError(msg)
+    return ptx, entry.group(1)
+
+
+def _require_numba_cuda() -> None:
+    if not has_numba_cuda():
+        msg = "compiling for CUDA needs numba-cuda: pip install 'fuser_lab[cuda]'."
+        raise UnsupportedError(msg)

@@ -1,0 +1,55 @@
+"""Generated CUDA source as PTX, and PTX as machine code; neither needs a device."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fuser_lab.codegen.emitter import TYPE_NAMES
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.codegen.numba_cuda import pointed_name
+from fuser_lab.runtime import numba_compat
+from fuser_lab.runtime.compile import functions_of
+
+HOPPER = (9, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPhase:
+    """One launch as PTX."""
+
+    phase: Phase
+    ptx: str
+    entry: str
+
+
+def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> tuple[CompiledPhase, ...]:
+    """Return the phases of a CUDA kernel as PTX for a compute capability.
+
+    Raises
+    ------
+    UnsupportedError
+        If numba-cuda is not installed.
+    """
+    phases = generated.kernel_ir.phases
+    if not phases:
+        return ()
+    functions = functions_of(generated.source, tuple(phase.name for phase in phases))
+    compiled = []
+    for phase, function in zip(phases, functions, strict=True):
+        x, y = phase.launch.threads
+        ptx, entry = numba_compat.compile_ptx(
+            function, [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[v.dtype] for v in phase.scalars],
+            cc=cc, threads=x * y,
+        )
+        compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
+    return tuple(compiled)
+
+
+def machine_code(ptx: str, cc: tuple[int, int]) -> tuple[bytes, str]:
+    """Return a cubin and what the linker reports about it (registers, spills)."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    options = LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"])
+    linker: Any = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+    code = linker.link("cubin")
+    return bytes(code.code), str(linker.get_info_log())
