@@ -51,6 +51,7 @@ class ReasonCode(enum.Enum):
     # Reduction
     BROADCAST_AFTER_REDUCTION = "broadcast_after_reduction"
     NEW_INPUT_AFTER_REDUCTION = "new_input_after_reduction"
+    EXPANDED_AFTER_REDUCTION = "expanded_after_reduction"
 
     # Resize
     NO_RESIZE = "no_resize"
@@ -132,6 +133,9 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.NEW_INPUT_AFTER_REDUCTION: (
         "{user} comes after the inner reduction {reduction} and reads {tensor}, which the reduction does not read"
+    ),
+    ReasonCode.EXPANDED_AFTER_REDUCTION: (
+        "output {tensor} repeats a result of the reduction along axis {axis} ({extent} times), which no loop runs over"
     ),
     ReasonCode.NO_RESIZE: "there is no slice, pad or cat",
     ReasonCode.RESIZED_BROADCAST: (

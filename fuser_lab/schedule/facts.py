@@ -201,6 +201,32 @@ class CandidateFacts:
         return None
 
     @cached_property
+    def expanded_after(self) -> Refusal | None:
+        """Why an output behind a reduction has an axis that only repeats elements, or None.
+
+        nvFuser stores such an axis with stride 0; here the expansion is left to be a view of the stored result.
+        """
+        after = self.flow.after
+        for output in self.outputs:
+            if not after[output.name]:
+                continue
+            for place, axis in enumerate(output.domain.axes):
+                number = self.exact.classes[output.name][place]
+                if axis.expanded is not None and number not in self._reduction_axes:
+                    why = reason(
+                        ReasonCode.EXPANDED_AFTER_REDUCTION, tensor=output.name, axis=place,
+                        extent=axis.visible_extent if isinstance(axis.visible_extent, int) else 0,
+                    )
+                    return why, self.names
+        return None
+
+    @cached_property
+    def _reduction_axes(self) -> frozenset[int]:
+        """Classes of the operand of the first reduction."""
+        first = self.reduction
+        return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
+
+    @cached_property
     def inner_groups(self) -> dict[int, str]:
         """Innermost axes of the inputs and outputs that have all axes of the reference, with a tensor for each.
 

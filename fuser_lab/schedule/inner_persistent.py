@@ -40,6 +40,7 @@ class InnerPersistent:
             or _broadcast_elsewhere(facts)
             or reshape_mixes(facts)
             or facts.covered_by_reduction(inputs=False)
+            or facts.expanded_after
         )
         return refused(self.type, refusal) if refusal is not None else self._fits(facts, device)
 

@@ -33,6 +33,7 @@ class Reduction:
             or _new_input(facts)
             or reshape_mixes(facts)
             or facts.covered_by_reduction(inputs=True)
+            or facts.expanded_after
         )
         return refused(self.type, refusal) if refusal is not None else accept(self.type)
 

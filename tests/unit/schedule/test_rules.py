@@ -103,6 +103,11 @@ def bias_after(fd):
     fd.add_output(fd.ops.add(fd.ops.sum(tensor(fd, 8, 16), dims=[1]), tensor(fd, 8)))
 
 
+@rule(Type.REDUCTION, "expanded_after_reduction")
+def repeated_sums(fd):
+    fd.add_output(fd.ops.expand(fd.ops.sum(tensor(fd, 8, 16), dims=[1], keepdim=True), [8, 5]))
+
+
 @rule(Type.REDUCTION, "reshape_mixes")
 def merged_and_cut(fd):
     x = fd.ops.reshape(fd.ops.neg(tensor(fd, 6, 4)), new_shape=[8, 3])
