@@ -4,7 +4,7 @@ from math import prod
 
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-CPU_PARALLEL_FROM = 32768  # elements; below, waking the other cores costs more than it saves
+CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
 CPU_TILE = 512  # columns of an outer reduction: accumulators of 2 KiB stay in the first-level cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
 CPU_FEW_UNITS = 8

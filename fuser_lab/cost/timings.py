@@ -1,0 +1,112 @@
+"""Timings: what was measured, as rows of numbers; NaN means not measured."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingRow:
+    """One measured segment, or a whole plan where ``segment`` is None.
+
+    Attributes
+    ----------
+    plan, segment
+        Name of the plan and number of the segment.
+    scheduler, ops
+        Who runs it ("" for a whole plan) and how many expressions it has.
+    bytes_in, bytes_out, bytes_crossing
+        Bytes read, written, and those of both that pass between segments.
+    median, iqr, low, high
+        Seconds: median, interquartile range and the quartiles.
+    samples
+        Number of measurements.
+    bandwidth
+        Bytes read and written per second of the median, in GB/s.
+    ratio, tie
+        Time / time of the first plan, and whether the two are too close to tell apart; whole plans only.
+    device, timer
+        Where it ran and how the time was taken.
+    error
+        Largest deviation from the reference evaluation as a share of what rounding explains: below 1 is right.
+    """
+
+    plan: str
+    segment: int | None
+    scheduler: str
+    ops: int
+    bytes_in: int
+    bytes_out: int
+    bytes_crossing: int
+    median: float = math.nan
+    iqr: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    samples: int = 0
+    ratio: float = math.nan
+    tie: bool = False
+    device: str = ""
+    timer: str = ""
+    error: float = math.nan
+
+    @property
+    def bytes_io(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_in + self.bytes_out
+
+    @property
+    def bandwidth(self) -> float:
+        """GB/s of the median."""
+        return self.bytes_io / self.median / 1e9 if self.median > 0 else math.nan
+
+    def ties_with(self, other: "TimingRow") -> bool:
+        """Whether the middle halves of both rows' samples overlap."""
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Rows in order, the total of each plan after its segments.
+
+    ``preallocated`` says that outputs were allocated before the measurement, so that page faults do not count.
+    """
+
+    rows: tuple[TimingRow, ...]
+    preallocated: bool = True
+
+    @property
+    def totals(self) -> tuple[TimingRow, ...]:
+        """One row a plan."""
+        return tuple(row for row in self.rows if row.segment is None)
+
+    def compared(self) -> "Timings":
+        """Return the timings with ratio and tie of every total, against the first."""
+        base = next(iter(self.totals), None)
+        if base is None:
+            return self
+        rows = tuple(
+            replace(row, ratio=row.median / base.median, tie=row.plan != base.plan and row.ties_with(base))
+            if row.segment is None else row
+            for row in self.rows
+        )
+        return replace(self, rows=rows)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the numbers as a DataFrame in base units (seconds, bytes, GB/s)."""
+        import pandas as pd
+
+        return pd.DataFrame.from_records([_record(row) for row in self.rows])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the rows as plain data."""
+        return [_record(row) for row in self.rows]
+
+
+def _record(row: TimingRow) -> dict[str, Any]:
+    names = [f.name for f in fields(row)]
+    record = {name: getattr(row, name) for name in names}
+    record["bandwidth"] = row.bandwidth
+    return record
