@@ -16,7 +16,7 @@ _PUBLIC = {
     "FusionDefinition": "fuser_lab.api",
     "Plan": "fuser_lab.plan",
     "SegmenterOptions": "fuser_lab.segmentation",
-    "Timings": "fuser_lab.cost.timings",
+    "Timings": "fuser_lab.api",
     "example": "fuser_lab.api",
     "explore": "fuser_lab.api",
     "segment": "fuser_lab.api",

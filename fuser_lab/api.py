@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import examples
+from fuser_lab.cost import timings as records
 from fuser_lab.cost.device import DEFAULT, DEVICES, Device
 from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.builder import FusionBuilder
@@ -16,15 +17,15 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Fusion, scalars_in
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
+from fuser_lab.report import html, timings
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 
 if TYPE_CHECKING:
+    import pandas as pd
     from fuser_lab_widgets import Explorer
-
-    from fuser_lab.cost.timings import Timings
 
 _KEPT_PLANS = 64
 
@@ -100,6 +101,23 @@ class FusionDefinition(FusionBuilder):
             return definition_text(self.fusion)
         except (EmptyDefinitionError, StateError) as error:
             return f"<FusionDefinition: {error}>"
+
+
+class Timings(records.Timings):
+    """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
+
+    def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
+        """Return the numbers with units in the columns' names; ``verbose`` adds samples, timer, device and error."""
+        return timings.timings_frame(self, verbose=verbose)
+
+    def __repr__(self) -> str:
+        """Return the table as text."""
+        return timings.timings_text(self)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the table as text and as static HTML."""
+        table = html.table_html(timings.timing_table(self), note=timings.timing_note(self))
+        return {"text/plain": repr(self), "text/html": table}
 
 
 def _flatten(values: Sequence[Any]) -> list[Any]:
@@ -201,10 +219,10 @@ def time(
     plans: Plan | Sequence[Plan],
     inputs: Sequence[Any],
     *,
-    progress: "Callable[[int, int, Timings], None] | bool | None" = None,
+    progress: Callable[[int, int, records.Timings], None] | bool | None = None,
     cancelled: Callable[[], bool] | None = None,
     seconds: float = 1.0,
-) -> "Timings":
+) -> Timings:
     """Return measured times of plans, per segment and in total.
 
     Results are checked against the reference evaluation first. Outputs are allocated beforehand. The first plan is
@@ -236,7 +254,8 @@ def time(
             raise InputError(msg)
     from fuser_lab.runtime.timing import measure
 
-    return measure(several, flat, progress=progress, cancelled=cancelled, seconds=seconds)
+    measured = measure(several, flat, progress=progress, cancelled=cancelled, seconds=seconds)
+    return Timings(rows=measured.rows, preallocated=measured.preallocated)
 
 
 def explore(
@@ -297,4 +316,4 @@ def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]
     return fd, list(chosen.specs(size)) if size == "full" else chosen.inputs(size)
 
 
-__all__ = ["FusionDefinition", "example", "explore", "segment", "time"]
+__all__ = ["FusionDefinition", "Timings", "example", "explore", "segment", "time"]

@@ -48,7 +48,10 @@ def _record(fd: Any, sizes: Sizes) -> None:
     gk = fd.ops.sum(float_of(fd.ops.reshape(rotate_back(dk), new_shape=grouped)), dims=[2])
     gk = fd.ops.broadcast_in_dim(narrow(gk), shape=[1, groups, 1, length, depth], broadcast_dims=[0, 1, 3, 4])
     gq = fd.ops.reshape(rotate_back(dq), new_shape=grouped)
-    gv = fd.ops.full(shape=[1, groups, 1, length, depth], fill_value=0.0, dtype=DataType.BFloat16)
+    # The values were not rotated; their gradient is zero, a slice of the zeros above.
+    gv = fd.ops.slice(
+        fd.ops.reshape(zero, new_shape=grouped), start_indices=[0] * 5, end_indices=[1, groups, 1, length, depth],
+    )
     joined = fd.ops.permute(fd.ops.cat([gq, gk, gv], dim=2), dims=[0, 3, 1, 2, 4])
     fd.add_output(fd.ops.reshape(joined, new_shape=[1, length, (repeats + 2) * groups * depth]))
 

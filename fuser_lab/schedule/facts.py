@@ -108,9 +108,14 @@ class CandidateFacts:
         if self.resize is None:
             return None
         read = {tensor.name for tensor in self.inputs}
+        makers = self.candidate.fusion.producers
+        constant = {t.name for t in self.inputs if t in makers and makers[t].op.name == "full"}
         for link in self.links:
+            if link.op == "full" or (link.kind.is_view and constant.issuperset(link.operands)):
+                # One value at every index needs no memory to be read from; nvFuser refuses this too.
+                constant.add(link.name)
             # A cat has no resize of its own: its pads have.
-            if link.kind is OpKind.RESIZE and link.op != "cat" and link.operands[0] not in read:
+            elif link.kind is OpKind.RESIZE and link.op != "cat" and link.operands[0] not in read | constant:
                 why = reason(ReasonCode.INDEX_INPUT, tensor=link.name, op=link.op, operand=link.operands[0])
                 return why, (link.name,)
         return None

@@ -74,6 +74,13 @@ def test_code_of_an_edited_plan_with_options():
     assert made_by(edited.to_python()).hash == edited.hash
 
 
+def test_rope_backward_makes_its_zeros_where_it_reads_them():
+    plan = fl.segment(*fl.example("llama3_rope_backward", "full"))
+    (full,) = [e for e in plan.fusion.exprs if e.op.name == "full"]
+    assert full.out not in plan.segmented.crossing
+    assert len(plan.segmented.home[full.name]) == 2
+
+
 def test_saving(tmp_path):
     plan = fl.segment(defined(), SPECS)
     for suffix, text in ((".svg", "<svg"), (".html", "<!DOCTYPE html>"), (".json", '"version"'), (".py", "fl.segment")):
