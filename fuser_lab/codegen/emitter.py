@@ -135,7 +135,7 @@ class Emitter:
             case Let(name=name, value=value):
                 self._line(f"{name} = {self.term(value)}", origin)
             case Store(buffer=buffer, position=position, value=value):
-                self._line(f"{buffer.name}[{self.term(position)}] = {self.stored(buffer, value)}", origin)
+                self._line(f"{buffer.name}[{self.subscript(position)}] = {self.stored(buffer, value)}", origin)
             case If(condition=condition, then=then, otherwise=otherwise):
                 self._line(f"if {self.term(condition)}:", origin)
                 with self._indented():
@@ -193,9 +193,13 @@ class Emitter:
         text = str(int(number))
         return text if dtype in {DataType.Int, DataType.Index} else f"{name}({text})"
 
+    def subscript(self, position: Term) -> str:
+        """Return a position between brackets."""
+        return self.term(position)
+
     def loaded(self, load: Load) -> str:
         """Return an element of a buffer in its compute type."""
-        text = f"{load.buffer.name}[{self.term(load.position)}]"
+        text = f"{load.buffer.name}[{self.subscript(load.position)}]"
         if load.buffer.role is Role.SCRATCH:
             return text
         if load.buffer.dtype is DataType.BFloat16:

@@ -1,20 +1,21 @@
 """The CPU printer: ``prange`` over cores, plain inner loops that LLVM vectorizes."""
 
 from fuser_lab.codegen.emitter import TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Loop, Phase, Reduce, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Loop, Phase, Reduce, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import MATH, Apply
+from fuser_lab.ir.term import MATH, Apply, Const, Term, Var
 from fuser_lab.schedule.state import ParallelType
 
 _TYPES = (
-    "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint16", "uint64",
+    "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint64", "uintp",
 )
 _INTRINSICS = (
-    "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "exp32", "float_to_bf16", "float_to_half",
+    "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "erf32", "exp32", "float_to_bf16", "float_to_half",
     "floor", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int",
-    "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "trunc",
+    "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "tanh32", "trunc",
 )
+_OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
     "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp expm1 lgamma log log10 log1p sin sinh sqrt tan "
@@ -30,14 +31,18 @@ class CpuEmitter(Emitter):
 
     target = "cpu"
 
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self._counters: set[str] = set()
+
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
+        body = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith(("#", '"void(')))
         lines = ["import math"] if "math." in body else []
         if "np." in body:
             lines += ["", "import numpy as np"]
-        wanted = [*used_names(body, _TYPES), *used_names(body.split("@njit", 1)[-1], ("prange",))]
-        # Signatures name types in text only.
-        lines += ["" if lines else "", f"from numba import {', '.join(sorted({*wanted, 'njit'}))}"]
+        names = sorted({*used_names(body, _TYPES), *used_names(body, ("prange",)), "njit"})
+        lines += ["", f"from numba import {', '.join(names)}"]
         found = used_names(body.replace("math.", "math_"), _INTRINSICS)
         if found:
             lines += ["", f"from fuser_lab.runtime.intrinsics_cpu import {', '.join(found)}"]
@@ -61,7 +66,17 @@ class CpuEmitter(Emitter):
         if loop.parallel.is_gpu:
             msg = f"a loop over {loop.parallel.value} has no meaning on the CPU."
             raise CodegenError(msg)
-        self.serial_loop(loop, "prange" if loop.parallel is ParallelType.PARALLEL else "range")
+        parallel = loop.parallel is ParallelType.PARALLEL
+        if not parallel and isinstance(loop.start, Const):
+            self._counters.add(loop.var)  # the compiler sees that it is not negative
+        self.serial_loop(loop, "prange" if parallel else "range")
+        self._counters.discard(loop.var)
+
+    def subscript(self, position: Term) -> str:
+        """Return a position as unsigned: a negative one counts from the end, and the test for that stops vectorizing."""
+        if isinstance(position, Const) or (isinstance(position, Var) and position.name in self._counters):
+            return self.term(position)
+        return f"uintp({self.term(position)})"
 
     def alloc(self, statement: Alloc) -> None:
         """Print the allocation of a row."""
@@ -88,8 +103,8 @@ class CpuEmitter(Emitter):
             return self._call("maximum" if fn == "max" else "minimum", args)
         if fn in _ROUNDINGS:
             return self._call(_ROUNDINGS[fn], args)
-        if fn == "exp" and operand.compute is DataType.Float:
-            return self._call("exp32", args)
+        if fn in _OWN and operand.compute is DataType.Float:
+            return self._call(f"{fn}32", args)
         if fn == "rsqrt":
             return f"({self.constant(operand, 1)} / {self._call('math.sqrt', args)})"
         if fn == "sqrt" or fn in _BY_MATH:

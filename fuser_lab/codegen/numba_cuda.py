@@ -56,13 +56,10 @@ class CudaEmitter(Emitter):
 
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
+        body = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("#"))
         lines = ["import math", ""] if "math." in body else []
-        types = used_names(body, _TYPES)
-        if types:
-            lines.append(f"from numba import {', '.join(types)}")
-        library = ", libdevice" if "libdevice." in body else ""
-        lines.append(f"from numba import cuda{library}" if not library else "from numba import cuda")
-        if library:
+        lines.append(f"from numba import {', '.join(sorted({*used_names(body, _TYPES), 'cuda'}))}")
+        if "libdevice." in body:
             lines.append("from numba.cuda import libdevice")
         found = used_names(body, _INTRINSICS)
         if found:
