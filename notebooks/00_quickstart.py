@@ -49,8 +49,8 @@ plan.why("T2", "T4")
 # %% [markdown]
 # ## Cut and glue
 #
-# Click the arrow between `sum` and `broadcast`, then **Cut**: two segments become three. Click a boundary and **Glue** it
-# back, or read why that is not allowed. **Run** times both plans. Press `?` inside the explorer for its keys.
+# Click the arrow between `sum` and `broadcast`: two segments become three. Click the arrow again to glue them back. Click
+# one that goes into `add`, and read why that glue is refused. **Run** times both plans; `?` lists the keys.
 
 # %%
 explorer = fl.explore(fd, inputs)

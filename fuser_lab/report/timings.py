@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
+
+    from fuser_lab.cost.timings import TimingRow, Timings
 
 _NOT_MEASURED: Final = "not measured"
 
 
-class TimingRowLike(Protocol):
-    """One measured segment, or a whole plan where ``segment`` is None. NaN is "not measured"."""
-
-    plan: str
-    segment: int | None
-    scheduler: str
-    ops: int
-    bytes_io: int
-    bytes_crossing: int
-    median: float
-    iqr: float
-    samples: int
-    bandwidth: float
-    ratio: float
-    tie: bool
-    device: str
-    timer: str
-    error: float
-
-
-class TimingsLike(Protocol):
-    """Rows in order, the total of each plan after its segments."""
-
-    @property
-    def rows(self) -> Sequence[TimingRowLike]:
-        """The rows."""
-
-
-def timing_table(timings: TimingsLike, *, verbose: bool = False) -> Table:
+def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
     """Return the formatted table; the device stands in the heading of the times, so that CPU times say CPU."""
     time, spread = f"{_device(timings)} median", "± IQR"
     columns = ["plan", "segment", "scheduler", "ops", "in+out", "crossing", time, spread, "GB/s", "ratio"]
@@ -58,7 +30,7 @@ def timing_table(timings: TimingsLike, *, verbose: bool = False) -> Table:
     )
 
 
-def timing_note(timings: TimingsLike) -> str:
+def timing_note(timings: Timings) -> str:
     """Return how the times were taken, and what a ratio means."""
     timers = ", ".join(dict.fromkeys(row.timer for row in timings.rows))
     samples = [row.samples for row in timings.rows if row.samples]
@@ -70,12 +42,12 @@ def timing_note(timings: TimingsLike) -> str:
     return note
 
 
-def timings_text(timings: TimingsLike, *, verbose: bool = False) -> str:
+def timings_text(timings: Timings, *, verbose: bool = False) -> str:
     """Return the table as text."""
     return table_text(timing_table(timings, verbose=verbose))
 
 
-def timings_frame(timings: TimingsLike, *, verbose: bool = False) -> pd.DataFrame:
+def timings_frame(timings: Timings, *, verbose: bool = False) -> pd.DataFrame:
     """Return the numbers as a DataFrame, units in the names of the columns; the row of a whole plan is ``total``."""
     import pandas as pd
 
@@ -84,7 +56,7 @@ def timings_frame(timings: TimingsLike, *, verbose: bool = False) -> pd.DataFram
     return pd.DataFrame.from_records(records)
 
 
-def _record(row: TimingRowLike, device: str, *, verbose: bool) -> dict[str, Any]:
+def _record(row: TimingRow, device: str, *, verbose: bool) -> dict[str, Any]:
     record: dict[str, Any] = {
         "plan": row.plan,
         "segment": "total" if row.segment is None else str(row.segment),
@@ -103,7 +75,7 @@ def _record(row: TimingRowLike, device: str, *, verbose: bool) -> dict[str, Any]
     return record
 
 
-def _cells(row: TimingRowLike, *, verbose: bool) -> tuple[str, ...]:
+def _cells(row: TimingRow, *, verbose: bool) -> tuple[str, ...]:
     cells = (
         row.plan,
         "total" if row.segment is None else f"S{row.segment}",
@@ -122,7 +94,7 @@ def _cells(row: TimingRowLike, *, verbose: bool) -> tuple[str, ...]:
     return (*cells, str(row.samples), row.timer, row.device, error)
 
 
-def _ratio(row: TimingRowLike) -> str:
+def _ratio(row: TimingRow) -> str:
     if math.isnan(row.ratio):
         return ""
     return f"{row.ratio:.2f} (tie)" if row.tie else f"{row.ratio:.2f}"
@@ -132,6 +104,6 @@ def _number(value: float) -> str:
     return "" if math.isnan(value) else three_digits(value)
 
 
-def _device(timings: TimingsLike) -> str:
+def _device(timings: Timings) -> str:
     devices = dict.fromkeys(row.device for row in timings.rows)
     return " / ".join(devices) or "CPU"

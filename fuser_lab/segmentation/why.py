@@ -18,6 +18,7 @@ class Relation(enum.Enum):
     REFUSED = "refused"
     CYCLE = "cycle"
     NEVER_TRIED = "never tried"
+    EDITED = "edited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,8 @@ def why(
     if shared:
         return _together(segmented, names, shared[0])
     first, second = sorted((homes_a[0], homes_b[0]))
-    attempts = tuple(t.seq for t in log if _is_about(t, segmented, a, homes_a) and _is_about(t, segmented, b, homes_b))
+    between = [t for t in log if _joins(t, _names(segmented, a, homes_a), _names(segmented, b, homes_b))]
+    attempts = tuple(t.seq for t in between)
     head = f"{names[0]} is in segment {homes_a[0]}, {names[1]} in segment {homes_b[0]}"
     through = segmented.path(first, second)
     if through:
@@ -80,20 +82,23 @@ def why(
         return Why(relation=Relation.CYCLE, text=text, segments=(first, second), attempts=attempts)
     union = [e for i in (first, second) for e in segmented.groups[i].exprs]
     answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
-    tried = [log[n] for n in attempts if log[n].kind is Kind.MERGE and not log[n].accepted]
+    last = between[-1] if between else None
     if answer.chosen is None:
-        when = _when(tried[-1]) if tried else "it was never tried, since it would have been refused"
+        when = _when(last) if last is not None else "it was never tried, since it would have been refused"
         text = f"{head}; no scheduler takes both ({when})."
         relation = Relation.REFUSED
-    elif tried:
-        text = (
-            f"{head}; {_when(tried[-1])} and refused then, but now the {answer.chosen.value} scheduler would take "
-            "both: glue them."
-        )
-        relation = Relation.REFUSED
-    else:
+    elif last is None:
         text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: glue."
         relation = Relation.NEVER_TRIED
+    elif last.accepted:
+        text = f"{head}, by an edit: the segmenter had joined them ({_when(last)}). Glue them to undo it."
+        relation = Relation.EDITED
+    else:
+        text = (
+            f"{head}; {_when(last)} and refused then, but the {answer.chosen.value} scheduler would take both segments "
+            "as they are now: glue them."
+        )
+        relation = Relation.REFUSED
     return Why(
         relation=relation, text=text, segments=(first, second), verdicts=answer.verdicts, attempts=attempts,
     )
@@ -133,10 +138,19 @@ def _label(segmented: SegmentedFusion, which: str | int) -> str:
     return f"{which} ({segmented.fusion.producers[segmented.fusion.tensors[which]].op.name})"
 
 
-def _is_about(attempt: Attempt, segmented: SegmentedFusion, which: str | int, homes: tuple[int, ...]) -> bool:
+def _names(segmented: SegmentedFusion, which: str | int, homes: tuple[int, ...]) -> frozenset[str]:
     if isinstance(which, int):
-        return not attempt.names.isdisjoint(segmented.groups[homes[0]].names)
-    return segmented.fusion.producers[segmented.fusion.tensors[which]].name in attempt.names
+        return frozenset(segmented.groups[homes[0]].names)
+    return frozenset({segmented.fusion.producers[segmented.fusion.tensors[which]].name})
+
+
+def _joins(attempt: Attempt, a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether an attempt would have brought something of ``a`` and something of ``b`` together."""
+    if attempt.kind is not Kind.MERGE:
+        return False
+    with_a = {i for i, group in enumerate(attempt.subjects) if not a.isdisjoint(group)}
+    with_b = {i for i, group in enumerate(attempt.subjects) if not b.isdisjoint(group)}
+    return bool(with_a and with_b) and (with_a != with_b or len(with_a) > 1)
 
 
 def _when(attempt: Attempt) -> str:

@@ -44,6 +44,13 @@ RUN_ALL = """async (path) => {
   return panel.content.model.sharedModel.cells.flatMap((cell) => cell.outputs || [])
     .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
 }"""
+SHOW_CELL = """async (needle) => {
+  const notebook = window.jupyterapp.shell.currentWidget.content;
+  const at = notebook.widgets.findIndex((cell) => cell.model.sharedModel.getSource().includes(needle));
+  if (at < 0) throw new Error(`no cell contains ${needle}`);
+  notebook.activeCellIndex = at;
+  await notebook.scrollToItem(at, 'start');
+}"""
 ROOM = """async () => {
   await window.jupyterapp.commands.execute('application:set-mode', {mode: 'single-document'});
   window.jupyterapp.shell.collapseLeft();
@@ -165,6 +172,12 @@ class Desk:
                 return str(title.partition(" ")[0])
         message = "no sum is drawn"
         raise AssertionError(message)
+
+    def show_cell(self, needle: str) -> None:
+        """Scroll to the cell that contains a text: JupyterLab draws only what is near the screen."""
+        self.page.evaluate(SHOW_CELL, needle)
+        self.explorer.scroll_into_view_if_needed()
+        self.page.wait_for_function("() => document.querySelector('.fl-explorer .fx-facts').innerText !== ''")
 
     def facts(self) -> str:
         """The numbers in the header."""

@@ -12,8 +12,7 @@ def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, sh
         pytest.skip(f"notebooks/{QUICKSTART} is not there yet")
     desk, errors = open_notebook(lab, browser, QUICKSTART, theme=theme)
     assert errors == []
-    desk.explorer.wait_for()
-    desk.explorer.scroll_into_view_if_needed()
+    desk.show_cell("fl.explore(fd")
     assert desk.facts().startswith("2 segments")
     total, took = desk.sum_result(), []
     took.append(desk.click_edge(total, "inside"))

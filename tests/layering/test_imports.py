@@ -84,7 +84,9 @@ def imports_of(module: Module) -> Iterator[Imported]:
                 yield Imported(name=name, line=node.lineno, lazy=lazy)
             case ast.Attribute(value=ast.Name(id="numba"), attr="cuda"):
                 yield Imported(name="numba.cuda", line=node.lineno, lazy=lazy)
-        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        # What is imported for annotations only is never loaded.
+        for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        inside = lazy or for_types or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, lazy=inside)
 

@@ -106,6 +106,9 @@ def test_why():
     assert "T2 (sum) is in segment 0, T4 (add) in segment 1; no scheduler takes both (tried" in refused.text
     assert refused.verdicts
     assert refused.attempts
+    edited = why(cut(segmented, "T2", None, oracle), "T2", "T3", log, oracle)
+    assert edited.relation is Relation.EDITED
+    assert "by an edit: the segmenter had joined them (tried as {T2} + {T3} in the level round 1" in edited.text
     unfused = segment(sum_broadcast_add(), oracle, strategy="unfused")
     untried = why(unfused, 0, 1, DecisionLog(), oracle)
     assert untried.relation is Relation.NEVER_TRIED
