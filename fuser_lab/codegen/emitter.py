@@ -267,8 +267,9 @@ class Emitter:
         if fn == "not":
             return f"not {self._argument(args[0], 7)}", _WEAKEST
         if sign is None:
-            msg = f"{fn} of Bool operands has no spelling."
-            raise CodegenError(msg)
+            # As C++: computed as integers, and true if not zero.
+            widened = Apply(DataType.Int, fn, tuple(Apply(DataType.Int, "cast", (a,)) for a in args))
+            return self._cast(widened, DataType.Bool), _ATOM
         if sign == "!=":
             return f"{self._argument(args[0], 1)} != {self._argument(args[1], 1)}", _WEAKEST
         return self._infix(sign, args)

@@ -12,7 +12,7 @@ _TYPES = (
 )
 _INTRINSICS = (
     "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "erf32", "exp32", "float_to_bf16", "float_to_half",
-    "floor", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int",
+    "floor", "fmod", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int",
     "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "tanh32", "trunc",
 )
 _OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
@@ -114,7 +114,7 @@ class CpuEmitter(Emitter):
         if fn in {"isnan", "isinf", "isfinite"}:
             return self._call(f"math.{fn}", args)
         if fn in {"mod", "fmod"}:
-            return self._call("math.fmod", args)
+            return self._call("fmod", args)
         if fn == "remainder":
             return self._call("remainder_float", args)
         if fn == "philox_uniform":

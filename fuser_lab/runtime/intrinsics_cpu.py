@@ -3,7 +3,6 @@
 Everything here is inlined by LLVM. None of it uses fast-math beyond contraction, so that rounding tricks stay exact.
 """
 
-import math
 from typing import Any
 
 from llvmlite import ir
@@ -39,6 +38,16 @@ floor = _llvm("llvm.floor", 1)
 ceil = _llvm("llvm.ceil", 1)
 trunc = _llvm("llvm.trunc", 1)
 rint = _llvm("llvm.rint", 1)
+
+
+@intrinsic
+def fmod(context: Any, x: Any, y: Any) -> Any:
+    """Return C's fmod: the remainder with the sign of ``x``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.frem(*args)
+
+    return x(x, x), generate
 
 
 @intrinsic
@@ -230,7 +239,7 @@ def modulo_uint(a, b):  # type: ignore[no-untyped-def]
 @njit(error_model="numpy")
 def remainder_float(a, b):  # type: ignore[no-untyped-def]
     """Return the remainder with the sign of ``b``, as Python's ``%``."""
-    rest = math.fmod(a, b)
+    rest = fmod(a, b)
     if rest != 0 and (rest < 0) != (b < 0):
         rest += b
     return rest

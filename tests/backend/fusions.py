@@ -1,0 +1,181 @@
+"""Segments that kernels are tested with: what is computed, by whom, on which shapes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.concretize import concretize
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Fusion, TensorView
+
+S, D = SchedulerType, DataType
+TOLERANCE = {D.Double: 1e-11, D.Float: 2e-5, D.Half: 4e-3, D.BFloat16: 2e-2, D.ComplexFloat: 1e-5, D.ComplexDouble: 1e-12}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A segment; ``record(fd, *tensors)`` returns its outputs."""
+
+    name: str
+    record: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    scheduler: SchedulerType = S.POINTWISE
+    dtype: DataType = D.Float
+
+    def fusion(self) -> Fusion:
+        return build(self.record, self.shapes, self.dtype)
+
+    def inputs(self, seed: int = 0) -> list[np.ndarray]:
+        return [numbers(shape, self.dtype, seed + n) for n, shape in enumerate(self.shapes)]
+
+
+def build(record: Callable[..., Any], shapes: Sequence[tuple[int, ...]], dtype: DataType | Sequence[DataType]) -> Fusion:
+    """A concretized fusion of tensors with static shapes; the outputs are what ``record`` returns."""
+    dtypes = [dtype] * len(shapes) if isinstance(dtype, DataType) else dtype
+    with FusionBuilder() as fd:
+        tensors = [
+            fd.define_tensor(list(shape), contiguity=True, dtype=kind) for shape, kind in zip(shapes, dtypes, strict=True)
+        ]
+        result = record(fd, *tensors)
+        for output in result if isinstance(result, tuple | list) else (result,):
+            fd.add_output(output)
+    return concretize(
+        fd.fusion, {v.name: s for v, s in zip(fd.fusion.tensor_inputs, shapes, strict=True)}, {},
+    )
+
+
+def numbers(shape: tuple[int, ...], dtype: DataType, seed: int = 0) -> np.ndarray:
+    """Numbers of a dtype: floats around 0, integers in -9..9 (unsigned 0..9), booleans."""
+    rng = np.random.default_rng(seed)
+    if dtype is D.Bool:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype is D.UInt64:
+        return rng.integers(0, 10, shape).astype(np.uint64)
+    if dtype.is_integral:
+        return rng.integers(-9, 10, shape).astype(dtype.numpy)
+    if dtype.is_complex:
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype.numpy)
+    return rng.standard_normal(shape).astype(dtype.numpy)
+
+
+def close(got: np.ndarray, wanted: np.ndarray, dtype: DataType, factor: float = 1.0) -> None:
+    """Assert equality up to rounding, NaN and infinities in the same places, same shape and dtype."""
+    assert got.shape == wanted.shape
+    assert got.dtype == wanted.dtype
+    if dtype not in TOLERANCE:
+        np.testing.assert_array_equal(got, wanted)
+        return
+    wide = np.complex128 if dtype.is_complex else np.float64
+    a, b = got.astype(wide), wanted.astype(wide)
+    finite = np.abs(b[np.isfinite(b)])
+    tolerance = TOLERANCE[dtype] * factor
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(float(finite.max(initial=0.0)), 1e-3))
+
+
+def outputs_of(fusion: Fusion) -> tuple[TensorView, ...]:
+    return tuple(tv for tv in fusion.outputs if tv not in fusion.hidden)
+
+
+def _softmax(fd: Any, x: Any) -> Any:
+    f = fd.ops.cast(x, D.Float)
+    e = fd.ops.exp(fd.ops.sub(f, fd.ops.max(f, [1], keepdim=True)))
+    return fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)), D.BFloat16)
+
+
+def _layer_norm(fd: Any, x: Any, weight: Any, bias: Any) -> Any:
+    f = fd.ops.cast(x, D.Float)
+    variance, mean = fd.ops.var_mean(f, [1], correction=0, keepdim=True)
+    scale = fd.ops.rsqrt(fd.ops.add(variance, 1e-5))
+    normal = fd.ops.mul(fd.ops.sub(f, mean), scale)
+    return fd.ops.cast(fd.ops.add(fd.ops.mul(normal, weight), bias), D.BFloat16), mean, scale
+
+
+def _rms_norm(fd: Any, x: Any) -> Any:
+    square = fd.ops.sum(fd.ops.mul(x, x), [1], keepdim=True)
+    return fd.ops.mul(x, fd.ops.rsqrt(fd.ops.add(fd.ops.div(square, float(x.size(1))), 1e-5)))
+
+
+def _rope(fd: Any, x: Any, cos: Any, sin: Any) -> Any:
+    f = fd.ops.cast(x, D.Float)
+    b, h, s, d = (int(n) for n in x.shape())
+    first = fd.ops.slice(f, [0, 0, 0, 0], [b, h, s, d // 2])
+    second = fd.ops.slice(f, [0, 0, 0, d // 2], [b, h, s, d])
+    turned = fd.ops.cat([fd.ops.neg(second), first], 3)
+    return fd.ops.cast(fd.ops.add(fd.ops.mul(f, cos), fd.ops.mul(turned, sin)), D.BFloat16)
+
+
+def _several(fd: Any, x: Any) -> Any:
+    y = fd.ops.mul(x, 2.0)
+    return fd.ops.permute(y, [1, 0]), y, fd.ops.reshape(y, [-1]), fd.ops.exp(fd.ops.slice(y, [0, 0], [3, 4]))
+
+
+def _reduce_and_keep(fd: Any, x: Any) -> Any:
+    y = fd.ops.mul(x, 2.0)
+    total, largest = fd.ops.sum(y, [1]), fd.ops.max(y, [1])
+    return y, total, fd.ops.add(total, largest)
+
+
+def _sum(*dims: int) -> Callable[..., Any]:
+    return lambda fd, x: fd.ops.sum(fd.ops.mul(x, x), list(dims))
+
+
+def _max(*dims: int) -> Callable[..., Any]:
+    return lambda fd, x: fd.ops.max(fd.ops.neg(x), list(dims))
+
+
+CASES = (
+    Case(name="pointwise", record=lambda fd, x, y: fd.ops.add(fd.ops.mul(x, 2.0), fd.ops.relu(y)), shapes=((7, 33), (7, 33))),
+    Case(name="broadcast rows", record=lambda fd, x, y: fd.ops.add(x, y), shapes=((9, 17), (9, 1))),
+    Case(name="broadcast columns", record=lambda fd, x, y: fd.ops.mul(x, fd.ops.exp(y)), shapes=((9, 17), (17,))),
+    Case(name="zero-dim", record=lambda fd, x: fd.ops.exp(x), shapes=((),)),
+    Case(name="empty", record=lambda fd, x: fd.ops.exp(x), shapes=((0, 5),)),
+    Case(name="one element", record=lambda fd, x: fd.ops.exp(x), shapes=((1, 1),)),
+    Case(name="transpose", record=lambda fd, x, y: fd.ops.add(fd.ops.permute(x, [1, 0]), y), shapes=((6, 10), (10, 6))),
+    Case(name="stride order", record=lambda fd, x: fd.ops.stride_order(fd.ops.exp(x), [0, 1]), shapes=((6, 10),)),
+    Case(name="several outputs", record=_several, shapes=((8, 12),)),
+    Case(
+        name="reshape", shapes=((32, 16),),
+        record=lambda fd, x: fd.ops.reshape(fd.ops.permute(fd.ops.reshape(x, [4, 8, 16]), [1, 0, 2]), [8, 64]),
+    ),
+    Case(
+        name="expand", shapes=((5, 1),),
+        record=lambda fd, x: fd.ops.add(fd.ops.expand(x, [5, 4]), fd.ops.full([5, 4], 1.0, D.Float)),
+    ),
+    Case(name="iota", record=lambda fd, x: fd.ops.add(x, fd.ops.cast(fd.ops.iota(11), D.Float)), shapes=((3, 11),)),
+    Case(name="pad", record=lambda fd, x: fd.ops.pad(x, [2, 3, 1, 0], 1.5), shapes=((5, 7),), scheduler=S.RESIZE),
+    Case(name="crop", record=lambda fd, x: fd.ops.pad(x, [-2, 3]), shapes=((5, 7),), scheduler=S.RESIZE),
+    Case(
+        name="rope", record=_rope, shapes=((1, 4, 5, 8), (1, 1, 5, 8), (1, 1, 5, 8)), scheduler=S.RESIZE,
+        dtype=D.BFloat16,
+    ),
+    Case(
+        name="cat", shapes=((4, 3), (4, 5), (4, 1)), scheduler=S.RESIZE,
+        record=lambda fd, *xs: fd.ops.cat([fd.ops.exp(x) for x in xs], 1),
+    ),
+    Case(name="inner sum", record=_sum(1), shapes=((40, 100),), scheduler=S.REDUCTION),
+    Case(name="inner max", record=_max(1), shapes=((5, 77),), scheduler=S.REDUCTION),
+    Case(name="outer sum", record=_sum(0), shapes=((300, 30),), scheduler=S.REDUCTION),
+    Case(name="short outer sum", record=_sum(1), shapes=((6, 4, 25),), scheduler=S.REDUCTION),
+    Case(name="mixed sum", record=_sum(0, 2), shapes=((16, 6, 25),), scheduler=S.REDUCTION),
+    Case(name="middle max", record=_max(1), shapes=((3, 40, 7),), scheduler=S.REDUCTION),
+    Case(name="full sum", record=_sum(0, 1), shapes=((40, 100),), scheduler=S.REDUCTION),
+    Case(name="sum of nothing", record=_sum(0), shapes=((0, 5),), scheduler=S.REDUCTION),
+    Case(name="no sums", record=_sum(1), shapes=((0, 5),), scheduler=S.REDUCTION),
+    Case(name="sum over size one", record=_sum(1), shapes=((5, 1),), scheduler=S.REDUCTION),
+    Case(
+        name="grouped heads", shapes=((1, 32, 8, 4),), scheduler=S.REDUCTION,
+        record=lambda fd, x: fd.ops.sum(fd.ops.reshape(x, [1, 8, 4, 8, 4]), [2]),
+    ),
+    Case(name="reduction beside its operand", record=_reduce_and_keep, shapes=((8, 12),), scheduler=S.REDUCTION),
+    Case(name="softmax", record=_softmax, shapes=((5, 77),), scheduler=S.INNER_PERSISTENT, dtype=D.BFloat16),
+    Case(name="softmax of long rows", record=_softmax, shapes=((3, 1500),), scheduler=S.INNER_PERSISTENT, dtype=D.BFloat16),
+    Case(
+        name="layer norm", record=_layer_norm, shapes=((6, 50), (50,), (50,)), scheduler=S.INNER_PERSISTENT,
+        dtype=D.BFloat16,
+    ),
+    Case(name="rms norm of one row", record=_rms_norm, shapes=((1, 64),), scheduler=S.INNER_PERSISTENT),
+)

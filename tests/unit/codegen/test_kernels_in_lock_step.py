@@ -1,0 +1,183 @@
+"""Both targets' kernels, run by NumPy, compute what the reference evaluation does; no compiler is needed."""
+
+import numpy as np
+import pytest
+from backend.fusions import CASES, Case, D, S, build, close, numbers, outputs_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Load, Loop, Reduce, Store, terms_of, walk
+from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.lower import lower
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import flat_view, storage_dtype
+
+TARGETS = ("cpu", "cuda")
+
+
+def run(fusion: Fusion, scheduler: S, target: str, inputs: list[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
+    """Lower for the inputs' strides, run, and check that each output element is written exactly once."""
+    strides = {
+        tv.name: tuple(s // x.itemsize for s in x.strides) for tv, x in zip(fusion.tensor_inputs, inputs, strict=True)
+    }
+    kernel = lower(fusion, scheduler, target, "kernel", strides)
+    memory = {}
+    for tv, x in zip(fusion.tensor_inputs, inputs, strict=True):
+        layout = layout_of(tv, strides[tv.name])
+        memory[tv.name] = flat_view(x, tv.dtype, layout.size, layout.offset)
+    for tv in fusion.outputs:
+        memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))
+    writes = evaluate_kernel(kernel, memory).writes
+    for tv in fusion.outputs:
+        assert (writes[tv.name] == 1).all(), f"{tv.name} is not written exactly once: {writes[tv.name]}"
+    return kernel, [
+        np.ndarray(
+            tv.shape, tv.dtype.numpy, buffer=memory[tv.name] if memory[tv.name].size else None,
+            strides=[s * tv.dtype.itemsize for s in dense_strides(tv)] if memory[tv.name].size else None,
+        )
+        for tv in fusion.outputs
+    ]
+
+
+def check(fusion: Fusion, scheduler: S, target: str, inputs: list[np.ndarray]) -> Kernel:
+    kernel, got = run(fusion, scheduler, target, inputs)
+    for tv, a, b in zip(outputs_of(fusion), got, evaluate(fusion, inputs), strict=True):
+        close(a, b, tv.dtype)
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_agrees_with_the_reference(case: Case, target: str) -> None:
+    check(case.fusion(), case.scheduler, target, case.inputs())
+
+
+LAYOUTS = {
+    "reversed rows": lambda x: x[::-1],
+    "reversed columns": lambda x: x[:, ::-1],
+    "column-major": np.asfortranarray,
+    "every second column": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "one row for all": lambda x: np.broadcast_to(x[:1], x.shape),
+    "one column for all": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "overlapping": lambda x: np.lib.stride_tricks.sliding_window_view(np.resize(x, x.size + 99), x.shape[1])[: x.shape[0]],
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", ["inner sum", "outer sum", "softmax of long rows", "several outputs", "pad"])
+def test_any_strides(name: str, layout: object, target: str) -> None:
+    case = next(c for c in CASES if c.name == name)
+    assert callable(layout)
+    check(case.fusion(), case.scheduler, target, [layout(x) for x in case.inputs()])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 257, 1025])
+def test_odd_row_lengths(size: int, target: str) -> None:
+    softmax = next(c for c in CASES if c.name == "softmax")
+    check(build(softmax.record, [(3, size)], D.BFloat16), S.INNER_PERSISTENT, target, [numbers((3, size), D.BFloat16)])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("shape", "dims"), [((2, 70_000), (1,)), ((20_000, 3), (0,)), ((70_000,), (0,)), ((40, 3, 2000), (0, 2)), ((600, 500), (0,))],
+)
+def test_reductions_cut_into_parts(shape: tuple[int, ...], dims: tuple[int, ...], target: str) -> None:
+    fusion = build(lambda fd, x: fd.ops.add(fd.ops.sum(x, list(dims)), 1.0), [shape], D.Float)
+    kernel, (got,) = run(fusion, S.REDUCTION, target, [numbers(shape, D.Float)])
+    wanted = numbers(shape, D.Float).astype(np.float64).sum(dims) + 1
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=3e-4)
+    if target == "cuda":
+        assert len(kernel.phases) == 2 or shape == (40, 3, 2000)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_invariants(case: Case, target: str) -> None:
+    kernel = lower(case.fusion(), case.scheduler, target, "kernel", {})
+    for phase in kernel.phases:
+        names = {b.name for b in phase.buffers}
+        for statement in walk(phase.body):
+            if isinstance(statement, Loop):
+                assert not (statement.parallel.is_gpu if target == "cpu" else statement.parallel.is_cpu)
+            for root in terms_of(statement):
+                for term in root.walk():
+                    if isinstance(term, Load) and term.buffer.role.value != "scratch":
+                        assert term.buffer.name in names
+        computed = {e for s in walk(phase.body) if isinstance(s, Let | Store | If) and (e := s.origin)}
+        assert computed <= {name for name, _ in kernel.ops}
+        _uniform(phase.body, inside_condition=False, height=phase.launch.threads[1])
+
+
+def _uniform(statements: tuple[object, ...], *, inside_condition: bool, height: int) -> None:
+    """A reduction among the threads of a block is reached by all of them."""
+    for statement in statements:
+        if isinstance(statement, Reduce):
+            assert not inside_condition or height > 1, "a block reduction under a condition"
+        elif isinstance(statement, Loop):
+            _uniform(statement.body, inside_condition=inside_condition, height=height)
+        elif isinstance(statement, If):
+            _uniform(statement.then, inside_condition=True, height=height)
+            _uniform(statement.otherwise, inside_condition=True, height=height)
+
+
+def test_inputs_of_a_persistent_row_are_read_once_on_a_gpu() -> None:
+    softmax = next(c for c in CASES if c.name == "softmax")
+    kernel = lower(softmax.fusion(), softmax.scheduler, "cuda", "kernel", {})
+    (phase,) = kernel.phases
+    loads = [t for s in walk(phase.body) for r in terms_of(s) for t in r.walk() if isinstance(t, Load)]
+    assert [load.buffer.name for load in loads].count("T0") == 1
+
+
+def test_exponentials_of_a_row_are_computed_once_on_the_cpu() -> None:
+    softmax = next(c for c in CASES if c.name == "softmax")
+    source = generate(softmax.fusion(), softmax.scheduler, "cpu").source
+    assert source.count("= exp32(") == 1
+
+
+@st.composite
+def fusions(draw: st.DrawFn) -> Fusion:
+    """Random graphs of a few pointwise ops and views over one space, with an optional reduction in the end."""
+    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 40))
+    steps = draw(st.lists(st.sampled_from(["add", "mul", "exp", "permute", "reshape", "slice", "pad", "broadcast", "max"]), min_size=1, max_size=6))
+
+    def record(fd: object, x: object, y: object) -> object:
+        ops = fd.ops  # type: ignore[attr-defined]
+        pool = [x, y]
+        for number, step in enumerate(steps):
+            a, b = pool[-1], pool[number % len(pool)]
+            shape = [int(n) for n in a.shape()]  # type: ignore[attr-defined]
+            same = shape == [int(n) for n in b.shape()]  # type: ignore[attr-defined]
+            if step in {"add", "mul"} and same:
+                pool.append(getattr(ops, step)(a, b))
+            elif step == "exp":
+                pool.append(ops.tanh(a))
+            elif step == "permute":
+                pool.append(ops.permute(a, [1, 0]))
+            elif step == "reshape":
+                pool.append(ops.reshape(ops.reshape(a, [-1]), [shape[1], shape[0]]))
+            elif step == "slice" and shape[1] > 1:
+                pool.append(ops.slice(a, [0, 1], shape))
+            elif step == "pad":
+                pool.append(ops.pad(a, [1, 2], 0.5))
+            elif step == "broadcast" and shape[0] == 1:
+                pool.append(ops.mul(a, 2.0))
+        last = pool[-1]
+        if steps[-1] == "max":
+            return ops.max(last, [draw(st.integers(0, 1))])
+        return last if last is not x and last is not y else ops.neg(last)
+
+    return build(record, [(rows, columns), (rows, columns)], D.Float)
+
+
+@pytest.mark.property
+@settings(max_examples=40)
+@given(fusions(), st.sampled_from(TARGETS))
+def test_random_graphs(fusion: Fusion, target: str) -> None:
+    reduces = any(e.op.name == "max" for e in fusion.exprs)
+    inputs = [numbers(tv.shape, tv.dtype, n) for n, tv in enumerate(fusion.tensor_inputs)]
+    check(fusion, S.REDUCTION if reduces else S.POINTWISE, target, inputs)
