@@ -16,6 +16,7 @@ from fuser_lab.errors import ArgumentTypeError, EmptyDefinitionError, InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Fusion, scalars_in
 from fuser_lab.ir.printer import math_text
+from fuser_lab.passes import PRESEGMENTATION
 from fuser_lab.plan import Plan
 from fuser_lab.report import html, timings
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy
@@ -185,7 +186,8 @@ def segment(
     oracle = SchedulerRegistry(_device(target))
     chosen = options or SegmenterOptions()
     decisions = DecisionLog() if log is None else log
-    segmented = segment_fusion(bound.fusion, oracle, strategy=strategy, options=chosen, log=decisions)
+    fusion = PRESEGMENTATION.run(bound.fusion, disabled=chosen.disabled_passes)
+    segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
     word = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
     return Plan(
         name=name or word.replace("_", "-"),

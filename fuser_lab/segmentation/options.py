@@ -30,6 +30,8 @@ class SegmenterOptions:
         Top-down: pieces that share only an input are tried together.
     cut_reshape_inputs, cut_resize_inputs
         Top-down: also cut before reshapes, or before slice, pad and cat.
+    disabled_passes
+        Names of pre-segmentation passes that do not run.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
@@ -41,8 +43,10 @@ class SegmenterOptions:
     connect_through_inputs: bool = True
     cut_reshape_inputs: bool = False
     cut_resize_inputs: bool = False
+    disabled_passes: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Take the meaning of hints by name too."""
         object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
         object.__setattr__(self, "forward_factories", frozenset(self.forward_factories))
+        object.__setattr__(self, "disabled_passes", frozenset(self.disabled_passes))

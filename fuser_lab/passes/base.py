@@ -1,0 +1,90 @@
+"""What a pre-segmentation pass is, and how passes run one after the other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fuser_lab.errors import InputError
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
+
+
+class Pass(ABC):
+    """A rewrite of a concretized fusion before it is cut; fields of the dataclass are its options.
+
+    ``evaluate(run(fusion)) == evaluate(fusion)`` holds exactly, outputs keep their names, and the fusion that is
+    returned is verified like any other.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the rewritten fusion, or the same object if there is nothing to do."""
+
+
+Callback = Callable[[Pass, Fusion, Fusion], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PassPipeline:
+    """Passes in order; the order is part of their meaning."""
+
+    passes: tuple[Pass, ...]
+
+    def run(self, fusion: Fusion, *, disabled: Iterable[str] = (), callback: Callback | None = None) -> Fusion:
+        """Return the fusion after all passes.
+
+        Parameters
+        ----------
+        fusion
+            A concretized fusion.
+        disabled
+            Names of passes to leave out.
+        callback
+            Called as ``callback(pass, before, after)`` after each pass that changed something.
+
+        Raises
+        ------
+        InputError
+            If ``disabled`` names no pass.
+        """
+        off = set(disabled)
+        unknown = off - {p.name for p in self.passes}
+        if unknown:
+            names = ", ".join(p.name for p in self.passes)
+            msg = f"there is no pass {min(unknown)!r}; there are {names}."
+            raise InputError(msg)
+        for one in self.passes:
+            if one.name in off:
+                continue
+            after = one.run(fusion)
+            if callback is not None and after is not fusion:
+                callback(one, fusion, after)
+            fusion = after
+        return fusion
+
+
+def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
+    """Return the fusion with other expressions, less those that no output needs."""
+    wanted: set[Val] = set(fusion.outputs)
+    live: list[Expr] = []
+    for expr in reversed(tuple(exprs)):
+        if not wanted.isdisjoint(expr.outputs):
+            live.append(expr)
+            wanted.update(expr.inputs)
+    return Fusion(
+        inputs=fusion.inputs,
+        exprs=tuple(reversed(live)),
+        outputs=fusion.outputs,
+        aliases=fusion.aliases,
+        hidden=fusion.hidden,
+    )
+
+
+def with_inputs(expr: Expr, replaced: dict[Val, TensorView]) -> Expr:
+    """Return an expression that reads other tensors of the same axes."""
+    inputs = tuple(replaced.get(v, v) for v in expr.inputs)
+    if inputs == expr.inputs:
+        return expr
+    return Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)

@@ -1,0 +1,81 @@
+"""Pre-segmentation passes: what they rewrite, what they leave, and that the meaning stays."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fuser_lab as fl
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
+from fuser_lab.interpreter import evaluate
+from fuser_lab.passes import PRESEGMENTATION, ConsecutiveCasts
+from tests.unit.builders import record
+
+FLOATS = ["Half", "BFloat16", "Float", "Double"]
+
+
+def chain(*dtypes, source="BFloat16"):
+    """Return neg(x) cast through dtypes, then doubled."""
+
+    def body(fd):
+        x = fd.ops.cast(fd.ops.neg(fd.define_tensor([6], dtype=DataType[source])), dtype=DataType[source])
+        for dtype in dtypes:
+            x = fd.ops.cast(x, dtype=DataType[dtype])
+        fd.add_output(fd.ops.mul(x, 2.0))
+
+    return record(body)
+
+
+def casts(fusion):
+    return [e.out.dtype.name for e in fusion.exprs if e.op.name == "cast"]
+
+
+def test_widening_and_back_is_nothing():
+    after = ConsecutiveCasts().run(chain("Float", "BFloat16", "Float"))
+    assert casts(after) == ["Float", "BFloat16", "Float"], "of five casts, the promotion, the rounding and one back"
+
+
+def test_rounding_is_kept():
+    fusion = chain("Half", "Float", source="Float")
+    assert casts(ConsecutiveCasts().run(fusion)) == casts(fusion)
+
+
+def test_an_output_is_still_made():
+    def body(fd):
+        x = fd.define_tensor([6], dtype=DataType.BFloat16)
+        wide = fd.ops.cast(x, dtype=DataType.Float)
+        fd.add_output(fd.ops.cast(wide, dtype=DataType.BFloat16))
+        fd.add_output(wide)
+
+    after = ConsecutiveCasts().run(record(body))
+    assert [e.op.name for e in after.exprs] == ["cast", "set"]
+    assert after.outputs == record(body).outputs
+
+
+@given(st.sampled_from(FLOATS), st.lists(st.sampled_from(FLOATS), max_size=5))
+def test_the_meaning_stays(source, dtypes):
+    fusion = chain(*dtypes, source=source)
+    after = PRESEGMENTATION.run(fusion)
+    x = np.array([1.1, -2.7, 3e-5, 0.0, 60000.0, np.inf]).astype(DataType[source].numpy)
+    np.testing.assert_array_equal(evaluate(fusion, [x])[0], evaluate(after, [x])[0])
+    assert len(after.exprs) <= len(fusion.exprs)
+
+
+@pytest.mark.parametrize("name", fl.examples.names())
+def test_examples_keep_their_meaning(name):
+    fd, inputs = fl.example(name)
+    plan = fl.segment(fd, inputs, options=fl.SegmenterOptions(disabled_passes=["consecutive_casts"]))
+    changed = PRESEGMENTATION.run(plan.fusion)
+    for a, b in zip(evaluate(plan.fusion, inputs), evaluate(changed, inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_pipeline_reports_and_can_be_switched_off():
+    fusion, seen = chain("Float", "BFloat16"), []
+    PRESEGMENTATION.run(fusion, callback=lambda one, before, after: seen.append((one.name, before, after)))
+    assert [name for name, *_ in seen] == ["consecutive_casts"]
+    assert seen[0][1] is fusion
+    assert PRESEGMENTATION.run(fusion, disabled=["consecutive_casts"]) is fusion
+    with pytest.raises(InputError, match="there is no pass 'nothing'; there are consecutive_casts"):
+        PRESEGMENTATION.run(fusion, disabled=["nothing"])
