@@ -4,10 +4,12 @@ GNU OpenMP's waiting threads spin unless told otherwise before it is loaded, whi
 region on a busy machine; and numba-cuda 0.30 needs a function that NumPy 2.5 removed.
 """
 
+import functools
 import os
 import re
 import threading
 import types as python_types
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,22 +57,37 @@ class ParallelRegions:
 PARALLEL = ParallelRegions()
 
 
+@functools.cache
+def _numba_cuda() -> Any:
+    """Return numba-cuda's module, or None; with NumPy 2.5 it warns of its own doings when it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            from numba import cuda
+        except ImportError:
+            return None
+    # Numba's own numba.cuda is another, older code.
+    return cuda if "numba_cuda" in str(cuda.__file__) else None
+
+
 def has_numba_cuda() -> bool:
-    """Whether numba-cuda is installed (Numba's own numba.cuda is another, older code)."""
-    try:
-        from numba import cuda
-    except ImportError:
-        return False
-    return "numba_cuda" in str(cuda.__file__)
+    """Whether numba-cuda is installed."""
+    return _numba_cuda() is not None
 
 
-def has_cuda_device() -> bool:
-    """Whether a kernel can be launched here."""
-    if not has_numba_cuda():
-        return False
-    from numba import cuda
+def require_numba_cuda() -> Any:
+    """Return numba-cuda's module.
 
-    return bool(cuda.is_available())
+    Raises
+    ------
+    UnsupportedError
+        If it is not installed.
+    """
+    cuda = _numba_cuda()
+    if cuda is None:
+        msg = "compiling for CUDA needs numba-cuda: pip install 'fuser_lab[cuda]'."
+        raise UnsupportedError(msg)
+    return cuda
 
 
 _PTX_LOCK = threading.Lock()
@@ -93,14 +110,14 @@ def compile_ptx(
     threads
         Threads of a block: registers are limited so that it fits.
     """
-    _require_numba_cuda()
-    from numba import cuda
+    cuda = require_numba_cuda()
     from numba.cuda import dispatcher, types
 
     signature = types.void(
         *(types.CPointer(getattr(types, name)) for name in pointers), *(getattr(types, name) for name in scalars),
     )
-    with _PTX_LOCK:
+    with _PTX_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
         known = dispatcher.get_current_device
         # Device functions ask the current device for its capability, which needs a driver: answer for the target.
         dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
@@ -115,8 +132,3 @@ def compile_ptx(
         raise UnsupportedError(msg)
     return ptx, entry.group(1)
 
-
-def _require_numba_cuda() -> None:
-    if not has_numba_cuda():
-        msg = "compiling for CUDA needs numba-cuda: pip install 'fuser_lab[cuda]'."
-        raise UnsupportedError(msg)

@@ -33,6 +33,7 @@ def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> 
     phases = generated.kernel_ir.phases
     if not phases:
         return ()
+    numba_compat.require_numba_cuda()
     functions = functions_of(generated.source, tuple(phase.name for phase in phases))
     compiled = []
     for phase, function in zip(phases, functions, strict=True):

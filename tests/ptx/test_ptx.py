@@ -1,0 +1,81 @@
+"""Generated CUDA source compiles for Hopper without a device, and the machine code is what it should be."""
+
+import re
+
+import numpy as np
+import pytest
+from backend.fusions import CASES, Case, D, S, build
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import FuserLabError
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import OpKind
+from fuser_lab.ops import OPS
+from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, machine_code
+
+pytestmark = [
+    pytest.mark.ptx,
+    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+]
+
+
+def compiled(case: Case) -> tuple[CompiledPhase, ...]:
+    return compile_phases(generate(case.fusion(), case.scheduler, "cuda"))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if 0 not in c.shapes[0]], ids=lambda case: case.name)
+def test_compiles_for_hopper(case: Case) -> None:
+    phases = compiled(case)
+    assert phases
+    for phase in phases:
+        assert ".target sm_90" in phase.ptx
+        assert re.search(rf"\.visible \.entry {re.escape(phase.entry)}\(", phase.ptx)
+        assert ".f64" not in phase.ptx, "double arithmetic in a kernel of floats"
+        assert ".local" not in phase.ptx, "a row buffer in memory instead of registers"
+        assert "trap" not in phase.ptx
+        assert len(re.findall(r"\.param \.", phase.ptx.split("{")[0])) == len(phase.phase.buffers) + len(phase.phase.scalars)
+
+
+def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
+    softmax = next(c for c in CASES if c.name == "softmax of long rows")
+    for phase in compiled(softmax):
+        _, log = machine_code(phase.ptx, (9, 0))
+        assert "0 bytes spill stores" in log
+        used = re.search(r"Used (\d+) registers", log)
+        assert used is not None
+        threads = phase.phase.launch.threads[0] * phase.phase.launch.threads[1]
+        assert int(used.group(1)) * threads <= 65536
+
+
+@pytest.mark.parametrize("dtype", [D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool], ids=lambda d: d.name)
+def test_every_op_compiles(dtype: DataType) -> None:
+    for arity in (1, 2):
+        names = []
+        for op in OPS.values():
+            if op.kind is OpKind.POINTWISE and op.positional_only and op.arity == arity and op.name != "where":
+                try:
+                    fusion = build(lambda fd, *xs, n=op.name: getattr(fd.ops, n)(*xs), [(1,)] * arity, dtype)
+                    evaluate(fusion, [np.ones(1, dtype.numpy)] * arity)
+                except (FuserLabError, TypeError):
+                    continue
+                names.append(op.name)
+        fusion = build(lambda fd, *xs, names=names: [getattr(fd.ops, n)(*xs) for n in names], [(300,)] * arity, dtype)
+        for phase in compile_phases(generate(fusion, S.POINTWISE, "cuda")):
+            assert "trap" not in phase.ptx
+
+
+def test_random_numbers_and_all_reductions_compile() -> None:
+    def record(fd: object, x: object) -> object:
+        ops = fd.ops  # type: ignore[attr-defined]
+        return ops.add(x, ops.uniform(0.0, 1.0, [64, 80], rng_seed=1, rng_offset=2, dtype=D.Float))
+
+    compile_phases(generate(build(record, [(64, 80)], D.Float), S.POINTWISE, "cuda"))
+    for dtype in (D.Double, D.Float, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool):
+        for dims in ([1], [0]):
+            fusion = build(
+                lambda fd, x, dims=dims: [getattr(fd.ops, n)(x, dims) for n in ("sum", "prod", "max", "min")],
+                [(64, 80)], dtype,
+            )
+            compile_phases(generate(fusion, S.REDUCTION, "cuda"))
