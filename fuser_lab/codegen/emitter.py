@@ -1,6 +1,7 @@
 """Printing of Kernel IR as Python source; targets override the hooks at the end."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -299,7 +300,8 @@ class Emitter:
         elif fn in INFIX:
             text = self._infix(INFIX[fn], args)[0]
         else:
-            text = self._call("abs", args) if fn == "abs" else f"{'-' if fn == 'neg' else '~'}{self._argument(args[0], 7)}"
+            sign = {"neg": "-", "not": "~"}.get(fn)
+            text = self._call("abs", args) if sign is None else f"{sign}{self._argument(args[0], 7)}"
         # Numba computes small integers in int64; the wrap-around of the dtype is part of the meaning.
         return (text if dtype is DataType.Int else f"{TYPE_NAMES[dtype]}({text})"), _ATOM
 
@@ -375,7 +377,5 @@ def _float_text(number: float) -> str:
 
 def used_names(body: str, names: tuple[str, ...]) -> list[str]:
     """Return which of the names a text calls or mentions."""
-    import re  # noqa: PLC0415
-
     words = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", body))
     return [name for name in names if name in words]

@@ -213,7 +213,8 @@ def to_term(form: Linear) -> Term:
         size = abs(coefficient)
         piece = atom if size == 1 else Apply(DataType.Index, "mul", (atom, Const(DataType.Index, size)))
         if result is None:
-            result = piece if coefficient > 0 else Apply(DataType.Index, "mul", (atom, Const(DataType.Index, coefficient)))
+            negative = Apply(DataType.Index, "mul", (atom, Const(DataType.Index, coefficient)))
+            result = piece if coefficient > 0 else negative
         else:
             result = Apply(DataType.Index, "add" if coefficient > 0 else "sub", (result, piece))
     if result is None:

@@ -172,7 +172,7 @@ class _Lanes:
             return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
         found = stored[index]
         if buffer.dtype.is_reduced_float and found.dtype == np.uint16:
-            return found.view(buffer.dtype.numpy).astype(np.float32)
+            return np.asarray(found.view(buffer.dtype.numpy).astype(np.float32))
         return np.asarray(found)
 
     def _store(self, statement: Store) -> None:

@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -30,7 +29,7 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.loops import CPU_PARALLEL_FROM, choose_loops
-from fuser_lab.schedule.state import LoopSchedule, ParallelType, Space, Style
+from fuser_lab.schedule.state import ParallelType, Space, Style
 
 CPU_CHUNK = 16384  # elements of a long row that one parallel iteration computes
 CPU_FEW_ROWS = 16
@@ -57,7 +56,8 @@ class Fold:
     @property
     def rounds(self) -> bool:
         """Whether the order of additions changes the result."""
-        return self.fn in {"add", "mul"} and not (self.identity.dtype.is_integral or self.identity.dtype is DataType.Bool)
+        dtype = self.identity.dtype
+        return self.fn in {"add", "mul"} and (dtype.is_float or dtype.is_complex)
 
 
 class NestLowering:
@@ -172,7 +172,7 @@ class NestLowering:
         many = self._outer
         with ExitStack() as stack:
             if not outer and not self.schedule.parallel:
-                i = self._loop(stack, "i", length, ParallelType.SIMD)
+                i: Term = self._loop(stack, "i", length, ParallelType.SIMD)
                 self._stores(self._flat(run, i))
             elif count >= CPU_FEW_ROWS or not self.schedule.parallel or length < CPU_CHUNK:
                 if not outer:
@@ -345,7 +345,7 @@ class NestLowering:
         places.update(self._flat(self._reduced_run, r))
         return places, simplify(slot + r, self._values.scope.ranges)
 
-    def _blocked(  # noqa: PLR0917
+    def _blocked(
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
     ) -> Var:
@@ -388,7 +388,7 @@ class NestLowering:
             with ExitStack() as inner:
                 if outer >= split:
                     start, stop = self._chunk(part, -(-outer // split), outer)
-                    q = inner.enter_context(
+                    q: Term = inner.enter_context(
                         values.loop("q", stop, ParallelType.SERIAL, start=start, largest=outer),
                     )
                     inner.enter_context(self._partials(folds))

@@ -88,10 +88,7 @@ class _Finder:
         kept, reduced, components = self._axes(first)
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept, *reduced)}
         places = IndexMap(self._fusion, {source: components}, ranges)
-        found = [first]
-        for expr in pending[1:]:
-            if self._joins(expr, kept, reduced, components, places, first):
-                found.append(expr)
+        found = [first, *(e for e in pending[1:] if self._joins(e, kept, reduced, components, places, first))]
         rows, full = [], []
         row_names, all_names = {a.name for a in kept}, {a.name for a in (*kept, *reduced)}
         inside = set(found)

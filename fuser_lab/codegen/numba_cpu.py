@@ -11,15 +11,18 @@ _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint64", "uintp",
 )
 _INTRINSICS = (
-    "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "erf32", "exp32", "float_to_bf16", "float_to_half",
-    "floor", "fmod", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int",
-    "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "tanh32", "trunc",
+    "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "erf32", "exp32", "float_to_bf16",
+    "float_to_half", "floor", "fmod", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint",
+    "philox_uniform", "power_int", "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "tanh32",
+    "trunc",
 )
 _OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp expm1 lgamma log log10 log1p sin sinh sqrt tan "
-    "tanh".split(),
+    {
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1",
+        "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
+    },
 )
 
 # What reordering of sums needs; no flag that would let NaN or infinity be assumed away.
@@ -73,7 +76,7 @@ class CpuEmitter(Emitter):
         self._counters.discard(loop.var)
 
     def subscript(self, position: Term) -> str:
-        """Return a position as unsigned: a negative one counts from the end, and the test for that stops vectorizing."""
+        """Return a position as unsigned: negative ones count from the end, and testing for them stops vectorizing."""
         if isinstance(position, Const) or (isinstance(position, Var) and position.name in self._counters):
             return self.term(position)
         return f"uintp({self.term(position)})"

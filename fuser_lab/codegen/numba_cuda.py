@@ -26,8 +26,10 @@ _LIBRARY = {
     "rsqrt": "rsqrt",
 }
 _BY_MATH = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp expm1 lgamma log log10 log1p sin sinh sqrt tan "
-    "tanh".split(),
+    {
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1",
+        "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
+    },
 )
 WARP = 32
 FULL_MASK = "0xFFFFFFFF"

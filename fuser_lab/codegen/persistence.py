@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Buffer, Load, Statement, terms_of, walk
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Nest
-from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Fusion, TensorView, Val
 from fuser_lab.ir.term import MATH, Apply, Var

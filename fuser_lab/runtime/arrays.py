@@ -4,6 +4,7 @@ Supported are NumPy (bfloat16 from ml_dtypes included), torch on CPU and CUDA, C
 ``__array_interface__``. Libraries other than NumPy are never imported here unless the caller's arrays come from them.
 """
 
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -190,11 +191,7 @@ def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
     if kind == "jax":
-        import jax.numpy as jnp  # noqa: PLC0415
-
-        return jnp.asarray(array)
+        return importlib.import_module("jax.numpy").asarray(array)
     if kind == "cupy":
-        import cupy  # noqa: PLC0415
-
-        return cupy.asarray(array)
+        return importlib.import_module("cupy").asarray(array)
     return array

@@ -5,6 +5,7 @@ A launch through the driver with plain pointers costs a few microseconds, where 
 
 import ctypes
 import functools
+import importlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ _C_TYPES: Mapping[DataType, Any] = {
 @functools.cache
 def _torch() -> Any:
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError:
         msg = "running on a GPU needs torch, which holds the arrays there: pip install torch."
         raise UnsupportedError(msg) from None
@@ -71,9 +72,7 @@ class DeviceCall:
 
 @functools.cache
 def _driver() -> Any:
-    from cuda.bindings import driver
-
-    return driver
+    return importlib.import_module("cuda.bindings.driver")
 
 
 def _check(status: Any, what: str) -> None:
@@ -167,9 +166,7 @@ class DeviceMemory:
         if kind == "torch":
             return array.to(like.device) if is_torch(like) else array
         if kind == "cupy":
-            import cupy
-
-            return cupy.from_dlpack(array)
+            return importlib.import_module("cupy").from_dlpack(array)
         return from_numpy_as(kind, to_numpy(array))
 
     def copy(self, target: Any, source: Any) -> None:

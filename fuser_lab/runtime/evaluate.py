@@ -26,7 +26,7 @@ def _torch_expr(expr: Expr, operands: Sequence[Any]) -> tuple[Any, ...]:
         return (call(expr, *operands),)
     torch = torch_module()
     device = next((x.device for x in operands if is_torch(x)), torch.device("cpu"))
-    from fuser_lab.runtime.arrays import from_numpy_as, to_numpy  # noqa: PLC0415
+    from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)

@@ -148,9 +148,8 @@ class PreparedPlan:
         return tuple(slot.dense for slot in self._tensors)
 
     def _strides(self, arrays: Sequence[Any]) -> Strides:
-        return tuple(
-            self.memory.element_strides(a) for slot, a in zip(self._inputs, arrays, strict=True) if isinstance(slot, Slot)
-        )
+        given = zip(self._inputs, arrays, strict=True)
+        return tuple(self.memory.element_strides(array) for slot, array in given if isinstance(slot, Slot))
 
     def _variant(self, given: Strides) -> _Variant:
         found = self._seen.get(given)
@@ -230,7 +229,9 @@ class PreparedPlan:
 
     # Running
 
-    def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None, cancel: CancelFlag | None = None) -> list[Any]:
+    def run(
+        self, inputs: Sequence[Any], out: Sequence[Any] | None = None, cancel: CancelFlag | None = None,
+    ) -> list[Any]:
         """Return the outputs for given inputs, as arrays of the inputs' library.
 
         Parameters

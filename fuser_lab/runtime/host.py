@@ -89,7 +89,7 @@ class HostMemory:
 
     def label(self) -> str:
         """Return the device's name for tables."""
-        from fuser_lab.runtime.numba_compat import cpu_threads  # noqa: PLC0415
+        from fuser_lab.runtime.numba_compat import cpu_threads
 
         count = cpu_threads()
         return f"CPU ({count} thread{'s' if count != 1 else ''})"

@@ -18,13 +18,13 @@ _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 def _llvm(name: str, arity: int) -> Any:
     """Return an intrinsic that is one LLVM instruction on floats, so that it vectorizes."""
 
-    def unary(context: Any, x: Any) -> Any:  # noqa: ARG001
+    def unary(context: Any, x: Any) -> Any:
         return x(x), generate
 
-    def binary(context: Any, x: Any, y: Any) -> Any:  # noqa: ARG001
+    def binary(context: Any, x: Any, y: Any) -> Any:
         return x(x, x), generate
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = args[0].type
         function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * arity))
         return builder.call(function, args)
@@ -87,19 +87,19 @@ def float_to_half(context: Any, x: Any) -> Any:
 
 
 @njit
-def round_half(x):  # type: ignore[no-untyped-def]
+def round_half(x: Any) -> Any:
     """Return a float32 rounded to the nearest float16 value, still as float32."""
     return half_to_float(float_to_half(x))
 
 
 @njit
-def bf16_to_float(bits):  # type: ignore[no-untyped-def]
+def bf16_to_float(bits: Any) -> Any:
     """Return the float32 value of a bfloat16 given as uint16."""
     return _float_of_bits(uint32(uint32(bits) << uint32(16)))
 
 
 @njit
-def _rounded_bits(x):  # type: ignore[no-untyped-def]
+def _rounded_bits(x: Any) -> Any:
     bits = _bits_of_float(x)
     even = uint32((bits >> uint32(16)) & uint32(1))
     rounded = uint32(bits + uint32(0x7FFF) + even)
@@ -109,29 +109,29 @@ def _rounded_bits(x):  # type: ignore[no-untyped-def]
 
 
 @njit
-def float_to_bf16(x):  # type: ignore[no-untyped-def]
+def float_to_bf16(x: Any) -> Any:
     """Return a float32 rounded to bfloat16 (to nearest even, NaN kept), as uint16."""
     return types.uint16(_rounded_bits(x) >> uint32(16))
 
 
 @njit
-def round_bf16(x):  # type: ignore[no-untyped-def]
+def round_bf16(x: Any) -> Any:
     """Return a float32 rounded to the nearest bfloat16 value, still as float32."""
     return _float_of_bits(uint32(_rounded_bits(x) & uint32(0xFFFF0000)))
 
 
 @njit
-def bf16_bits(x):  # type: ignore[no-untyped-def]
+def bf16_bits(x: Any) -> Any:
     """Return the uint16 of a float32 that is a bfloat16 value already."""
     return types.uint16(_bits_of_float(x) >> uint32(16))
 
 
 @njit(error_model="numpy")
-def exp32(x):  # type: ignore[no-untyped-def]
+def exp32(x: Any) -> Any:
     """Return e**x for a float32, within 2 units in the last place; vectorizes, which libm's does not."""
     safe = x if x == x else float32(0.0)  # noqa: PLR0124
-    safe = float32(-104.0) if safe < float32(-104.0) else safe
-    safe = float32(89.0) if safe > float32(89.0) else safe
+    safe = float32(-104.0) if safe < float32(-104.0) else safe  # noqa: FURB136 - max treats NaN otherwise
+    safe = float32(89.0) if safe > float32(89.0) else safe  # noqa: FURB136
     n = rint(safe * float32(1.4426950408889634))
     # ln 2 in two pieces, the first with trailing zeros, so that n times it is exact.
     r = safe - n * float32(0.693359375)
@@ -154,7 +154,7 @@ def exp32(x):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def tanh32(x):  # type: ignore[no-untyped-def]
+def tanh32(x: Any) -> Any:
     """Return tanh(x) for a float32, within 3 units in the last place (Cephes' two ranges, both computed)."""
     size = abs(x)
     square = x * x
@@ -171,11 +171,11 @@ def tanh32(x):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def erf32(x):  # type: ignore[no-untyped-def]
+def erf32(x: Any) -> Any:
     """Return erf(x) for a float32, within 5e-7: x times a quotient of polynomials in the square of x up to 4."""
     inside = x
-    inside = float32(-4.0) if inside < float32(-4.0) else inside
-    inside = float32(4.0) if inside > float32(4.0) else inside
+    inside = float32(-4.0) if inside < float32(-4.0) else inside  # noqa: FURB136 - max treats NaN otherwise
+    inside = float32(4.0) if inside > float32(4.0) else inside  # noqa: FURB136
     square = inside * inside
     p = float32(-2.72614225801306e-10)
     p = p * square + float32(2.77068142495902e-08)
@@ -193,7 +193,7 @@ def erf32(x):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def divide_int(a, b):  # type: ignore[no-untyped-def]
+def divide_int(a: Any, b: Any) -> Any:
     """Return the quotient truncated toward zero; x / 0 is 0."""
     if b == 0:
         return a - a
@@ -206,7 +206,7 @@ def divide_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def modulo_int(a, b):  # type: ignore[no-untyped-def]
+def modulo_int(a: Any, b: Any) -> Any:
     """Return the remainder with the sign of ``a``; x % 0 is 0."""
     if b in (0, -1):
         return a - a
@@ -217,7 +217,7 @@ def modulo_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def remainder_int(a, b):  # type: ignore[no-untyped-def]
+def remainder_int(a: Any, b: Any) -> Any:
     """Return the remainder with the sign of ``b``; x % 0 is 0."""
     if b in (0, -1):
         return a - a
@@ -225,19 +225,19 @@ def remainder_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def divide_uint(a, b):  # type: ignore[no-untyped-def]
+def divide_uint(a: Any, b: Any) -> Any:
     """Return the quotient of unsigned integers; x / 0 is 0."""
     return a // b if b != 0 else a - a
 
 
 @njit(error_model="numpy")
-def modulo_uint(a, b):  # type: ignore[no-untyped-def]
+def modulo_uint(a: Any, b: Any) -> Any:
     """Return the remainder of unsigned integers; x % 0 is 0."""
     return a % b if b != 0 else a - a
 
 
 @njit(error_model="numpy")
-def remainder_float(a, b):  # type: ignore[no-untyped-def]
+def remainder_float(a: Any, b: Any) -> Any:
     """Return the remainder with the sign of ``b``, as Python's ``%``."""
     rest = fmod(a, b)
     if rest != 0 and (rest < 0) != (b < 0):
@@ -246,7 +246,7 @@ def remainder_float(a, b):  # type: ignore[no-untyped-def]
 
 
 @njit
-def power_int(a, b):  # type: ignore[no-untyped-def]
+def power_int(a: Any, b: Any) -> Any:
     """Return a to the power b for integers; negative powers give 0 unless a is 1 or -1."""
     if b < 0:
         if a == 1:
@@ -264,7 +264,7 @@ def power_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @njit
-def philox_uniform(seed, offset, position):  # type: ignore[no-untyped-def]
+def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
     """Return a float64 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.factory.philox`."""
     mask = uint64(0xFFFFFFFF)
     group = uint64(position) >> uint64(2)

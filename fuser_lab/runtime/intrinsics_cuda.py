@@ -77,19 +77,19 @@ def bf16_bits(context: Any, x: Any) -> Any:
 
 
 @cuda.jit(device=True, inline="always")
-def round_bf16(x):  # type: ignore[no-untyped-def]
+def round_bf16(x: Any) -> Any:
     """Return a float32 rounded to the nearest bfloat16 value, still as float32."""
     return bf16_to_float(float_to_bf16(x))
 
 
 @cuda.jit(device=True, inline="always")
-def round_half(x):  # type: ignore[no-untyped-def]
+def round_half(x: Any) -> Any:
     """Return a float32 rounded to the nearest float16 value, still as float32."""
     return half_to_float(float_to_half(x))
 
 
 @cuda.jit(device=True)
-def divide_int(a, b):  # type: ignore[no-untyped-def]
+def divide_int(a: Any, b: Any) -> Any:
     """Return the quotient truncated toward zero; x / 0 is 0."""
     if b == 0:
         return a - a
@@ -102,7 +102,7 @@ def divide_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def modulo_int(a, b):  # type: ignore[no-untyped-def]
+def modulo_int(a: Any, b: Any) -> Any:
     """Return the remainder with the sign of ``a``; x % 0 is 0."""
     if b == 0 or b == -1:  # noqa: PLR1714 - Numba compares with a tuple element by element
         return a - a
@@ -113,7 +113,7 @@ def modulo_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def remainder_int(a, b):  # type: ignore[no-untyped-def]
+def remainder_int(a: Any, b: Any) -> Any:
     """Return the remainder with the sign of ``b``; x % 0 is 0."""
     if b == 0 or b == -1:  # noqa: PLR1714
         return a - a
@@ -121,7 +121,7 @@ def remainder_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def divide_uint(a, b):  # type: ignore[no-untyped-def]
+def divide_uint(a: Any, b: Any) -> Any:
     """Return the quotient of unsigned integers; x / 0 is 0."""
     if b == 0:
         return a - a
@@ -129,7 +129,7 @@ def divide_uint(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def modulo_uint(a, b):  # type: ignore[no-untyped-def]
+def modulo_uint(a: Any, b: Any) -> Any:
     """Return the remainder of unsigned integers; x % 0 is 0."""
     if b == 0:
         return a - a
@@ -137,7 +137,7 @@ def modulo_uint(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def remainder_float(a, b):  # type: ignore[no-untyped-def]
+def remainder_float(a: Any, b: Any) -> Any:
     """Return the remainder with the sign of ``b``, as Python's ``%``."""
     rest = math.fmod(a, b)
     if rest != 0 and (rest < 0) != (b < 0):
@@ -146,7 +146,7 @@ def remainder_float(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def power_int(a, b):  # type: ignore[no-untyped-def]
+def power_int(a: Any, b: Any) -> Any:
     """Return a to the power b for integers; negative powers give 0 unless a is 1 or -1."""
     if b < 0:
         if a == 1:
@@ -164,7 +164,7 @@ def power_int(a, b):  # type: ignore[no-untyped-def]
 
 
 @cuda.jit(device=True)
-def philox_uniform(seed, offset, position):  # type: ignore[no-untyped-def]
+def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
     """Return a float32 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.factory.philox`."""
     mask = types.uint64(0xFFFFFFFF)
     half = types.uint64(32)

@@ -5,6 +5,7 @@ region on a busy machine; and numba-cuda 0.30 needs a function that NumPy 2.5 re
 """
 
 import functools
+import importlib
 import os
 import re
 import threading
@@ -111,8 +112,8 @@ def compile_ptx(
         Threads of a block: registers are limited so that it fits.
     """
     cuda = require_numba_cuda()
-    from numba.cuda import dispatcher, types
-
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+    types: Any = importlib.import_module("numba.cuda.types")
     signature = types.void(
         *(types.CPointer(getattr(types, name)) for name in pointers), *(getattr(types, name) for name in scalars),
     )

@@ -1,5 +1,6 @@
 """Generated CUDA source as PTX, and PTX as machine code; neither needs a device."""
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,8 @@ def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> 
 
 def machine_code(ptx: str, cc: tuple[int, int]) -> tuple[bytes, str]:
     """Return a cubin and what the linker reports about it (registers, spills)."""
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-
-    options = LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"])
-    linker: Any = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+    core: Any = importlib.import_module("cuda.core")
+    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"])
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     code = linker.link("cubin")
     return bytes(code.code), str(linker.get_info_log())

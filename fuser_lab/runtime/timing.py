@@ -1,5 +1,6 @@
 """Measure plans: results checked first, outputs allocated beforehand, median and quartiles of many samples."""
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -128,12 +129,15 @@ def _with_bar(run: "_Measurement", plans: Sequence[TimedPlan], total: int) -> Ti
     from tqdm.auto import tqdm
 
     # disable=None: no bar where the output is no terminal.
-    with tqdm(total=total, desc="timing", leave=False, disable=None) as bar:
+    bar: Any = tqdm(total=total, desc="timing", leave=False, disable=None)
 
-        def show(done: int, _: int, __: Timings) -> None:
-            bar.update(done - bar.n)
+    def show(done: int, _: int, __: Timings) -> None:
+        bar.update(done - bar.n)
 
+    try:
         return run.measure(plans, total, show)
+    finally:
+        bar.close()
 
 
 def _silent(done: int, total: int, timings: Timings) -> None:
@@ -264,8 +268,7 @@ class _DeviceClock:
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call."""
-        import torch
-
+        torch: Any = importlib.import_module("torch")
         flush = torch.empty(self.flushed, dtype=torch.int8, device="cuda")
         for _ in range(WARM_UP):
             call()

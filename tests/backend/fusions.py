@@ -13,7 +13,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView
 
 S, D = SchedulerType, DataType
-TOLERANCE = {D.Double: 1e-11, D.Float: 2e-5, D.Half: 4e-3, D.BFloat16: 2e-2, D.ComplexFloat: 1e-5, D.ComplexDouble: 1e-12}
+TOLERANCE = {
+    D.Double: 1e-11, D.Float: 2e-5, D.Half: 4e-3, D.BFloat16: 2e-2, D.ComplexFloat: 1e-5, D.ComplexDouble: 1e-12,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +35,14 @@ class Case:
         return [numbers(shape, self.dtype, seed + n) for n, shape in enumerate(self.shapes)]
 
 
-def build(record: Callable[..., Any], shapes: Sequence[tuple[int, ...]], dtype: DataType | Sequence[DataType]) -> Fusion:
+def build(
+    record: Callable[..., Any], shapes: Sequence[tuple[int, ...]], dtype: DataType | Sequence[DataType],
+) -> Fusion:
     """A concretized fusion of tensors with static shapes; the outputs are what ``record`` returns."""
     dtypes = [dtype] * len(shapes) if isinstance(dtype, DataType) else dtype
     with FusionBuilder() as fd:
-        tensors = [
-            fd.define_tensor(list(shape), contiguity=True, dtype=kind) for shape, kind in zip(shapes, dtypes, strict=True)
-        ]
+        pairs = zip(shapes, dtypes, strict=True)
+        tensors = [fd.define_tensor(list(shape), contiguity=True, dtype=kind) for shape, kind in pairs]
         result = record(fd, *tensors)
         for output in result if isinstance(result, tuple | list) else (result,):
             fd.add_output(output)
@@ -128,7 +131,10 @@ def _max(*dims: int) -> Callable[..., Any]:
 
 
 CASES = (
-    Case(name="pointwise", record=lambda fd, x, y: fd.ops.add(fd.ops.mul(x, 2.0), fd.ops.relu(y)), shapes=((7, 33), (7, 33))),
+    Case(
+        name="pointwise", record=lambda fd, x, y: fd.ops.add(fd.ops.mul(x, 2.0), fd.ops.relu(y)),
+        shapes=((7, 33), (7, 33)),
+    ),
     Case(name="broadcast rows", record=lambda fd, x, y: fd.ops.add(x, y), shapes=((9, 17), (9, 1))),
     Case(name="broadcast columns", record=lambda fd, x, y: fd.ops.mul(x, fd.ops.exp(y)), shapes=((9, 17), (17,))),
     Case(name="zero-dim", record=lambda fd, x: fd.ops.exp(x), shapes=((),)),
@@ -172,7 +178,10 @@ CASES = (
     ),
     Case(name="reduction beside its operand", record=_reduce_and_keep, shapes=((8, 12),), scheduler=S.REDUCTION),
     Case(name="softmax", record=_softmax, shapes=((5, 77),), scheduler=S.INNER_PERSISTENT, dtype=D.BFloat16),
-    Case(name="softmax of long rows", record=_softmax, shapes=((3, 1500),), scheduler=S.INNER_PERSISTENT, dtype=D.BFloat16),
+    Case(
+        name="softmax of long rows", record=_softmax, shapes=((3, 1500),), scheduler=S.INNER_PERSISTENT,
+        dtype=D.BFloat16,
+    ),
     Case(
         name="layer norm", record=_layer_norm, shapes=((6, 50), (50,), (50,)), scheduler=S.INNER_PERSISTENT,
         dtype=D.BFloat16,

@@ -35,7 +35,8 @@ def test_compiles_for_hopper(case: Case) -> None:
         assert ".f64" not in phase.ptx, "double arithmetic in a kernel of floats"
         assert ".local" not in phase.ptx, "a row buffer in memory instead of registers"
         assert "trap" not in phase.ptx
-        assert len(re.findall(r"\.param \.", phase.ptx.split("{")[0])) == len(phase.phase.buffers) + len(phase.phase.scalars)
+        parameters = len(re.findall(r"\.param \.", phase.ptx.split("{")[0]))
+        assert parameters == len(phase.phase.buffers) + len(phase.phase.scalars), "a pointer is one parameter"
 
 
 def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
@@ -49,7 +50,10 @@ def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
         assert int(used.group(1)) * threads <= 65536
 
 
-@pytest.mark.parametrize("dtype", [D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool], ids=lambda d: d.name)
+DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_every_op_compiles(dtype: DataType) -> None:
     for arity in (1, 2):
         names = []
