@@ -17,8 +17,10 @@ from fuser_lab.ops.registry import (
     Operand,
     Recorder,
     Result,
+    known_ints,
     register,
     same_extent,
+    tensor_at,
     unique_dims,
 )
 
@@ -26,19 +28,6 @@ from fuser_lab.ops.registry import (
 def _flags(attrs: Attrs) -> tuple[bool, ...]:
     value = attrs["is_broadcast_dim"]
     return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
-
-
-def _dims(attrs: Attrs) -> tuple[int, ...]:
-    value = attrs["dims"]
-    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
-
-
-def _operand(inputs: tuple[Val, ...]) -> TensorView:
-    value = inputs[0]
-    if not isinstance(value, TensorView):
-        msg = f"a tensor is needed here, given the scalar {value}."
-        raise DefinitionError(msg)
-    return value
 
 
 def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> TensorView:
@@ -53,15 +42,11 @@ def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> 
         raise DefinitionError(msg)
     if not any(flags):
         return tensor
-    return _result(rec.emit(BROADCAST, [tensor], is_broadcast_dim=flags))
-
-
-def _result(results: tuple[Val, ...]) -> TensorView:
-    return _operand(results)
+    return tensor_at(rec.emit(BROADCAST, [tensor], is_broadcast_dim=flags))
 
 
 def _infer_broadcast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    tensor = _operand(inputs)
+    tensor = tensor_at(inputs)
     kept = iter(tensor.domain.axes)
     logical = tuple(
         axes.fresh(1, IterType.BROADCAST) if flag else axes.copy(next(kept)) for flag in _flags(attrs)
@@ -103,12 +88,12 @@ def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded:
             raise DefinitionError(msg)
     if not found:
         return tensor
-    return _result(rec.emit(SQUEEZE, [tensor], dims=found, squeeze_expanded=squeeze_expanded))
+    return tensor_at(rec.emit(SQUEEZE, [tensor], dims=found, squeeze_expanded=squeeze_expanded))
 
 
 def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    tensor = _operand(inputs)
-    dropped = _dims(attrs)
+    tensor = tensor_at(inputs)
+    dropped = known_ints(attrs, "dims")
     logical = tuple(axes.copy(axis) for i, axis in enumerate(tensor.domain.axes) if i not in dropped)
     return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
@@ -120,8 +105,8 @@ def _reference_squeeze(x: Array, *, dims: tuple[int, ...], squeeze_expanded: boo
 
 def _element_squeeze(e: Element) -> Term:
     kept = iter(e.index)
-    dropped = _dims(e.attrs)
-    rank = _operand(e.inputs).ndim
+    dropped = known_ints(e.attrs, "dims")
+    rank = tensor_at(e.inputs).ndim
     return e.read(0, tuple(t.index(0) if i in dropped else next(kept) for i in range(rank)))
 
 
@@ -150,7 +135,7 @@ def expand(rec: Recorder, arg: Operand, shape: Sequence[Operand]) -> TensorView:
         tensor = broadcast(rec, tensor, [True] * extra + [False] * tensor.ndim)
     if all(_keeps(tensor.extents[i], size) for i, size in enumerate(sizes)):
         return tensor
-    return _result(rec.emit(EXPAND, [tensor], shape=sizes))
+    return tensor_at(rec.emit(EXPAND, [tensor], shape=sizes))
 
 
 def _keeps(extent: Extent, size: Extent) -> bool:
@@ -158,7 +143,7 @@ def _keeps(extent: Extent, size: Extent) -> bool:
 
 
 def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    tensor = _operand(inputs)
+    tensor = tensor_at(inputs)
     shape = attrs["shape"]
     sizes = shape if isinstance(shape, tuple) else ()
     logical = []
@@ -189,7 +174,7 @@ def _reference_expand(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 
 def _element_expand(e: Element) -> Term:
-    source = _operand(e.inputs)
+    source = tensor_at(e.inputs)
     index = tuple(
         t.index(0) if axis.is_broadcast and axis.expanded is None else i
         for axis, i in zip(source.domain.axes, e.index, strict=True)

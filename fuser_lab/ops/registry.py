@@ -169,6 +169,30 @@ def _claim(name: str) -> None:
         raise DefinitionError(msg)
 
 
+def tensor_at(inputs: Sequence[Val], position: int = 0) -> TensorView:
+    """Return an operand that must be a tensor."""
+    value = inputs[position]
+    if not isinstance(value, TensorView):
+        msg = f"a tensor is needed here, given the scalar {value}."
+        raise DefinitionError(msg)
+    return value
+
+
+def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
+    """Return an attribute that must be a list of ints.
+
+    Raises
+    ------
+    DefinitionError
+        If some are still symbolic.
+    """
+    value = attrs[name]
+    if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
+        msg = f"{name} must be known here, given {value!r}."
+        raise DefinitionError(msg)
+    return tuple(v for v in value if isinstance(v, int))
+
+
 def wrap_dim(dim: int, ndim: int, op: str, argument: str = "dim") -> int:
     """Return ``dim`` counted from the front.
 

@@ -29,11 +29,13 @@ from fuser_lab.ops.registry import (
     Operand,
     Recorder,
     Result,
+    known_ints,
     register,
     same_extent,
+    tensor_at,
     wrap_dim,
 )
-from fuser_lab.ops.view import SET, known_ints, tensor_at
+from fuser_lab.ops.view import SET
 
 
 def _resized(axis: IterDomain, left: Extent, right: Extent, axes: AxisFactory) -> IterDomain:

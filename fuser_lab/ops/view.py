@@ -30,28 +30,12 @@ from fuser_lab.ops.registry import (
     Operand,
     Recorder,
     Result,
+    known_ints,
     linear_index,
     register,
+    tensor_at,
     unique_dims,
 )
-
-
-def tensor_at(inputs: Sequence[Val], position: int = 0) -> TensorView:
-    """Return an operand that must be a tensor."""
-    value = inputs[position]
-    if not isinstance(value, TensorView):
-        msg = f"a tensor is needed here, given the scalar {value}."
-        raise DefinitionError(msg)
-    return value
-
-
-def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
-    """Return an attribute that must be a list of known ints."""
-    value = attrs[name]
-    if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-        msg = f"{name} must be known here, given {value!r}."
-        raise DefinitionError(msg)
-    return tuple(v for v in value if isinstance(v, int))
 
 
 def _copy_domain(tensor: TensorView, axes: AxisFactory) -> TensorDomain:
