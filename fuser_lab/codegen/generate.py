@@ -29,7 +29,7 @@ class GeneratedKernel:
 
 
 def generate(
-    fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str = "kernel",
+    fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
     strides: Mapping[str, Sequence[int]] | None = None,
 ) -> GeneratedKernel:
     """Return the kernel of a segment.
@@ -43,7 +43,8 @@ def generate(
     target
         ``"cpu"`` or ``"cuda"``.
     name
-        Name of the kernel's function, or the beginning of the names where it has several.
+        Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and
+        the first output if left out, so that the same segment has the same source in every plan.
     strides
         Strides in elements of inputs that are not dense in their allocation order, by name.
 
@@ -58,6 +59,7 @@ def generate(
     if target not in _EMITTERS:
         msg = f"target is {target!r}; kernels are generated for {' and '.join(sorted(_EMITTERS))}."
         raise CodegenError(msg)
-    kernel = lower(fusion, scheduler, target, name, strides or {})
+    chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
+    kernel = lower(fusion, scheduler, target, chosen, strides or {})
     source = _EMITTERS[target](kernel).source()
     return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=source.origins)

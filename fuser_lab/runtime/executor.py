@@ -164,9 +164,7 @@ class PreparedPlan:
 
     def _compiled(self, key: Strides) -> _Variant:
         strides = {slot.name: given for slot, given in zip(self._tensors, key, strict=True)}
-        steps = tuple(
-            self._step(number, segment, scheduler, strides) for number, (segment, scheduler) in enumerate(self.segments)
-        )
+        steps = tuple(self._step(segment, scheduler, strides) for segment, scheduler in self.segments)
         sizes: dict[str, tuple[DataType, int]] = {}
         return _Variant(
             steps=steps,
@@ -177,14 +175,14 @@ class PreparedPlan:
         )
 
     def _step(
-        self, number: int, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
+        self, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
     ) -> Step:
         if scheduler is None or scheduler in EVALUATED:
             reason = scheduler.value if scheduler else "no scheduler takes it"
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         try:
-            kernel = generate(segment, scheduler, self.target, f"segment_{number}", here)
+            kernel = generate(segment, scheduler, self.target, strides=here)
         except CodegenError as error:
             if not self._allow_fallback:
                 raise

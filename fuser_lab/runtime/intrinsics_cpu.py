@@ -98,8 +98,9 @@ def bf16_to_float(bits: Any) -> Any:
     return _float_of_bits(uint32(uint32(bits) << uint32(16)))
 
 
-@njit
-def _rounded_bits(x: Any) -> Any:
+@njit(error_model="numpy")
+def rounded_bits(x: Any) -> Any:
+    """Return the bits of a float32 with those above the lower 16 rounded to nearest even; a NaN stays one."""
     bits = _bits_of_float(x)
     even = uint32((bits >> uint32(16)) & uint32(1))
     rounded = uint32(bits + uint32(0x7FFF) + even)
@@ -111,13 +112,13 @@ def _rounded_bits(x: Any) -> Any:
 @njit
 def float_to_bf16(x: Any) -> Any:
     """Return a float32 rounded to bfloat16 (to nearest even, NaN kept), as uint16."""
-    return types.uint16(_rounded_bits(x) >> uint32(16))
+    return types.uint16(rounded_bits(x) >> uint32(16))
 
 
 @njit
 def round_bf16(x: Any) -> Any:
     """Return a float32 rounded to the nearest bfloat16 value, still as float32."""
-    return _float_of_bits(uint32(_rounded_bits(x) & uint32(0xFFFF0000)))
+    return _float_of_bits(uint32(rounded_bits(x) & uint32(0xFFFF0000)))
 
 
 @njit

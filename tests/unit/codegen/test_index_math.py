@@ -1,0 +1,102 @@
+"""Index arithmetic: what simplifies, and that simplifying never changes a value."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuser_lab.codegen.index_math import linear, narrowed, range_of, simplify
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply
+
+I = DataType.Index  # noqa: E741
+i, j, k = (Var(I, name) for name in "ijk")
+RANGES = {"i": (0, 5), "j": (0, 6), "k": (-3, 30)}
+
+
+def value(term: Term, at: dict[str, int]) -> int:
+    match term:
+        case Const(_, number):
+            return int(number.real)
+        case Var(_, name):
+            return at[name]
+        case Apply(_, fn, (a, b)):
+            x, y = value(a, at), value(b, at)
+            return {
+                "add": lambda: x + y, "sub": lambda: x - y, "mul": lambda: x * y, "floordiv": lambda: x // y,
+                "mod": lambda: x % y, "lt": lambda: x < y, "le": lambda: x <= y, "gt": lambda: x > y,
+                "ge": lambda: x >= y, "and": lambda: x and y, "or": lambda: x or y,
+            }[fn]()
+    raise AssertionError(term)
+
+
+def quotient(a: Term, n: int) -> Term:
+    return apply("floordiv", a, n)
+
+
+def rest(a: Term, n: int) -> Term:
+    return apply("mod", a, n)
+
+
+@pytest.mark.parametrize(
+    ("term", "wanted"),
+    [
+        (quotient(i * 7 + j, 7), i),
+        (rest(i * 7 + j, 7), j),
+        (quotient(i * 14 + j, 7), i * 2),
+        (quotient(quotient(k, 4), 5), quotient(k, 20)),
+        (rest(rest(k, 20), 5), rest(k, 5)),
+        (quotient(k, 7) * 7 + rest(k, 7), k),
+        (quotient(k, 20) * 20 + rest(quotient(k, 5), 4) * 5 + rest(k, 5), k),
+        (quotient(i, 6), Const(I, 0)),
+        (rest(i, 6), i),
+        (i + j - i, j),
+        (quotient(j + 7, 7), Const(I, 1)),
+        (j < 7, Const(DataType.Bool, True)),
+        (j >= 7, Const(DataType.Bool, False)),
+        ((j + 3) < 5, j < 2),
+        ((i < 6) & (j < 3), j < 3),
+    ],
+)
+def test_simplifies(term: Term, wanted: Term) -> None:
+    assert simplify(term, RANGES) == wanted
+
+
+def test_a_condition_narrows_what_is_known() -> None:
+    inside = narrowed((j >= 2) & (j < 5), RANGES, holds=True)
+    assert inside["j"] == (2, 4)
+    assert narrowed(j < 3, RANGES, holds=False)["j"] == (3, 6)
+    assert simplify(j < 5, inside) == Const(DataType.Bool, True)
+
+
+@st.composite
+def terms(draw: st.DrawFn, depth: int = 4) -> Term:
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from([i, j, k, Const(I, 3), Const(I, 7), Const(I, -2)]))
+    fn = draw(st.sampled_from(["add", "sub", "mul", "floordiv", "mod"]))
+    a = draw(terms(depth=depth - 1))
+    if fn in {"floordiv", "mod"}:
+        return Apply(I, fn, (a, Const(I, draw(st.integers(1, 12)))))
+    if fn == "mul":
+        return Apply(I, fn, (a, Const(I, draw(st.integers(-3, 7)))))
+    return Apply(I, fn, (a, draw(terms(depth=depth - 1))))
+
+
+POINTS = st.fixed_dictionaries({name: st.integers(low, high) for name, (low, high) in RANGES.items()})
+
+
+@pytest.mark.property
+@given(terms(), POINTS)
+def test_keeps_values(term: Term, at: dict[str, int]) -> None:
+    assert value(simplify(term, RANGES), at) == value(term, at)
+    low, high = range_of(linear(term, RANGES), RANGES)
+    assert low <= value(term, at) <= high
+
+
+@pytest.mark.property
+@given(terms(), terms(), st.sampled_from(["lt", "le", "gt", "ge"]), POINTS)
+def test_keeps_conditions(a: Term, b: Term, fn: str, at: dict[str, int]) -> None:
+    condition = Apply(DataType.Bool, fn, (a, b))
+    assert bool(value(simplify(condition, RANGES), at)) == bool(value(condition, at))
+    holds = bool(value(condition, at))
+    known = narrowed(simplify(condition, RANGES), RANGES, holds=holds)
+    assert all(low <= at[name] <= high for name, (low, high) in known.items())

@@ -1,0 +1,119 @@
+"""Generated source: readable, traceable to the fusion, and printed without the compilers it is for."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from backend.fusions import CASES, Case, D, S, build
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import Loop, walk
+from fuser_lab.codegen.lower import lower
+from fuser_lab.codegen.numba_cpu import CpuEmitter
+from fuser_lab.codegen.numba_cuda import CudaEmitter
+from fuser_lab.errors import CodegenError
+from fuser_lab.schedule.loops import choose_loops, describe
+from fuser_lab.schedule.state import Space
+
+TARGETS = ("cpu", "cuda")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_is_python_with_the_names_of_the_fusion(case: Case, target: str) -> None:
+    fusion = case.fusion()
+    generated = generate(fusion, case.scheduler, target)
+    ast.parse(generated.source)
+    head = generated.source.split("\n\n", maxsplit=1)[0]
+    assert case.scheduler.value in head
+    for expr in fusion.exprs:
+        assert f"{expr.name} = {expr.op.name}(" in head
+    assert len(generated.line_origins) == len(generated.source.splitlines())
+    for phase in generated.kernel_ir.phases:
+        assert f"def {phase.name}(" in generated.source
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_lines_lead_to_ops_and_back(target: str) -> None:
+    softmax = next(c for c in CASES if c.name == "softmax")
+    generated = generate(softmax.fusion(), softmax.scheduler, target)
+    lines = generated.source.splitlines()
+    exponential = next(e for e in softmax.fusion().exprs if e.op.name == "exp")
+    found = [lines[number - 1].strip() for number in generated.lines_of(exponential.name)]
+    assert any("exp" in line and line.startswith("t5 = ") for line in found)
+    assert all(origin is None or origin.startswith("T") for origin in generated.line_origins)
+
+
+def test_the_same_segment_has_the_same_source() -> None:
+    softmax = next(c for c in CASES if c.name == "softmax")
+    first, second = (generate(softmax.fusion(), softmax.scheduler).source for _ in range(2))
+    assert first == second
+    assert "def inner_persistent_T9(" in first
+
+
+def test_a_printer_refuses_loops_of_the_other_target() -> None:
+    fusion = build(lambda fd, x: fd.ops.exp(x), [(600, 500)], D.Float)
+    with pytest.raises(CodegenError, match="no meaning on the CPU"):
+        CpuEmitter(lower(fusion, S.POINTWISE, "cuda", "kernel", {})).source()
+    with pytest.raises(CodegenError, match="no meaning on a GPU"):
+        CudaEmitter(lower(fusion, S.POINTWISE, "cpu", "kernel", {})).source()
+    rows = build(lambda fd, x: fd.ops.sum(x, [1]), [(3, 5000)], D.Float)
+    with pytest.raises(CodegenError):
+        CpuEmitter(lower(rows, S.REDUCTION, "cuda", "kernel", {})).source()
+
+
+def test_says_why_there_is_no_kernel() -> None:
+    product = build(lambda fd, a, b: fd.ops.matmul(a, b), [(3, 4), (4, 5)], D.Float)
+    with pytest.raises(CodegenError, match="array library"):
+        generate(product, S.EXPR_EVAL)
+    with pytest.raises(CodegenError, match="matmul .* has no rule for one element"):
+        generate(product, S.POINTWISE)
+    with pytest.raises(CodegenError, match="target is 'tpu'"):
+        generate(product, S.POINTWISE, "tpu")
+
+
+def test_printing_needs_no_compiler() -> None:
+    program = """
+import sys
+sys.modules["numba"] = sys.modules["torch"] = None
+from backend.fusions import CASES
+from fuser_lab.codegen.generate import generate
+for case in CASES:
+    for target in ("cpu", "cuda"):
+        generate(case.fusion(), case.scheduler, target)
+import fuser_lab.runtime.arrays, fuser_lab.runtime.executor
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": ":".join(p for p in sys.path if p)},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_small_kernels_run_alone_and_large_ones_in_parallel() -> None:
+    def parallel(n: int) -> bool:
+        fusion = build(lambda fd, x: fd.ops.exp(x), [(n,)], D.Float)
+        (phase,) = lower(fusion, S.POINTWISE, "cpu", "kernel", {}).phases
+        return any(isinstance(s, Loop) and s.parallel.value == "parallel" for s in walk(phase.body))
+
+    assert not parallel(1000)
+    assert parallel(1_000_000)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kept", [(), (1,), (7, 3), (100_000,)])
+@pytest.mark.parametrize("reduced", [(), (1,), (0,), (300,), (4, 50_000)])
+def test_loops_fit_any_extents(kept: tuple[int, ...], reduced: tuple[int, ...], target: str) -> None:
+    for inner in (True, False):
+        for passes in (1, 3):
+            space = Space(
+                kept=kept, reduced=reduced, kept_run=kept[-1] if kept else 1, reduced_run=reduced[-1] if reduced else 1,
+                inner_reduced=inner and bool(reduced), passes=passes, reduces=True,
+            )
+            schedule = choose_loops(space, target)
+            assert schedule.threads[0] * schedule.threads[1] <= 1024
+            assert schedule.split >= 1
+            assert schedule.grain >= 1
+            assert schedule.tile >= 1
+            assert describe(schedule, space)
