@@ -226,7 +226,7 @@ def deviation(got: Array, wanted: Array) -> float:
     if not np.all(same | finite):
         return math.inf
     scale = float(np.abs(b[finite]).max(initial=0.0))
-    worst = float(np.abs(a - b)[finite].max(initial=0.0)) if finite.any() else 0.0
+    worst = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
     return worst / (tolerance * max(scale, 1e-30))
 
 

@@ -1,0 +1,117 @@
+"""The cache of generated kernels: one file per content, reused by other processes, safe against concurrent writers."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from backend.fusions import D, S, build
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.runtime import compile as kernels
+from fuser_lab.runtime.storage import Lifetime, plan_storage
+
+PROGRAM = """
+import json, sys, time
+begin = time.perf_counter()
+import numpy as np
+from backend.fusions import D, S, build
+from fuser_lab.runtime.compile import load_source
+from fuser_lab.runtime.executor import prepare
+fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
+plan = prepare(fusion, [(fusion, S.REDUCTION)], allow_fallback=False)
+(got,) = plan.run([np.zeros((700, 300), np.float32)])
+assert (got == 300).all()
+(step,) = plan.steps()
+function = getattr(load_source(step.generated.source), step.generated.kernel_ir.phases[0].name)
+hits = sum(function.stats.cache_hits.values())
+print(json.dumps({"hits": hits, "seconds": time.perf_counter() - begin}))
+"""
+
+
+def start(cache: Path) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "FUSER_LAB_CACHE": str(cache), "PYTHONPATH": ":".join(p for p in sys.path if p)}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error::UserWarning", "-c", PROGRAM], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )
+
+
+def result(process: "subprocess.Popen[str]") -> dict[str, float]:
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    found: dict[str, float] = json.loads(out)
+    return found
+
+
+def test_concurrent_writers_then_a_process_that_compiles_nothing(tmp_path: Path) -> None:
+    for process in [start(tmp_path), start(tmp_path)]:
+        result(process)
+    files = sorted(p.name for p in (tmp_path / "kernels").iterdir())
+    assert sum(name.endswith(".py") for name in files) == 1
+    assert not any(name.endswith(".tmp") for name in files)
+    assert result(start(tmp_path))["hits"] == 1
+
+
+def test_first_result_of_a_new_fusion_comes_within_three_seconds(tmp_path: Path) -> None:
+    seconds = [result(start(tmp_path / str(n)))["seconds"] for n in range(2)]
+    assert min(seconds) < 3
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory")
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(blocked))
+    place = kernels.cache_directory()
+    assert place.is_dir()
+    assert blocked not in place.parents
+    assert kernels.cache_directory() == place
+
+
+def test_the_key_is_the_content() -> None:
+    fusion = build(lambda fd, x: fd.ops.exp(x), [(7,)], D.Float)
+    source = generate(fusion, S.POINTWISE).source
+    assert kernels.content_key(source) == kernels.content_key("# another comment\n" + source)
+    assert kernels.content_key(source) != kernels.content_key(source.replace("range(7)", "range(6)"))
+    assert kernels.load_source(source) is kernels.load_source(source)
+
+
+def test_a_broken_source_leaves_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    before = set(sys.modules)
+    with pytest.raises(ZeroDivisionError):
+        kernels.load_source("1 / 0\n")
+    assert not [name for name in set(sys.modules) - before if name.startswith("fuser_lab_kernel_")]
+
+
+def test_the_cache_directory_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FUSER_LAB_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if sys.platform == "linux":
+        assert kernels.cache_directory() == tmp_path / "fuser_lab" / "kernels"
+
+
+def test_values_alive_together_have_different_blocks() -> None:
+    values = [
+        Lifetime(name="a", nbytes=100, first=0, last=1), Lifetime(name="b", nbytes=50, first=1, last=2),
+        Lifetime(name="c", nbytes=80, first=2, last=3), Lifetime(name="d", nbytes=200, first=3, last=4),
+    ]
+    plan = plan_storage(values)
+    for x in values:
+        assert plan.blocks[plan.block_of[x.name]] >= x.nbytes
+        for y in values:
+            if x is not y and x.first <= y.last and y.first <= x.last:
+                assert plan.block_of[x.name] != plan.block_of[y.name]
+    assert len(plan.blocks) == 2
+
+
+def test_time_is_not_spent_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    source = generate(build(lambda fd, x: fd.ops.tanh(x), [(11,)], D.Float), S.POINTWISE).source
+    kernels.load_source(source)
+    begin = time.perf_counter()
+    kernels.load_source(source)
+    assert time.perf_counter() - begin < 0.01

@@ -1,0 +1,275 @@
+"""Prepared plans: buffers, outputs, aliases, wrong inputs, threads, cancellation."""
+
+import threading
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, numbers
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.concretize import concretize
+from fuser_lab.errors import CodegenError, InputError, UnsupportedError
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.executor import CancelFlag, Cancelled, PreparedPlan, prepare
+
+
+def exp_plan(shape: tuple[int, ...] = (3, 4)) -> PreparedPlan:
+    fusion = build(lambda fd, x: fd.ops.exp(x), [shape], D.Float)
+    return prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False)
+
+
+def cut(whole: Fusion, *groups: tuple[tuple[str, ...], S]) -> list[tuple[Fusion, S | None]]:
+    """Segments of a fusion by the names of their expressions."""
+    segments: list[tuple[Fusion, S | None]] = []
+    for names, scheduler in groups:
+        exprs = tuple(e for e in whole.exprs if e.name in names)
+        made = {v for e in exprs for v in e.outputs}
+        read = (v for e in exprs for v in e.inputs if v not in made)
+        inputs = dict.fromkeys(v for v in read if getattr(v, "value", None) is None)
+        outputs = tuple(
+            tv for e in exprs for tv in e.tensor_outputs
+            if tv in whole.outputs or any(user.name not in names for user in whole.users.get(tv, ()))
+        )
+        segments.append((Fusion(inputs=tuple(inputs), exprs=exprs, outputs=outputs), scheduler))
+    return segments
+
+
+@pytest.fixture(scope="module")
+def chain() -> tuple[Fusion, PreparedPlan]:
+    """Four segments one after another: three intermediates, of which two live at a time."""
+    whole = build(lambda fd, x: fd.ops.neg(fd.ops.tanh(fd.ops.neg(fd.ops.exp(x)))), [(50, 8)], D.Float)
+    names = [e.name for e in whole.exprs]
+    plan = prepare(whole, cut(whole, *(((n,), S.POINTWISE) for n in names)), allow_fallback=False)
+    return whole, plan
+
+
+def test_intermediates_share_memory(chain: tuple[Fusion, PreparedPlan]) -> None:
+    whole, plan = chain
+    x = numbers((50, 8), D.Float)
+    np.testing.assert_allclose(plan.run([x])[0], evaluate(whole, [x])[0], rtol=1e-5)
+    assert plan.storage_bytes == 2 * x.nbytes
+
+
+def test_storage_is_kept_between_runs(chain: tuple[Fusion, PreparedPlan]) -> None:
+    _, plan = chain
+    x = numbers((50, 8), D.Float)
+    plan.run([x])
+    (variant,) = plan._variants.values()
+    (env,) = variant.idle
+    plan.run([x])
+    assert len(variant.idle) == 1
+    assert variant.idle[0] is env
+    assert not {"T0", "T4", "T0 array", "T4 array"} & set(env), "the caller's arrays are let go of"
+
+
+def test_outputs_are_new_arrays_unless_given() -> None:
+    plan, x = exp_plan(), numbers((3, 4), D.Float)
+    first, second = plan.run([x])[0], plan.run([x])[0]
+    assert not np.shares_memory(first, second)
+    given = np.full((3, 4), 7, np.float32)
+    (same,) = plan.run([x], [given])
+    assert same is given
+    np.testing.assert_array_equal(given, first)
+    wide = np.zeros((3, 8), np.float32)
+    plan.run([x], [wide[:, ::2]])  # no dense array: written through a copy
+    np.testing.assert_array_equal(wide[:, ::2], first)
+    assert not wide[:, 1::2].any()
+
+
+@pytest.mark.parametrize("change", [lambda x: x.copy(), lambda x: x[::-1], np.asfortranarray, lambda x: x.T.copy().T])
+def test_layouts_of_inputs_are_compiled_once_each(change: Any) -> None:
+    plan, x = exp_plan((6, 6)), numbers((6, 6), D.Float)
+    view = change(x)
+    for _ in range(2):
+        np.testing.assert_allclose(plan.run([view])[0], np.exp(view), rtol=1e-6)
+    assert len(plan._variants) <= 2
+
+
+def test_read_only_unaligned_and_expanded_inputs() -> None:
+    plan = exp_plan()
+    frozen = numbers((3, 4), D.Float)
+    frozen.flags.writeable = False
+    unaligned = np.frombuffer(b"x" + frozen.tobytes(), np.uint8)[1:].view(np.float32).reshape(3, 4)
+    assert not unaligned.flags.aligned
+    expanded = np.broadcast_to(frozen[:1], (3, 4))
+    for x in (frozen, unaligned, expanded):
+        np.testing.assert_allclose(plan.run([x])[0], np.exp(x), rtol=1e-6)
+
+
+def test_stride_order_of_an_output() -> None:
+    fusion = build(lambda fd, x: fd.ops.stride_order(fd.ops.exp(x), [0, 1]), [(3, 5)], D.Float)
+    (got,) = prepare(fusion, [(fusion, S.POINTWISE)]).run([numbers((3, 5), D.Float)])
+    assert got.strides == (4, 12)
+
+
+def test_an_expanded_output_repeats_in_place() -> None:
+    fusion = build(lambda fd, x: fd.ops.expand(fd.ops.exp(x), [3, 5]), [(3, 1)], D.Float)
+    x = numbers((3, 1), D.Float)
+    (got,) = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([x])
+    assert got.strides[1] == 0
+    np.testing.assert_allclose(got, np.broadcast_to(np.exp(x), (3, 5)), rtol=1e-6)
+
+
+def with_scalars() -> Fusion:
+    with FusionBuilder() as fd:
+        x = fd.define_tensor([3, 4], contiguity=True)
+        scale, count, flag = fd.define_scalar(), fd.define_scalar(None, D.Int), fd.define_scalar(None, D.Bool)
+        more = fd.ops.add(count, 1)
+        y = fd.ops.add(fd.ops.mul(x, scale), fd.ops.cast(more, D.Float))
+        fd.add_output(fd.ops.where(flag, y, fd.ops.neg(y)))
+    return concretize(fd.fusion, {"T0": (3, 4)}, {})
+
+
+def test_scalar_inputs() -> None:
+    fusion = with_scalars()
+    plan = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False)
+    x = numbers((3, 4), D.Float)
+    np.testing.assert_allclose(plan.run([x, 2.5, 3, True])[0], x * 2.5 + 4, rtol=1e-6)
+    np.testing.assert_allclose(plan.run([x, np.float32(0.5), np.int64(-1), False])[0], -x * 0.5, rtol=1e-6)
+
+
+def in_place() -> Fusion:
+    with FusionBuilder() as fd:
+        x = fd.define_tensor([5], contiguity=True)
+        y = fd.ops.add(x, 1.0)
+        fd.add_output(y, x)
+        fd.add_output(fd.ops.mul(y, x))
+    return concretize(fd.fusion, {"T0": (5,)}, {})
+
+
+def test_an_output_over_an_input() -> None:
+    fusion = in_place()
+    plan = prepare(fusion, [(fusion, S.POINTWISE)])
+    x = np.arange(5, dtype=np.float32)
+    (got,) = plan.run([x])
+    np.testing.assert_array_equal(got, [0, 2, 6, 12, 20])
+    np.testing.assert_array_equal(x, [1, 2, 3, 4, 5])
+    x.flags.writeable = False
+    with pytest.raises(InputError, match="T0 in place, but the array given for it is read-only"):
+        plan.run([x])
+
+
+def test_an_input_that_is_returned_is_copied() -> None:
+    with FusionBuilder() as fd:
+        x = fd.define_tensor([4], contiguity=True)
+        fd.add_output(x)
+        fd.add_output(fd.ops.neg(x))
+    fusion = concretize(fd.fusion, {"T0": (4,)}, {})
+    segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=fusion.outputs[1:])
+    value = np.arange(4, dtype=np.float32)
+    same, negative = prepare(fusion, [(segment, S.POINTWISE)]).run([value])
+    np.testing.assert_array_equal(same, value)
+    assert not np.shares_memory(same, value)
+    np.testing.assert_array_equal(negative, -value)
+
+
+def test_evaluated_segments() -> None:
+    def record(fd: Any, a: Any, b: Any) -> Any:
+        return fd.ops.exp(fd.ops.matmul(fd.ops.permute(a, [1, 0]), b))
+
+    whole = build(record, [(4, 3), (4, 5)], D.BFloat16)
+    first, second, *others = (e.name for e in whole.exprs)
+    segments = cut(whole, ((first,), S.NO_OP), ((second,), S.EXPR_EVAL), (tuple(others), S.POINTWISE))
+    plan = prepare(whole, segments)
+    inputs = [numbers((4, 3), D.BFloat16), numbers((4, 5), D.BFloat16, 1)]
+    (got,) = plan.run(inputs)
+    assert got.dtype == evaluate(whole, inputs)[0].dtype
+    np.testing.assert_allclose(
+        got.astype(np.float32), evaluate(whole, inputs)[0].astype(np.float32), rtol=1e-2,
+    )
+    assert [step.evaluated_because for step in plan.steps()] == ["no_op", "expr_eval", ""]
+
+
+def test_what_no_kernel_computes_is_refused_or_evaluated() -> None:
+    fusion = build(lambda fd, a, b: fd.ops.exp(fd.ops.matmul(a, b)), [(3, 4), (4, 5)], D.Float)
+    with pytest.raises(CodegenError, match="matmul"):
+        prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False)
+    plan = prepare(fusion, [(fusion, S.POINTWISE)])
+    inputs = [numbers((3, 4), D.Float), numbers((4, 5), D.Float)]
+    np.testing.assert_allclose(plan.run(inputs)[0], np.exp(inputs[0] @ inputs[1]), rtol=1e-5)
+    assert "matmul" in plan.steps()[0].evaluated_because
+    unscheduled = prepare(fusion, [(fusion, None)])
+    np.testing.assert_allclose(unscheduled.run(inputs)[0], plan.run(inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        ([], "the fusion has 1 inputs, given 0"),
+        ([2.0], "to be an array but got the scalar 2.0"),
+        ([np.zeros((3, 4))], "tensor of dtype float, but got a tensor of dtype double"),
+        ([np.zeros((3, 4), ml_dtypes.bfloat16)], "but got a tensor of dtype __bfloat"),
+        ([np.zeros((4, 3), np.float32)], r"has shape \[4, 3\]; this plan is for \[3, 4\]"),
+        ([np.zeros(12, np.float32)], "tensor of rank 2, but got a tensor of rank 1"),
+        ([[1.0, 2.0]], "must be an array or a number, given list"),
+        ([np.zeros((3, 4), np.int8)], "dtype int8 is not a tensor type"),
+    ],
+)
+def test_wrong_inputs_are_told_in_one_sentence(inputs: list[Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        exp_plan().run(inputs)
+
+
+def test_wrong_scalars_and_outputs() -> None:
+    fusion, x = with_scalars(), numbers((3, 4), D.Float)
+    plan = prepare(fusion, [(fusion, S.POINTWISE)])
+    with pytest.raises(InputError, match="to be a scalar but got a tensor of rank 2"):
+        plan.run([x, x, 3, True])
+    with pytest.raises(InputError, match="scalar value 2.5 is not compatible"):
+        plan.run([x, 1.0, 2.5, True])
+    with pytest.raises(InputError, match="not compatible"):
+        plan.run([x, 2 + 1j, 3, True])
+    with pytest.raises(InputError, match="returns 1 outputs, given 2"):
+        plan.run([x, 1.0, 2, True], [x, x])
+    with pytest.raises(InputError, match=r"out for T\d+ must be float \[3, 4\], given double \[3, 4\]"):
+        plan.run([x, 1.0, 2, True], [np.zeros((3, 4))])
+    frozen = np.zeros((3, 4), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(InputError, match="cannot be written to"):
+        plan.run([x, 1.0, 2, True], [frozen])
+    with pytest.raises(UnsupportedError, match="target is 'tpu'"):
+        prepare(fusion, [], "tpu")
+
+
+def test_cancelled_between_segments(chain: tuple[Fusion, PreparedPlan]) -> None:
+    _, plan = chain
+    flag = CancelFlag()
+    flag.set()
+    with pytest.raises(Cancelled):
+        plan.run([numbers((50, 8), D.Float)], cancel=flag)
+    plan.run([numbers((50, 8), D.Float)], cancel=CancelFlag())
+
+
+def test_steps_can_be_called_one_by_one(chain: tuple[Fusion, PreparedPlan]) -> None:
+    whole, plan = chain
+    x = numbers((50, 8), D.Float)
+    bound = plan.bind([x])
+    for _ in range(2):
+        for step in bound.steps:
+            step()
+    bound.finish()
+    np.testing.assert_allclose(bound.outputs[0], evaluate(whole, [x])[0], rtol=1e-5)
+
+
+def test_threads_share_a_plan() -> None:
+    whole = build(
+        lambda fd, x: fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [1]), [False, True])), [(400, 600)], D.Float,
+    )
+    names = [e.name for e in whole.exprs]
+    plan = prepare(whole, cut(whole, ((names[0],), S.REDUCTION), (tuple(names[1:]), S.POINTWISE)), allow_fallback=False)
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        x = numbers((400, 600), D.Float, seed)
+        wanted = x - x.max(1, keepdims=True)
+        wrong.extend(f"thread {seed}" for _ in range(15) if not np.array_equal(plan.run([x])[0], wanted))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

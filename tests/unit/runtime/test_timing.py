@@ -1,0 +1,169 @@
+"""Measurements: checked first, honest about what was not measured, cancellable, bounded; and what a run costs."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, numbers
+
+from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.ir import Expr, Fusion
+from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.timing import deviation, measure
+
+
+@dataclass
+class Segment:
+    index: int
+    scheduler: S
+    fusion: Fusion
+    bytes_crossing: int = 0
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.fusion.exprs
+
+    @property
+    def bytes_in(self) -> int:
+        return sum(tv.nbytes for tv in self.fusion.tensor_inputs)
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(tv.nbytes for tv in self.fusion.outputs)
+
+
+@dataclass
+class Plan:
+    name: str
+    fusion: Fusion
+    segments: Sequence[Segment]
+    damage: float = 0.0
+    made: list[PreparedPlan] = field(default_factory=list)
+
+    def prepared(self, target: str = "cpu") -> PreparedPlan:
+        if not self.made:
+            segments = [(s.fusion, s.scheduler) for s in self.segments]
+            self.made.append(prepare(self.fusion, segments, target, allow_fallback=False))
+            if self.damage:
+                self._damage(self.made[0])
+        return self.made[0]
+
+    def _damage(self, plan: PreparedPlan) -> None:
+        run = plan.run
+
+        def wrong(*args: Any, **kwargs: Any) -> list[Any]:
+            outputs = run(*args, **kwargs)
+            outputs[0] += self.damage
+            return outputs
+
+        plan.run = wrong  # type: ignore[method-assign]
+
+
+def exp_plan(name: str = "one", damage: float = 0.0) -> Plan:
+    fusion = build(lambda fd, x: fd.ops.exp(x), [(40, 50)], D.Float)
+    return Plan(name, fusion, [Segment(0, S.POINTWISE, fusion)], damage)
+
+
+X = numbers((40, 50), D.Float)
+
+
+def test_rows_and_ratios() -> None:
+    seen: list[tuple[int, int, int]] = []
+    timings = measure(
+        [exp_plan("one"), exp_plan("two")], [X], seconds=0.02,
+        progress=lambda done, total, so_far: seen.append((done, total, len(so_far.rows))),
+    )
+    assert [(r.plan, r.segment) for r in timings.rows] == [("one", 0), ("one", None), ("two", 0), ("two", None)]
+    assert seen[-1] == (6, 6, 4)
+    first, second = timings.totals
+    assert first.ratio == 1
+    assert second.ratio == pytest.approx(second.median / first.median)
+    for row in timings.rows:
+        assert row.samples >= 5
+        assert row.low <= row.median <= row.high
+        assert row.iqr == pytest.approx(row.high - row.low)
+        assert row.bytes_io == 2 * X.nbytes
+        assert row.bandwidth == pytest.approx(row.bytes_io / row.median / 1e9)
+        assert row.device.startswith("CPU (")
+        assert row.error < 1
+    assert timings.preallocated
+    assert list(timings.to_pandas()["plan"]) == ["one", "one", "two", "two"]
+
+
+def test_a_wrong_result_is_not_timed() -> None:
+    timings = measure([exp_plan("good"), exp_plan("bad", damage=1.0)], [X], seconds=0.01, progress=False)
+    good, bad = timings.totals
+    assert not math.isnan(good.median)
+    assert math.isnan(bad.median)
+    assert bad.error > 1
+    assert bad.samples == 0
+
+
+def test_cancelled_between_measurements() -> None:
+    calls = iter([False, False, True, True, True])
+    timings = measure(
+        [exp_plan("one"), exp_plan("two")], [X], seconds=0.01, progress=False, cancelled=lambda: next(calls),
+    )
+    assert [(r.plan, r.segment) for r in timings.rows] == [("one", 0)]
+
+
+def test_time_is_bounded() -> None:
+    plan = exp_plan()
+    plan.prepared()
+    begin = time.perf_counter()
+    measure([plan], [X], seconds=0.05, progress=False)
+    assert time.perf_counter() - begin < 2
+
+
+def row(plan: str, low: float, median: float, high: float) -> TimingRow:
+    return TimingRow(
+        plan=plan, segment=None, scheduler="", ops=1, bytes_in=1, bytes_out=1, bytes_crossing=0, median=median, low=low,
+        high=high, iqr=high - low, samples=9,
+    )
+
+
+def test_what_overlaps_is_a_tie() -> None:
+    timings = Timings(rows=(row("a", 1, 2, 3), row("b", 2.5, 3, 4), row("c", 5, 6, 7))).compared()
+    assert [r.tie for r in timings.rows] == [False, True, False]
+    assert [r.ratio for r in timings.rows] == [1, 1.5, 3]
+
+
+def test_not_measured_is_never_a_number() -> None:
+    empty = TimingRow(plan="a", segment=0, scheduler="", ops=1, bytes_in=1, bytes_out=1, bytes_crossing=0)
+    assert math.isnan(empty.median)
+    assert math.isnan(empty.bandwidth)
+    assert not empty.ties_with(empty)
+
+
+def test_deviation() -> None:
+    x = np.array([1.0, 100.0, np.nan, np.inf], np.float32)
+    assert deviation(x, x) == 0
+    assert deviation(x + np.float32(0.05), x) < 1
+    assert deviation(x + 5, x) > 1
+    assert deviation(np.nan_to_num(x), x) == math.inf
+    assert deviation(np.array([1]), np.array([2])) == math.inf
+
+
+@pytest.mark.benchmark
+def test_a_run_costs_less_than_50_microseconds_a_segment_beyond_its_kernels() -> None:
+    whole = build(lambda fd, x: fd.ops.neg(fd.ops.tanh(fd.ops.neg(fd.ops.exp(x)))), [(16,)], D.Float)
+    segments = [
+        (Fusion(inputs=expr.tensor_inputs, exprs=(expr,), outputs=(expr.out,)), S.POINTWISE) for expr in whole.exprs
+    ]
+    plan = prepare(whole, segments, allow_fallback=False)
+    x, out = numbers((16,), D.Float), [np.empty(16, np.float32)]
+
+    def best(call: Any) -> float:
+        samples = []
+        for _ in range(300):
+            begin = time.perf_counter()
+            call()
+            samples.append(time.perf_counter() - begin)
+        return min(samples)
+
+    # Sixteen elements take nanoseconds: what is left is overhead, Numba's dispatchers included.
+    assert best(lambda: plan.run([x], out)) / len(segments) < 50e-6
