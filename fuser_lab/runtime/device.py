@@ -173,8 +173,8 @@ class DeviceMemory:
         """Copy elements between arrays of any place."""
         if is_torch(target):
             moved = source if is_torch(source) else from_numpy_as("torch", np.ascontiguousarray(source))
-            once = [n for n, (size, step) in enumerate(zip(target.shape, target.stride(), strict=True)) if size > 1 > step]
-            for axis in once:
+            steps = enumerate(zip(target.shape, target.stride(), strict=True))
+            for axis in [axis for axis, (size, step) in steps if size > 1 > step]:
                 # An expanded axis is one element in memory; torch refuses to write it several times.
                 target, moved = target.narrow(axis, 0, 1), moved.narrow(axis, 0, 1)
             target.copy_(moved)
