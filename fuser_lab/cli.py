@@ -52,15 +52,15 @@ def _examples(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             _print_report(reports[-1], first=len(reports) == 1)
     if arguments.json:
-        print(json.dumps([asdict(r) for r in reports], indent=1))  # noqa: T201
+        print(json.dumps([asdict(r) for r in reports], indent=1))
     return 0 if all(r.max_error < 1 for r in reports) else 1
 
 
 def _print_report(report: ExampleReport, *, first: bool) -> None:
     if first:
-        print(f"{'example':<24} {'segments':>8} {'error':>7} {'seconds':>8}  schedulers")  # noqa: T201
+        print(f"{'example':<24} {'segments':>8} {'error':>7} {'seconds':>8}  schedulers")
     line = f"{report.name:<24} {report.segments:>8} {report.max_error:>7.3f} {report.seconds:>8.2f}  "
-    print(line + ", ".join(report.schedulers), flush=True)  # noqa: T201
+    print(line + ", ".join(report.schedulers), flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,6 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.call(arguments)
     except FuserLabError as error:
-        print(f"fuser_lab: {error}", file=sys.stderr)  # noqa: T201
+        print(f"fuser_lab: {error}", file=sys.stderr)
         return 2
     return status
