@@ -265,6 +265,25 @@ def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
     return {**ranges, atom.name: (low, high)}
 
 
+def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
+    """Return the values of a variable at which comparisons of it with constants change their answer."""
+    found: set[int] = set()
+    for term in condition.walk():
+        if not (isinstance(term, Apply) and term.fn in _NEGATED and all(is_index(a) for a in term.args)):
+            continue
+        a, b = (linear(arg, ranges) for arg in term.args)
+        difference = a.plus(b.scaled(-1))
+        if len(difference.parts) != 1 or abs(difference.parts[0][1]) != 1:
+            continue
+        atom, sign = difference.parts[0]
+        if isinstance(atom, Var) and atom.name == name:
+            limit = -sign * difference.constant
+            # j < c and j >= c change at c; j <= c and j > c at c + 1; with -j it is the other way round.
+            strict = term.fn in {"lt", "ge"}
+            found.add(limit if strict is (sign == 1) else limit + 1)
+    return found
+
+
 def substitute(term: Term, mapping: Mapping[str, Term]) -> Term:
     """Return a term with variables replaced."""
     if isinstance(term, Var):

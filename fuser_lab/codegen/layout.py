@@ -1,6 +1,6 @@
 """Where the elements of a tensor lie in its buffer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser_lab.dtypes import DataType
@@ -49,8 +49,3 @@ def layout_of(tensor: TensorView, strides: Sequence[int] | None = None) -> Layou
     low = sum((n - 1) * s for n, s in zip(shape, used, strict=True) if s < 0)
     high = sum((n - 1) * s for n, s in zip(shape, used, strict=True) if s > 0)
     return Layout(strides=used, offset=-low, size=high - low + 1)
-
-
-def layouts_of(tensors: Sequence[TensorView], strides: Mapping[str, Sequence[int]]) -> dict[TensorView, Layout]:
-    """Return the layout of each tensor by name of given strides, dense where none are given."""
-    return {tv: layout_of(tv, strides.get(tv.name)) for tv in tensors}

@@ -1,14 +1,17 @@
 """Loops, accumulators and row buffers of one nest; what stands inside the loops is written down by `Values`."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.index_math import simplify, thresholds
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
+    If,
     Launch,
     Let,
     Load,
@@ -21,7 +24,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
+from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened, trial
 from fuser_lab.codegen.persistence import Saved, choose_saved
 from fuser_lab.codegen.values import Values, call_text, level_of
 from fuser_lab.dtypes import DataType
@@ -33,6 +36,7 @@ from fuser_lab.schedule.state import ParallelType, Space, Style
 
 CPU_CHUNK = 16384  # elements of a long row that one parallel iteration computes
 CPU_FEW_ROWS = 16
+MOST_STRETCHES = 6
 CPU_UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 Places = Mapping[str, Term]
@@ -172,17 +176,14 @@ class NestLowering:
         many = self._outer
         with ExitStack() as stack:
             if not outer and not self.schedule.parallel:
-                i: Term = self._loop(stack, "i", length, ParallelType.SIMD)
-                self._stores(self._flat(run, i))
+                self._inner_loops({}, length)
             elif count >= CPU_FEW_ROWS or not self.schedule.parallel or length < CPU_CHUNK:
                 if not outer:
-                    i = self._loop(stack, "i", length, many)
+                    i: Term = self._loop(stack, "i", length, many)
                     self._stores(self._flat(run, i))
                 else:
                     i = self._loop(stack, "i", count, many)
-                    places = self._flat(outer, i)
-                    j = self._loop(stack, "j", length, ParallelType.SIMD)
-                    self._stores({**places, **self._flat(run, j)})
+                    self._inner_loops(self._flat(outer, i), length)
             else:
                 chunks = -(-length // CPU_CHUNK)
                 unit = self._loop(stack, "unit", count * chunks, many)
@@ -195,6 +196,27 @@ class NestLowering:
                 )
                 self._stores({**places, **self._flat(run, j)})
         return Launch()
+
+    def _inner_loops(self, places: Places, length: int) -> None:
+        """Write the innermost loop, one for each stretch in which the choices of pads and cats stay the same."""
+        values, run = self._values, self._kept_run
+        limits = [0, *self._changes(places, length), length]
+        for start, stop in itertools.pairwise(limits):
+            with values.loop(
+                "j", stop, ParallelType.SIMD, start=index(start), smallest=start, pinned=len(limits) > 2,
+            ) as j:
+                self._stores({**places, **self._flat(run, j)})
+
+    def _changes(self, places: Places, length: int) -> list[int]:
+        """Return where in the innermost loop some choice changes; none if it would become too many loops."""
+        ranges = {**self._values.scope.ranges, "j": (0, max(length - 1, 0))}
+        inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
+        found: set[int] = set()
+        for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)):
+            if isinstance(statement, If):
+                found |= thresholds(statement.condition, "j", ranges)
+        inner = sorted(n for n in found if 0 < n < length)
+        return inner if len(inner) <= MOST_STRETCHES else []
 
     def _elements_gpu(self) -> Launch:
         count, (threads, _) = self.space.rows, self.schedule.threads

@@ -72,9 +72,12 @@ class Values:
     @contextmanager
     def loop(
         self, var: str, stop: int | Term, parallel: ParallelType, *, start: Term | None = None,
-        largest: int | None = None, pinned: bool = False,
+        smallest: int = 0, largest: int | None = None, pinned: bool = False,
     ) -> "Iterator[Var]":
-        """Open a loop and append it to the current block when it is closed; ``largest`` bounds a computed stop."""
+        """Open a loop and append it to the current block when it is closed.
+
+        ``smallest`` and ``largest`` bound the variable where start and stop are computed (``largest`` is not reached).
+        """
         first = start if start is not None else Const(DataType.Index, 0)
         last = stop if isinstance(stop, Term) else Const(DataType.Index, stop)
         bound = largest if largest is not None else stop
@@ -82,7 +85,7 @@ class Values:
             msg = f"the loop over {var} has no bound."
             raise CodegenError(msg)
         # Nothing may move out of a loop that never runs: it could read an array without elements.
-        with self.block({var: (0, max(bound - 1, 0))}, pinned=pinned or bound == 0) as inner:
+        with self.block({var: (smallest, max(bound - 1, smallest))}, pinned=pinned or bound == 0) as inner:
             yield index_var(var)
         self.emit(Loop(var=var, start=first, stop=last, parallel=parallel, body=tuple(inner.body)))
 

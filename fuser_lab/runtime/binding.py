@@ -43,11 +43,6 @@ def slot_of(tensor: TensorView) -> Slot:
     )
 
 
-def is_number(spec: TensorSpec | Number) -> bool:
-    """Whether a description is that of a number."""
-    return not isinstance(spec, TensorSpec)
-
-
 def checked_array(number: int, slot: Slot, value: Any) -> Any:
     """Return an input array, or raise InputError with what was expected and given."""
     if type(value) is np.ndarray and value.dtype == slot.numpy and value.shape == slot.shape:

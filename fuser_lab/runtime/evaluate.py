@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
-from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
-from fuser_lab.runtime.arrays import TORCH_OF, is_torch, torch_module
+from fuser_lab.ir import Expr, Fusion, Val
+from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy, torch_module
 
 
 def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,8 +26,6 @@ def _torch_expr(expr: Expr, operands: Sequence[Any]) -> tuple[Any, ...]:
         return (call(expr, *operands),)
     torch = torch_module()
     device = next((x.device for x in operands if is_torch(x)), torch.device("cpu"))
-    from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)
     return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)
@@ -74,13 +72,3 @@ _TORCH: dict[str, Callable[..., Any]] = {
     "slice": _slice,
     "cast": _cast,
 }
-
-
-def is_view_only(fusion: Fusion) -> bool:
-    """Whether a segment computes nothing: every expression moves elements or makes constants."""
-    return all(expr.kind.is_view or expr.kind is OpKind.SCALAR for expr in fusion.exprs)
-
-
-def scalars_of(fusion: Fusion) -> tuple[Scalar, ...]:
-    """Return the scalar inputs of a fusion."""
-    return tuple(v for v in fusion.inputs if not isinstance(v, TensorView))

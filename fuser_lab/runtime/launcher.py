@@ -1,6 +1,6 @@
 """Calls of compiled kernels with prepared argument lists."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,3 @@ def arguments_of(phase: Phase) -> tuple[str, ...]:
 
 def _is_parallel(phase: Phase) -> bool:
     return any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
-
-
-def run_all(calls: Sequence[Callable[[Mapping[str, Any]], None]], env: Mapping[str, Any]) -> None:
-    """Run calls one after another."""
-    for call in calls:
-        call(env)
