@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from fuser_lab.codegen.cpu_loops import CpuNest
+from fuser_lab.codegen.gpu_loops import GpuNest
 from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import layout_of
-from fuser_lab.codegen.nest_lowering import NestLowering
 from fuser_lab.codegen.nests import nests_of
 from fuser_lab.codegen.values import call_text
 from fuser_lab.cost.verdict import SchedulerType
@@ -47,10 +48,11 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
+    writer = GpuNest if target == "cuda" else CpuNest
     phases: list[Phase] = []
     for number, nest in enumerate(nests_of(segment, buffers, layouts)):
         base = name if number == 0 else f"{name}_{number}"
-        phases.extend(NestLowering(segment, nest, buffers, layouts, target, base).phases())
+        phases.extend(writer(segment, nest, buffers, layouts, target, base).phases())
     workspace = dict.fromkeys(b for phase in phases for b in phase.buffers if b.role is Role.WORKSPACE)
     return Kernel(
         name=name,

@@ -1,43 +1,34 @@
-"""Loops, accumulators and row buffers of one nest; what stands inside the loops is written down by `Values`."""
+"""Passes, accumulators and row buffers of one nest; a subclass per target writes the loops around them."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import simplify, thresholds
+from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
-    If,
     Launch,
     Let,
     Load,
     Phase,
     Reduce,
     Role,
-    Scope,
     Store,
     terms_of,
     walk,
 )
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened, trial
+from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
 from fuser_lab.codegen.persistence import Saved, choose_saved
 from fuser_lab.codegen.values import Values, call_text, level_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ops import OPS
-from fuser_lab.schedule.loops import CPU_PARALLEL_FROM, choose_loops
+from fuser_lab.schedule.loops import choose_loops
 from fuser_lab.schedule.state import ParallelType, Space, Style
-
-CPU_CHUNK = 16384  # elements of a long row that one parallel iteration computes
-CPU_FEW_ROWS = 16
-MOST_STRETCHES = 6
-CPU_UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 Places = Mapping[str, Term]
 
@@ -83,8 +74,8 @@ class NestLowering:
         self.space = Space(
             kept=tuple(a.extent for a in nest.kept),
             reduced=tuple(a.extent for a in nest.reduced),
-            kept_run=_extent(self._kept_run),
-            reduced_run=_extent(self._reduced_run),
+            kept_run=extent_of(self._kept_run),
+            reduced_run=extent_of(self._reduced_run),
             inner_reduced=fastest_is_reduced(fusion, nest, buffers, layouts),
             passes=self._passes,
             reduces=bool(nest.reductions),
@@ -114,21 +105,43 @@ class NestLowering:
         """Yield one phase, or two if reductions are cut into parts."""
         style, split = self.schedule.style, self.schedule.split
         if style is Style.ELEMENTS:
-            yield self._phase(self._elements_gpu if self._gpu else self._elements_cpu)
+            yield self._phase(self._elements)
+        elif style is Style.ROWS and split > 1:
+            yield self._phase(self._row_parts, "_parts")
+            yield self._phase(self._rows, "_total")
         elif style is Style.ROWS:
-            rows = self._rows_gpu if self._gpu else self._rows_cpu
-            if split > 1:
-                yield self._phase(self._row_parts_gpu if self._gpu else self._row_parts_cpu, "_parts")
-            yield self._phase(rows, "_total" if split > 1 else "")
+            yield self._phase(self._rows)
+        elif split > 1:
+            yield self._phase(self._lane_parts, "_parts")
+            yield self._phase(self._lanes, "_total")
         else:
-            lanes = self._lanes_gpu if self._gpu else self._lanes_cpu
-            if split > 1:
-                yield self._phase(self._lane_parts_gpu if self._gpu else self._tiles_cpu, "_parts")
-                yield self._phase(lanes, "_total")
-            elif self._gpu or self.space.depth <= CPU_UNROLLED:
-                yield self._phase(lanes)
-            else:
-                yield self._phase(self._tiles_cpu)
+            yield self._phase(self._columns)
+
+    # What targets write
+
+    def _elements(self) -> Launch:
+        """Write a nest without reductions."""
+        raise NotImplementedError
+
+    def _rows(self) -> Launch:
+        """Write reductions whose elements are shared among lanes, or the sum of their parts."""
+        raise NotImplementedError
+
+    def _row_parts(self) -> Launch:
+        """Write the first phase of such reductions cut into parts."""
+        raise NotImplementedError
+
+    def _lanes(self) -> Launch:
+        """Write reductions of which each lane does one alone, or the sum of their parts."""
+        raise NotImplementedError
+
+    def _lane_parts(self) -> Launch:
+        """Write the first phase of such reductions cut into parts."""
+        raise NotImplementedError
+
+    def _columns(self) -> Launch:
+        """Write reductions along columns in one phase."""
+        return self._lanes()
 
     def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
         self._values = Values(self._fusion, self._buffers, self._layouts)
@@ -155,12 +168,6 @@ class NestLowering:
             schedule=self.schedule,
         )
 
-    @property
-    def _outer(self) -> ParallelType:
-        """How the outermost CPU loop runs; adding up the parts of a reduction is too little work to share."""
-        small = self._parts and self.space.rows * self.schedule.split < CPU_PARALLEL_FROM
-        return ParallelType.PARALLEL if self.schedule.parallel and not small else ParallelType.SERIAL
-
     def _parameter_order(self, buffer: Buffer) -> tuple[int, int]:
         """Inputs and outputs in the fusion's order, then the workspace."""
         names = list(self._buffers)
@@ -168,112 +175,12 @@ class NestLowering:
             names.index(buffer.name) if buffer.name in names else 0
         )
 
-    # No reduction
-
-    def _elements_cpu(self) -> Launch:
-        values, outer, run = self._values, self._kept_outer, self._kept_run
-        count, length = _extent(outer), _extent(run)
-        many = self._outer
-        with ExitStack() as stack:
-            if not outer and not self.schedule.parallel:
-                self._inner_loops({}, length)
-            elif count >= CPU_FEW_ROWS or not self.schedule.parallel or length < CPU_CHUNK:
-                if not outer:
-                    i: Term = self._loop(stack, "i", length, many)
-                    self._stores(self._flat(run, i))
-                else:
-                    i = self._loop(stack, "i", count, many)
-                    self._inner_loops(self._flat(outer, i), length)
-            else:
-                chunks = -(-length // CPU_CHUNK)
-                unit = self._loop(stack, "unit", count * chunks, many)
-                i = self._quotient(unit, chunks)
-                part = self._remainder(unit, chunks)
-                start, stop = self._chunk(part, CPU_CHUNK, length)
-                places = self._flat(outer, i)
-                j = stack.enter_context(
-                    values.loop("j", stop, ParallelType.SIMD, start=start, largest=length),
-                )
-                self._stores({**places, **self._flat(run, j)})
-        return Launch()
-
-    def _inner_loops(self, places: Places, length: int) -> None:
-        """Write the innermost loop, one for each stretch in which the choices of pads and cats stay the same."""
-        values, run = self._values, self._kept_run
-        limits = [0, *self._changes(places, length), length]
-        for start, stop in itertools.pairwise(limits):
-            with values.loop(
-                "j", stop, ParallelType.SIMD, start=index(start), smallest=start, pinned=len(limits) > 2,
-            ) as j:
-                self._stores({**places, **self._flat(run, j)})
-
-    def _changes(self, places: Places, length: int) -> list[int]:
-        """Return where in the innermost loop some choice changes; none if it would become too many loops."""
-        ranges = {**self._values.scope.ranges, "j": (0, max(length - 1, 0))}
-        inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
-        found: set[int] = set()
-        for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)):
-            if isinstance(statement, If):
-                found |= thresholds(statement.condition, "j", ranges)
-        inner = sorted(n for n in found if 0 < n < length)
-        return inner if len(inner) <= MOST_STRETCHES else []
-
-    def _elements_gpu(self) -> Launch:
-        count, (threads, _) = self.space.rows, self.schedule.threads
-        blocks = self.schedule.blocks
-        with ExitStack() as stack:
-            i = self._grid_stride(stack, "i", count, blocks, threads)
-            self._stores(self._flat(self._nest.kept, i))
-        return Launch(blocks=blocks, threads=(threads, 1))
-
-    def _grid_stride(self, stack: ExitStack, name: str, count: int, blocks: int, threads: int) -> Var:
-        """Open loops in which every thread of the grid visits every (blocks * threads)-th index; return the index."""
-        b = self._loop(stack, "block", blocks, ParallelType.BIDX)
-        t = self._loop(stack, "thread", threads, ParallelType.TIDX)
-        position: Term = b * threads + t
-        rounds = -(-count // (blocks * threads))
-        if rounds > 1:
-            position = self._loop(stack, "step", rounds, ParallelType.SERIAL) * (blocks * threads) + position
-        return self._bound(stack, name, position, count, rounds * blocks * threads)
-
-    def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
-        """Name an index and guard it where it may reach beyond ``count``."""
-        values = self._values
-        variable = values.let(name, simplify(position, values.scope.ranges))
-        stack.enter_context(self._inlined({variable.name: (0, max(reach - 1, 0))}))
-        if reach > count:
-            stack.enter_context(values.guard(variable < count))
-        return variable
-
     @contextmanager
     def _inlined(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
         """Open a scope whose statements go straight into the enclosing block when it is closed."""
         with self._values.block(binds, pinned=pinned) as inner:
             yield
         self._values.scope.body.extend(inner.body)
-
-    # Reductions: rows
-
-    def _rows_cpu(self) -> Launch:
-        values, count, grain = self._values, self.space.rows, self.schedule.grain
-        many = self._outer
-        with ExitStack() as stack:
-            if grain > 1:
-                group = self._loop(stack, "group", -(-count // grain), many)
-                buffers = self._allocate(self.space.depth)
-                start, stop = self._chunk(group, grain, count)
-                row: Term = stack.enter_context(
-                    values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
-                )
-            elif count > 1:
-                row = stack.enter_context(values.loop("row", count, many, pinned=True))
-                buffers = self._allocate(self.space.depth)
-            else:
-                row = index(0)
-                stack.enter_context(self._inlined({}, pinned=True))
-                buffers = self._allocate(self.space.depth)
-            self._row(row, buffers, self._walk_parts if self._parts else self._walk_cpu)
-        return Launch()
 
     def _row(
         self, row: Term, buffers: Mapping[TensorView, Buffer],
@@ -352,21 +259,6 @@ class NestLowering:
             buffers[saved.tensor] = buffer
         return buffers
 
-    def _walk_cpu(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
-        """Open the loops over the reduced axes of a row."""
-        outer, run = _extent(self._reduced_outer), _extent(self._reduced_run)
-        places: dict[str, Term] = {}
-        slot: Term = index(0)
-        if self._reduced_outer:
-            q = self._loop(stack, "q", outer, ParallelType.SERIAL)
-            places.update(self._flat(self._reduced_outer, q))
-            slot = q * run
-            if run <= self.schedule.partial < self.space.depth:
-                stack.enter_context(self._partials(folds))
-        r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.SIMD)
-        places.update(self._flat(self._reduced_run, r))
-        return places, simplify(slot + r, self._values.scope.ranges)
-
     def _blocked(
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
@@ -386,143 +278,18 @@ class NestLowering:
     def _partials(self, folds: Sequence[Fold]) -> Iterator[None]:
         """Give every fold a running value of its own that is added to the total in the end."""
         for fold in folds:
-            fold.partial = self._values.let(f"{_base(fold)}_part", fold.identity, origin=fold.expr.name)
+            fold.partial = self._values.let(f"{base_name(fold)}_part", fold.identity, origin=fold.expr.name)
         yield
         for fold in folds:
             partial, fold.partial = fold.partial, None
             if partial is not None:
                 self._update(fold, partial)
 
-    def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
-        return {}, self._loop(stack, "part", self.schedule.split, ParallelType.SERIAL)
-
-    def _row_parts_cpu(self) -> Launch:
-        """Write the first phase of reductions cut into parts: the longest loop of a row is cut."""
-        values, split = self._values, self.schedule.split
-        outer, run = _extent(self._reduced_outer), _extent(self._reduced_run)
-        with ExitStack() as stack:
-            unit = stack.enter_context(
-                values.loop("unit", self.space.rows * split, ParallelType.PARALLEL, pinned=True),
-            )
-            row, part = self._quotient(unit, split), self._remainder(unit, split)
-            places = dict(self._flat(self._nest.kept, row))
-            folds = self._open(self._nest.reductions)
-            with ExitStack() as inner:
-                if outer >= split:
-                    start, stop = self._chunk(part, -(-outer // split), outer)
-                    q: Term = inner.enter_context(
-                        values.loop("q", stop, ParallelType.SERIAL, start=start, largest=outer),
-                    )
-                    inner.enter_context(self._partials(folds))
-                    r = self._blocked(inner, "r", index(0), index(run), run, run, folds, ParallelType.SIMD)
-                else:
-                    q = self._loop(inner, "q", outer, ParallelType.SERIAL) if outer > 1 else index(0)
-                    length = -(-run // split)
-                    start, stop = self._chunk(part, length, run)
-                    r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.SIMD)
-                places.update(self._flat(self._reduced_outer, q))
-                places.update(self._flat(self._reduced_run, r))
-                self._point(places, folds, self._nest.full, (), index(0))
-            self._store_parts(folds, unit)
-        return Launch()
-
     def _store_parts(self, folds: Sequence[Fold], position: Term) -> None:
         for fold in folds:
             self._values.emit(
                 Store(buffer=self._parts[fold.expr], position=position, value=fold.total, origin=fold.expr.name),
             )
-
-    def _rows_gpu(self) -> Launch:
-        values, count = self._values, self.space.rows
-        lanes, height = self.schedule.threads
-        blocks = -(-count // height)
-        scope = Scope.WARP if lanes <= 32 else Scope.BLOCK
-        with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.BIDX)
-            position: Term = block
-            if height > 1:
-                position = block * height + self._loop(stack, "line", height, ParallelType.TIDY)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
-            buffers = self._allocate(-(-max(self.space.depth, 1) // lanes))
-            # A row beyond the last is skipped by whole warps, so the shuffles inside stay uniform.
-            row = self._bound(stack, "row", position, count, blocks * height) if count > 1 else index(0)
-            self._row(row, buffers, self._gpu_walk(lane, scope))
-        return Launch(blocks=blocks, threads=(lanes, height))
-
-    def _gpu_walk(
-        self, lane: Var, scope: Scope,
-    ) -> "Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]":
-        """Return how the lanes of a row share its elements, and who combines what they found."""
-        lanes = self.schedule.threads[0]
-        depth = self.schedule.split if self._parts else self.space.depth
-
-        def walking(stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
-            rounds = -(-depth // lanes)
-            stack.callback(lambda: self._share(folds, scope))
-            step: Term = index(0)
-            if rounds != 1:
-                step = self._loop(stack, "step", rounds, ParallelType.SERIAL)
-            r = self._bound(stack, "r", step * lanes + lane, depth, rounds * lanes)
-            if self._parts:
-                return {}, r
-            return self._flat(self._nest.reduced, r), step
-
-        self._lane = lane
-        return walking
-
-    def _share(self, folds: Sequence[Fold], scope: Scope) -> None:
-        """Combine the totals of all lanes."""
-        for fold in folds:
-            name = self._values.fresh(f"{_base(fold)}_all")
-            value = fold.identity.value
-            assert not isinstance(value, complex)
-            self._values.emit(
-                Reduce(name=name, fn=fold.fn, value=fold.total, identity=value, scope=scope, origin=fold.expr.name),
-            )
-            fold.total = Var(fold.total.dtype, name)
-
-    def _row_parts_gpu(self) -> Launch:
-        values, split = self._values, self.schedule.split
-        lanes = self.schedule.threads[0]
-        blocks = self.space.rows * split
-        depth, length = self.space.depth, -(-self.space.depth // split)
-        with ExitStack() as stack:
-            unit = self._loop(stack, "block", blocks, ParallelType.BIDX)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
-            row, part = self._quotient(unit, split), self._remainder(unit, split)
-            places = dict(self._flat(self._nest.kept, row))
-            folds = self._open(self._nest.reductions)
-            with ExitStack() as inner:
-                rounds = -(-length // lanes)
-                step = self._loop(inner, "step", rounds, ParallelType.SERIAL)
-                within = self._bound(inner, "within", step * lanes + lane, length, rounds * lanes)
-                r = self._bound(inner, "r", part * length + within, depth, split * length)
-                places.update(self._flat(self._nest.reduced, r))
-                self._point(places, folds, self._nest.full, (), index(0))
-            self._share(folds, Scope.WARP if lanes <= 32 else Scope.BLOCK)
-            with values.guard(apply("eq", lane, 0)):
-                self._store_parts(folds, unit)
-        return Launch(blocks=blocks, threads=(lanes, 1))
-
-    # Reductions: columns
-
-    def _lanes_cpu(self) -> Launch:
-        """Write one result per vector lane, its few elements added up in registers."""
-        many = self._outer
-        with ExitStack() as stack:
-            places: dict[str, Term] = {}
-            row: Term = index(0)
-            if self._kept_outer:
-                i = self._loop(stack, "i", _extent(self._kept_outer), many)
-                places.update(self._flat(self._kept_outer, i))
-                row = i * _extent(self._kept_run)
-                many = ParallelType.SIMD
-            lane = stack.enter_context(
-                self._values.loop("c", _extent(self._kept_run), many, pinned=True),
-            )
-            places.update(self._flat(self._kept_run, lane))
-            self._lane_result(places, simplify(row + lane, self._values.scope.ranges))
-        return Launch()
 
     def _lane_result(self, places: Places, row: Term) -> None:
         """Write the reduction that one lane does alone."""
@@ -542,131 +309,6 @@ class NestLowering:
                 self._point({**places, **inner}, folds, nest.full, (), index(0))
         self._close(folds, places)
         self._row_stores(nest.rows, places)
-
-    def _lanes_gpu(self) -> Launch:
-        count, (threads, _) = self.space.rows, self.schedule.threads
-        blocks = -(-count // threads)
-        with ExitStack() as stack:
-            b = self._loop(stack, "block", blocks, ParallelType.BIDX)
-            t = stack.enter_context(self._values.loop("thread", threads, ParallelType.TIDX, pinned=True))
-            i = self._bound(stack, "i", b * threads + t, count, blocks * threads)
-            self._lane_result(self._flat(self._nest.kept, i), i)
-        return Launch(blocks=blocks, threads=(threads, 1))
-
-    def _lane_parts_gpu(self) -> Launch:
-        count, (threads, _), split = self.space.rows, self.schedule.threads, self.schedule.split
-        blocks = -(-count * split // threads)
-        depth, length = self.space.depth, -(-self.space.depth // split)
-        with ExitStack() as stack:
-            b = self._loop(stack, "block", blocks, ParallelType.BIDX)
-            t = stack.enter_context(self._values.loop("thread", threads, ParallelType.TIDX, pinned=True))
-            unit = self._bound(stack, "unit", b * threads + t, count * split, blocks * threads)
-            i, part = self._remainder(unit, count), self._quotient(unit, count)
-            folds = self._open(self._nest.reductions)
-            places = self._flat(self._nest.kept, i)
-            with ExitStack() as inner:
-                start, stop = self._chunk(part, length, depth)
-                q = self._blocked(inner, "q", start, stop, length, depth, folds, ParallelType.SERIAL)
-                self._point(
-                    {**places, **self._flat(self._nest.reduced, q)}, folds, self._nest.full, (), index(0),
-                )
-            self._store_parts(folds, unit)
-        return Launch(blocks=blocks, threads=(threads, 1))
-
-    def _tiles_cpu(self) -> Launch:
-        """Write blocks of neighbouring columns: rows go by, each added to a row of running sums."""
-        values, nest, tile, split = self._values, self._nest, self.schedule.tile, self.schedule.split
-        run, depth = _extent(self._kept_run), self.space.depth
-        tiles, outer = -(-run // tile), _extent(self._kept_outer)
-        many = ParallelType.PARALLEL if self.schedule.parallel else ParallelType.SERIAL
-        units = outer * tiles * split
-        grain = max(1, min(units // 64, 4096 // max(depth * tile, 1)))
-        with ExitStack() as stack:
-            group = stack.enter_context(values.loop("group", -(-units // grain), many, pinned=True))
-            length = -(-depth // split)
-            blocked = length > self.schedule.partial and any(f.rounds for f in self._made_folds(nest.reductions))
-            totals = self._sums(tile, "sums")
-            partials = self._sums(tile, "block_sums") if blocked else {}
-            start, stop = self._chunk(group, grain, units)
-            if grain == 1:
-                unit: Term = group
-            else:
-                unit = stack.enter_context(
-                    values.loop("unit", stop, ParallelType.SERIAL, start=start, largest=units, pinned=True),
-                )
-            place, part = self._remainder(unit, outer * tiles), self._quotient(unit, outer * tiles)
-            i, column = self._quotient(place, tiles), self._remainder(place, tiles)
-            places = self._flat(self._kept_outer, i)
-            first, last = self._chunk(column, tile, run)
-            first, last = self._named("first", first), self._named("last", last)
-            self._each_column(totals, first, last, self._clear)
-            begin, end = self._chunk(part, length, depth)
-            if blocked:
-                size = self.schedule.partial
-                with values.loop("q_block", -(-length // size), ParallelType.SERIAL) as block:
-                    self._each_column(partials, first, last, self._clear)
-                    low = self._named("low", simplify(begin + block * size, values.scope.ranges))
-                    self._rows_go_by(places, partials, first, last, (low, apply("min", low + size, end)))
-                    self._each_column(
-                        totals, first, last,
-                        lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
-                    )
-            else:
-                self._rows_go_by(places, totals, first, last, (begin, end))
-            with values.loop("c", last, ParallelType.SIMD, start=first, largest=run, pinned=True) as c:
-                folds = self._cells(totals, simplify(c - first, values.scope.ranges))
-                inner = {**places, **self._flat(self._kept_run, c)}
-                if self._parts:
-                    row = simplify(part * self.space.rows + i * run + c, values.scope.ranges)
-                    self._store_parts(folds, row)
-                else:
-                    self._close(folds, inner)
-                    self._row_stores(nest.rows, inner)
-        return Launch()
-
-    def _rows_go_by(
-        self, places: Places, sums: Mapping[Expr, Buffer], first: Term, last: Term, rows: tuple[Term, Term],
-    ) -> None:
-        values, nest, run = self._values, self._nest, _extent(self._kept_run)
-        begin, end = rows
-        with values.loop("q", end, ParallelType.SERIAL, start=begin, largest=self.space.depth) as q:
-            around = {**places, **self._flat(nest.reduced, q)}
-            with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
-                folds = self._cells(sums, simplify(c - first, values.scope.ranges))
-                self._point({**around, **self._flat(self._kept_run, c)}, folds, nest.full, (), index(0))
-
-    def _sums(self, size: int, suffix: str) -> dict[Expr, Buffer]:
-        found = {}
-        for expr in self._nest.reductions:
-            buffer = Buffer(
-                name=f"{expr.name}_{suffix}", dtype=expr.out.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
-            )
-            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            found[expr] = buffer
-        return found
-
-    def _cells(self, sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
-        folds = self._made_folds(tuple(sums))
-        for fold in folds:
-            buffer = sums[fold.expr]
-            fold.total = Load(buffer.dtype, buffer, slot)
-        return folds
-
-    def _each_column(
-        self, sums: Mapping[Expr, Buffer], first: Term, last: Term, write: "Callable[[Fold, Term], None]",
-    ) -> None:
-        values, run = self._values, _extent(self._kept_run)
-        with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
-            slot = simplify(c - first, values.scope.ranges)
-            for fold in self._cells(sums, slot):
-                write(fold, slot)
-
-    def _clear(self, fold: Fold, slot: Term) -> None:
-        total = fold.total
-        assert isinstance(total, Load)
-        self._values.emit(Store(buffer=total.buffer, position=slot, value=fold.identity, origin=fold.expr.name))
-
-    # Pieces
 
     def _loop(self, stack: ExitStack, name: str, count: int, parallel: ParallelType) -> Var:
         return stack.enter_context(self._values.loop(name, count, parallel))
@@ -709,7 +351,7 @@ class NestLowering:
         folds = self._made_folds(exprs)
         for fold in folds:
             fold.total = self._values.let(
-                _base(fold), fold.identity, origin=fold.expr.name, note=call_text(fold.expr),
+                base_name(fold), fold.identity, origin=fold.expr.name, note=call_text(fold.expr),
             )
         return folds
 
@@ -737,11 +379,14 @@ class NestLowering:
             self._values.store(tensor, self._nest.at(tensor, places), self._layouts[tensor])
 
 
-def _extent(axes: Sequence[Axis]) -> int:
+
+def extent_of(axes: Sequence[Axis]) -> int:
+    """Return the number of points of some axes."""
     return prod(a.extent for a in axes)
 
 
-def _base(fold: Fold) -> str:
+def base_name(fold: Fold) -> str:
+    """Return the name of a reduction's running value, ``t6_sum``."""
     return f"{fold.expr.name.lower()}_{fold.expr.op.name}"
 
 

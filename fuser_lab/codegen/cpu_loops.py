@@ -1,0 +1,264 @@
+"""The loops of CPU kernels: cores share the outermost, the compiler vectorizes the innermost."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.index_math import simplify, thresholds
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, walk
+from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, extent_of
+from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.ir import Expr
+from fuser_lab.ir.term import Term, apply, index
+from fuser_lab.schedule.loops import CPU_PARALLEL_FROM
+from fuser_lab.schedule.state import ParallelType
+
+CHUNK = 16384  # elements of a long row that one parallel iteration computes
+FEW_ROWS = 16
+MOST_STRETCHES = 6
+UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
+
+
+class CpuNest(NestLowering):
+    """Writes nests for the CPU."""
+
+    def _columns(self) -> Launch:
+        return self._lanes() if self.space.depth <= UNROLLED else self._tiles()
+
+    def _lane_parts(self) -> Launch:
+        return self._tiles()
+
+    def _elements(self) -> Launch:
+        values, outer, run = self._values, self._kept_outer, self._kept_run
+        count, length = extent_of(outer), extent_of(run)
+        many = self._outer
+        with ExitStack() as stack:
+            if not outer and not self.schedule.parallel:
+                self._inner_loops({}, length)
+            elif count >= FEW_ROWS or not self.schedule.parallel or length < CHUNK:
+                if not outer:
+                    i: Term = self._loop(stack, "i", length, many)
+                    self._stores(self._flat(run, i))
+                else:
+                    i = self._loop(stack, "i", count, many)
+                    self._inner_loops(self._flat(outer, i), length)
+            else:
+                chunks = -(-length // CHUNK)
+                unit = self._loop(stack, "unit", count * chunks, many)
+                i = self._quotient(unit, chunks)
+                part = self._remainder(unit, chunks)
+                start, stop = self._chunk(part, CHUNK, length)
+                places = self._flat(outer, i)
+                j = stack.enter_context(
+                    values.loop("j", stop, ParallelType.SIMD, start=start, largest=length),
+                )
+                self._stores({**places, **self._flat(run, j)})
+        return Launch()
+
+    def _inner_loops(self, places: Places, length: int) -> None:
+        """Write the innermost loop, one for each stretch in which the choices of pads and cats stay the same."""
+        values, run = self._values, self._kept_run
+        limits = [0, *self._changes(places, length), length]
+        for start, stop in itertools.pairwise(limits):
+            with values.loop(
+                "j", stop, ParallelType.SIMD, start=index(start), smallest=start, pinned=len(limits) > 2,
+            ) as j:
+                self._stores({**places, **self._flat(run, j)})
+
+    def _changes(self, places: Places, length: int) -> list[int]:
+        """Return where in the innermost loop some choice changes; none if it would become too many loops."""
+        ranges = {**self._values.scope.ranges, "j": (0, max(length - 1, 0))}
+        inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
+        found: set[int] = set()
+        for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)):
+            if isinstance(statement, If):
+                found |= thresholds(statement.condition, "j", ranges)
+        inner = sorted(n for n in found if 0 < n < length)
+        return inner if len(inner) <= MOST_STRETCHES else []
+
+    def _rows(self) -> Launch:
+        values, count, grain = self._values, self.space.rows, self.schedule.grain
+        many = self._outer
+        with ExitStack() as stack:
+            if grain > 1:
+                group = self._loop(stack, "group", -(-count // grain), many)
+                buffers = self._allocate(self.space.depth)
+                start, stop = self._chunk(group, grain, count)
+                row: Term = stack.enter_context(
+                    values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
+                )
+            elif count > 1:
+                row = stack.enter_context(values.loop("row", count, many, pinned=True))
+                buffers = self._allocate(self.space.depth)
+            else:
+                row = index(0)
+                stack.enter_context(self._inlined({}, pinned=True))
+                buffers = self._allocate(self.space.depth)
+            self._row(row, buffers, self._walk_parts if self._parts else self._walk)
+        return Launch()
+
+    def _walk(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
+        """Open the loops over the reduced axes of a row."""
+        outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
+        places: dict[str, Term] = {}
+        slot: Term = index(0)
+        if self._reduced_outer:
+            q = self._loop(stack, "q", outer, ParallelType.SERIAL)
+            places.update(self._flat(self._reduced_outer, q))
+            slot = q * run
+            if run <= self.schedule.partial < self.space.depth:
+                stack.enter_context(self._partials(folds))
+        r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.SIMD)
+        places.update(self._flat(self._reduced_run, r))
+        return places, simplify(slot + r, self._values.scope.ranges)
+
+    def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
+        return {}, self._loop(stack, "part", self.schedule.split, ParallelType.SERIAL)
+
+    def _row_parts(self) -> Launch:
+        """Write the first phase of reductions cut into parts: the longest loop of a row is cut."""
+        values, split = self._values, self.schedule.split
+        outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
+        with ExitStack() as stack:
+            unit = stack.enter_context(
+                values.loop("unit", self.space.rows * split, ParallelType.PARALLEL, pinned=True),
+            )
+            row, part = self._quotient(unit, split), self._remainder(unit, split)
+            places = dict(self._flat(self._nest.kept, row))
+            folds = self._open(self._nest.reductions)
+            with ExitStack() as inner:
+                if outer >= split:
+                    start, stop = self._chunk(part, -(-outer // split), outer)
+                    q: Term = inner.enter_context(
+                        values.loop("q", stop, ParallelType.SERIAL, start=start, largest=outer),
+                    )
+                    inner.enter_context(self._partials(folds))
+                    r = self._blocked(inner, "r", index(0), index(run), run, run, folds, ParallelType.SIMD)
+                else:
+                    q = self._loop(inner, "q", outer, ParallelType.SERIAL) if outer > 1 else index(0)
+                    length = -(-run // split)
+                    start, stop = self._chunk(part, length, run)
+                    r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.SIMD)
+                places.update(self._flat(self._reduced_outer, q))
+                places.update(self._flat(self._reduced_run, r))
+                self._point(places, folds, self._nest.full, (), index(0))
+            self._store_parts(folds, unit)
+        return Launch()
+
+    def _lanes(self) -> Launch:
+        """Write one result per vector lane, its few elements added up in registers."""
+        many = self._outer
+        with ExitStack() as stack:
+            places: dict[str, Term] = {}
+            row: Term = index(0)
+            if self._kept_outer:
+                i = self._loop(stack, "i", extent_of(self._kept_outer), many)
+                places.update(self._flat(self._kept_outer, i))
+                row = i * extent_of(self._kept_run)
+                many = ParallelType.SIMD
+            lane = stack.enter_context(
+                self._values.loop("c", extent_of(self._kept_run), many, pinned=True),
+            )
+            places.update(self._flat(self._kept_run, lane))
+            self._lane_result(places, simplify(row + lane, self._values.scope.ranges))
+        return Launch()
+
+    def _tiles(self) -> Launch:
+        """Write blocks of neighbouring columns: rows go by, each added to a row of running sums."""
+        values, nest, tile, split = self._values, self._nest, self.schedule.tile, self.schedule.split
+        run, depth = extent_of(self._kept_run), self.space.depth
+        tiles, outer = -(-run // tile), extent_of(self._kept_outer)
+        many = ParallelType.PARALLEL if self.schedule.parallel else ParallelType.SERIAL
+        units = outer * tiles * split
+        grain = max(1, min(units // 64, 4096 // max(depth * tile, 1)))
+        with ExitStack() as stack:
+            group = stack.enter_context(values.loop("group", -(-units // grain), many, pinned=True))
+            length = -(-depth // split)
+            blocked = length > self.schedule.partial and any(f.rounds for f in self._made_folds(nest.reductions))
+            totals = self._sums(tile, "sums")
+            partials = self._sums(tile, "block_sums") if blocked else {}
+            start, stop = self._chunk(group, grain, units)
+            if grain == 1:
+                unit: Term = group
+            else:
+                unit = stack.enter_context(
+                    values.loop("unit", stop, ParallelType.SERIAL, start=start, largest=units, pinned=True),
+                )
+            place, part = self._remainder(unit, outer * tiles), self._quotient(unit, outer * tiles)
+            i, column = self._quotient(place, tiles), self._remainder(place, tiles)
+            places = self._flat(self._kept_outer, i)
+            first, last = self._chunk(column, tile, run)
+            first, last = self._named("first", first), self._named("last", last)
+            self._each_column(totals, first, last, self._clear)
+            begin, end = self._chunk(part, length, depth)
+            if blocked:
+                size = self.schedule.partial
+                with values.loop("q_block", -(-length // size), ParallelType.SERIAL) as block:
+                    self._each_column(partials, first, last, self._clear)
+                    low = self._named("low", simplify(begin + block * size, values.scope.ranges))
+                    self._rows_go_by(places, partials, first, last, (low, apply("min", low + size, end)))
+                    self._each_column(
+                        totals, first, last,
+                        lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
+                    )
+            else:
+                self._rows_go_by(places, totals, first, last, (begin, end))
+            with values.loop("c", last, ParallelType.SIMD, start=first, largest=run, pinned=True) as c:
+                folds = self._cells(totals, simplify(c - first, values.scope.ranges))
+                inner = {**places, **self._flat(self._kept_run, c)}
+                if self._parts:
+                    row = simplify(part * self.space.rows + i * run + c, values.scope.ranges)
+                    self._store_parts(folds, row)
+                else:
+                    self._close(folds, inner)
+                    self._row_stores(nest.rows, inner)
+        return Launch()
+
+    def _rows_go_by(
+        self, places: Places, sums: Mapping[Expr, Buffer], first: Term, last: Term, rows: tuple[Term, Term],
+    ) -> None:
+        values, nest, run = self._values, self._nest, extent_of(self._kept_run)
+        begin, end = rows
+        with values.loop("q", end, ParallelType.SERIAL, start=begin, largest=self.space.depth) as q:
+            around = {**places, **self._flat(nest.reduced, q)}
+            with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
+                folds = self._cells(sums, simplify(c - first, values.scope.ranges))
+                self._point({**around, **self._flat(self._kept_run, c)}, folds, nest.full, (), index(0))
+
+    def _sums(self, size: int, suffix: str) -> dict[Expr, Buffer]:
+        found = {}
+        for expr in self._nest.reductions:
+            buffer = Buffer(
+                name=f"{expr.name}_{suffix}", dtype=expr.out.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
+            )
+            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
+            found[expr] = buffer
+        return found
+
+    def _cells(self, sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
+        folds = self._made_folds(tuple(sums))
+        for fold in folds:
+            buffer = sums[fold.expr]
+            fold.total = Load(buffer.dtype, buffer, slot)
+        return folds
+
+    def _each_column(
+        self, sums: Mapping[Expr, Buffer], first: Term, last: Term, write: "Callable[[Fold, Term], None]",
+    ) -> None:
+        values, run = self._values, extent_of(self._kept_run)
+        with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
+            slot = simplify(c - first, values.scope.ranges)
+            for fold in self._cells(sums, slot):
+                write(fold, slot)
+
+    def _clear(self, fold: Fold, slot: Term) -> None:
+        total = fold.total
+        assert isinstance(total, Load)
+        self._values.emit(Store(buffer=total.buffer, position=slot, value=fold.identity, origin=fold.expr.name))
+
+    @property
+    def _outer(self) -> ParallelType:
+        """How the outermost CPU loop runs; adding up the parts of a reduction is too little work to share."""
+        small = self._parts and self.space.rows * self.schedule.split < CPU_PARALLEL_FROM
+        return ParallelType.PARALLEL if self.schedule.parallel and not small else ParallelType.SERIAL
