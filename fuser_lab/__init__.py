@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "DataType": "fuser_lab.dtypes",
     "DecisionLog": "fuser_lab.events",
+    "Device": "fuser_lab.cost.device",
     "FuserLabError": "fuser_lab.errors",
     "FusionDefinition": "fuser_lab.api",
     "Plan": "fuser_lab.plan",

@@ -181,6 +181,12 @@ def segment(
     if strategy in {"optimal", "saving"}:
         msg = f"strategy {strategy!r} is not implemented."
         raise UnsupportedError(msg)
+    if options is not None and not isinstance(options, SegmenterOptions):
+        msg = f"segment: options must be SegmenterOptions, given {type(options).__name__}."
+        raise ArgumentTypeError(msg)
+    if log is not None and not isinstance(log, DecisionLog):
+        msg = f"segment: log must be a DecisionLog, given {type(log).__name__}."
+        raise ArgumentTypeError(msg)
     described = default_inputs(definition) if inputs is None else tuple(_described(v) for v in _flatten(inputs))
     bound = bind(definition, described)
     oracle = SchedulerRegistry(_device(target))
@@ -248,7 +254,10 @@ def time(
     InputError
         If inputs do not fit, or are abstract.
     """
-    several = [plans] if isinstance(plans, Plan) else list(plans)
+    several = [plans] if isinstance(plans, Plan) else plans
+    if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
+        msg = f"time: plans must be a plan or a list of plans, given {plans!r}."
+        raise ArgumentTypeError(msg)
     flat = _flatten(inputs)
     for value in flat:
         if isinstance(value, TensorSpec):

@@ -8,11 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described
-from fuser_lab.definition.python_text import definition_text, recorded_names
+from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import CodegenError, IllegalEdit, SegmentationError
+from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, SegmentationError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import html, save, svg, text
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
 
 Edit = tuple[str, tuple[str | int, ...]]
+NAMED_STRATEGIES = ("bottom_up", "top_down", "unfused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class Segment:
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler takes it; {self.group.answer.text}."
             raise CodegenError(msg)
-        return generate(self.fusion, self.scheduler, target, f"segment_{self.index}").source
+        return generate(self.fusion, self.scheduler, target).source
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -161,11 +163,16 @@ class Plan:
         """Segments in run order."""
         return tuple(Segment(index=index, plan=self) for index in range(len(self.segmented.groups)))
 
+    @property
+    def bytes_crossing(self) -> int:
+        """Bytes of the tensors that pass between segments, each counted once."""
+        return sum(tv.nbytes for tv in self.segmented.crossing)
+
     @cached_property
     def hash(self) -> str:
         """Content hash: the same cut made in the widget, in Python or by `to_python` has the same."""
         options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
-        content = (self.segmented.key, tuple(options), self.target)
+        content = (self.segmented.key, tuple(options), self.oracle.device)
         return sha256(repr(content).encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -189,7 +196,7 @@ class Plan:
         IllegalEdit
             If there is nothing to cut there; the text says why.
         """
-        tensor, consumer = (where, None) if isinstance(where, str) else where
+        tensor, consumer = _place(where)
         changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
@@ -201,6 +208,8 @@ class Plan:
         IllegalEdit
             If that would close a cycle or no scheduler takes both; the text says which and why.
         """
+        _check_number("glue", "a", a)
+        _check_number("glue", "b", b)
         return self._edited(edits.glue(self.segmented, a, b, self.oracle), ("glue", (a, b)))
 
     def move(self, tensor: str, segment: int) -> "Plan":
@@ -211,6 +220,8 @@ class Plan:
         IllegalEdit
             If that is no legal plan; the text says why.
         """
+        _check_name("move", "tensor", tensor)
+        _check_number("move", "segment", segment)
         return self._edited(edits.move(self.segmented, tensor, segment, self.oracle), ("move", (tensor, segment)))
 
     def _edited(self, segmented: SegmentedFusion, edit: Edit) -> "Plan":
@@ -231,6 +242,9 @@ class Plan:
         InputError
             If a name or number is unknown, or names a fusion input.
         """
+        for argument, value in (("a", a), ("b", b)):
+            if not isinstance(value, str):
+                _check_number("why", argument, value, "a tensor's name or a segment's number")
         return why(self.segmented, a, b, self.decisions, self.oracle)
 
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
@@ -252,6 +266,9 @@ class Plan:
         """
         from fuser_lab.runtime.arrays import describe
 
+        if not isinstance(inputs, list | tuple):
+            msg = f"run: inputs must be a list of arrays and numbers, given {type(inputs).__name__}."
+            raise ArgumentTypeError(msg)
         described = [describe(value) for value in inputs]
         on_gpu = any(isinstance(d, TensorSpec) and d.device.startswith("cuda") for d in described)
         return self.prepared("cuda" if on_gpu else "cpu").run(inputs, out)
@@ -283,24 +300,31 @@ class Plan:
     def to_python(self) -> str:
         """Return code that makes this plan again; its plan has the same hash."""
         names = recorded_names(self.definition)
-
-        def argument(value: str | int) -> str:
-            return repr(names.get(value, value)) if isinstance(value, str) else repr(value)
-
         lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
         lines += ["", definition_text(self.definition), ""]
         lines += ["with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
         lines += ["inputs = [", *(f"    {_described(d)}," for d in self.inputs), "]"]
-        lines.append(f"plan = fl.segment(fd, inputs{self._arguments()})")
-        for method, arguments in self.edits:
-            shown = ", ".join(map(argument, arguments))
-            lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
+        lines += self._segmentation(names)
         return "\n".join([*lines, ""])
 
-    def _arguments(self) -> str:
-        found = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
-        if self.target != "H200":
-            found += f", target={self.target!r}"
+    def _segmentation(self, names: dict[str, str]) -> list[str]:
+        """Return the lines that segment and edit; a strategy that was a function is written as its result."""
+        if self.strategy not in NAMED_STRATEGIES:
+            groups = [[names[e.name] for e in segment.exprs if e.tensor_outputs] for segment in self.segments]
+            shown = f"strategy=lambda fusion, oracle: {groups}"
+            return [f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]
+        strategy = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
+        lines = [f"plan = fl.segment(fd, inputs{strategy}{self._options()})"]
+        for method, arguments in self.edits:
+            shown = ", ".join(repr(names.get(a, a) if isinstance(a, str) else a) for a in arguments)
+            lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
+        return lines
+
+    def _options(self) -> str:
+        found = ""
+        device = self.oracle.device
+        if device != DEFAULT:
+            found += f", target={device.name!r}" if device in DEVICES else f", target=fl.{device!r}"
         default = SegmenterOptions()
         changed = [n for n in default.__dataclass_fields__ if getattr(default, n) != getattr(self.options, n)]
         if changed:
@@ -347,9 +371,31 @@ class Plan:
         return {"text/plain": str(self), "text/html": html.plan_html(self), "image/svg+xml": svg.plan_svg(self)}
 
 
+def _place(where: object) -> tuple[str, str | None]:
+    """Return the tensor and maybe the reader that a cut is asked for."""
+    if isinstance(where, str):
+        return where, None
+    if isinstance(where, tuple | list) and len(where) == 2 and all(isinstance(name, str) for name in where):
+        return where[0], where[1]
+    msg = f"cut: where must be a tensor's name, or the pair of a tensor and its reader, given {where!r}."
+    raise ArgumentTypeError(msg)
+
+
+def _check_number(method: str, argument: str, value: object, accepted: str = "the number of a segment") -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"{method}: {argument} must be {accepted}, given {value!r}."
+        raise ArgumentTypeError(msg)
+
+
+def _check_name(method: str, argument: str, value: object) -> None:
+    if not isinstance(value, str):
+        msg = f"{method}: {argument} must be a tensor's name, given {value!r}."
+        raise ArgumentTypeError(msg)
+
+
 def _described(value: Described) -> str:
     if not isinstance(value, TensorSpec):
-        return repr(value)
+        return number_text(value)
     return f"fl.spec({value.shape}, {value.dtype!r}, {value.strides})"
 
 

@@ -341,8 +341,7 @@ class _Builder:
         )
 
     def _self_mapped(self) -> SelfMapped | None:
-        if not self._joined:
-            return None
+        # Two axes may get one number without a union: where a broadcast axis meets an axis of the same tensor.
         for numbers in set(self._classes.values()):
             if len(set(numbers)) == len(numbers):
                 continue

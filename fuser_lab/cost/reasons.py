@@ -77,6 +77,16 @@ class ReasonCode(enum.Enum):
     NO_GREEDY_OP = "no_greedy_op"
 
 
+# What says only that a scheduler is for another kind of fusion; where others have more to say, these are left out.
+OTHER_KIND = frozenset(
+    {
+        *(ReasonCode.NOT_VIEWS, ReasonCode.CONCRETE_OUTPUT, ReasonCode.REDUCES_ELEMENTS, ReasonCode.NO_MATMUL),
+        *(ReasonCode.NO_REDUCTION, ReasonCode.HAS_REDUCTION, ReasonCode.NO_RESIZE, ReasonCode.ONE_INNERMOST_AXIS),
+        *(ReasonCode.REDUCTION_IS_INNER, ReasonCode.REDUCTION_IS_OUTER, ReasonCode.ONE_KIND_OF_REDUCTION),
+        *(ReasonCode.NO_PERSISTENT_BUFFER, ReasonCode.NO_GREEDY_OP, ReasonCode.NOT_IMPLEMENTED, ReasonCode.DISABLED),
+    },
+)
+
 TEXTS: dict[ReasonCode, str] = {
     ReasonCode.ACROSS_CUT: "{before} comes before the cut at {tensor} and {after} after it",
     ReasonCode.CYCLE: "one kernel for both would close a cycle through {through}",

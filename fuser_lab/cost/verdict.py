@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from fuser_lab.cost.reasons import TEXTS, ReasonCode
+from fuser_lab.cost.reasons import OTHER_KIND, TEXTS, ReasonCode
 
 Param = int | float | str
 
@@ -100,11 +100,26 @@ class Answer:
         return self.verdicts[-1].scheduler if self.verdicts and self.verdicts[-1].accepted else None
 
     @property
+    def decisive(self) -> tuple[Verdict, ...]:
+        """The verdicts that explain the answer: the acceptance, or the refusals of schedulers for this kind of fusion.
+
+        Where all refusals say only that a scheduler is for another kind, they all count.
+        """
+        if self.chosen is not None:
+            return self.verdicts[-1:]
+        close = tuple(v for v in self.verdicts if v.reason is not None and v.reason.code not in OTHER_KIND)
+        return close or self.verdicts
+
+    @property
     def text(self) -> str:
-        """All refusals in one line, equal sentences said once; for an acceptance its scheduler."""
+        """The decisive refusals in one line, equal sentences said once; for an acceptance its scheduler."""
         if self.chosen is not None:
             return f"accepted as {self.chosen.value}"
         found: dict[str, list[str]] = {}
-        for verdict in self.verdicts:
+        for verdict in self.decisive:
             found.setdefault(verdict.text, []).append(verdict.scheduler.value)
-        return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+        if len(found) == 1 and len(self.decisive) == len(self.verdicts) > 1:
+            return f"every scheduler: {next(iter(found))}"
+        said = "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+        left = len(self.verdicts) - len(self.decisive)
+        return f"{said} (the other {left} schedulers are for other kinds of fusions)" if left else said

@@ -77,6 +77,10 @@ class TimedPlan(Protocol):
     def segments(self) -> Sequence[TimedSegment]:
         """Segments in run order."""
 
+    @property
+    def bytes_crossing(self) -> int:
+        """Bytes of the tensors that pass between segments, each counted once."""
+
     def prepared(self, target: str = "cpu") -> PreparedPlan:
         """Return the plan compiled for a target."""
 
@@ -196,7 +200,7 @@ class _Measurement:
         whole = TimingRow(
             plan=plan.name, segment=None, scheduler="", ops=sum(row.ops for row, _ in found),
             bytes_in=sum(row.bytes_in for row, _ in found), bytes_out=sum(row.bytes_out for row, _ in found),
-            bytes_crossing=sum(row.bytes_crossing for row, _ in found),
+            bytes_crossing=plan.bytes_crossing,
         )
         return [*found, (whole, lambda: prepared.run(self._inputs, outputs))]
 

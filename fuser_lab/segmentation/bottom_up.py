@@ -46,16 +46,22 @@ def _single(names: Names) -> tuple[Names, ...]:
 
 def _attempt(phase: str, kind: Kind, subjects: tuple[Names, ...], answer: Answer) -> Attempt:
     accepted = answer.chosen is not None
-    last = answer.verdicts[-1] if answer.verdicts else None
     return Attempt(
         phase=phase,
         kind=kind,
         subjects=subjects,
         outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
-        code=answer.chosen.value if answer.chosen else (last.code if last else ""),
+        code=decisive_code(answer),
         text=answer.text,
         verdicts=records(answer),
     )
+
+
+def decisive_code(answer: Answer) -> str:
+    """Return the accepting scheduler's name, or the code of the first decisive refusal."""
+    if answer.chosen is not None:
+        return answer.chosen.value
+    return answer.decisive[0].code if answer.decisive else ""
 
 
 def records(answer: Answer) -> tuple[VerdictRecord, ...]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from fuser_lab.events import Attempt, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.segmentation.bottom_up import bottom_up, records
+from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
@@ -50,7 +50,7 @@ def _attempt(
         kind=Kind.MERGE,
         subjects=tuple((expr.name,) for expr in exprs),
         outcome=Outcome.ACCEPTED if taken else Outcome.REFUSED,
-        code=taken.value if taken else (answer.verdicts[-1].code if answer.verdicts else ""),
+        code=decisive_code(answer),
         text=answer.text if taken else f"shattered into single expressions; {answer.text}",
         verdicts=records(answer),
     )

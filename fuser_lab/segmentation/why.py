@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from fuser_lab.cost.verdict import Verdict
+from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
 from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.edits import with_recomputed
@@ -37,7 +37,11 @@ class Why:
 
     def __str__(self) -> str:
         """Return the sentence and one line per scheduler."""
-        lines = [f"  {'+' if v.accepted else '-'} {v.scheduler.value}: {v.text}".rstrip(": ") for v in self.verdicts]
+        told = Answer(self.verdicts).decisive
+        lines = [f"  {'+' if v.accepted else '-'} {v.scheduler.value}: {v.text}".rstrip(": ") for v in told]
+        left = len(self.verdicts) - len(told)
+        if left and not told[-1].accepted:
+            lines.append(f"  ({left} more schedulers are for other kinds of fusions; `.verdicts` has them all)")
         return "\n".join([self.text, *lines])
 
     def __repr__(self) -> str:

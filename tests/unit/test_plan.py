@@ -74,6 +74,68 @@ def test_code_of_an_edited_plan_with_options():
     assert made_by(edited.to_python()).hash == edited.hash
 
 
+def test_code_of_a_strategy_that_is_a_function():
+    plan = fl.segment(defined(), SPECS, strategy=lambda *_: [["T2"], ["T3", "T4"]])
+    assert made_by(plan.to_python()).hash == plan.hash
+    edited = plan.cut("T3")
+    assert len(edited.segments) == 3
+    assert made_by(edited.to_python()).hash == edited.hash
+
+
+def test_code_of_another_device_and_of_odd_numbers():
+    device = fl.Device(
+        name="H200", cc=(9, 0), sms=66, shared_per_sm=1, shared_per_block=1, l2=1, bandwidth=1, fp32=1, bf16=1,
+    )
+    plan = fl.segment(defined(), SPECS, target=device)
+    assert plan.hash != fl.segment(defined(), SPECS).hash, "a device is more than its name"
+    assert made_by(plan.to_python()).hash == plan.hash
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.mul(fd.define_tensor([4]), fd.define_scalar(None, DataType.Double)))
+    for number in (float("nan"), float("inf"), -float("inf")):
+        plan = fl.segment(fd, [fl.spec((4,)), number])
+        assert made_by(plan.to_python()).hash == plan.hash
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda p: p.cut(None), "cut: where must be a tensor's name, or the pair of a tensor and its reader"),
+        (lambda p: p.cut(("T2",)), "given \\('T2',\\)"),
+        (lambda p: p.cut(b"T2"), "given b'T2'"),
+        (lambda p: p.glue("T2", "T3"), "glue: a must be the number of a segment, given 'T2'"),
+        (lambda p: p.glue(0, True), "glue: b must be the number of a segment, given True"),
+        (lambda p: p.move("T2", "0"), "move: segment must be the number"),
+        (lambda p: p.move(2, 0), "move: tensor must be a tensor's name, given 2"),
+        (lambda p: p.why(True, "T2"), "why: a must be a tensor's name or a segment's number, given True"),
+        (lambda p: p.run(None), "run: inputs must be a list of arrays and numbers, given NoneType"),
+        (lambda p: fl.time([], []), "time: plans must be a plan or a list of plans"),
+        (lambda p: fl.time([p, 5], []), "time: plans must be a plan or a list of plans"),
+        (lambda p: fl.segment(defined(), SPECS, options={}), "options must be SegmenterOptions, given dict"),
+        (lambda p: fl.segment(defined(), SPECS, log=[]), "log must be a DecisionLog, given list"),
+    ],
+)
+def test_arguments_of_wrong_types(call, text):
+    with pytest.raises(ArgumentTypeError, match=text):
+        call(fl.segment(defined(), SPECS))
+
+
+def permuted_axes_of_size_one():
+    """Return x[n, 1, m] + transposed row sums of x: every element of an [n, n, m] result is another."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 1, -1], contiguity=True)
+        fd.add_output(fd.ops.add(fd.ops.permute(fd.ops.sum(x, dims=[2], keepdim=True), [1, 0, 2]), x))
+    return fd, [np.arange(24, dtype=np.float32).reshape(8, 1, 3)]
+
+
+@pytest.mark.parametrize("name", [*fl.examples.names(), "permuted axes of size one"])
+def test_every_element_of_every_output_is_written(name):
+    fd, inputs = permuted_axes_of_size_one() if "permuted" in name else fl.example(name)
+    plan = fl.segment(fd, inputs)
+    poisoned = [np.full(tv.shape, -77).astype(tv.dtype.numpy) for tv in plan.fusion.outputs]
+    for got, wanted in zip(plan.run(inputs, poisoned), fd.reference(inputs), strict=True):
+        np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=2e-2, atol=2e-2)
+
+
 def test_rope_backward_makes_its_zeros_where_it_reads_them():
     plan = fl.segment(*fl.example("llama3_rope_backward", "full"))
     (full,) = [e for e in plan.fusion.exprs if e.op.name == "full"]
