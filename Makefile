@@ -22,7 +22,13 @@ NOTEBOOK := notebooks/00_quickstart.ipynb
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
 
+# JupyterLab asks about news in a popup over the notebook, unless the environment's settings have answered.
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
+
 lab: $(LAB_READY)
+	@mkdir -p $(LAB_SETTINGS)
+	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
+	  > $(LAB_SETTINGS)/overrides.json
 	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) \
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --LabApp.extension_manager=readonly --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_ARGS)

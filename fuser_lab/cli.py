@@ -58,15 +58,15 @@ def _examples(arguments: argparse.Namespace) -> int:
 
 def _print_report(report: ExampleReport, *, first: bool) -> None:
     if first:
-        print(f"{'example':<24} {'segments':>8} {'error':>7} {'seconds':>8}  schedulers")
-    line = f"{report.name:<24} {report.segments:>8} {report.max_error:>7.3f} {report.seconds:>8.2f}  "
+        print(f"{'example':<24} {'segments':>8} {'error/tol':>9} {'seconds':>8}  schedulers")
+    line = f"{report.name:<24} {report.segments:>8} {report.max_error:>9.3f} {report.seconds:>8.2f}  "
     print(line + ", ".join(report.schedulers), flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("examples", help="segment, run and check the examples that come with fuser_lab")
+    run = commands.add_parser("examples", help="segment, run and check the examples that come with fuser_lab; error/tol below 1 is right")
     run.add_argument("names", nargs="*", metavar="NAME", help="only these examples")
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)

@@ -108,10 +108,9 @@ def _headline(view: ViewModel) -> Element:
         ("crossing", bytes_label(header.bytes_crossing)),
     )
     facts = [element("span", element("b", value), f" {name}", css="fl-fact") for name, value in numbers]
-    title = element("span", header.title, css="fl-title")
-    return element(
-        "div", title, element("span", header.strategy.replace("_", "-"), css="fl-pill"), *facts, css="fl-headline"
-    )
+    strategy = header.strategy.replace("_", "-")
+    pill = [] if strategy == header.title else [element("span", strategy, css="fl-pill")]
+    return element("div", element("span", header.title, css="fl-title"), *pill, *facts, css="fl-headline")
 
 
 def _decision_parts(decisions: Sequence[DecisionView], *, opened: bool) -> list[Element]:

@@ -33,8 +33,10 @@ def view_text(view: ViewModel) -> str:
 def headline(header: Header) -> str:
     """Return the title and the numbers that matter most in a line."""
     name = header.title if header.title == header.plan else f"{header.title}: {header.plan}"
+    strategy = header.strategy.replace("_", "-")
+    made = "" if strategy == name else f" ({strategy})"
     return (
-        f"{name} ({header.strategy.replace('_', '-')}): {plural(header.ops, 'op')} in "
+        f"{name}{made}: {plural(header.ops, 'op')} in "
         f"{plural(header.segments, 'segment')}, {bytes_label(header.bytes_moved)} moved "
         f"(one kernel: {bytes_label(header.bytes_ideal)}), {bytes_label(header.bytes_crossing)} crossing"
     )

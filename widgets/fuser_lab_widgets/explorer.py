@@ -299,6 +299,7 @@ class Explorer(anywidget.AnyWidget):
                 "undo": self._session.can_undo,
                 "redo": self._session.can_redo,
                 "edits": list(state.edits),
+                "runnable": self._inputs is not None,
                 "strategy": state.strategy,
                 "strategies": [[s, _words(s)] for s in self._session.strategies],
             }

@@ -260,16 +260,19 @@ class Explorer {
     if (!width) return;
     this.sized = true;
     const needed = this.size.h * Math.min(1, (width - 24) / this.size.w) + 64;
-    this.graph.style.height = `${Math.min(Math.max(needed, 380), 640)}px`;
+    // The tabs and the status line below it should stay on the screen.
+    const most = Math.min(640, Math.max(280, 0.5 * window.innerHeight));
+    this.graph.style.height = `${Math.min(Math.max(needed, 280), most)}px`;
   }
 
   fit() {
     if (!this.svg || !this.graph.clientWidth) return;
     const [w, height] = [this.graph.clientWidth, this.graph.clientHeight];
-    const scale = Math.max(this.size.w / (w - 24), this.size.h / (height - 24), 1 / 1.1);
+    // Below this size text cannot be read: a long graph then starts at its top.
+    const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (height - 24), 1 / 1.1), 2.4);
     this.box = { w: w * scale, h: height * scale };
-    this.box.x = (this.size.w - this.box.w) / 2;
-    this.box.y = (this.size.h - this.box.h) / 2;
+    this.box.x = Math.max((this.size.w - this.box.w) / 2, -12 * scale);
+    this.box.y = this.size.h > this.box.h ? -12 * scale : (this.size.h - this.box.h) / 2;
     this.fitted = true;
     this.applyBox();
   }
@@ -471,6 +474,8 @@ class Explorer {
     this.undo.disabled = !history.undo;
     this.redo.disabled = !history.redo;
     this.reset.disabled = !history.edits.length;
+    this.run.disabled = !history.runnable;
+    this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Needs arrays: explore(fd, inputs)";
     const last = history.edits.slice(-4);
     this.badge.textContent = `${history.edits.length > last.length ? "… · " : ""}${last.join(" · ")}`;
     this.badge.title = `Edits since the ${history.strategy.replaceAll("_", "-")} plan: ${history.edits.join(", ")}`;
