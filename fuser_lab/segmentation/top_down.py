@@ -63,7 +63,7 @@ def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
     cuts = [_is_cut(fusion, exprs[b], tensor, options) for _, b, tensor in edges]
     joined = [(a, b) for (a, b, _), cut in zip(edges, cuts, strict=True) if not cut]
     if options.connect_through_inputs:
-        joined += _siblings(fusion)
+        joined += _siblings(fusion, options)
     label = components(len(exprs), joined)
     flow = [(label[a], label[b]) for a, b, _ in edges]
     strong = components(max(label, default=-1) + 1, flow, strongly=True)
@@ -92,9 +92,10 @@ def _is_cut(fusion: Fusion, reader: Expr, tensor: TensorView, options: Segmenter
     return options.cut_resize_inputs and reader.kind is OpKind.RESIZE and reader.op.name != "cat"
 
 
-def _siblings(fusion: Fusion) -> list[tuple[int, int]]:
-    """Return pairs of readers of one fusion input."""
-    place = {expr: i for i, expr in enumerate(fusion.tensor_exprs)}
+def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]]:
+    """Return pairs of readers of one fusion input; a hint on an input is a piece of its own, evaluated as an alias."""
+    hinted = has_hints(fusion, options)
+    place = {expr: i for i, expr in enumerate(fusion.tensor_exprs) if not (hinted and is_hint(expr))}
     pairs = []
     for tensor in fusion.tensor_inputs:
         readers = [place[u] for u in fusion.users.get(tensor, ()) if u in place]

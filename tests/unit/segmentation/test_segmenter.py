@@ -156,6 +156,19 @@ def test_hints_that_are_no_cut_set_are_refined():
     ]
 
 
+def test_top_down_joins_siblings_that_share_only_an_input():
+    def body(fd):
+        x = fd.define_tensor([4], contiguity=True)
+        for op in ("sin", "cos", "segment_set"):
+            fd.add_output(getattr(fd.ops, op)(x))
+
+    fusion = record(body)
+    assert names(segment(fusion, everything())) == [("T1",), ("T2",), ("T3",)]
+    assert names(segment(fusion, everything(), strategy="top_down")) == [("T1", "T2"), ("T3",)]
+    apart = SegmenterOptions(connect_through_inputs=False)
+    assert len(segment(fusion, everything(), strategy="top_down", options=apart).groups) == 3
+
+
 def test_unary_chains_and_full_are_recomputed():
     def body(fd):
         x, y = (fd.define_tensor([4], contiguity=True, dtype=DataType.BFloat16) for _ in range(2))
