@@ -71,6 +71,12 @@ class DataType(enum.Enum):
         return DataType.Float if self.is_reduced_float else self
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        bits = 8 * self.itemsize
+        return (0, 2**bits - 1) if self is DataType.UInt64 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @property
     def is_reduced_float(self) -> bool:
         """Whether arithmetic widens this type to Float."""
         return self in _REDUCED
@@ -140,7 +146,13 @@ def from_numpy(dtype: npt.DTypeLike) -> DataType:
 
 
 def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
-    """Return a DataType from itself, a name (``"bfloat16"``, ``"Float"``) or a NumPy dtype."""
+    """Return a DataType from itself, a name (``"bfloat16"``, ``"Float"``) or a NumPy dtype.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is none of these, or nvFuser has no such tensor type.
+    """
     if isinstance(text, DataType):
         return text
     if isinstance(text, str):
@@ -149,10 +161,14 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
         if text == "bfloat16":
             return DataType.BFloat16
     try:
-        return from_numpy(np.dtype(text))
-    except TypeError:
-        msg = f"{text!r} is not a dtype; use a DataType, a NumPy dtype or its name."
-        raise ArgumentTypeError(msg) from None
+        # NumPy reads None as float64.
+        resolved = None if text is None else np.dtype(text)
+    except (TypeError, ValueError, SyntaxError):
+        resolved = None
+    if resolved is None:
+        msg = f"{str(text)[:60]!r} is not a dtype; use a DataType, a NumPy dtype or its name."
+        raise ArgumentTypeError(msg)
+    return from_numpy(resolved)
 
 
 def of_python(value: bool | complex) -> DataType:

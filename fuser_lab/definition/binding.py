@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from fuser_lab.definition.concretize import concretize
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.dtypes import DataType, of_python
-from fuser_lab.errors import InputError
-from fuser_lab.ir import Fusion, Number, Scalar, TensorView
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
+from fuser_lab.ops.arguments import shown
 
 Described = TensorSpec | Number
 
@@ -35,21 +36,18 @@ def bind(fusion: Fusion, inputs: Sequence[Described]) -> Binding:
     InputError
         If number, kind, rank, dtype, device or size of an input does not fit.
     """
-    if len(inputs) != len(fusion.inputs):
-        names = ", ".join(v.name for v in fusion.inputs)
-        msg = f"the fusion takes {len(fusion.inputs)} inputs ({names or 'none'}), given {len(inputs)}."
-        raise InputError(msg)
+    check_count(fusion.inputs, inputs)
     shapes: dict[str, tuple[int, ...]] = {}
     scalars: dict[str, Number] = {}
     devices: dict[str, int] = {}
     for position, (value, given) in enumerate(zip(fusion.inputs, inputs, strict=True)):
         if isinstance(value, TensorView):
-            described = _tensor(position, value, given)
+            described = check_tensor(position, value, given)
             shapes[value.name] = described.shape
             if not value.is_cpu:
                 devices.setdefault(described.device, position)
         else:
-            scalars[value.name] = _scalar(position, value, given)
+            scalars[value.name] = check_scalar(position, value, given)
     if len(devices) > 1:
         (first, a), (second, b) = list(devices.items())[:2]
         msg = f"inputs {a} and {b} are on different devices, {first} and {second}; all must be on one."
@@ -57,12 +55,24 @@ def bind(fusion: Fusion, inputs: Sequence[Described]) -> Binding:
     return Binding(fusion=concretize(fusion, shapes, scalars), inputs=tuple(inputs))
 
 
-def _tensor(position: int, value: TensorView, given: Described) -> TensorSpec:
+def check_count(expected: Sequence[Val], given: object) -> None:
+    """Raise unless inputs are a list with one entry per fusion input."""
+    if not isinstance(given, list | tuple):
+        msg = f"inputs must be a list of arrays and numbers, given {type(given).__name__}."
+        raise ArgumentTypeError(msg)
+    if len(given) != len(expected):
+        names = ", ".join(v.name for v in expected)
+        msg = f"the fusion takes {len(expected)} inputs ({names or 'none'}), given {len(given)}."
+        raise InputError(msg)
+
+
+def check_tensor(position: int, value: TensorView, given: Described) -> TensorSpec:
+    """Return the description of a tensor input, or raise InputError with what was expected and given."""
     expected = f"Expected input {position}, {value},"
     if not isinstance(given, TensorSpec):
-        msg = f"{expected} to be a tensor but got scalar {given}."
+        msg = f"{expected} to be a tensor but got scalar {shown(given)}."
         raise InputError(msg)
-    if given.dtype is not value.dtype:
+    if given.dtype is not value.dtype and {given.dtype, value.dtype} != {DataType.Int, DataType.Index}:
         msg = (
             f"{expected} to be bound to a tensor of dtype {value.dtype.ir_name}, "
             f"but got a tensor of dtype {given.dtype.ir_name}."
@@ -80,7 +90,8 @@ def _tensor(position: int, value: TensorView, given: Described) -> TensorSpec:
     return given
 
 
-def _scalar(position: int, value: Scalar, given: Described) -> Number:
+def check_scalar(position: int, value: Scalar, given: Described) -> Number:
+    """Return a scalar input as a Python number of the scalar's kind, or raise InputError."""
     if isinstance(given, TensorSpec):
         msg = (
             f"Expected input {position}, {value}, to be a scalar but got {given.dtype.ir_name} tensor "
@@ -89,11 +100,27 @@ def _scalar(position: int, value: Scalar, given: Described) -> Number:
         raise InputError(msg)
     if of_python(given).kind > value.dtype.kind or (value.dtype is DataType.Bool and not isinstance(given, bool)):
         msg = (
-            f"Expected input {position}, {value}: scalar value {given} is not compatible with the expected data "
-            f"type: {value.dtype.ir_name}."
+            f"Expected input {position}, {value}: scalar value {shown(given)} is not compatible with the expected "
+            f"data type: {value.dtype.ir_name}."
         )
         raise InputError(msg)
-    return given
+    if value.dtype.is_integral:
+        low, high = value.dtype.limits
+        if not low <= int(given.real) <= high:
+            msg = (
+                f"Expected input {position}, {value}: scalar value {shown(given)} is outside the range of "
+                f"{value.dtype.ir_name}, {low} to {high}."
+            )
+            raise InputError(msg)
+        return int(given.real)
+    try:
+        return complex(given) if value.dtype.is_complex else float(given.real) if value.dtype.is_float else given
+    except OverflowError:
+        msg = (
+            f"Expected input {position}, {value}: scalar value {shown(given)} is outside the range of "
+            f"{value.dtype.ir_name}."
+        )
+        raise InputError(msg) from None
 
 
 def default_inputs(fusion: Fusion) -> tuple[Described, ...]:

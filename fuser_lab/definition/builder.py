@@ -31,6 +31,8 @@ from fuser_lab.ir import (
     scalars_in,
 )
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
+from fuser_lab.ops.arguments import check_range, element_type, flags, listed, shown, whole, wholes
+from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 from fuser_lab.ops.view import allocation_of
 
@@ -218,13 +220,12 @@ class FusionBuilder:
         if shape is None:
             msg = "define_tensor: shape is missing."
             raise ArgumentTypeError(msg)
-        if not isinstance(dtype, DataType):
-            msg = f"define_tensor: dtype must be a DataType, given {dtype!r}."
-            raise ArgumentTypeError(msg)
+        shape = wholes(shape, "define_tensor", "shape")
+        stride_order = wholes(stride_order, "define_tensor", "stride_order")
+        element_type(dtype, "define_tensor")
         if is_cpu and shape:
             msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
             raise DefinitionError(msg)
-        dtype.numpy  # noqa: B018 - Null has no storage and is refused here
         if stride_order and sorted(stride_order) != list(range(len(shape))):
             msg = f"define_tensor: stride_order={list(stride_order)} is no permutation of 0..{len(shape) - 1}."
             raise DefinitionError(msg)
@@ -245,19 +246,17 @@ class FusionBuilder:
 
     @staticmethod
     def _contiguity(
-        shape: Sequence[int], given: bool | Sequence[bool | None], order: tuple[int, ...],
+        shape: Sequence[int], given: object, order: tuple[int, ...],
     ) -> tuple[bool | None, ...]:
         if isinstance(given, bool):
             return tuple(None if shape[axis] == 1 else given for axis in order)
-        if len(given) != len(shape):
-            msg = f"define_tensor: contiguity has {len(given)} entries for a shape with {len(shape)}."
+        found = flags(given, "define_tensor", "contiguity", none=True)
+        if len(found) != len(shape):
+            msg = f"define_tensor: contiguity has {len(found)} entries for a shape with {len(shape)}."
             raise DefinitionError(msg)
-        return tuple(given)
+        return tuple(found)
 
     def _input_axis(self, position: int, size: int, *, expanded: bool) -> IterDomain:
-        if not isinstance(size, int) or isinstance(size, bool):
-            msg = f"define_tensor: shape[{position}] is {size!r}; it must be an int."
-            raise ArgumentTypeError(msg)
         if size < -1:
             msg = (
                 f"define_tensor: the value {size} at index {position} was neither symbolic(-1), zero_element(0), "
@@ -275,23 +274,36 @@ class FusionBuilder:
         if isinstance(value, DataType):
             value, dtype = None, value
         if value is None:
-            scalar = self.axes.scalar(dtype or DataType.Double)
+            scalar = self.axes.scalar(DataType.Double if dtype is None else element_type(dtype, "define_scalar"))
             self._add_input(scalar)
             return Handle(scalar, self)
-        natural = of_python(value)
-        return Handle(Scalar(name="", dtype=dtype or natural, value=value), self)
+        if not isinstance(value, bool | int | float | complex):
+            msg = f"define_scalar: value must be a number, given {shown(value)}."
+            raise ArgumentTypeError(msg)
+        wanted = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
+        if wanted.kind < of_python(value).kind:
+            value = convert_number(value, wanted, "define_scalar", "value")
+        check_range(value, wanted, "define_scalar", "value")
+        return Handle(Scalar(name="", dtype=wanted, value=value), self)
 
     def define_vector(self, size: int) -> list[Handle]:
         """Add ``size`` integer scalar inputs."""
+        self.require_open("define_vector")
+        if whole(size, "define_vector", "size") < 0:
+            msg = f"define_vector: size is {size}; it must be 0 or more."
+            raise DefinitionError(msg)
         return [self.define_scalar(None, DataType.Int) for _ in range(size)]
 
     def add_output(
         self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),
     ) -> None:
-        """Make ``output`` a result, or write it over ``alias_input`` in place (then it is not returned)."""
+        """Make ``output`` a result, or write it over ``alias_input`` in place (then it is not returned).
+
+        A tensor that is a result already is returned once more, as a copy.
+        """
         self.require_open("add_output")
         tensor = self.tensor(output, "add_output", "output")
-        if stride_order:
+        if wholes(stride_order, "add_output", "stride_order"):
             tensor = self.tensor(self.ops.stride_order(tensor, stride_order), "add_output", "output")
         if alias_input is not None:
             target = self.tensor(alias_input, "add_output", "alias_input")
@@ -299,10 +311,16 @@ class FusionBuilder:
                 msg = f"add_output: alias_input {target.name} is not an input of the fusion."
                 raise DefinitionError(msg)
             self._aliases.append((tensor, target))
-        else:
-            self._returned.add(tensor)
-        if tensor not in self._outputs:
-            self._outputs.append(tensor)
+            if tensor not in self._outputs:
+                self._outputs.append(tensor)
+            return
+        if tensor in self._returned:
+            tensor = self.tensor(self.ops.set(tensor), "add_output", "output")
+        elif tensor in self._outputs:
+            # Results come in the order in which they are named here, not in that of the aliases.
+            self._outputs.remove(tensor)
+        self._returned.add(tensor)
+        self._outputs.append(tensor)
 
     def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
         """Append ``op(inputs)`` and return its results."""
@@ -346,6 +364,7 @@ class FusionBuilder:
         if isinstance(operand, TensorView | Scalar):
             return operand
         if isinstance(operand, bool | int | float | complex):
+            check_range(operand, DataType.Int, op, argument)
             return Scalar(name="", dtype=of_python(operand), value=operand)
         if operand is None:
             msg = f"{op}: {argument} is None; it must be a value defined earlier or a number."
@@ -370,11 +389,8 @@ class FusionBuilder:
 
     def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
         """Return a shape argument: ints and integer scalars."""
-        if not isinstance(sizes, list | tuple):
-            msg = f"{op}: {argument} must be a list of ints and integer scalars, given {type(sizes).__name__}."
-            raise ArgumentTypeError(msg)
         found: list[Extent] = []
-        for position, size in enumerate(sizes):
+        for position, size in enumerate(listed(sizes, op, argument, "ints and integer scalars")):
             value = self.value(size, op, f"{argument}[{position}]")
             if not isinstance(value, Scalar) or not value.dtype.is_integral:
                 msg = f"{op}: {argument}[{position}] is {value}; it must be an integer."
@@ -394,23 +410,28 @@ class FusionBuilder:
 
 
 def describe_strides(
-    sizes: Sequence[int], strides: Sequence[int],
+    sizes: object, strides: object,
 ) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:
-    """Return (contiguity, stride_order) of a tensor with these sizes and strides, both in elements.
+    """Return (contiguity, stride_order) of a tensor with these sizes and strides, both lists of ints, in elements.
 
     Stride-0 axes stay at their logical place; contiguity is None on axes of size 1 or stride 0.
 
     Raises
     ------
+    ArgumentTypeError
+        If they are no lists of ints.
     DefinitionError
-        If the lengths differ or a stride is negative.
+        If the lengths differ or an entry is negative.
     """
+    sizes = wholes(sizes, "define_tensor", "sizes")
+    strides = wholes(strides, "define_tensor", "strides")
     if len(sizes) != len(strides):
-        msg = f"sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
+        msg = f"define_tensor: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
         raise DefinitionError(msg)
-    if any(s < 0 for s in strides):
-        msg = f"strides {list(strides)} has a negative entry; strides are 0 or more."
-        raise DefinitionError(msg)
+    for name, given in (("sizes", sizes), ("strides", strides)):
+        if any(n < 0 for n in given):
+            msg = f"define_tensor: {name}={given} has a negative entry; {name} are 0 or more."
+            raise DefinitionError(msg)
     order = sorted((i for i in range(len(sizes)) if strides[i]), key=lambda i: -strides[i])
     for axis in (i for i in range(len(sizes)) if not strides[i]):
         order.insert(axis, axis)

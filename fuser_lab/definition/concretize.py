@@ -98,6 +98,11 @@ class _Concretizer:
             results = OPS[expr.op.name].infer(inputs, attrs, self._axes)
         except DefinitionError as error:
             msg = f"these inputs do not fit the fusion at {expr.name}: {error}"
+            if any(_has_plain_one(v) for v in inputs):
+                msg = (
+                    f"{msg.removesuffix('.')} (an axis declared -1 does not broadcast, even where its size is 1; "
+                    "it has to be declared 1)."
+                )
             raise InputError(msg) from None
         outputs: list[Val] = []
         for old, result in zip(expr.outputs, results, strict=True):
@@ -148,3 +153,10 @@ class _Concretizer:
             msg = f"the size {value} depends on the scalar input {known.name}, whose value is not given."
             raise InputError(msg)
         return int(known.value.real)
+
+
+def _has_plain_one(value: Val) -> bool:
+    """Whether a tensor has an axis that happens to have size 1 but is no broadcast."""
+    return isinstance(value, TensorView) and any(
+        axis.visible_extent == 1 and not axis.is_broadcast for axis in value.domain.axes
+    )

@@ -72,8 +72,7 @@ class _Writer:
                 self._remember_sizes(value)
 
     def _output(self, output: TensorView) -> None:
-        target = next((t for o, t in self._fusion.aliases if o == output), None)
-        if target is not None:
+        for target in (t for o, t in self._fusion.aliases if o == output):
             self._line(f"fd.add_output({self._name(output)}, {self._name(target)})")
         if output not in self._fusion.hidden:
             self._line(f"fd.add_output({self._name(output)})")

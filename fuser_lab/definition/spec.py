@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import InputError
+from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
 
 
@@ -61,21 +62,33 @@ def spec(
 
     Raises
     ------
+    ArgumentTypeError
+        If sizes or strides are no lists of ints, or the dtype is none.
     InputError
-        If a size is negative or the number of strides is wrong.
+        If a size or stride is negative, or the number of strides is wrong.
     """
-    sizes = tuple(int(n) for n in shape)
+    sizes = wholes(shape, "spec", "shape")
     if any(n < 0 for n in sizes):
-        msg = f"spec: shape {list(sizes)} has a negative size."
+        msg = f"spec: shape {sizes} has a negative size."
         raise InputError(msg)
-    if strides is None:
-        steps: list[int] = []
-        step = 1
-        for size in reversed(sizes):
-            steps.insert(0, step)
-            step *= max(size, 1)
-        strides = steps
-    if len(strides) != len(sizes):
-        msg = f"spec: {len(strides)} strides for {len(sizes)} sizes."
+    parsed = parse_dtype(dtype)
+    if parsed is DataType.Null:
+        msg = "spec: dtype is DataType.Null, which is not a dtype that values can have."
         raise InputError(msg)
-    return TensorSpec(shape=sizes, dtype=parse_dtype(dtype), strides=tuple(int(s) for s in strides))
+    steps = _row_major(sizes) if strides is None else wholes(strides, "spec", "strides")
+    if len(steps) != len(sizes):
+        msg = f"spec: {len(steps)} strides for {len(sizes)} sizes."
+        raise InputError(msg)
+    if any(s < 0 for s in steps):
+        msg = f"spec: strides {steps} has a negative entry; abstract inputs have strides of 0 or more."
+        raise InputError(msg)
+    return TensorSpec(shape=tuple(sizes), dtype=parsed, strides=tuple(steps))
+
+
+def _row_major(sizes: Sequence[int]) -> list[int]:
+    steps: list[int] = []
+    step = 1
+    for size in reversed(sizes):
+        steps.insert(0, step)
+        step *= max(size, 1)
+    return steps

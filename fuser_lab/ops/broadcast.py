@@ -8,6 +8,7 @@ from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops.arguments import flags as flags_given
 from fuser_lab.ops.registry import (
     Array,
     Attrs,
@@ -33,7 +34,7 @@ def _flags(attrs: Attrs) -> tuple[bool, ...]:
 def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> TensorView:
     """Record the insertion of a size-1 axis at each True of ``is_broadcast_dim``."""
     tensor = rec.tensor(arg, "broadcast", "arg")
-    flags = tuple(bool(flag) for flag in is_broadcast_dim)
+    flags = tuple(bool(flag) for flag in flags_given(is_broadcast_dim, "broadcast", "is_broadcast_dim"))
     if flags.count(False) != tensor.ndim:
         msg = (
             f"broadcast: is_broadcast_dim={list(flags)} keeps {flags.count(False)} axes, "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import TensorView, Val
+from fuser_lab.ops.arguments import whole
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import SUM, reduced_axes
@@ -26,16 +27,16 @@ def _emit(rec: Recorder, name: str, *operands: Operand) -> Val:
 def _clamp(rec: Recorder, x: Operand, min: Operand = None, max: Operand = None, /) -> Val:
     value = rec.value(x, "clamp", "x")
     result: Val = value
-    for bound, op in ((min, "maximum"), (max, "minimum")):
+    for bound, name, op in ((min, "min", "maximum"), (max, "max", "minimum")):
         if bound is not None:
-            limit = convert(rec, rec.value(bound, "clamp", op), value.dtype)
-            result = convert(rec, _emit(rec, op, result, limit), value.dtype)
+            limit = convert(rec, rec.value(bound, "clamp", name), value.dtype, "clamp", name)
+            result = convert(rec, _emit(rec, op, result, limit), value.dtype, "clamp", "x")
     return result
 
 
 def _threshold(rec: Recorder, x: Operand, threshold: Operand, value: Operand, /) -> Val:
     tensor = rec.value(x, "threshold", "x")
-    fill = convert(rec, rec.value(value, "threshold", "value"), tensor.dtype)
+    fill = convert(rec, rec.value(value, "threshold", "value"), tensor.dtype, "threshold", "value")
     return _emit(rec, "where", _emit(rec, "le", tensor, threshold), fill, tensor)
 
 
@@ -50,7 +51,7 @@ def _addcmul(rec: Recorder, x: Operand, y: Operand, z: Operand, alpha: Operand, 
 def _sign(rec: Recorder, x: Operand, /) -> Val:
     value = rec.value(x, "sign", "x")
     negative = _emit(rec, "where", _emit(rec, "lt", value, 0), -1, 0)
-    return convert(rec, _emit(rec, "where", _emit(rec, "gt", value, 0), 1, negative), value.dtype)
+    return convert(rec, _emit(rec, "where", _emit(rec, "gt", value, 0), 1, negative), value.dtype, "sign", "x")
 
 
 def _mean_and_square(
@@ -59,7 +60,7 @@ def _mean_and_square(
     """Record mean and corrected variance by two passes: the mean, then the mean of squared deviations."""
     tensor = rec.tensor(arg, op, "arg")
     reduced = reduced_axes(tensor, dims, op)
-    if correction < 0:
+    if whole(correction, op, "correction") < 0:
         msg = f"{op}: correction is {correction}; it must be 0 or more."
         raise DefinitionError(msg)
     flags = [i in reduced for i in range(tensor.ndim)]
@@ -110,7 +111,7 @@ def _broadcast_in_dim(
         msg = f"broadcast_in_dim: {len(kept)} broadcast_dims for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
     if list(kept) != sorted(kept):
-        msg = f"broadcast_in_dim: broadcast_dims={list(broadcast_dims)} must be increasing."
+        msg = f"broadcast_in_dim: broadcast_dims={list(kept)} must be increasing."
         raise DefinitionError(msg)
     placed = broadcast(rec, tensor, [i not in kept for i in range(len(sizes))])
     return expand(rec, placed, sizes)

@@ -10,6 +10,7 @@ from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     Array,
@@ -51,8 +52,9 @@ def _shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Extent, ..
 
 
 def _full(rec: Recorder, shape: Sequence[Operand], fill_value: Operand, dtype: DataType) -> Val:
-    fill = convert(rec, rec.value(fill_value, "full", "fill_value"), dtype)
-    return rec.emit(FULL, [fill], shape=_shape(rec, shape, "full"), dtype=dtype)[0]
+    wanted = element_type(dtype, "full")
+    fill = convert(rec, rec.value(fill_value, "full", "fill_value"), wanted, "full", "fill_value")
+    return rec.emit(FULL, [fill], shape=_shape(rec, shape, "full"), dtype=wanted)[0]
 
 
 FULL = register(
@@ -71,12 +73,13 @@ FULL = register(
 def _iota(
     rec: Recorder, length: Operand, start: Operand = None, step: Operand = None, dtype: DataType = DataType.Int,
 ) -> Val:
-    first = convert(rec, rec.value(0 if start is None else start, "iota", "start"), dtype)
-    stride = convert(rec, rec.value(1 if step is None else step, "iota", "step"), dtype)
+    wanted = element_type(dtype, "iota")
+    first = convert(rec, rec.value(0 if start is None else start, "iota", "start"), wanted, "iota", "start")
+    stride = convert(rec, rec.value(1 if step is None else step, "iota", "step"), wanted, "iota", "step")
     if isinstance(stride, Scalar) and stride.value == 0:
         msg = "iota: step is 0; it must not be."
         raise DefinitionError(msg)
-    return rec.emit(IOTA, [first, stride], shape=_shape(rec, [length], "iota"), dtype=dtype)[0]
+    return rec.emit(IOTA, [first, stride], shape=_shape(rec, [length], "iota"), dtype=wanted)[0]
 
 
 def _element_iota(e: Element) -> Term:
@@ -143,7 +146,7 @@ def _random(
     rec: Recorder, name: str, ends: tuple[Operand, Operand], shape: Sequence[Operand],
     seeds: tuple[Operand, Operand], dtype: DataType,
 ) -> Val:
-    if not dtype.is_float:
+    if not element_type(dtype, name).is_float:
         msg = f"{name}: random distributions only create floating point types, given {dtype!r}."
         raise DefinitionError(msg)
     seed, offset = seeds
@@ -153,8 +156,11 @@ def _random(
     if seed is None:
         msg = f"{name}: numbers without rng_seed and rng_offset are not implemented; give both."
         raise UnsupportedError(msg)
-    operands = [convert(rec, rec.value(v, name, n), dtype.compute) for v, n in zip(ends, _ENDS[name], strict=True)]
-    operands += [convert(rec, rec.value(v, name, n), DataType.Int) for v, n in zip(seeds, _SEEDS, strict=True)]
+    operands = [
+        convert(rec, rec.value(given, name, argument), wanted, name, argument)
+        for wanted, values, names in ((dtype.compute, ends, _ENDS[name]), (DataType.Int, seeds, _SEEDS))
+        for given, argument in zip(values, names, strict=True)
+    ]
     return rec.emit(_BY_NAME[name], operands, shape=_shape(rec, shape, name), dtype=dtype)[0]
 
 

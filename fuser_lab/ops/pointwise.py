@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import OpKind, Val
 from fuser_lab.ir import term as t
@@ -76,8 +76,20 @@ pointwise(
     lambda x: x / (1 + t.apply("exp", -x)),
     lambda x: x * special.expit(x),
     "x * sigmoid(x).",
-    KEEP,
+    Promotion.FLOATING,
 )
+
+
+def _unless_whole(rounding: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return a rounding that leaves integers alone: NumPy's may take them through float64."""
+    return lambda x: np.asarray(x) if np.asarray(x).dtype.kind in "biu" else rounding(x)
+
+
+def _rounded(fn: str) -> Callable[[Term], Term]:
+    return lambda x: t.apply(fn, x) if x.dtype.kind >= Kind.FLOAT else x
+
+
+
 _ROUNDINGS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("ceil", np.ceil, "Smallest integer not below x."),
     ("floor", np.floor, "Largest integer not above x."),
@@ -85,8 +97,10 @@ _ROUNDINGS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("trunc", np.trunc, "Integer part."),
 )
 for _name, _reference, _doc in _ROUNDINGS:
-    pointwise(_name, _math(_name), _reference, _doc, KEEP)
-pointwise("frac", lambda x: x - t.apply("trunc", x), lambda x: x - np.trunc(x), "Fractional part.", KEEP)
+    pointwise(_name, _rounded(_name), _unless_whole(_reference), _doc, KEEP)
+pointwise(
+    "frac", lambda x: x - _rounded("trunc")(x), lambda x: x - _unless_whole(np.trunc)(x), "Fractional part.", KEEP,
+)
 for _name in ("isfinite", "isinf", "isnan"):
     pointwise(_name, _math(_name), getattr(np, _name), f"Whether x {_name[2:]}, as NumPy's {_name}.", KEEP, BOOL)
 pointwise(
@@ -161,7 +175,7 @@ def _where(rec: Recorder, condition: Operand, x: Operand, y: Operand, /) -> Val:
         raise DefinitionError(msg)
     a, b = rec.value(x, "where", "x"), rec.value(y, "where", "y")
     dtype = common_dtype((a, b), Promotion.DEFAULT, widen=False)
-    operands = match_ranks(rec, (chooser, convert(rec, a, dtype), convert(rec, b, dtype)))
+    operands = match_ranks(rec, (chooser, convert(rec, a, dtype, "where", "x"), convert(rec, b, dtype, "where", "y")))
     return rec.emit(WHERE, operands)[0]
 
 

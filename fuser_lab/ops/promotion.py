@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import Category, DataType, Kind, promote
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops.arguments import check_range, element_type, shown
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.registry import (
     Array,
@@ -33,6 +34,7 @@ class Promotion(enum.Enum):
     DEFAULT = "default"
     FLOAT = "float"  # bool and integers become Float
     KEEP = "keep"  # no conversion at all
+    FLOATING = "floating"  # no conversion; floating point operands required
     BITWISE = "bitwise"  # bool or integer operands required
     LOGICAL = "logical"  # operands become Bool
 
@@ -100,16 +102,23 @@ def category(value: Val) -> Category:
     return Category.TENSOR if value.ndim else Category.ZERO_DIM
 
 
-def convert(rec: Recorder, value: Val, dtype: DataType) -> Val:
-    """Return ``value`` in ``dtype``: constants are rewritten, anything else gets a Cast expression."""
+def convert(rec: Recorder, value: Val, dtype: DataType, op: str, argument: str) -> Val:
+    """Return an argument of an op in ``dtype``: constants are rewritten, anything else gets a Cast expression.
+
+    Raises
+    ------
+    DefinitionError
+        If a constant has no value of that dtype.
+    """
     if value.dtype is dtype:
         return value
     if isinstance(value, Scalar) and value.value is not None:
-        return Scalar(name="", dtype=dtype, value=_convert_number(value.value, dtype))
+        return Scalar(name="", dtype=dtype, value=convert_number(value.value, dtype, op, argument))
     return rec.emit(CAST, [value], dtype=dtype)[0]
 
 
-def _convert_number(value: Number, dtype: DataType) -> Number:
+def convert_number(value: Number, dtype: DataType, op: str, argument: str) -> Number:
+    """Return a number as a value of a dtype, or raise DefinitionError."""
     if dtype.is_complex:
         return complex(value)
     if isinstance(value, complex):
@@ -119,8 +128,9 @@ def _convert_number(value: Number, dtype: DataType) -> Number:
     if dtype is DataType.Bool:
         return bool(value)
     if isinstance(value, float) and not math.isfinite(value):
-        msg = f"{value} has no value of dtype {dtype!r}."
+        msg = f"{op}: {argument} is {shown(value)}, which has no value of dtype {dtype!r}."
         raise DefinitionError(msg)
+    check_range(int(value), dtype, op, argument)
     return int(value)
 
 
@@ -131,12 +141,16 @@ def _operands(rec: Recorder, op: str, values: Sequence[Operand], promotion: Prom
         given = ", ".join(repr(v.dtype) for v in operands)
         msg = f"{op}: integer or boolean input is required, given {given}."
         raise DefinitionError(msg)
+    if promotion is Promotion.FLOATING and any(v.dtype.kind < Kind.FLOAT for v in operands):
+        given = ", ".join(repr(v.dtype) for v in operands)
+        msg = f"{op}: floating point input is required, given {given}."
+        raise DefinitionError(msg)
     if promotion is Promotion.LOGICAL:
-        operands = tuple(convert(rec, v, DataType.Bool) for v in operands)
-    elif promotion is not Promotion.KEEP:
+        operands = tuple(convert(rec, v, DataType.Bool, op, n) for v, n in zip(operands, names, strict=True))
+    elif promotion not in {Promotion.KEEP, Promotion.FLOATING}:
         # Equal dtypes still widen: add(half, half) is Float.
         dtype = common_dtype(operands, promotion)
-        operands = tuple(convert(rec, v, dtype) for v in operands)
+        operands = tuple(convert(rec, v, dtype, op, n) for v, n in zip(operands, names, strict=True))
     return match_ranks(rec, operands)
 
 
@@ -193,13 +207,7 @@ def pointwise(
 
 def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
     value = rec.value(arg, "cast", "arg")
-    if not isinstance(dtype, DataType):
-        msg = f"cast: dtype must be a DataType, given {type(dtype).__name__}."
-        raise ArgumentTypeError(msg)
-    if dtype is DataType.Null:
-        msg = "cast: DataType.Null is not a dtype that values can have."
-        raise DefinitionError(msg)
-    return rec.emit(CAST, [value], dtype=dtype)[0]
+    return rec.emit(CAST, [value], dtype=element_type(dtype, "cast"))[0]
 
 
 def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType, Kind, from_numpy
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ops.arguments import element_type, is_whole, listed
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
@@ -25,11 +26,11 @@ from fuser_lab.ops.registry import (
 )
 
 
-def reduced_axes(tensor: TensorView, dims: int | Sequence[int] | None, op: str) -> tuple[int, ...]:
+def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
     """Return the axes a reduction argument names, sorted; all axes for None."""
     if dims is None:
         return tuple(range(tensor.ndim))
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    given = [dims] if is_whole(dims) else listed(dims, op, "dims")
     if not given:
         msg = f"{op}: dims is empty; name at least one axis, or leave it out to reduce all."
         raise DefinitionError(msg)
@@ -68,9 +69,9 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
             raise DefinitionError(msg)
         reduced = reduced_axes(tensor, dims if dim is None else dim, name)
         if dtype is not DataType.Null:
-            value: Val = convert(rec, tensor, dtype)
+            value: Val = convert(rec, tensor, element_type(dtype, name), name, "arg")
         elif converts and tensor.dtype.kind in {Kind.BOOL, Kind.INTEGER}:
-            value = convert(rec, tensor, DataType.Int)
+            value = convert(rec, tensor, DataType.Int, name, "arg")
         else:
             value = tensor
         if not reduced:

@@ -15,6 +15,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import AttrValue, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Const, Term
+from fuser_lab.ops.arguments import listed, whole
 
 Array = npt.NDArray[Any]
 Attrs = Mapping[str, AttrValue]
@@ -193,25 +194,29 @@ def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
     return tuple(v for v in value if isinstance(v, int))
 
 
-def wrap_dim(dim: int, ndim: int, op: str, argument: str = "dim") -> int:
+def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
     """Return ``dim`` counted from the front.
 
     Raises
     ------
+    ArgumentTypeError
+        If it is no int.
     DefinitionError
         If it lies outside ``[-ndim, ndim)``.
     """
+    dim = whole(dim, op, argument)
     if not -ndim <= dim < ndim:
         msg = f"{op}: {argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes."
         raise DefinitionError(msg)
     return dim % ndim
 
 
-def unique_dims(dims: Sequence[int], ndim: int, op: str, argument: str = "dims") -> tuple[int, ...]:
+def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tuple[int, ...]:
     """Return wrapped axis numbers in the given order, each at most once."""
-    wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in dims)
+    given = listed(dims, op, argument)
+    wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in given)
     if len(set(wrapped)) != len(wrapped):
-        msg = f"{op}: {argument}={list(dims)} names an axis twice."
+        msg = f"{op}: {argument}={given} names an axis twice."
         raise DefinitionError(msg)
     return wrapped
 

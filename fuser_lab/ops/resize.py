@@ -157,7 +157,7 @@ def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Oper
     if value is not None and fill.dtype.kind > tensor.dtype.kind:
         msg = f"pad: value has dtype {fill.dtype!r}, which does not fit a tensor of {tensor.dtype!r}."
         raise DefinitionError(msg)
-    return rec.emit(PAD, [tensor, convert(rec, fill, tensor.dtype)], pad_widths=widths)[0]
+    return rec.emit(PAD, [tensor, convert(rec, fill, tensor.dtype, "pad", "value")], pad_widths=widths)[0]
 
 
 def _pad_amounts(ndim: int, attrs: Attrs) -> list[tuple[Extent, Extent]]:

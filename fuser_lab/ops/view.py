@@ -21,6 +21,7 @@ from fuser_lab.ir import (
 )
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops.arguments import listed, wholes
 from fuser_lab.ops.registry import (
     Array,
     Attrs,
@@ -70,10 +71,11 @@ SEGMENT_SET = _identity("segment_set", "A copy of x that asks the segmenter to e
 
 def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Val:
     tensor = rec.tensor(arg, "permute", "arg")
-    if len(dims) != tensor.ndim:
-        msg = f"permute: dims={list(dims)} has {len(dims)} entries for a tensor with {tensor.ndim} axes."
+    given = listed(dims, "permute", "dims")
+    if len(given) != tensor.ndim:
+        msg = f"permute: dims={given} has {len(given)} entries for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
-    order = unique_dims(dims, tensor.ndim, "permute")
+    order = unique_dims(given, tensor.ndim, "permute")
     if order == tuple(range(tensor.ndim)):
         return rec.emit(SET, [tensor])[0]
     return rec.emit(PERMUTE, [tensor], dims=order)[0]
@@ -106,12 +108,13 @@ PERMUTE = register(
 
 def _stride_order(rec: Recorder, arg: Operand, stride_order: Sequence[int]) -> Val:
     tensor = rec.tensor(arg, "stride_order", "arg")
-    if not stride_order:
+    ranks = wholes(stride_order, "stride_order", "stride_order")
+    if not ranks:
         return rec.emit(SET, [tensor])[0]
-    if sorted(stride_order) != list(range(tensor.ndim)):
-        msg = f"stride_order: {list(stride_order)} is no permutation of 0..{tensor.ndim - 1}."
+    if sorted(ranks) != list(range(tensor.ndim)):
+        msg = f"stride_order: {ranks} is no permutation of 0..{tensor.ndim - 1}."
         raise DefinitionError(msg)
-    return rec.emit(STRIDE_ORDER, [tensor], stride_order=tuple(stride_order))[0]
+    return rec.emit(STRIDE_ORDER, [tensor], stride_order=tuple(ranks))[0]
 
 
 def allocation_of(stride_order: Sequence[int]) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Recording, printing and re-reading definitions; symbolic sizes; state errors."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from fuser_lab.definition.builder import FusionBuilder, describe_strides
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import EmptyDefinitionError, InputError, StateError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, EmptyDefinitionError, InputError, StateError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
@@ -134,6 +135,8 @@ def test_scalar_inputs_may_decide_sizes():
         ([spec((2, 3), "float16"), 1.0], "bound to a tensor of dtype float, but got a tensor of dtype __half"),
         ([spec((2,)), 1.0], "of rank 2, but got a tensor of rank 1"),
         ([spec((2, 3)), 1j], r"scalar value 1j is not compatible with the expected data type: double"),
+        ([spec((2, 3)), 10**400], r"scalar value an int of 1329 bits is outside the range of double"),
+        (spec((2, 3)), "inputs must be a list of arrays and numbers, given TensorSpec"),
     ],
 )
 def test_inputs_that_do_not_fit(given_inputs, text):
@@ -141,8 +144,28 @@ def test_inputs_that_do_not_fit(given_inputs, text):
         x = fd.define_tensor([-1, -1])
         fd.add_output(fd.ops.mul(x, fd.define_scalar(None, DataType.Double)))
 
-    with pytest.raises(InputError, match=text):
+    with pytest.raises((InputError, ArgumentTypeError), match=text):
         bind(record(body), given_inputs)
+
+
+def test_integer_scalars_have_a_range():
+    def body(fd):
+        fd.add_output(fd.ops.add(fd.define_tensor([4], dtype=DataType.Int), fd.define_scalar(None, DataType.Int)))
+
+    with pytest.raises(InputError, match="9223372036854775808 is outside the range of int64_t"):
+        bind(record(body), [spec((4,), "int64"), 2**63])
+    bind(record(body), [spec((4,), "int64"), -(2**63)])
+
+
+def test_a_size_of_one_that_was_not_declared_does_not_broadcast():
+    def body(fd):
+        fd.add_output(fd.ops.add(fd.define_tensor([-1]), fd.define_tensor([-1])))
+
+    with pytest.raises(InputError, match="an axis declared -1 does not broadcast, even where its size is 1"):
+        bind(record(body), [spec((1,)), spec((8,))])
+    with pytest.raises(InputError) as raised:
+        bind(record(body), [spec((2,)), spec((8,))])
+    assert "declared -1" not in str(raised.value)
 
 
 def test_sizes_that_contradict():
@@ -199,8 +222,32 @@ def test_strided_specs_materialize():
     assert spec((3, 4), "float32", strides=(1, 3)).materialize().strides == (4, 12)
     assert spec((3, 4), "float32", strides=(0, 1)).materialize().strides == (0, 4)
     assert spec((3, 4), "float32", strides=(0, 1)).nbytes == 16
-    with pytest.raises(InputError, match="negative size"):
-        spec((-1,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (((-1,),), InputError, "negative size"),
+        (((2.5, 3),), ArgumentTypeError, "spec: shape[0] must be an int, given 2.5"),
+        ((("8",),), ArgumentTypeError, "spec: shape[0] must be an int, given '8'"),
+        (((None,),), ArgumentTypeError, "spec: shape[0] must be an int, given None"),
+        (((True,),), ArgumentTypeError, "spec: shape[0] must be an int, given True"),
+        (("ab",), ArgumentTypeError, "spec: shape must be a list of ints, given 'ab'"),
+        ((5,), ArgumentTypeError, "spec: shape must be a list of ints, given 5"),
+        (((2,), None), ArgumentTypeError, "'None' is not a dtype"),
+        (((2,), "float33"), ArgumentTypeError, "'float33' is not a dtype"),
+        (((2,), "int8"), ArgumentTypeError, "dtype int8 is not a tensor type of a fusion"),
+        (((2,), DataType.Null), InputError, "spec: dtype is DataType.Null"),
+        (((2,), "float32", (-1,)), InputError, "abstract inputs have strides of 0 or more"),
+        (((2,), "float32", "1"), ArgumentTypeError, "spec: strides must be a list of ints, given '1'"),
+        (((2,), "float32", (1.5,)), ArgumentTypeError, "spec: strides[0] must be an int, given 1.5"),
+        (((2,), "float32", (1, 1)), InputError, "spec: 2 strides for 1 sizes"),
+    ],
+)
+def test_illegal_specs(arguments, error, text):
+    with pytest.raises(error, match=re.escape(text)) as raised:
+        spec(*arguments)
+    assert "\n" not in str(raised.value)
 
 
 def test_expanded_inputs():
@@ -220,6 +267,33 @@ def test_what_no_output_needs_is_dropped():
         fd.ops.exp(x)
         fd.add_output(fd.ops.neg(x))
     assert [e.op.name for e in fd.fusion.exprs] == ["neg"]
+
+
+def test_a_result_may_be_named_twice():
+    def body(fd):
+        x = fd.define_tensor([4])
+        y = fd.ops.neg(x)
+        for output in (y, y, x, x):
+            fd.add_output(output)
+
+    fusion = record(body)
+    assert again(fusion) == fusion
+    x = np.arange(4, dtype=np.float32)
+    results = evaluate(bind(fusion, [spec((4,))]).fusion, [x])
+    assert [r.tolist() for r in results] == [(-x).tolist()] * 2 + [x.tolist()] * 2
+
+
+def test_results_and_aliases_have_an_order_of_their_own():
+    def body(fd):
+        x = fd.define_tensor([4])
+        y, z = fd.ops.neg(x), fd.ops.exp(x)
+        fd.add_output(y, x)
+        fd.add_output(z)
+        fd.add_output(y)
+
+    fusion = record(body)
+    assert again(fusion) == fusion
+    assert [tv.name for tv in fusion.outputs if tv not in fusion.hidden] == ["T2", "T1"]
 
 
 def test_operators_record_ops():

@@ -1,0 +1,77 @@
+"""What calls may be given: plain Python arguments checked in one place, with one sentence each."""
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+
+_LONGEST = 60
+
+
+def shown(value: object) -> str:
+    """Return a value as it may stand in a sentence: short and on one line."""
+    if isinstance(value, int) and value.bit_length() > 3 * _LONGEST:
+        return f"an int of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= _LONGEST and "\n" not in text else f"a value of type {type(value).__name__}"
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an int of Python or NumPy; bools are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def whole(value: object, op: str, argument: str) -> int:
+    """Return an int argument, or raise ArgumentTypeError."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    msg = f"{op}: {argument} must be an int, given {shown(value)}."
+    raise ArgumentTypeError(msg)
+
+
+def listed(value: object, op: str, argument: str, of: str = "ints") -> list[object]:
+    """Return a list argument, or raise ArgumentTypeError."""
+    if isinstance(value, list | tuple | range):
+        return list(value)
+    msg = f"{op}: {argument} must be a list of {of}, given {shown(value)}."
+    raise ArgumentTypeError(msg)
+
+
+def wholes(value: object, op: str, argument: str) -> list[int]:
+    """Return a list of ints, or raise ArgumentTypeError."""
+    return [whole(entry, op, f"{argument}[{i}]") for i, entry in enumerate(listed(value, op, argument))]
+
+
+def flags(value: object, op: str, argument: str, *, none: bool = False) -> list[bool | None]:
+    """Return a list of bools (None among them if allowed), or raise ArgumentTypeError."""
+    of = "True, False and None" if none else "True and False"
+    found: list[bool | None] = []
+    for position, entry in enumerate(listed(value, op, argument, of)):
+        if none and entry is None:
+            found.append(None)
+        elif isinstance(entry, bool | np.bool_) or (is_whole(entry) and entry in (0, 1)):
+            found.append(bool(entry))
+        else:
+            msg = f"{op}: {argument}[{position}] must be one of {of}, given {shown(entry)}."
+            raise ArgumentTypeError(msg)
+    return found
+
+
+def element_type(value: object, op: str, argument: str = "dtype") -> DataType:
+    """Return a DataType that values can have, or raise ArgumentTypeError or DefinitionError."""
+    if not isinstance(value, DataType):
+        msg = f"{op}: {argument} must be a DataType, given {shown(value)}."
+        raise ArgumentTypeError(msg)
+    if value is DataType.Null:
+        msg = f"{op}: {argument} is DataType.Null, which is not a dtype that values can have."
+        raise DefinitionError(msg)
+    return value
+
+
+def check_range(value: object, dtype: DataType, op: str, argument: str) -> None:
+    """Raise DefinitionError if an int lies outside an integer dtype."""
+    if isinstance(value, int) and not isinstance(value, bool) and dtype.is_integral:
+        low, high = dtype.limits
+        if not low <= value <= high:
+            msg = f"{op}: {argument} is {shown(value)}, outside {dtype!r}, which holds {low} to {high}."
+            raise DefinitionError(msg)
