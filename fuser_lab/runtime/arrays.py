@@ -46,6 +46,11 @@ def kind_of(value: Any) -> str:
     InputError
         If the value is neither an array nor a number.
     """
+    if type(value) is np.ndarray:
+        return "numpy"
+    if isinstance(value, np.ma.MaskedArray):
+        msg = "a masked array cannot be an input, since no fusion looks at its mask; give x.filled(...) or x.data."
+        raise InputError(msg)
     if isinstance(value, np.ndarray):
         return "numpy"
     if isinstance(value, bool | int | float | complex | np.generic):
@@ -116,9 +121,12 @@ def _describe_torch(tensor: Any) -> TensorSpec:
 
 
 def to_numpy(value: Any) -> Array:
-    """Return an array as a NumPy array of its own dtype: a view for anything on the CPU, else a copy."""
+    """Return an array as a NumPy array of its own dtype: a view for anything on the CPU, else a copy.
+
+    Subclasses of NumPy's array, such as matrices, become plain arrays.
+    """
     if isinstance(value, np.ndarray):
-        return value
+        return np.asarray(value)
     if is_torch(value):
         return _torch_to_numpy(value)
     if hasattr(value, "get") and type(value).__module__.startswith("cupy"):
@@ -161,9 +169,45 @@ class _Memory:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, owner: Array, address: int, size: int, dtype: "np.dtype[np.generic]") -> None:
+    def __init__(
+        self, owner: Any, address: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None,
+    ) -> None:
         self.owner = owner
-        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": dtype.str, "version": 3}
+        self.__array_interface__ = {
+            "data": (address, False), "shape": shape, "typestr": typestr, "strides": strides, "version": 3,
+        }
+
+
+def _place(value: Any) -> Any:
+    """Return a NumPy array that lies where an array lies, never to be read; None if that is not known.
+
+    Addresses of all devices are apart, so that what lies on a GPU may be described as well.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if not is_torch(value) or not value.numel():
+        return None
+    size = value.element_size()
+    steps = tuple(s * size for s in value.stride())
+    return np.asarray(_Memory(value, value.data_ptr(), tuple(value.shape), f"|V{size}", steps))
+
+
+def may_overlap(a: Any, b: Any) -> bool:
+    """Whether the stretches of memory that two arrays of NumPy or torch lie in overlap."""
+    a, b = _place(a), _place(b)
+    return a is not None and b is not None and np.may_share_memory(a, b)
+
+
+def overlap(a: Any, b: Any) -> bool:
+    """Whether two arrays of NumPy or torch have an element in common, or may have and it is too hard to say."""
+    a, b = _place(a), _place(b)
+    if a is None or b is None:
+        return False
+    shares: Any = np.shares_memory
+    try:
+        return bool(shares(a, b, max_work=1 << 16))
+    except np.exceptions.TooHardError:
+        return True
 
 
 def flat_view(array: Array, dtype: DataType, size: int, offset: int) -> Array:
@@ -180,7 +224,7 @@ def flat_view(array: Array, dtype: DataType, size: int, offset: int) -> Array:
     if not size:
         return np.empty(0, stored)
     address = array.__array_interface__["data"][0] - offset * array.itemsize
-    return np.asarray(_Memory(array, address, size, stored))
+    return np.asarray(_Memory(array, address, (size,), stored.str))
 
 
 def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:

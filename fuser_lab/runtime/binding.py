@@ -1,17 +1,18 @@
 """What a caller may pass as inputs and outputs of a prepared plan, and the sentences for what does not fit."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
+from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.errors import InputError
+from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Number, Scalar, TensorView
-from fuser_lab.runtime.arrays import describe, kind_of, output_kind
+from fuser_lab.runtime.arrays import describe, kind_of, may_overlap, output_kind, overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +49,17 @@ def checked_array(number: int, slot: Slot, value: Any) -> Any:
     if type(value) is np.ndarray and value.dtype == slot.numpy and value.shape == slot.shape:
         return value
     value = np.asarray(value) if isinstance(value, np.generic) else value
-    spec, tensor = describe(value), slot.tensor
-    if not isinstance(spec, TensorSpec):
-        msg = f"expected input {number}, {tensor}, to be an array but got the scalar {spec}."
-        raise InputError(msg)
-    if spec.dtype is not tensor.dtype and {spec.dtype, tensor.dtype} != {DataType.Int, DataType.Index}:
-        msg = (
-            f"expected input {number}, {tensor}, to be bound to a tensor of dtype {tensor.dtype.ir_name}, "
-            f"but got a tensor of dtype {spec.dtype.ir_name}."
-        )
-        raise InputError(msg)
-    if len(spec.shape) != len(slot.shape):
-        msg = (
-            f"expected input {number}, {tensor}, to be bound to a tensor of rank {len(slot.shape)}, "
-            f"but got a tensor of rank {len(spec.shape)}."
-        )
-        raise InputError(msg)
-    if spec.shape != slot.shape:
-        msg = f"input {number}, {slot.name}, has shape {list(spec.shape)}; this plan is for {list(slot.shape)}."
-        raise InputError(msg)
+    spec = check_tensor(number, slot.tensor, describe(value))
+    for axis, (given, planned) in enumerate(zip(spec.shape, slot.shape, strict=True)):
+        if given != planned:
+            msg = f"{slot.name} has size {given} on axis {axis}; this plan is for {planned} there."
+            raise InputError(msg)
     return value
 
 
 def checked_scalar(number: int, scalar: Scalar, value: Any) -> Number:
     """Return a scalar input as a Python number of the scalar's kind, or raise InputError."""
-    if kind_of(value) != "number":
-        spec = describe(value)
-        rank = len(spec.shape) if isinstance(spec, TensorSpec) else 0
-        msg = f"expected input {number}, {scalar.name}, to be a scalar but got a tensor of rank {rank}."
-        raise InputError(msg)
-    kind, given = scalar.dtype.kind, complex(value)
-    if kind is Kind.COMPLEX:
-        return given
-    if given.imag or (kind is not Kind.FLOAT and not given.real.is_integer()):
-        msg = f"scalar value {value} is not compatible with the expected data type: {scalar.dtype.ir_name}."
-        raise InputError(msg)
-    if kind is Kind.FLOAT:
-        return given.real
-    return bool(value) if kind is Kind.BOOL else int(value)
+    return check_scalar(number, scalar, describe(value))
 
 
 def check_out(slot: Slot, given: Any) -> None:
@@ -98,6 +72,27 @@ def check_out(slot: Slot, given: Any) -> None:
     got = f"{spec.dtype.ir_name} {list(spec.shape)}" if isinstance(spec, TensorSpec) else spec
     msg = f"out for {tensor.name} must be {tensor.dtype.ir_name} {list(slot.shape)}, given {got}."
     raise InputError(msg)
+
+
+def check_outs(slots: Sequence[Slot], out: object) -> None:
+    """Raise unless arrays to write to are a list with one entry per output, of its shape and dtype."""
+    if not isinstance(out, list | tuple):
+        msg = f"out must be a list of arrays, given {type(out).__name__}."
+        raise ArgumentTypeError(msg)
+    if len(out) != len(slots):
+        msg = f"the fusion returns {len(slots)} outputs, given {len(out)} arrays to write to."
+        raise InputError(msg)
+    for slot, given in zip(slots, out, strict=True):
+        check_out(slot, given)
+
+
+def check_apart(written: Mapping[str, Any]) -> None:
+    """Raise InputError if two of the arrays that a run writes to, given with what they are called, share memory."""
+    if len(written) > 1:
+        for (first, a), (second, b) in itertools.combinations(written.items(), 2):
+            if may_overlap(a, b) and overlap(a, b):
+                msg = f"{first} and {second} share memory; a run writes to both, so that they must be apart."
+                raise InputError(msg)
 
 
 def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:

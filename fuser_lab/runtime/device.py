@@ -128,9 +128,9 @@ class DeviceMemory:
         """Whether kernels can write to an array of the caller."""
         return is_torch(value) and value.device == self._device
 
-    def is_writable(self, value: Any) -> bool:
-        """Whether an imported array may be written to."""
-        return is_torch(value)
+    def is_writable(self, array: Any) -> bool:
+        """Whether an array may be written to."""
+        return is_torch(array) or (isinstance(array, np.ndarray) and array.flags.writeable)
 
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""

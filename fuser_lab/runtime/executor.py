@@ -1,5 +1,6 @@
 """A prepared plan: segments compiled, buffers planned, ready to run any number of times from any thread."""
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +10,20 @@ from typing import Any, Protocol
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, InputError, UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.runtime.binding import Slot, check_out, checked_array, checked_scalar, library_of, slot_of
+from fuser_lab.runtime.arrays import may_overlap
+from fuser_lab.runtime.binding import (
+    Slot,
+    check_apart,
+    check_outs,
+    checked_array,
+    checked_scalar,
+    library_of,
+    slot_of,
+)
 from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 
@@ -20,6 +31,10 @@ Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array",
 Call = Callable[[Environment], None]
 Segment = tuple[Fusion, SchedulerType | None]
 Strides = tuple[tuple[int, ...], ...]
+
+KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used go
+_KEPT_NAMES = 8 * KEPT_VARIANTS  # strides as given that are known to belong to one of them
+_KEPT_IDLE = 2  # environments with storage, per variant
 
 
 class Memory(Protocol):
@@ -34,7 +49,7 @@ class Memory(Protocol):
         """Whether kernels can write to an array of the caller."""
 
     def is_writable(self, array: Any) -> bool:
-        """Whether an imported array may be written to."""
+        """Whether an array, imported or of the caller, may be written to."""
 
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""
@@ -97,7 +112,8 @@ class _Variant:
     layouts: Mapping[str, Layout]
     storage: StoragePlan
     sizes: Mapping[str, tuple[DataType, int]]  # of values kept in storage
-    idle: "deque[Environment]" = field(default_factory=deque)
+    idle: "deque[Environment]" = field(default_factory=lambda: deque(maxlen=_KEPT_IDLE))
+    used: int = 0  # when last, as counted by the plan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,10 +137,12 @@ class PreparedPlan:
         self._variants: dict[Strides, _Variant] = {}
         self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
+        self._clock = itertools.count()
         self._inputs = tuple(slot_of(v) if isinstance(v, TensorView) else v for v in fusion.inputs)
         self._tensors = tuple(slot for slot in self._inputs if isinstance(slot, Slot))
         self._outputs = tuple(slot_of(tv) for tv in fusion.outputs)
         self._returned = tuple(slot for slot in self._outputs if slot.tensor not in fusion.hidden)
+        self._slots = {slot.name: slot for slot in self._outputs}
         self._computed = tuple(slot for slot in self._outputs if slot.tensor not in fusion.inputs)
         self._borrowed = {name for slot in (*self._tensors, *self._outputs) for name in (slot.name, slot.array)}
 
@@ -154,13 +172,23 @@ class PreparedPlan:
     def _variant(self, given: Strides) -> _Variant:
         found = self._seen.get(given)
         if found is not None:
+            found.used = next(self._clock)
             return found
         key = tuple(slot.normal(strides) for slot, strides in zip(self._tensors, given, strict=True))
         with self._lock:
-            if key not in self._variants:
-                self._variants[key] = self._compiled(key)
-            self._seen[given] = self._variants[key]
-            return self._variants[key]
+            found = self._variants.get(key)
+            if found is None:
+                found = self._variants[key] = self._compiled(key)
+            found.used = next(self._clock)
+            if len(self._variants) > KEPT_VARIANTS:
+                oldest = min(self._variants, key=lambda k: self._variants[k].used)
+                gone = self._variants.pop(oldest)
+                # Readers take no lock: they see the old names or the new ones.
+                self._seen = {strides: variant for strides, variant in self._seen.items() if variant is not gone}
+            if len(self._seen) >= _KEPT_NAMES:
+                self._seen = {}
+            self._seen[given] = found
+            return found
 
     def _compiled(self, key: Strides) -> _Variant:
         strides = {slot.name: given for slot, given in zip(self._tensors, key, strict=True)}
@@ -237,7 +265,8 @@ class PreparedPlan:
         inputs
             One array or number per fusion input.
         out
-            Arrays to write the outputs to, instead of new ones; they are returned.
+            Arrays to write the outputs to, instead of new ones; they are returned. They may share memory with inputs,
+            which are read first, but not with each other.
         cancel
             Looked at between segments.
 
@@ -284,9 +313,7 @@ class PreparedPlan:
 
     def _imported(self, inputs: Sequence[Any]) -> list[Any]:
         """Return inputs as arrays of the memory and as Python numbers, checked against the fusion."""
-        if len(inputs) != len(self._inputs):
-            msg = f"the fusion has {len(self._inputs)} inputs, given {len(inputs)}."
-            raise InputError(msg)
+        check_count(self.fusion.inputs, inputs)
         load = self.memory.import_input
         return [
             load(checked_array(number, slot, value), slot.tensor) if isinstance(slot, Slot)
@@ -319,43 +346,52 @@ class PreparedPlan:
             if isinstance(slot, Slot):
                 env[slot.array] = array
                 env[slot.name] = memory.flat(array, slot.tensor.dtype, variant.layouts[slot.name])
-        copies: list[tuple[Any, str]] = []
+        copies: list[tuple[Any, Slot]] = []
+        written: dict[str, Any] = {}
+        for tensor, source in self.fusion.aliases:
+            written[source.name] = self._overwritten(source, arrays)
+            copies.append((written[source.name], self._slots[tensor.name]))
         if out is not None:
-            if len(out) != len(self._returned):
-                msg = f"the fusion returns {len(self._returned)} outputs, given {len(out)} arrays to write to."
-                raise InputError(msg)
+            check_outs(self._returned, out)
+            written.update((f"out for {slot.name}", given) for slot, given in zip(self._returned, out, strict=True))
+            read = [array for slot, array in zip(self._inputs, arrays, strict=True) if isinstance(slot, Slot)]
             for slot, given in zip(self._returned, out, strict=True):
-                self._place(env, slot, given, copies)
+                self._place(env, slot, given, read, copies)
+        check_apart(written)
         for slot in self._computed:
             if slot.name not in env:
                 env[slot.name] = memory.fresh(slot.tensor.dtype, slot.layout.size)
                 env[slot.array] = memory.logical(env[slot.name], slot.tensor)
-        for tensor, source in self.fusion.aliases:
-            copies.append((self._overwritten(source, arrays), f"{tensor.name} array"))
         outputs: list[Any] = list(out or ())
 
         def finish() -> None:
-            for target, name in copies:
-                memory.copy(target, env[name])
             if out is None:
                 kind, like = library_of(inputs)
                 outputs[:] = [memory.export(self._result(env, slot), kind, like) for slot in self._returned]
+            # Everything is read before anything is overwritten.
+            for target, array in [(target, self._result(env, slot)) for target, slot in copies]:
+                memory.copy(target, array)
 
         return outputs, finish
 
-    def _place(self, env: Environment, slot: Slot, given: Any, copies: list[tuple[Any, str]]) -> None:
-        """Let kernels write into an array of the caller, or note a copy where its layout or place forbids that."""
+    def _place(
+        self, env: Environment, slot: Slot, given: Any, read: Sequence[Any], copies: list[tuple[Any, Slot]],
+    ) -> None:
+        """Let kernels write into an array of the caller, or note a copy where that cannot be.
+
+        It cannot where layout or place forbid it, or where kernels may read an input from the same memory.
+        """
         memory, tensor = self.memory, slot.tensor
-        check_out(slot, given)
-        if not memory.is_native(given):
-            copies.append((given, slot.array))
-            return
-        array = memory.import_input(given, tensor)
-        if not memory.is_writable(array):
+        if not memory.is_writable(given):
             msg = f"out for {tensor.name} cannot be written to."
             raise InputError(msg)
-        if slot.name in env or slot.normal(memory.element_strides(array)) != slot.dense:
-            copies.append((array, slot.array))
+        if not memory.is_native(given):
+            copies.append((given, slot))
+            return
+        array = memory.import_input(given, tensor)
+        strides = slot.normal(memory.element_strides(array))
+        if slot.name in env or strides != slot.dense or any(may_overlap(array, x) for x in read):
+            copies.append((array, slot))
             return
         env[slot.name], env[slot.array] = memory.flat(array, tensor.dtype, slot.layout), array
 

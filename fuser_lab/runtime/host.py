@@ -22,10 +22,8 @@ class HostMemory:
 
     def import_input(self, value: Any, tensor: TensorView) -> Array:
         """Return an input as an array that kernels can read, a view if possible."""
-        array = value if isinstance(value, np.ndarray) else to_numpy(value)
-        if not array.flags.aligned or any(s % array.itemsize for s in array.strides):
-            array = array.copy()
-        return array
+        array = value if type(value) is np.ndarray else to_numpy(value)
+        return array if _is_regular(array) else array.copy()
 
     def element_strides(self, array: Array) -> tuple[int, ...]:
         """Return strides in elements."""
@@ -78,11 +76,13 @@ class HostMemory:
 
     def is_native(self, value: Any) -> bool:
         """Whether kernels can write to an array of the caller."""
-        return isinstance(value, np.ndarray) or (is_torch(value) and value.device.type == "cpu")
+        if isinstance(value, np.ndarray):
+            return _is_regular(value)
+        return is_torch(value) and value.device.type == "cpu" and not value.is_conj() and not value.is_neg()
 
-    def is_writable(self, array: Array) -> bool:
-        """Whether an imported array may be written to."""
-        return bool(array.flags.writeable)
+    def is_writable(self, array: Any) -> bool:
+        """Whether an array may be written to."""
+        return not isinstance(array, np.ndarray) or bool(array.flags.writeable)
 
     def synchronize(self) -> None:
         """Wait for nothing: CPU kernels are done when they return."""
@@ -93,3 +93,8 @@ class HostMemory:
 
         count = cpu_threads()
         return f"CPU ({count} thread{'s' if count != 1 else ''})"
+
+
+def _is_regular(array: Array) -> bool:
+    """Whether elements lie at multiples of their size."""
+    return array.flags.aligned and not any(s % array.itemsize for s in array.strides)

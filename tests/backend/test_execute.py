@@ -231,3 +231,135 @@ def test_first_result_of_a_new_fusion_takes_less_than_three_seconds(tmp_path, mo
     (out,) = fd.execute([x, x])
     assert time.perf_counter() - start < 3
     assert (out == -64).all()
+
+
+def test_rounding_leaves_integers_alone():
+    fd = definition(
+        lambda fd, x: tuple(getattr(fd.ops, op)(x) for op in ("round", "ceil", "floor", "trunc", "frac")),
+        (-1,), dtype=DataType.Int,
+    )
+    x = np.array([2**53 + 1, -(2**62) - 1, 7], np.int64)
+    for results in (fd.execute([x]), fd.reference([x])):
+        assert [r.tolist() for r in results] == [x.tolist()] * 4 + [[0, 0, 0]]
+
+
+def test_an_output_named_twice_is_returned_twice():
+    fd = definition(lambda fd, x: (y := fd.ops.exp(x), y, x, x), (-1, 4))
+    outputs = fd.execute([A])
+    assert [out.tolist() for out in outputs] == [np.exp(A).tolist()] * 2 + [A.tolist()] * 2
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(outputs) for b in outputs[:i])
+
+
+def test_large_integer_scalars_keep_every_bit():
+    with FusionDefinition() as fd:
+        x, n = fd.define_tensor([-1], dtype=DataType.Int), fd.define_scalar(None, DataType.Int)
+        fd.add_output(fd.ops.add(x, n))
+    x = np.array([0, 1], np.int64)
+    for results in (fd.execute([x, 2**60 + 1]), fd.reference([x, 2**60 + 1])):
+        assert results[0].tolist() == [2**60 + 1, 2**60 + 2]
+    with pytest.raises(InputError, match="9223372036854775808 is outside the range of int64_t"):
+        fd.execute([x, 2**63])
+
+
+def test_a_floating_scalar_that_is_too_large():
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.mul(fd.define_tensor([-1]), fd.define_scalar(None, DataType.Double)))
+    plan = fl.segment(fd, [A[0], 1.0])
+    for run in (fd.execute, plan.run, plan.prepared().run):
+        with pytest.raises(InputError, match="an int of 1329 bits is outside the range of double"):
+            run([A[0], 10**400])
+
+
+def test_integer_scalars_take_no_fractions():
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.mul(fd.define_tensor([-1]), fd.define_scalar(None, DataType.Int)))
+    plan = fl.segment(fd, [A[0], 1])
+    for run in (fd.execute, plan.run):
+        with pytest.raises(InputError, match="scalar value 2.5 is not compatible with the expected data type: int64_t"):
+            run([A[0], 2.5])
+
+
+OVERLAPS = {
+    "ahead": lambda v: ([v[1:-1], v[:-2]], v[2:]),
+    "behind": lambda v: ([v[1:-1], v[2:]], v[:-2]),
+    "same": lambda v: ([v[1:-1], v[:-2]], v[1:-1]),
+    "reversed": lambda v: ([v[1:-1], v[:-2]], v[1:-1][::-1]),
+}
+
+
+@pytest.mark.parametrize(
+    ("library", "kind"),
+    [("numpy", kind) for kind in OVERLAPS] + [("torch", kind) for kind in OVERLAPS if kind != "reversed"],
+)
+def test_outputs_may_lie_over_inputs(library, kind):
+    fd = definition(lambda fd, x, y: fd.ops.add(x, y), (-1,), (-1,))
+    v = np.arange(1002, dtype=np.float32)
+    if library == "torch":
+        torch = pytest.importorskip("torch", reason="runs torch tensors: pip install 'fuser_lab[torch]'")
+        v = torch.from_numpy(v)
+    inputs, out = OVERLAPS[kind](v)
+    wanted = np.asarray(inputs[0]) + np.asarray(inputs[1])
+    fl.segment(fd, inputs).run(inputs, [out])
+    np.testing.assert_array_equal(np.asarray(out), wanted)
+
+
+def test_a_reduction_may_be_written_over_its_input():
+    fd = definition(lambda fd, x: fd.ops.sum(x, dims=[0]), (-1, -1))
+    x = np.random.default_rng(3).standard_normal((40, 300), dtype=np.float32)
+    wanted = x.sum(0)
+    fl.segment(fd, [x]).run([x], [x[3]])
+    np.testing.assert_allclose(x[3], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_that_are_inputs_are_read_before_anything_is_written():
+    fd = definition(lambda fd, x: (fd.ops.neg(x), x), (-1,))
+    v = np.arange(6, dtype=np.float32)
+    other = np.empty(5, np.float32)
+    fl.segment(fd, [v[1:]]).run([v[1:]], [v[:-1], other])
+    assert v[:-1].tolist() == [-1, -2, -3, -4, -5]
+    assert other.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_outputs_share_no_memory_with_each_other():
+    fd = definition(lambda fd, x: (fd.ops.neg(x), fd.ops.exp(x)), (-1,))
+    x = np.zeros(4, np.float32)
+    plan, v = fl.segment(fd, [x]), np.empty(8, np.float32)
+    for out in ([v[:4], v[:4]], [v[:4], v[3:7]]):
+        with pytest.raises(InputError, match="out for T1 and out for T2 share memory"):
+            plan.run([x], out)
+    plan.run([x], [v[::2], v[1::2]])
+    assert v.tolist() == [0, 1] * 4
+    with pytest.raises(ArgumentTypeError, match="out must be a list of arrays, given ndarray"):
+        plan.run([x], v)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True)
+        fd.add_output(fd.ops.add(x, 1.0), x)
+        fd.add_output(fd.ops.mul(x, 2.0))
+    with pytest.raises(InputError, match="T0 and out for T2 share memory"):
+        fl.segment(fd, [v]).run([v], [v])
+
+
+def test_an_unaligned_output():
+    fd = definition(lambda fd, x: fd.ops.neg(x), (-1,))
+    out = np.zeros(17, np.uint8)[1:].view(np.float32)
+    assert not out.flags.aligned
+    fl.segment(fd, [A[0]]).run([A[0] + 1], [out])
+    assert out.tolist() == [-1] * 4
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_subclasses_of_arrays():
+    matrix = np.asmatrix(A + 2)
+    check(two(), [matrix, A + 1])
+    (out,) = two().execute([matrix, matrix])
+    assert type(out) is np.ndarray
+    given = np.asmatrix(np.zeros((3, 4), np.float32))
+    fl.segment(two(), [A, A]).run([A, matrix], [given])
+    assert (np.asarray(given) == 2).all()
+    check(definition(lambda fd, x: fd.ops.matmul(x, x), (-1, -1)), [np.asmatrix(np.ones((3, 3), np.float32))])
+    masked = np.ma.masked_array(A, A == 0)
+    for run in (two().execute, two().reference, fl.segment(two(), [A, A]).run):
+        with pytest.raises(InputError, match="a masked array cannot be an input"):
+            run([A, masked])
+    with pytest.raises(InputError, match="a masked array cannot be an input"):
+        fl.segment(two(), [A, A]).run([A, A], [masked])

@@ -13,6 +13,7 @@ from fuser_lab.definition.concretize import concretize
 from fuser_lab.errors import CodegenError, InputError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.runtime import executor
 from fuser_lab.runtime.executor import CancelFlag, Cancelled, PreparedPlan, prepare
 
 
@@ -198,11 +199,11 @@ def test_what_no_kernel_computes_is_refused_or_evaluated() -> None:
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
-        ([], "the fusion has 1 inputs, given 0"),
-        ([2.0], "to be an array but got the scalar 2.0"),
+        ([], "the fusion takes 1 inputs .T0., given 0"),
+        ([2.0], "Expected input 0, T0.*, to be a tensor but got scalar 2.0"),
         ([np.zeros((3, 4))], "tensor of dtype float, but got a tensor of dtype double"),
         ([np.zeros((3, 4), ml_dtypes.bfloat16)], "but got a tensor of dtype __bfloat"),
-        ([np.zeros((4, 3), np.float32)], r"has shape \[4, 3\]; this plan is for \[3, 4\]"),
+        ([np.zeros((4, 3), np.float32)], "T0 has size 4 on axis 0; this plan is for 3 there"),
         ([np.zeros(12, np.float32)], "tensor of rank 2, but got a tensor of rank 1"),
         ([[1.0, 2.0]], "must be an array or a number, given list"),
         ([np.zeros((3, 4), np.int8)], "dtype int8 is not a tensor type"),
@@ -216,7 +217,7 @@ def test_wrong_inputs_are_told_in_one_sentence(inputs: list[Any], sentence: str)
 def test_wrong_scalars_and_outputs() -> None:
     fusion, x = with_scalars(), numbers((3, 4), D.Float)
     plan = prepare(fusion, [(fusion, S.POINTWISE)])
-    with pytest.raises(InputError, match="to be a scalar but got a tensor of rank 2"):
+    with pytest.raises(InputError, match="Expected input 1, d., to be a scalar but got float tensor of rank 2"):
         plan.run([x, x, 3, True])
     with pytest.raises(InputError, match="scalar value 2.5 is not compatible"):
         plan.run([x, 1.0, 2.5, True])
@@ -252,6 +253,27 @@ def test_steps_can_be_called_one_by_one(chain: tuple[Fusion, PreparedPlan]) -> N
             step()
     bound.finish()
     np.testing.assert_allclose(bound.outputs[0], evaluate(whole, [x])[0], rtol=1e-5)
+
+
+def test_what_a_plan_keeps_is_bounded() -> None:
+    plan, x = exp_plan((3, 4)), numbers((3, 4), D.Float)
+    plan.run([x])
+    (variant,) = plan._variants.values()
+    environments = [plan._environment(variant) for _ in range(5)]
+    variant.idle.extend(environments)
+    assert len(variant.idle) <= 2
+    for step in range(1, executor.KEPT_VARIANTS + 9):
+        view = np.zeros((3, 4 * step), np.float32)[:, ::step]
+        plan.prepare([view])
+        plan.prepare([x])
+    assert len(plan._variants) == executor.KEPT_VARIANTS
+    assert variant in plan._variants.values(), "what is used stays"
+    assert len(plan._seen) <= len(plan._variants)
+    flat = exp_plan((1, 4))
+    for step in range(4, 400):
+        flat.prepare([np.lib.stride_tricks.as_strided(x, (1, 4), (4 * step, 4))])
+    assert len(flat._variants) == 1
+    assert len(flat._seen) <= 256
 
 
 def test_threads_share_a_plan() -> None:
