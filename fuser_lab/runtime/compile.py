@@ -1,9 +1,14 @@
 """Generated source becomes functions: written to a file named by its content, imported, kept.
 
-Numba's own on-disk cache then works as for any module, so that a second process compiles nothing. The directory is
-``FUSER_LAB_CACHE`` or the user's cache directory.
+Numba's own on-disk cache then works as for any module, so that a second process compiles nothing.
+
+Kernels lie in ``kernels`` below the directory that the environment variable ``FUSER_LAB_CACHE`` names, or else below
+the user's cache directory (``~/.cache/fuser_lab`` on Linux); in a temporary directory if neither can be written. The
+first kernel of a process removes the oldest ones where there are more than `MOST_FILES` files or `MOST_BYTES` bytes.
+Any of the files may be deleted at any time: what is missing is made again.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -11,12 +16,18 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fuser_lab.runtime import numba_compat
+
+MOST_BYTES = 512 << 20
+MOST_FILES = 10_000
+_KEPT_SHARE = 0.8  # of the limits, so that not every process has something to remove
+_YOUNG = 600  # seconds in which another process may just be writing or reading what it wrote
 
 _MODULES: dict[str, ModuleType] = {}
 _LOCK = threading.Lock()
@@ -72,8 +83,61 @@ def load_source(source: str) -> ModuleType:
         lock = _KEY_LOCKS.setdefault(key, threading.Lock())
     with lock:
         if key not in _MODULES:
-            _MODULES[key] = _import(key, _written(key, source))
+            _MODULES[key] = _loaded(key, source)
         return _MODULES[key]
+
+
+def _loaded(key: str, source: str) -> ModuleType:
+    path = _written(key, source)
+    try:
+        return _import(key, path)
+    except (OSError, RuntimeError):
+        if path.exists():
+            raise
+    # Another process has removed it between the two steps.
+    return _import(key, _written(key, source))
+
+
+@functools.cache
+def _bounded(place: Path) -> Path:
+    """Return a directory of kernels after bounding it, once per process."""
+    remove_oldest(place)
+    return place
+
+
+def remove_oldest(place: Path, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES) -> None:
+    """Remove the oldest kernels of a directory, with what was compiled from them, if there are too many.
+
+    Parameters
+    ----------
+    place
+        A directory of kernels; other processes may write to it, read it or remove from it at the same time.
+    most_bytes, most_files
+        More than one of these, and kernels are removed until a fifth of both is free.
+    """
+    kernels: dict[str, list[tuple[Path, float, int]]] = {}
+    for folder in (place, place / "__pycache__"):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_file(follow_symlinks=False):
+                        stat = entry.stat(follow_symlinks=False)
+                        name = entry.name.partition(".")[0]
+                        kernels.setdefault(name, []).append((Path(entry.path), stat.st_mtime, stat.st_size))
+    files = sum(len(found) for found in kernels.values())
+    size = sum(n for found in kernels.values() for _, _, n in found)
+    if files <= most_files and size <= most_bytes:
+        return
+    now = time.time()
+    ages = sorted((max(changed for _, changed, _ in found), name) for name, found in kernels.items())
+    for changed, name in ages:
+        if changed > now - _YOUNG or (files <= _KEPT_SHARE * most_files and size <= _KEPT_SHARE * most_bytes):
+            return
+        # The source last: without it, nothing would lead to the rest.
+        for path, _, nbytes in sorted(kernels[name], key=lambda file: file[0].parent == place):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            files, size = files - 1, size - nbytes
 
 
 def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any], ...]:
@@ -84,7 +148,7 @@ def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any
 
 def _written(key: str, source: str) -> Path:
     """Return the file; it appears whole or not at all, and is never touched again (its time is part of Numba's key)."""
-    place = cache_directory() / f"seg_{key}.py"
+    place = _bounded(cache_directory()) / f"seg_{key}.py"
     if not place.exists():
         handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
         with os.fdopen(handle, "w", encoding="utf-8") as file:

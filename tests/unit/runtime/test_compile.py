@@ -115,3 +115,52 @@ def test_time_is_not_spent_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     begin = time.perf_counter()
     kernels.load_source(source)
     assert time.perf_counter() - begin < 0.01
+
+
+def filled(place: Path, count: int) -> None:
+    """Make kernels of 300 bytes in three files each, the first the oldest."""
+    (place / "__pycache__").mkdir(parents=True)
+    for number in range(count):
+        for name in (f"seg_{number}.py", f"__pycache__/seg_{number}.f-1.nbi", f"__pycache__/seg_{number}.f-1.1.nbc"):
+            (place / name).write_bytes(bytes(100))
+            os.utime(place / name, (1e9 + number, 1e9 + number))
+
+
+@pytest.mark.parametrize("limits", [{"most_bytes": 3000}, {"most_files": 30}])
+def test_the_oldest_kernels_go_when_there_are_too_many(tmp_path: Path, limits: dict[str, int]) -> None:
+    filled(tmp_path, 10)
+    kernels.remove_oldest(tmp_path, **limits)
+    assert len(list(tmp_path.rglob("seg_*"))) == 30, "nothing goes within the limits"
+    young = tmp_path / "seg_young.py"
+    young.write_bytes(bytes(100))
+    kernels.remove_oldest(tmp_path, **limits)
+    assert sorted(p.name for p in tmp_path.glob("*.py")) == [*(f"seg_{n}.py" for n in range(3, 10)), young.name]
+    assert len(list(tmp_path.rglob("seg_*"))) == 22
+    kernels.remove_oldest(tmp_path, most_bytes=0)
+    assert [p.name for p in tmp_path.rglob("seg_*")] == [young.name], "what is young stays"
+    kernels.remove_oldest(tmp_path / "missing")
+
+
+def test_the_first_kernel_of_a_process_bounds_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    seen: list[Path] = []
+    monkeypatch.setattr(kernels, "remove_oldest", seen.append)
+    for number in range(3):
+        kernels.load_source(f"NUMBER = 'bounded {number}'")
+    assert seen == [tmp_path / "kernels"]
+
+
+def test_a_kernel_that_is_removed_while_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    written, removed = kernels._written, []
+
+    def once_removed(key: str, source: str) -> Path:
+        path = written(key, source)
+        if not removed:
+            path.unlink()
+            removed.append(path)
+        return path
+
+    monkeypatch.setattr(kernels, "_written", once_removed)
+    assert kernels.load_source("NUMBER = 'removed'").NUMBER == "removed"
+    assert removed[0].exists()
