@@ -57,6 +57,14 @@ def flags(value: object, op: str, argument: str, *, none: bool = False) -> list[
     return found
 
 
+def flag(value: object, op: str, argument: str) -> bool:
+    """Return a bool, or raise ArgumentTypeError."""
+    if isinstance(value, bool | np.bool_) or (is_whole(value) and value in (0, 1)):
+        return bool(value)
+    msg = f"{op}: {argument} must be True or False, given {shown(value)}."
+    raise ArgumentTypeError(msg)
+
+
 def element_type(value: object, op: str, argument: str = "dtype") -> DataType:
     """Return a DataType that values can have, or raise ArgumentTypeError or DefinitionError."""
     if not isinstance(value, DataType):

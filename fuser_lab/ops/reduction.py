@@ -8,7 +8,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType, Kind, from_numpy
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.arguments import element_type, is_whole, listed
+from fuser_lab.ops.arguments import element_type, flag, is_whole, listed
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
@@ -60,7 +60,7 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
         *,
         dim: int | None = None,
     ) -> Val:
-        tensor = rec.tensor(arg, name, "arg")
+        tensor, keeps = rec.tensor(arg, name, "arg"), flag(keepdim, name, "keepdim")
         if dim is not None and dims is not None:
             msg = f"{name}: give dims or dim, not both."
             raise DefinitionError(msg)
@@ -77,7 +77,7 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
         if not reduced:
             return rec.emit(OPS["set"], [value])[0]
         result = rec.emit(entry, [value], dims=reduced)[0]
-        if keepdim and isinstance(result, TensorView):
+        if keeps and isinstance(result, TensorView):
             return broadcast(rec, result, [i in reduced for i in range(tensor.ndim)])
         return result
 

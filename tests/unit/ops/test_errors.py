@@ -77,6 +77,7 @@ CALLS = [
     (lambda fd, x, y: fd.define_vector(-1), DefinitionError, "define_vector: size is -1"),
     (lambda fd, x, y: fd.ops.sum(x, dims="a"), ArgumentTypeError, "sum: dims must be a list of ints, given 'a'"),
     (lambda fd, x, y: fd.ops.sum(x, dims=[0.5]), ArgumentTypeError, "sum: dims must be an int, given 0.5"),
+    (lambda fd, x, y: fd.ops.sum(x, keepdim="a"), ArgumentTypeError, "sum: keepdim must be True or False, given 'a'"),
     (lambda fd, x, y: fd.ops.sum(x, dtype="a"), ArgumentTypeError, "sum: dtype must be a DataType, given 'a'"),
     (lambda fd, x, y: fd.ops.permute(x, "ab"), ArgumentTypeError, "permute: dims must be a list of ints, given 'ab'"),
     (lambda fd, x, y: fd.ops.permute(x, None), ArgumentTypeError, "permute: dims must be a list of ints, given None"),
