@@ -42,6 +42,7 @@ class Plan:
     fusion: Fusion
     segments: Sequence[Segment]
     damage: float = 0.0
+    bytes_crossing: int = 0
     made: list[PreparedPlan] = field(default_factory=list)
 
     def prepared(self, target: str = "cpu") -> PreparedPlan:
