@@ -66,7 +66,8 @@ def _print_report(report: ExampleReport, *, first: bool) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("examples", help="segment, run and check the examples that come with fuser_lab; error/tol below 1 is right")
+    text = "segment, run and check the examples that come with fuser_lab; error/tol below 1 is right"
+    run = commands.add_parser("examples", help=text)
     run.add_argument("names", nargs="*", metavar="NAME", help="only these examples")
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)

@@ -20,9 +20,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy
-from fuser_lab.runtime.compile import content_key
 from fuser_lab.runtime.launcher import arguments_of
-from fuser_lab.runtime.ptx import compile_phases, machine_code
+from fuser_lab.runtime.ptx import compile_phases, kernel_key, machine_code
 
 _C_TYPES: Mapping[DataType, Any] = {
     DataType.Double: ctypes.c_double, DataType.Float: ctypes.c_float, DataType.Half: ctypes.c_float,
@@ -81,14 +80,14 @@ def _check(status: Any, what: str) -> None:
         raise RuntimeError(msg)
 
 
-_FUNCTIONS: dict[tuple[str, int], tuple[tuple[Phase, Any], ...]] = {}
+_FUNCTIONS: dict[tuple[object, int], tuple[tuple[Phase, Any], ...]] = {}
 _LOCK = threading.Lock()
 
 
 def _loaded(generated: GeneratedKernel) -> tuple[tuple[Phase, Any], ...]:
     """Return the phases of a kernel with their functions on the current device."""
     torch, driver = _torch(), _driver()
-    key = (content_key(generated.source), torch.cuda.current_device())
+    key = (kernel_key(generated), torch.cuda.current_device())
     with _LOCK:
         if key not in _FUNCTIONS:
             # Torch makes its context current lazily; modules are loaded into the current one.

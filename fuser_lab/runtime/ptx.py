@@ -9,7 +9,7 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
 from fuser_lab.runtime import numba_compat
-from fuser_lab.runtime.compile import functions_of
+from fuser_lab.runtime.compile import content_key, functions_of
 
 HOPPER = (9, 0)
 
@@ -21,6 +21,20 @@ class CompiledPhase:
     phase: Phase
     ptx: str
     entry: str
+
+
+def kernel_key(generated: GeneratedKernel) -> tuple[object, ...]:
+    """Return what decides the machine code and the launches of a kernel; equal keys may share both.
+
+    The text is not enough: element types and the shape of the grid stand in its comments only.
+    """
+    return (
+        content_key(generated.source),
+        *(
+            (phase.launch, tuple(map(pointed_name, phase.buffers)), tuple(v.dtype for v in phase.scalars))
+            for phase in generated.kernel_ir.phases
+        ),
+    )
 
 
 def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> tuple[CompiledPhase, ...]:

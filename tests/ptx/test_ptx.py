@@ -1,6 +1,7 @@
 """Generated CUDA source compiles for Hopper without a device, and the machine code is what it should be."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.numba_compat import has_numba_cuda
-from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, machine_code
+from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
 
 pytestmark = [
     pytest.mark.ptx,
@@ -83,3 +84,15 @@ def test_random_numbers_and_all_reductions_compile() -> None:
                 [(64, 80)], dtype,
             )
             compile_phases(generate(fusion, S.REDUCTION, "cuda"))
+
+
+def test_kernels_that_differ_in_their_launch_only_are_two_kernels() -> None:
+    sizes = [(1 << 20,), (1 << 22,)]
+    small, large = (
+        generate(build(lambda fd, x: fd.ops.relu(x), [size], D.Float), S.POINTWISE, "cuda") for size in sizes
+    )
+    launched = replace(small.kernel_ir.phases[0], launch=large.kernel_ir.phases[0].launch)
+    other = replace(small, kernel_ir=replace(small.kernel_ir, phases=(launched,)))
+    assert kernel_key(small) == kernel_key(small)
+    assert kernel_key(small) != kernel_key(other)
+    assert kernel_key(small) != kernel_key(large)
