@@ -33,7 +33,7 @@ class TensorSpec:
         if not self.shape or 0 in self.shape:
             count = int(np.prod(self.shape, dtype=np.int64))
         else:
-            count = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+            count = 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
         if self.dtype is DataType.Bool:
             flat = rng.integers(0, 2, count).astype(np.bool_)
         elif self.dtype.is_integral:
@@ -43,7 +43,9 @@ class TensorSpec:
         else:
             flat = rng.standard_normal(count, dtype=np.float32).astype(self.dtype.numpy)
         steps = tuple(s * flat.itemsize for s in self.strides)
-        return np.lib.stride_tricks.as_strided(flat, self.shape, steps)
+        # An axis with a negative stride begins at its far end.
+        begin = sum(max(n - 1, 0) * -s for n, s in zip(self.shape, self.strides, strict=True) if s < 0)
+        return np.lib.stride_tricks.as_strided(flat[begin if count > begin else 0 :], self.shape, steps)
 
 
 def spec(
@@ -58,14 +60,14 @@ def spec(
     dtype
         A DataType, a NumPy dtype or a name such as ``"bfloat16"``.
     strides
-        In elements; row-major if left out.
+        In elements, negative ones too; row-major if left out.
 
     Raises
     ------
     ArgumentTypeError
         If sizes or strides are no lists of ints, or the dtype is none.
     InputError
-        If a size or stride is negative, or the number of strides is wrong.
+        If a size is negative, or the number of strides is wrong.
     """
     sizes = wholes(shape, "spec", "shape")
     if any(n < 0 for n in sizes):
@@ -78,9 +80,6 @@ def spec(
     steps = _row_major(sizes) if strides is None else wholes(strides, "spec", "strides")
     if len(steps) != len(sizes):
         msg = f"spec: {len(steps)} strides for {len(sizes)} sizes."
-        raise InputError(msg)
-    if any(s < 0 for s in steps):
-        msg = f"spec: strides {steps} has a negative entry; abstract inputs have strides of 0 or more."
         raise InputError(msg)
     return TensorSpec(shape=tuple(sizes), dtype=parsed, strides=tuple(steps))
 

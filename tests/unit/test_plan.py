@@ -74,6 +74,13 @@ def test_code_of_an_edited_plan_with_options():
     assert made_by(edited.to_python()).hash == edited.hash
 
 
+def test_code_of_a_plan_for_arrays_of_any_strides():
+    x = np.zeros((64, 128), np.float32)
+    for inputs in ([x[::-1], x[:, ::-1]], [np.broadcast_to(x[0], x.shape), x], [np.asfortranarray(x), x]):
+        plan = fl.segment(defined(), inputs)
+        assert made_by(plan.to_python()).hash == plan.hash
+
+
 def test_code_of_a_strategy_that_is_a_function():
     plan = fl.segment(defined(), SPECS, strategy=lambda *_: [["T2"], ["T3", "T4"]])
     assert made_by(plan.to_python()).hash == plan.hash
