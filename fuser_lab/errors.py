@@ -46,9 +46,5 @@ class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sen
     """A cut, glue or move that would make an illegal plan; the text says why."""
 
 
-class ScheduleError(FuserLabError, RuntimeError):
-    """A schedule transform that cannot be applied."""
-
-
 class CodegenError(FuserLabError, RuntimeError):
     """A scheduled segment that a target cannot express."""

@@ -2,10 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +90,6 @@ class Timings:
             for row in self.rows
         )
         return replace(self, rows=rows)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the numbers as a DataFrame in base units (seconds, bytes, GB/s)."""
-        import pandas as pd
-
-        return pd.DataFrame.from_records([_record(row) for row in self.rows])
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the rows as plain data."""

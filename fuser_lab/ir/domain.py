@@ -1,7 +1,6 @@
 """Iteration domains of tensors, after nvFuser's root / logical / allocation / loop domains."""
 
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser_lab.errors import VerificationError
@@ -154,19 +153,3 @@ class TensorDomain:
     def allocation_order(self) -> tuple[int, ...]:
         """Positions of the non-reduction axes, slowest in memory first."""
         return tuple(range(len(self.axes))) if self.allocation is None else self.allocation
-
-    def all_ids(self) -> Iterator[IterDomain]:
-        """Yield every axis of root, logical and in between, each once."""
-        seen: set[int] = set()
-        parts = [self.root_or_logical, *((t_out for t in self.transforms for t_out in _results(t)),), self.logical]
-        for part in parts:
-            for axis in part:
-                if axis.id not in seen:
-                    seen.add(axis.id)
-                    yield axis
-
-
-def _results(transform: DomainTransform) -> tuple[IterDomain, ...]:
-    if isinstance(transform, Split):
-        return (transform.outer, transform.inner)
-    return (transform.result,)

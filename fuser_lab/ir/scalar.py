@@ -25,11 +25,6 @@ class Scalar:
             return NotImplemented
         return self.name == other.name and self.dtype is other.dtype and repr(self.value) == repr(other.value)
 
-    @property
-    def is_symbolic(self) -> bool:
-        """Whether the value is unknown until inputs are bound."""
-        return self.value is None
-
     def __str__(self) -> str:
         """Return ``i0`` for a symbol, ``double(3)`` for a constant."""
         if self.value is None:

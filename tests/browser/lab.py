@@ -179,6 +179,15 @@ class Desk:
         self.explorer.scroll_into_view_if_needed()
         self.page.wait_for_function("() => document.querySelector('.fl-explorer .fx-facts').innerText !== ''")
 
+    def is_centred(self) -> bool:
+        """Whether the boxes of the picture have as much room on the left as on the right."""
+        canvas = self.explorer.locator(".fx-canvas").bounding_box()
+        shapes = self.explorer.locator(".fl-op, .fl-io, .fl-box").all()
+        boxes = [box for shape in shapes if (box := shape.bounding_box())]
+        left = min(box["x"] for box in boxes) - canvas["x"]
+        right = canvas["x"] + canvas["width"] - max(box["x"] + box["width"] for box in boxes)
+        return abs(left - right) < 0.1 * canvas["width"]
+
     def facts(self) -> str:
         """The numbers in the header."""
         return self.explorer.locator(".fx-facts").inner_text()

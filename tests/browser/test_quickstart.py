@@ -14,6 +14,7 @@ def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, sh
     assert errors == []
     desk.show_cell("fl.explore(fd")
     assert desk.facts().startswith("2 segments")
+    assert desk.is_centred()
     total, took = desk.sum_result(), []
     took.append(desk.click_edge(total, "inside"))
     assert desk.facts().startswith("3 segments")

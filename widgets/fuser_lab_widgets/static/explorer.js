@@ -271,7 +271,7 @@ class Explorer {
     // Below this size text cannot be read: a long graph then starts at its top.
     const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (height - 24), 1 / 1.1), 2.4);
     this.box = { w: w * scale, h: height * scale };
-    this.box.x = Math.max((this.size.w - this.box.w) / 2, -12 * scale);
+    this.box.x = this.size.w > this.box.w ? -12 * scale : (this.size.w - this.box.w) / 2;
     this.box.y = this.size.h > this.box.h ? -12 * scale : (this.size.h - this.box.h) / 2;
     this.fitted = true;
     this.applyBox();
