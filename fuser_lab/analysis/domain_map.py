@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from fuser_lab.ir import Expr, Fusion, IterDomain, OpKind, TensorView
 from fuser_lab.ir.domain import Merge, Split
-
-Positions = tuple[tuple[int, int], ...]
+from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import Positions
 
 
 class AxisPair(NamedTuple):
@@ -24,7 +24,7 @@ class AxisPair(NamedTuple):
 
 
 def axis_pairs(expr: Expr) -> tuple[AxisPair, ...]:
-    """Return the pairs of an expression with a tensor result; none for factories."""
+    """Return the pairs of an expression with its first tensor result; none for factories."""
     root = expr.out.domain.root_or_logical
     return tuple(
         AxisPair(number, tensor.domain.axes[a], root[b])
@@ -33,10 +33,13 @@ def axis_pairs(expr: Expr) -> tuple[AxisPair, ...]:
     )
 
 
-def _positions(expr: Expr) -> tuple[Positions, ...]:
-    """Return for each tensor operand the pairs (position in its axes, position in the result's root)."""
+def _positions(expr: Expr, result: int = 0) -> tuple[Positions, ...]:
+    """Return for each tensor operand the pairs (position in its axes, position in the root of a result)."""
     tensors = expr.tensor_inputs
     kind = expr.kind
+    rule = OPS[expr.op.name].axes
+    if rule is not None:
+        return rule(expr, result)
     if kind is OpKind.BROADCAST:
         flags = expr.attr("is_broadcast_dim")
         kept = [i for i, new in enumerate(flags if isinstance(flags, tuple) else ()) if not new]
@@ -91,7 +94,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What a pass over axes needs of one expression, in positions and slots."""
+    """What a pass over axes needs of one result of an expression, in positions and slots."""
 
     expr: Expr
     name: str
@@ -114,7 +117,10 @@ class Link:
     declared: tuple["Declared", ...]  # per operand: what its axes are where nothing makes it
 
 
-_SPECIAL = frozenset({OpKind.REDUCTION, OpKind.RESIZE, OpKind.RESHAPE, OpKind.MATMUL})
+_SPECIAL = frozenset(
+    {OpKind.REDUCTION, OpKind.RESIZE, OpKind.RESHAPE, OpKind.MATMUL, OpKind.INDEXING}
+    | {kind for kind in OpKind if kind.is_reserved},
+)
 
 
 def axis_size(axis: IterDomain) -> int:
@@ -122,8 +128,8 @@ def axis_size(axis: IterDomain) -> int:
     return axis.visible_extent if isinstance(axis.visible_extent, int) else 0
 
 
-def _link(expr: Expr) -> Link:
-    out = expr.out
+def _link(expr: Expr, number: int) -> Link:
+    out = expr.tensor_outputs[number]
     domain = out.domain
     root = domain.root_or_logical
     slots = {axis.id: slot for slot, axis in enumerate(root)}
@@ -151,7 +157,7 @@ def _link(expr: Expr) -> Link:
     tensors = expr.tensor_inputs
     flags = tuple(axis.is_broadcast for axis in root)
     found: list[tuple[int, ...]] = []
-    for pairs in _positions(expr):
+    for pairs in _positions(expr, number):
         places = [-1] * len(root)
         for a, b in pairs:
             places[b] = a
@@ -164,7 +170,7 @@ def _link(expr: Expr) -> Link:
     )
     return Link(
         expr=expr,
-        name=expr.name,
+        name=out.name,
         kind=expr.kind,
         op=expr.op.name,
         operands=tuple(tv.name for tv in tensors),
@@ -199,19 +205,17 @@ class FusionLinks:
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
-        self._links: dict[str, Link | None] = {}
+        self._links: dict[str, tuple[Link, ...]] = {}
 
     def of(self, exprs: Iterable[Expr]) -> list[Link]:
-        """Return the links of expressions with a tensor result."""
+        """Return the links of all tensor results of expressions."""
         known = self._links
-        found = []
+        found: list[Link] = []
         for expr in exprs:
             name = expr.outputs[0].name
             if name not in known:
-                known[name] = _link(expr) if expr.tensor_outputs else None
-            link = known[name]
-            if link is not None:
-                found.append(link)
+                known[name] = tuple(_link(expr, number) for number in range(len(expr.tensor_outputs)))
+            found += known[name]
         return found
 
 

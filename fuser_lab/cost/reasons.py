@@ -14,6 +14,7 @@ class ReasonCode(enum.Enum):
 
     # The common gate
     MATMUL_INSIDE = "matmul_inside"
+    EVALUATED_ONLY = "evaluated_only"
     NOT_CONNECTED = "not_connected"
     SELF_MAPPED = "self_mapped"
     CYCLIC_RESHAPE = "cyclic_reshape"
@@ -94,6 +95,7 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.NOT_IMPLEMENTED: "this scheduler is not implemented here yet",
     ReasonCode.DISABLED: "this scheduler is switched off",
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
+    ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel holds: it is evaluated alone",
     ReasonCode.NOT_CONNECTED: (
         "the expressions fall into {parts} groups that share no tensor: {first} has no path to {second}"
     ),
@@ -182,6 +184,7 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
     {
         ReasonCode.SELF_MAPPED,
         ReasonCode.MATMUL_INSIDE,
+        ReasonCode.EVALUATED_ONLY,
         ReasonCode.HAS_REDUCTION,
         ReasonCode.CONFLICTING_RESHAPES,
         ReasonCode.CYCLIC_RESHAPE,

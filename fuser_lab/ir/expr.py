@@ -24,6 +24,11 @@ class OpKind(enum.Enum):
     FACTORY = "factory"  # full, iota
     RANDOM = "random"
     MATMUL = "matmul"
+    ATTENTION = "attention"  # sdpa, forward and backward
+    INDEXING = "indexing"  # select, index_select, gather, take_along_axis, embedding: reads at positions that are data
+    SCAN = "scan"
+    SORT = "sort"  # argsort, topk
+    SCATTER = "scatter"
     SCALAR = "scalar"  # size and arithmetic on scalars
 
     @property
@@ -31,10 +36,16 @@ class OpKind(enum.Enum):
         """Whether an op of this kind moves or repeats elements and computes nothing."""
         return self in _VIEWS
 
+    @property
+    def is_reserved(self) -> bool:
+        """Whether no ordinary kernel may hold an op of this kind: it is evaluated alone, or by the greedy scheduler."""
+        return self in _RESERVED
+
 
 _VIEWS = frozenset(
     {OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.RESHAPE, OpKind.RESIZE},
 )
+_RESERVED = frozenset({OpKind.ATTENTION, OpKind.SCAN, OpKind.SORT, OpKind.SCATTER})
 
 AttrValue = Number | str | None | DataType | Scalar | tuple["AttrValue", ...]
 

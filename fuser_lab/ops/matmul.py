@@ -71,6 +71,7 @@ MATMUL = register(
         frontend=_matmul,
         infer=_infer_matmul,
         reference=_reference_matmul,
+        library=lambda torch, a, b: torch.matmul(a, b),
         doc="Matrix product with torch.matmul's shapes; dtypes are equal and kept.",
     ),
 )
@@ -106,6 +107,7 @@ LINEAR = register(
         frontend=_linear,
         infer=_infer_linear,
         reference=_reference_linear,
+        library=lambda torch, *operands: torch.nn.functional.linear(*operands),
         doc="arg1 @ arg2.T + bias.",
     ),
 )

@@ -7,13 +7,14 @@ the term for one element. Everything else (``fd.ops``, printing, tests, tables) 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ir import AttrValue, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir import AttrValue, Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Const, Term
 from fuser_lab.ops.arguments import listed, whole
 
@@ -83,12 +84,47 @@ class Combine:
     identity: Callable[[DataType], bool | int | float]
 
 
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """A tensor operand of a sample: its values are uniform in [low, high), truncated for integers."""
+
+    shape: tuple[int, ...]
+    dtype: DataType = DataType.Float
+    low: float = -3.0
+    high: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A legal call for tests and tables: ``call`` is Python over ``fd``, ``DataType`` and the operands a, b, c, ..."""
+
+    call: str
+    args: tuple[Arg, ...] = (Arg((3, 4)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Misuse:
+    """An illegal call and part of the sentence it is answered with.
+
+    ``call`` is Python over ``fd``, ``DataType`` and these inputs: ``x`` Float [3, 4], ``y`` Float [3, 5], ``v`` Float
+    [4], ``s`` Float [], ``n`` Int [3, 4], ``m`` Bool [3, 4], ``h`` Half [3, 4], ``z`` ComplexFloat [3, 4], ``d`` a
+    Double scalar and ``i`` an Int scalar.
+    """
+
+    call: str
+    says: str
+    error: type[Exception] = DefinitionError
+
+
+@cache
 def user_signature(frontend: Callable[..., Any]) -> inspect.Signature:
     """Return a frontend's signature without the recorder and without annotations of internal types."""
     parameters = list(inspect.signature(frontend).parameters.values())[1:]
     return inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters])
 
 
+Positions = tuple[tuple[int, int], ...]
+AxisRule = Callable[[Expr, int], tuple[Positions, ...]]
 InferRule = Callable[[tuple[Val, ...], Attrs, AxisFactory], tuple[Result, ...]]
 Reference = Callable[..., Array | tuple[Array, ...]]
 
@@ -99,8 +135,14 @@ class OpDef:
 
     ``frontend(recorder, ...)`` is what ``fd.ops.<name>`` calls; its Python signature is the op's signature.
     ``reference(*arrays, **attrs)`` computes with NumPy in the arithmetic type. Exactly one of ``scalar`` (pointwise:
-    operand terms to result term), ``element`` (views and factories: index to term) and ``combine`` (reductions) is
-    set, or none for ops that only a library evaluates.
+    operand terms to result term), ``element`` (views, factories and indexing: index to term) and ``combine``
+    (reductions) is set, or none for ops that only a library evaluates.
+
+    ``library(torch, *tensors, **attrs)`` is the same meaning in torch, for segments without a kernel whose tensors are
+    torch's; without it they are evaluated by ``reference`` on copies. ``axes(expr, result)`` gives, for each tensor
+    operand, the pairs (position in its axes, position in the root axes of that result) that are one axis; without it
+    operands and result correspond position by position. ``samples`` are legal calls and ``misuses`` illegal ones:
+    tests and tables are made from them.
     """
 
     name: str
@@ -112,6 +154,10 @@ class OpDef:
     scalar: Callable[..., Term] | None = None
     element: Callable[[Element], Term] | None = None
     combine: Combine | None = None
+    library: Callable[..., Any] | None = None
+    axes: AxisRule | None = None
+    samples: tuple[Sample, ...] = ()
+    misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False
 
     @property
@@ -132,6 +178,8 @@ class Composite:
     name: str
     frontend: Callable[..., Any]
     doc: str
+    samples: tuple[Sample, ...] = ()
+    misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False
 
     @property

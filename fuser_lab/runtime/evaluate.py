@@ -5,6 +5,7 @@ from typing import Any
 
 from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
 from fuser_lab.ir import Expr, Fusion, Val
+from fuser_lab.ops import OPS
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy, torch_module
 
 
@@ -21,10 +22,14 @@ def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]
 
 def _torch_expr(expr: Expr, operands: Sequence[Any]) -> tuple[Any, ...]:
     """Return the results of one expression, by torch where it has the op, else by NumPy on copies."""
-    call = _TORCH.get(expr.op.name)
-    if call is not None and all(is_torch(x) for x in operands[:1]):
-        return (call(expr, *operands),)
     torch = torch_module()
+    library, view = OPS[expr.op.name].library, _VIEWS.get(expr.op.name)
+    if all(is_torch(x) for x in operands[:1]):
+        if view is not None:
+            return (view(expr, *operands),)
+        if library is not None:
+            results = library(torch, *operands, **dict(expr.attrs))
+            return results if isinstance(results, tuple) else (results,)
     device = next((x.device for x in operands if is_torch(x)), torch.device("cpu"))
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)
@@ -57,10 +62,8 @@ def _cast(expr: Expr, x: Any) -> Any:
     return x.to(getattr(torch_module(), TORCH_OF[expr.out.dtype]))
 
 
-# Only what a view or a product needs: everything else has kernels.
-_TORCH: dict[str, Callable[..., Any]] = {
-    "matmul": lambda expr, a, b: a @ b,
-    "linear": lambda expr, *operands: torch_module().nn.functional.linear(*operands),
+# Views stay views; what they need of the result's shape no attribute has.
+_VIEWS: dict[str, Callable[..., Any]] = {
     "set": lambda expr, x: x,
     "segment_set": lambda expr, x: x,
     "stride_order": lambda expr, x: x,

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason, refuse
-from fuser_lab.ir import OpKind
 from fuser_lab.schedule.base import no
 from fuser_lab.schedule.facts import CandidateFacts
 
 
 @dataclass(frozen=True, slots=True)
 class ExprEval:
-    """Takes views of inputs, and a matrix product that stands alone."""
+    """Takes views of inputs, and a matrix product, attention, scan, sort, scatter or gather that stands alone."""
 
     type: SchedulerType = SchedulerType.EXPR_EVAL
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or which expression is no view."""
         exprs = facts.candidate.exprs
-        if len(exprs) == 1 and exprs[0].kind is OpKind.MATMUL:
+        alone = facts.reserved or facts.matmul or facts.inexact_gather
+        if len(exprs) == 1 and alone is not None:
             return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
         if not exprs:
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)

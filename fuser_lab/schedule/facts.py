@@ -28,6 +28,7 @@ class CandidateFacts:
         self.resize = first.get(OpKind.RESIZE)
         self.reshape = first.get(OpKind.RESHAPE)
         self.matmul = first.get(OpKind.MATMUL)
+        self.reserved = next((link for kind, link in first.items() if kind.is_reserved), None)
 
     @property
     def outputs(self) -> tuple[TensorView, ...]:
@@ -69,11 +70,19 @@ class CandidateFacts:
         return first_not_view(self.candidate.exprs, aliased)
 
     @cached_property
+    def inexact_gather(self) -> Link | None:
+        """An indexed read that no kernel of nvFuser's holds: gather with other sizes than its operand's, embedding."""
+        return next((link for link in self.links if link.op in {"gather", "embedding_fwd"}), None)
+
+    @cached_property
     def gate(self) -> Refusal | None:
         """Why no kernel at all may hold these expressions, or None (nvFuser: checkCanSchedule)."""
         matmul = self.matmul
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
+        alone = self.reserved or self.inexact_gather
+        if alone is not None:
+            return reason(ReasonCode.EVALUATED_ONLY, tensor=alone.name, op=alone.op), (alone.name,)
         exact = self.exact
         if exact.components > 1:
             first, second = self._strangers()

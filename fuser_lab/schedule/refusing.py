@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict
-from fuser_lab.ir import TensorView
+from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.gate import common_gate
@@ -87,10 +87,13 @@ class InnerOuterPersistent:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """Refuses: there are no ops for it yet."""
+    """Refuses; scans, sorts and scatters are evaluated alone."""
 
     type: SchedulerType = SchedulerType.GREEDY
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the refusal."""
-        return no(self.type, ReasonCode.NO_GREEDY_OP)
+        found = facts.reserved
+        if found is None or found.kind is OpKind.ATTENTION:
+            return no(self.type, ReasonCode.NO_GREEDY_OP)
+        return no(self.type, ReasonCode.NOT_IMPLEMENTED)
