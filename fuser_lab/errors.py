@@ -46,5 +46,9 @@ class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sen
     """A cut, glue or move that would make an illegal plan; the text says why."""
 
 
+class EvaluationWarning(UserWarning):
+    """A segment that should have a kernel has none: the array library evaluates it, and the text says why."""
+
+
 class CodegenError(FuserLabError, RuntimeError):
     """A scheduled segment that a target cannot express."""

@@ -294,7 +294,7 @@ class Plan:
             segments.append((segment.fusion, segment.scheduler))
         with self._lock:
             if target not in self._cache:
-                self._cache[target] = prepare(self.fusion, segments, target, allow_fallback=False, compile_now=False)
+                self._cache[target] = prepare(self.fusion, segments, target, compile_now=False)
             return self._cache[target]
 
     def to_python(self) -> str:

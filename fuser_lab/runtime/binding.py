@@ -98,4 +98,6 @@ def check_apart(written: Mapping[str, Any]) -> None:
 def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:
     """Return the library that outputs are made with, and an input from it."""
     kind = output_kind(inputs)
-    return kind, next((v for v in inputs if kind_of(v) == kind), None)
+    of_kind = [v for v in inputs if kind_of(v) == kind]
+    # A scalar tensor may stay on the CPU beside tensors of a GPU: it does not decide where results go.
+    return kind, next((v for v in of_kind if "cuda" in str(getattr(v, "device", ""))), next(iter(of_kind), None))

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import CodegenError, InputError, UnsupportedError
+from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.runtime.arrays import may_overlap
 from fuser_lab.runtime.binding import (
@@ -214,6 +215,9 @@ class PreparedPlan:
         except CodegenError as error:
             if not self._allow_fallback:
                 raise
+            made = ", ".join(tv.name for tv in segment.outputs)
+            msg = f"the segment of {made} has no {self.target} kernel, the array library evaluates it: {error}"
+            warnings.warn(msg, EvaluationWarning, stacklevel=2)
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
         return Step(fusion=segment, scheduler=scheduler, generated=kernel)
 
@@ -428,7 +432,8 @@ def prepare(
     target
         ``"cpu"`` or ``"cuda"``.
     allow_fallback
-        Whether a segment that no kernel computes is evaluated by the array library; its step then says why.
+        Whether a segment that no kernel computes is evaluated by the array library; an EvaluationWarning and its step
+        then say why.
     compile_now
         Whether kernels for dense inputs are compiled here rather than at the first run.
 
