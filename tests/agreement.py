@@ -1,0 +1,205 @@
+"""One definition, computed in every way that there is, and the results compared.
+
+The ways: the reference evaluation in the fusion's dtypes; the same in float64; the fusion cut into segments whose
+kernels, for CPU and for CUDA, run in lock step in NumPy; compiled CPU kernels; and the definition that ``repr`` prints.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.lower import lower
+from fuser_lab.definition.binding import bind
+from fuser_lab.dtypes import DataType, from_numpy
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.plan import Plan
+from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
+from fuser_lab.runtime.evaluate import evaluate_segment
+
+TARGETS = ("cpu", "cuda")
+STRATEGIES = ("bottom_up", "top_down", "unfused")
+# A few roundings of the dtype; sums of some hundred elements included.
+TOLERANCE = {
+    "Double": 1e-11, "ComplexDouble": 1e-11, "Float": 2e-5, "ComplexFloat": 2e-5, "Half": 8e-3, "BFloat16": 5e-2,
+    "Float8_e4m3fn": 0.2, "Float8_e5m2": 0.4, "Float8_e8m0fnu": 1.0,
+}
+
+
+class Disagreement(AssertionError):  # noqa: N818 - reads as the finding that it is
+    """Two ways of computing one definition that give different results."""
+
+
+def bound(fd: FusionDefinition, inputs: Sequence[Any]) -> Fusion:
+    """The fusion with the sizes of these inputs."""
+    return bind(fd.fusion, [describe(x) for x in inputs]).fusion
+
+
+def tolerance_of(fusion: Fusion) -> float:
+    """The tolerance of the coarsest dtype that any value of the fusion has."""
+    seen = {tv.dtype.name for tv in fusion.tensors.values()}
+    return max((TOLERANCE.get(name, 0.0) for name in seen), default=0.0)
+
+
+def close(got: Any, wanted: Any, tolerance: float, what: str, *, dtype: bool = True) -> None:
+    """Raise Disagreement unless two arrays are equal up to a tolerance, relative to the largest wanted magnitude.
+
+    Integers and booleans must be equal; infinities and NaN must be in the same places.
+    """
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    if got.shape != wanted.shape:
+        raise Disagreement(f"{what}: shape {got.shape}, wanted {wanted.shape}")
+    if dtype and got.dtype != wanted.dtype:
+        raise Disagreement(f"{what}: dtype {got.dtype}, wanted {wanted.dtype}")
+    if got.dtype.kind in "biu" and wanted.dtype.kind in "biu":
+        if not np.array_equal(got, wanted):
+            raise Disagreement(f"{what}: {_first(got, wanted, got != wanted)}")
+        return
+    wide = np.complex128 if "c" in {got.dtype.kind, wanted.dtype.kind} else np.float64
+    with np.errstate(all="ignore"):
+        a, b = got.astype(wide), wanted.astype(wide)
+        size = np.abs(b)
+        scale = max(float(size[np.isfinite(size)].max(initial=0.0)), 1e-3)
+        same = np.isclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    if not same.all():
+        raise Disagreement(f"{what}: {_first(a, b, ~same)}")
+
+
+def _first(got: np.ndarray, wanted: np.ndarray, differs: np.ndarray) -> str:
+    where = tuple(int(i) for i in np.argwhere(differs)[0])
+    return f"{got[where]!r} at {list(where)}, wanted {wanted[where]!r} ({int(differs.sum())} of {differs.size} differ)"
+
+
+def visible(fusion: Fusion, results: Sequence[Any]) -> list[Any]:
+    """The results that a user sees: those of outputs that are not hidden."""
+    return [x for tv, x in zip(fusion.outputs, results, strict=True) if tv not in fusion.hidden]
+
+
+def element_strides(array: np.ndarray) -> tuple[int, ...]:
+    return tuple(s // array.itemsize for s in array.strides)
+
+
+def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray]:
+    """The plan's outputs, its kernels for a target run by NumPy; each output element must be written exactly once."""
+    fusion = plan.fusion
+    known: dict[str, Any] = {value.name: given for value, given in zip(fusion.inputs, inputs, strict=True)}
+    given = {v.name: element_strides(known[v.name]) for v in fusion.tensor_inputs}
+    for part in plan.segments:
+        if part.scheduler is None:
+            raise Disagreement(f"no scheduler takes segment {part.index}: {part!r}")
+        if part.scheduler in EVALUATED:
+            known |= evaluate_segment(part.fusion, {v.name: known[v.name] for v in part.fusion.inputs})
+        else:
+            _run_kernel(part, known, {n: s for n, s in given.items() if n in part.fusion.tensors}, target)
+    return [np.asarray(known[tv.name]) for tv in fusion.outputs]
+
+
+def _run_kernel(part: Any, known: dict[str, Any], strides: Mapping[str, tuple[int, ...]], target: str) -> None:
+    fusion: Fusion = part.fusion
+    kernel = lower(fusion, part.scheduler, target, "kernel", strides)
+    memory: dict[str, Any] = {}
+    for value in fusion.inputs:
+        if isinstance(value, TensorView):
+            array = known[value.name]
+            here = strides.get(value.name)
+            if here is None:
+                array, here = dense(array, value), dense_strides(value)
+            layout = layout_of(value, here)
+            memory[value.name] = flat_view(array, value.dtype, layout.size, layout.offset)
+        else:
+            memory[value.name] = known[value.name]
+    computed = [tv for tv in dict.fromkeys(fusion.outputs) if tv not in fusion.inputs]
+    for tv in computed:
+        memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))
+    writes = evaluate_kernel(kernel, memory).writes
+    for tv in computed:
+        if not (writes[tv.name] == 1).all():
+            raise Disagreement(f"{target} kernel of segment {part.index} writes {tv.name} {writes[tv.name]} times")
+        known[tv.name] = logical(memory[tv.name], tv)
+
+
+def logical(flat: np.ndarray, tensor: TensorView) -> np.ndarray:
+    """Dense memory as an array of a tensor's shape and dtype."""
+    if not flat.size:
+        return np.empty(tensor.shape, tensor.dtype.numpy)
+    steps = [s * tensor.dtype.itemsize for s in dense_strides(tensor)]
+    return np.ndarray(tensor.shape, tensor.dtype.numpy, buffer=flat, strides=steps)
+
+
+def dense(array: Any, tensor: TensorView) -> np.ndarray:
+    """An array of the library as the memory of an intermediate: dense in its allocation order."""
+    array = np.asarray(array)
+    layout = layout_of(tensor)
+    target = logical(np.empty(layout.size, tensor.dtype.numpy), tensor)
+    if target.size:
+        kept = tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in
+                     zip(tensor.shape, dense_strides(tensor), strict=True))
+        target[kept] = array[kept]
+    return target
+
+
+def again(fd: FusionDefinition) -> FusionDefinition:
+    """The definition that executing ``repr(fd)`` records."""
+    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(fd), names)
+    with FusionDefinition() as second:
+        names["nvfuser_fusion"](second)
+    return second
+
+
+def check_text(fd: FusionDefinition, inputs: Sequence[Any]) -> None:
+    """The printed definition is the same fusion and gives the same values and strides."""
+    second = again(fd)
+    if second.fusion != fd.fusion:
+        raise Disagreement(f"the printed definition is another fusion:\n{fd!r}\nrecorded again:\n{second!r}")
+    if repr(second) != repr(again(second)):
+        raise Disagreement(f"printing is not stable:\n{second!r}")
+    first, other = bound(fd, inputs), bound(second, inputs)
+    for a, b in zip(first.outputs, other.outputs, strict=True):
+        if dense_strides(a) != dense_strides(b) or a.dtype is not b.dtype:
+            raise Disagreement(f"the printed definition gives {b} instead of {a}")
+    for a, b in zip(evaluate(first, inputs), evaluate(other, inputs), strict=True):
+        if not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind in "fc"):
+            raise Disagreement(f"the printed definition gives other values:\n{fd!r}")
+
+
+def check_reference(fusion: Fusion, inputs: Sequence[Any], tolerance: float) -> list[np.ndarray]:
+    """The reference in the fusion's dtypes agrees with float64; returns all outputs in the fusion's dtypes."""
+    narrow, wide = evaluate(fusion, inputs), evaluate(fusion, inputs, exact=False)
+    for tv, a, b in zip(fusion.outputs, narrow, wide, strict=True):
+        if from_numpy(a.dtype) not in {tv.dtype, DataType.Int if tv.dtype is DataType.Index else tv.dtype}:
+            raise Disagreement(f"{tv} has dtype {a.dtype} in the reference evaluation")
+        close(a, b, tolerance, f"{tv.name}, reference against float64", dtype=False)
+    return list(narrow)
+
+
+def check_kernels(
+    fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence[np.ndarray], tolerance: float,
+    strategy: str = "bottom_up", targets: Sequence[str] = TARGETS,
+) -> Plan:
+    """Segmented kernels, run in lock step, agree with the reference; returns the plan."""
+    plan = segment(fd, list(inputs), strategy=strategy)
+    for target in targets:
+        for tv, a, b in zip(plan.fusion.outputs, lock_step(plan, inputs, target), wanted, strict=True):
+            close(a, b, tolerance, f"{tv.name}, {target} kernels of {strategy}")
+    return plan
+
+
+def check_compiled(
+    fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence[np.ndarray], tolerance: float,
+) -> None:
+    """Compiled CPU kernels agree with the reference in values, dtypes and strides."""
+    plan = fd.plan_for(list(inputs))
+    fusion = plan.fusion
+    got = plan.run([x.copy() if isinstance(x, np.ndarray) and fusion.aliases else x for x in inputs])
+    outputs = visible(fusion, fusion.outputs)
+    for tv, a, b in zip(outputs, got, visible(fusion, wanted), strict=True):
+        close(a, b, tolerance, f"{tv.name}, compiled CPU kernels")
+        sized = [i for i, n in enumerate(a.shape) if n > 1]
+        if a.size and [element_strides(a)[i] for i in sized] != [dense_strides(tv)[i] for i in sized]:
+            raise Disagreement(f"{tv.name}: strides {element_strides(a)}, wanted {dense_strides(tv)}")

@@ -1,0 +1,101 @@
+"""Every legal call of the registry, computed in every way and by torch, in several layouts."""
+
+import numpy as np
+import pytest
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import FuserLabError
+from fuser_lab.interpreter import evaluate
+from tests import agreement
+from tests.unit.ops.sampling import ENTRIES, LETTERS, PLAIN, Built, build, results, variants
+
+CALLS = [(name, number) for name, entry in ENTRIES.items() for number in range(len(entry.samples))]
+by_call = pytest.mark.parametrize(("name", "number"), CALLS, ids=[f"{n}-{k}" for n, k in CALLS])
+
+
+def check(built: Built) -> None:
+    """The printed definition, float64, and the kernels of both targets agree with the reference."""
+    fusion = agreement.bound(built.fd, built.inputs)
+    tolerance = agreement.tolerance_of(fusion)
+    wanted = agreement.check_reference(fusion, built.inputs, tolerance)
+    agreement.check_text(built.fd, built.inputs)
+    agreement.check_kernels(built.fd, built.inputs, wanted, tolerance)
+
+
+@by_call
+def test_agrees_with_itself(name: str, number: int) -> None:
+    check(build(ENTRIES[name].samples[number]))
+
+
+@by_call
+def test_layouts_and_sizes(name: str, number: int) -> None:
+    entry = ENTRIES[name]
+    sample = entry.samples[number]
+    legal = 0
+    tried = list(variants(entry, sample))
+    for variant in tried:
+        try:
+            built = build(sample, variant)
+            agreement.bound(built.fd, built.inputs)
+        except FuserLabError:
+            continue
+        legal += 1
+        try:
+            check(built)
+        except Exception as error:
+            raise AssertionError(f"{sample.call} with {variant.name} operands: {error}") from error
+    assert legal or not tried, f"no variant of {sample} is legal"
+
+
+@by_call
+def test_agrees_with_torch(name: str, number: int) -> None:
+    torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    from tests.unit.ops.torch_meaning import WITHOUT, TorchDefinition, wide
+
+    sample = ENTRIES[name].samples[number]
+    if any(f"fd.ops.{op}(" in sample.call for op in WITHOUT):
+        return
+    built = build(sample)
+    fusion = agreement.bound(built.fd, built.inputs)
+    tolerance = agreement.tolerance_of(fusion)
+    kinds = {"u": np.int64}
+    tensors = [
+        torch.from_numpy(np.array(x, dtype=kinds.get(x.dtype.kind, x.dtype if x.dtype.kind in "bic" else np.float64)))
+        for x in built.inputs
+    ]
+    names = dict(zip(LETTERS, map(wide, tensors), strict=False))
+    wanted = results(eval(sample.call, {"fd": TorchDefinition(), "DataType": DataType, **names}))
+    got = evaluate(fusion, built.inputs)
+    assert len(got) == len(wanted)
+    for tv, a, b in zip(fusion.outputs, got, wanted, strict=True):
+        other = b.resolve_conj().numpy() if isinstance(b, torch.Tensor) else np.full(2, b)
+        agreement.close(a, other, tolerance, f"{sample.call}: {tv.name} against torch", dtype=False)
+
+
+def test_every_op_has_a_torch_meaning_or_a_reason_for_none() -> None:
+    pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    from tests.unit.ops.torch_meaning import WITHOUT, has_meaning
+
+    assert {name for name in ENTRIES if not has_meaning(name)} == set(WITHOUT) & set(ENTRIES)
+    assert all(WITHOUT.values())
+
+
+def test_every_op_is_documented_and_sampled() -> None:
+    for name, entry in ENTRIES.items():
+        assert entry.doc.endswith("."), f"{name}: the documentation is a sentence"
+    assert not [name for name, entry in ENTRIES.items() if not entry.samples], "ops without a legal call"
+    assert not [name for name, entry in ENTRIES.items() if not entry.misuses], "ops without an illegal call"
+
+
+def test_samples_call_the_op_that_they_belong_to() -> None:
+    for name, entry in ENTRIES.items():
+        for sample in entry.samples:
+            assert f"fd.ops.{name}(" in sample.call, f"{name}: {sample.call}"
+
+
+def test_an_op_with_a_wrong_kernel_would_be_found() -> None:
+    built = build(ENTRIES["add"].samples[0], PLAIN)
+    fusion = agreement.bound(built.fd, built.inputs)
+    wrong = [x + 1 for x in agreement.check_reference(fusion, built.inputs, 1e-4)]
+    with pytest.raises(agreement.Disagreement, match="cpu kernels of bottom_up"):
+        agreement.check_kernels(built.fd, built.inputs, wrong, 1e-4)

@@ -1,0 +1,383 @@
+"""What each op means in torch, written by hand: an oracle that shares no line with the ops themselves.
+
+`TorchDefinition` answers to ``fd.ops.<name>(...)`` as a definition does, and computes at once: floats in float64, so
+that only the meaning is compared and not the rounding.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional as nn
+
+from fuser_lab.dtypes import DataType
+
+DTYPES = {
+    DataType.Double: torch.float64, DataType.Float: torch.float32, DataType.Half: torch.float16,
+    DataType.BFloat16: torch.bfloat16, DataType.Int: torch.int64, DataType.Int32: torch.int32,
+    DataType.UInt64: torch.int64, DataType.Bool: torch.bool, DataType.ComplexFloat: torch.complex64,
+    DataType.ComplexDouble: torch.complex128, DataType.Index: torch.int64,
+}
+for _name in ("Float8_e4m3fn", "Float8_e5m2", "Float8_e8m0fnu"):
+    if _name in DataType.__members__:
+        DTYPES[DataType[_name]] = getattr(torch, _name.lower())
+FLOAT = frozenset({
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2", "cos", "cosh", "exp", "exp2", "expm1", "erf", "erfc",
+    "erfinv", "erfcinv", "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh",
+    "sqrt", "tan", "tanh", "truediv",
+})
+# Names that mean the same in torch, operand by operand.
+SAME = frozenset({
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift",
+    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "cos", "cosh", "eq", "erf", "erfc",
+    "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "frac", "gcd", "ge", "gt", "imag", "isfinite", "isinf", "isnan",
+    "isneginf", "isposinf", "isreal", "le", "lerp", "lgamma", "log", "log10", "log1p", "log2", "logical_and",
+    "logical_not", "logical_or", "lt", "maximum", "minimum", "mul", "ne", "neg", "nextafter", "pow", "real",
+    "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "signbit", "sin", "sinh", "sqrt", "sub", "tan",
+    "tanh", "trunc", "where",
+})
+WITHOUT = {
+    "uniform": "its generator is nvFuser's; test_random.py compares it with published numbers",
+    "normal": "its generator is nvFuser's; test_random.py compares it with published numbers",
+    "rand_like": "its generator is nvFuser's; test_random.py looks at its distribution",
+    "randn_like": "its generator is nvFuser's; test_random.py looks at its distribution",
+}
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def wide(value: Any) -> Any:
+    """A tensor with floats in float64; anything else as it is."""
+    if not is_tensor(value):
+        return value
+    if value.dtype.is_complex:
+        return value.to(torch.complex128)
+    if value.dtype.is_floating_point:
+        return value.to(torch.float64)
+    return value
+
+
+def lifted(value: Any) -> Any:
+    """A number as a 0-d tensor."""
+    if is_tensor(value) or not isinstance(value, bool | int | float | complex):
+        return value
+    kinds = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+    return torch.tensor(value, dtype=kinds[type(value)])
+
+
+def floating(value: Any) -> Any:
+    if is_tensor(value) and not value.dtype.is_floating_point and not value.dtype.is_complex:
+        return value.to(torch.float64)
+    return value
+
+
+class Torch:
+    """``fd.ops`` in torch: ops of another meaning, signature or name than torch's are methods."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in SAME:
+            raise AttributeError(f"no torch meaning of {name} is written down")
+
+        def call(*operands: Any) -> Any:
+            values = [lifted(x) for x in operands]
+            if name in FLOAT:
+                values = [floating(x) for x in values]
+            if name in {"ceil", "floor", "round", "trunc", "frac"} and values[0].dtype is torch.bool:
+                return values[0] & (name != "frac")
+            result = wide(getattr(torch, name)(*values))
+            return result if any(is_tensor(x) for x in operands) else result.item()
+
+        return call
+
+    # Pointwise
+
+    def sign(self, x: Any) -> Any:
+        value = lifted(x)
+        result = value if value.dtype is torch.bool else torch.sign(value)
+        return result if is_tensor(x) else result.item()
+
+    def silu(self, x: Any) -> Any:
+        return nn.silu(lifted(x))
+
+    def erfcinv(self, x: Any) -> Any:
+        return torch.special.ndtri(1 - floating(lifted(x)) / 2) / math.sqrt(2)
+
+    def truediv(self, a: Any, b: Any) -> Any:
+        result = torch.true_divide(floating(lifted(a)), floating(lifted(b)))
+        return result if is_tensor(a) or is_tensor(b) else result.item()
+
+    def div(self, a: Any, b: Any) -> Any:
+        x, y = lifted(a), lifted(b)
+        whole = not any(v.dtype.is_floating_point or v.dtype.is_complex for v in (x, y))
+        if whole:
+            zero = y == 0
+            x, y = x.to(torch.int64), torch.where(zero, 1, y)
+            result = torch.where(zero, 0, torch.div(x, y, rounding_mode="trunc"))
+        else:
+            result = torch.true_divide(x, y)
+        return result if is_tensor(a) or is_tensor(b) else result.item()
+
+    def mod(self, a: Any, b: Any) -> Any:
+        return self.fmod(a, b)
+
+    def fmod(self, a: Any, b: Any) -> Any:
+        return self._remainder(torch.fmod, a, b)
+
+    def remainder(self, a: Any, b: Any) -> Any:
+        return self._remainder(torch.remainder, a, b)
+
+    def _remainder(self, function: Any, a: Any, b: Any) -> Any:
+        x, y = lifted(a), lifted(b)
+        if any(v.dtype.is_floating_point for v in (x, y)):
+            result = function(x, y)
+        else:
+            zero = y == 0
+            result = torch.where(zero, 0, function(x, torch.where(zero, 1, y)))
+        return result if is_tensor(a) or is_tensor(b) else result.item()
+
+    def sub(self, a: Any, b: Any) -> Any:
+        x, y = lifted(a), lifted(b)
+        result = x ^ y if x.dtype is y.dtype is torch.bool else torch.sub(x, y)
+        return result if is_tensor(a) or is_tensor(b) else result.item()
+
+    def logical_right_shift(self, a: Any, b: Any) -> Any:
+        bits = 32 if a.dtype is torch.int32 else 64
+        x, by = a.to(torch.int64), lifted(b).to(torch.int64)
+        if bits == 32:
+            return ((x & 0xFFFFFFFF) >> by).to(torch.int32)
+        kept = torch.where(by == 0, -1, (torch.ones_like(by) << (64 - by).clamp(max=63)) - 1)
+        return (x >> by) & kept
+
+    def complex(self, a: Any, b: Any) -> Any:
+        return torch.complex(a, b) if is_tensor(a) else complex(a, b)
+
+    def clamp(self, x: Any, low: Any = None, high: Any = None) -> Any:
+        return x if low is None and high is None else torch.clamp(x, low, high)
+
+    def threshold(self, x: Any, threshold: Any, value: Any) -> Any:
+        return torch.where(x <= threshold, torch.tensor(value, dtype=x.dtype), x)
+
+    def lerp(self, a: Any, b: Any, weight: Any) -> Any:
+        x, y, w = (floating(lifted(v)) for v in (a, b, weight))
+        return x + w * (y - x)
+
+    def addcmul(self, x: Any, y: Any, z: Any, alpha: Any) -> Any:
+        return lifted(x) + lifted(y) * lifted(z) * lifted(alpha)
+
+    def cast(self, arg: Any, dtype: DataType) -> Any:
+        value = lifted(arg)
+        if value.dtype.is_complex and not dtype.is_complex and dtype is not DataType.Bool:
+            value = value.real
+        result = wide(value.to(DTYPES[dtype]))
+        return result if is_tensor(arg) else result.item()
+
+    # Reductions
+
+    def _dims(self, arg: Any, dims: Any, dim: Any) -> tuple[int, ...]:
+        given = dims if dim is None else dim
+        if given is None:
+            return tuple(range(arg.ndim))
+        return (given,) if isinstance(given, int) else tuple(given)
+
+    def _typed(self, arg: Any, dtype: DataType) -> Any:
+        if dtype is not DataType.Null:
+            return self.cast(arg, dtype)
+        return arg if arg.dtype.is_floating_point or arg.dtype.is_complex else arg.to(torch.int64)
+
+    def sum(
+        self, arg: Any, dims: Any = None, keepdim: Any = False, dtype: Any = DataType.Null, *, dim: Any = None,
+    ) -> Any:
+        kept = self._dims(arg, dims, dim)
+        value = self._typed(arg, dtype)
+        return torch.sum(value, kept, bool(keepdim)) if kept else value
+
+    def prod(
+        self, arg: Any, dims: Any = None, keepdim: Any = False, dtype: Any = DataType.Null, *, dim: Any = None,
+    ) -> Any:
+        result = self._typed(arg, dtype)
+        for axis in sorted((d % arg.ndim for d in self._dims(arg, dims, dim)), reverse=True):
+            result = torch.prod(result, axis, keepdim=bool(keepdim))
+        return result
+
+    def _extreme(self, fold: Any, empty: float, arg: Any, dims: Any, keepdim: Any, dim: Any) -> Any:
+        kept = self._dims(arg, dims, dim)
+        if not kept:
+            return arg
+        if 0 in (arg.shape[d] for d in kept):
+            # torch refuses to say what the largest of nothing is.
+            shape = torch.sum(arg, kept, bool(keepdim)).shape
+            if arg.dtype is torch.bool:
+                return torch.full(shape, empty > 0)
+            info = torch.finfo if arg.dtype.is_floating_point else torch.iinfo
+            value = empty if info is torch.finfo else info(arg.dtype).max if empty > 0 else info(arg.dtype).min
+            return torch.full(shape, value, dtype=arg.dtype)
+        return fold(arg, kept, bool(keepdim))
+
+    def max(self, arg: Any, dims: Any = None, keepdim: Any = False, dtype: Any = None, *, dim: Any = None) -> Any:
+        return self._extreme(torch.amax, -math.inf, arg, dims, keepdim, dim)
+
+    def min(self, arg: Any, dims: Any = None, keepdim: Any = False, dtype: Any = None, *, dim: Any = None) -> Any:
+        return self._extreme(torch.amin, math.inf, arg, dims, keepdim, dim)
+
+    def var(self, arg: Any, dims: Any, correction: int = 1, keepdim: bool = False) -> Any:
+        return self.var_mean(arg, dims, correction, keepdim)[0]
+
+    def var_mean(self, arg: Any, dims: Any, correction: int = 1, keepdim: bool = False) -> Any:
+        kept = tuple(dims) if isinstance(dims, list | tuple) else (dims,)
+        value = floating(arg)
+        mean = torch.mean(value, kept, True)
+        count = math.prod(arg.shape[d] for d in kept)
+        square = torch.sum(torch.abs(value - mean) ** 2, kept, bool(keepdim))
+        return square / max(count - correction, 0), torch.mean(value, kept, bool(keepdim))
+
+    def welford(self, arg: Any, dims: Any) -> Any:
+        kept = tuple(dims)
+        mean = torch.mean(arg, kept, True)
+        count = math.prod(arg.shape[d] for d in kept)
+        square = torch.sum((arg - mean) ** 2, kept)
+        return torch.mean(arg, kept), square, torch.full(square.shape, count)
+
+    # Scans and sorts
+
+    def _scan(self, function: Any, join: Any, arg: Any, dim: int, init: Any) -> Any:
+        if not arg.ndim:
+            return arg
+        result = function(arg, dim)
+        result = (result if is_tensor(result) else result[0]).to(arg.dtype)
+        return result if init is None else join(result, lifted(init).to(arg.dtype))
+
+    def cumsum(self, arg: Any, dim: int, init: Any = None) -> Any:
+        return self._scan(torch.cumsum, torch.add, arg, dim, init)
+
+    def cumprod(self, arg: Any, dim: int, init: Any = None) -> Any:
+        return self._scan(torch.cumprod, torch.mul, arg, dim, init)
+
+    def cummin(self, arg: Any, dim: int, init: Any = None) -> Any:
+        return self._scan(torch.cummin, torch.minimum, arg, dim, init)
+
+    def cummax(self, arg: Any, dim: int, init: Any = None) -> Any:
+        return self._scan(torch.cummax, torch.maximum, arg, dim, init)
+
+    def argsort(self, arg: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        return torch.argsort(arg, dim=dim, descending=bool(descending), stable=True)
+
+    def topk(self, arg: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = False) -> Any:
+        return tuple(torch.topk(arg, int(k), dim, bool(largest), True))
+
+    # Shape
+
+    def set(self, x: Any) -> Any:
+        return x
+
+    def segment_set(self, x: Any) -> Any:
+        return x
+
+    def stride_order(self, arg: Any, stride_order: Any) -> Any:
+        return arg
+
+    def broadcast(self, arg: Any, is_broadcast_dim: Any) -> Any:
+        for position, flag in enumerate(is_broadcast_dim):
+            arg = arg.unsqueeze(position) if flag else arg
+        return arg
+
+    def broadcast_in_dim(self, arg: Any, shape: Any, broadcast_dims: Any) -> Any:
+        kept = [d % len(shape) for d in broadcast_dims]
+        for position in range(len(shape)):
+            arg = arg if position in kept else arg.unsqueeze(position)
+        return arg.expand(*(int(n) for n in shape))
+
+    def expand(self, arg: Any, shape: Any) -> Any:
+        return arg.expand(*(int(n) for n in shape))
+
+    def reshape(self, arg: Any, new_shape: Any) -> Any:
+        return arg.reshape([int(n) for n in new_shape])
+
+    def permute(self, arg: Any, dims: Any) -> Any:
+        return arg.permute(*dims)
+
+    def squeeze(self, arg: Any, dims: Any, squeeze_expanded: bool = False) -> Any:
+        for dim in sorted((d % arg.ndim for d in dims), reverse=True):
+            arg = arg.select(dim, 0)
+        return arg
+
+    def slice(
+        self, arg: Any, start_indices: Any, end_indices: Any, strides: Any = None, manual_normalization: Any = False,
+    ) -> Any:
+        ranges = zip(start_indices, end_indices, arg.shape, strict=True)
+        return arg[tuple(slice(min(int(a), n), min(int(b), n)) for a, b, n in ranges)]
+
+    def pad(self, arg: Any, pad_widths: Any, value: Any = None) -> Any:
+        fill = 0 if value is None else value
+        if arg.dtype is torch.bool:
+            return nn.pad(arg.to(torch.int64), [int(w) for w in pad_widths], value=int(fill)).to(torch.bool)
+        return nn.pad(arg, [int(w) for w in pad_widths], value=fill)
+
+    def cat(self, tensors: Any, dim: int = 0, manual_padding: bool = False) -> Any:
+        if manual_padding:
+            total = tensors[0]
+            for other in tensors[1:]:
+                total = total | other if total.dtype is torch.bool else total + other
+            return total
+        return torch.cat(list(tensors), dim)
+
+    def size(self, arg: Any, dim: int) -> int:
+        return arg.shape[dim]
+
+    def shape(self, arg: Any) -> list[int]:
+        return list(arg.shape)
+
+    def triu(self, arg: Any, diagonal: Any = 0) -> Any:
+        return torch.triu(arg, int(diagonal))
+
+    # Factories
+
+    def full(self, shape: Any, fill_value: Any, dtype: DataType) -> Any:
+        return wide(torch.full([int(n) for n in shape], fill_value, dtype=DTYPES[dtype]))
+
+    def iota(self, length: Any, start: Any = None, step: Any = None, dtype: DataType = DataType.Int) -> Any:
+        first, by = 0 if start is None else start, 1 if step is None else step
+        return wide((torch.arange(int(length)) * by + first).to(DTYPES[dtype]))
+
+    # Indexing
+
+    def select(self, arg: Any, index: Any, dim: int) -> Any:
+        return arg.select(dim, int(index))
+
+    def index_select(self, arg: Any, index: Any, dim: int) -> Any:
+        return torch.index_select(arg, dim, index.reshape(-1))
+
+    def gather(self, arg: Any, index: Any, dim: int) -> Any:
+        return torch.gather(arg, dim, index.to(torch.int64))
+
+    def take_along_axis(self, arg: Any, index: Any, dim: int) -> Any:
+        return torch.take_along_dim(arg, index.to(torch.int64), dim)
+
+    def scatter(self, arg: Any, index: Any, src: Any, dim: int) -> Any:
+        return torch.scatter(arg, dim, index.to(torch.int64), src)
+
+    def embedding_fwd(self, input: Any, weight: Any, *options: Any, **named: Any) -> Any:
+        return nn.embedding(input, weight)
+
+    # Products
+
+    def matmul(self, arg1: Any, arg2: Any) -> Any:
+        return torch.matmul(arg1, arg2)
+
+    def linear(self, arg1: Any, arg2: Any, bias: Any = None) -> Any:
+        return nn.linear(arg1, arg2, bias)
+
+
+class TorchDefinition:
+    """Stands for ``fd`` in the call of a sample."""
+
+    ops = Torch()
+
+    def define_scalar(self, value: Any, dtype: Any = None) -> Any:
+        return value
+
+
+def has_meaning(name: str) -> bool:
+    """Whether an op can be compared with torch."""
+    return name in SAME or name in vars(Torch)
