@@ -1,25 +1,78 @@
 """Abstract inputs: shape, dtype and strides of an array that need not exist."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.dtypes import DataType, parse_dtype
-from fuser_lab.errors import InputError
-from fuser_lab.ops.arguments import wholes
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.ops.arguments import shown, wholes
 from fuser_lab.ops.registry import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """Which values stand in the memory of an input.
+
+    ``normal``: standard normal numbers; ``uniform`` and ``integers``: random in [low, high); ``range``: ``values[0]``,
+    then steps of ``values[1]``; ``values``: these, repeated to the end.
+    """
+
+    kind: Literal["normal", "uniform", "integers", "range", "values"]
+    low: int | float = 0
+    high: int | float = 1
+    values: tuple[bool | int | float | complex, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Reject an empty range and missing values."""
+        if self.kind in {"uniform", "integers"} and not self.low < self.high:
+            msg = f"Fill: low is {self.low} and high is {self.high}; low must be below high."
+            raise InputError(msg)
+        if len(self.values) < {"range": 2, "values": 1}.get(self.kind, 0):
+            msg = f"Fill: values is {self.values}; {self.kind!r} needs {'two' if self.kind == 'range' else 'some'}."
+            raise InputError(msg)
+
+    def numbers(self, count: int, dtype: DataType, rng: np.random.Generator) -> Array:
+        """Return ``count`` elements of a dtype."""
+        if self.kind == "range":
+            first, step = self.values
+            # Exact for integers of any size, rounded once for floats.
+            numbers: Array = np.asarray(first + np.arange(count) * step)
+        elif self.kind == "values":
+            numbers = np.resize(np.asarray(self.values, None if dtype.is_complex else dtype.numpy), count)
+        elif self.kind == "integers":
+            wide = np.uint64 if self.high > np.iinfo(np.int64).max else np.int64
+            numbers = rng.integers(int(self.low), int(self.high), count, dtype=wide)
+        else:
+            numbers = self._random(count, rng)
+            if dtype.is_complex:
+                numbers = numbers + 1j * self._random(count, rng)
+        cast = numbers.astype(dtype.numpy)
+        if self.kind == "uniform" and dtype.is_float:
+            # Rounding to a narrower type may reach the open end.
+            low, high = (np.asarray(bound, dtype.numpy) for bound in (self.low, self.high))
+            cast = np.where(cast >= high, np.nextafter(high, low), cast)
+        return cast
+
+    def _random(self, count: int, rng: np.random.Generator) -> Array:
+        return rng.standard_normal(count) if self.kind == "normal" else rng.uniform(self.low, self.high, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Shape, dtype, strides in elements and kind of device of a tensor input."""
+    """Shape, dtype, strides in elements and kind of device of a tensor input.
+
+    ``fill`` says which values `materialize` gives it; plans do not depend on it, so that it takes no part in equality.
+    """
 
     shape: tuple[int, ...]
     dtype: DataType
     strides: tuple[int, ...]
     device: str = "cpu"
+    fill: Fill | None = field(default=None, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -28,13 +81,15 @@ class TensorSpec:
         return int(np.prod(list(stored), dtype=np.int64)) * self.dtype.itemsize
 
     def materialize(self, seed: int = 0) -> Array:
-        """Return an array as described: standard normal floats, integers in 0..9, random booleans."""
+        """Return an array as described; without a `fill`: standard normal floats, integers in 0..9, random booleans."""
         rng = np.random.default_rng(seed)
         if not self.shape or 0 in self.shape:
             count = int(np.prod(self.shape, dtype=np.int64))
         else:
             count = 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
-        if self.dtype is DataType.Bool:
+        if self.fill is not None:
+            flat = self.fill.numbers(count, self.dtype, rng)
+        elif self.dtype is DataType.Bool:
             flat = rng.integers(0, 2, count).astype(np.bool_)
         elif self.dtype.is_integral:
             flat = rng.integers(0, 10, count).astype(self.dtype.numpy)
@@ -50,6 +105,7 @@ class TensorSpec:
 
 def spec(
     shape: Sequence[int], dtype: "str | DataType | npt.DTypeLike" = "float32", strides: Sequence[int] | None = None,
+    fill: Fill | None = None,
 ) -> TensorSpec:
     """Return an abstract input, accepted wherever nothing runs.
 
@@ -61,6 +117,8 @@ def spec(
         A DataType, a NumPy dtype or a name such as ``"bfloat16"``.
     strides
         In elements, negative ones too; row-major if left out.
+    fill
+        Which values `TensorSpec.materialize` gives it; usual ones if left out.
 
     Raises
     ------
@@ -81,7 +139,10 @@ def spec(
     if len(steps) != len(sizes):
         msg = f"spec: {len(steps)} strides for {len(sizes)} sizes."
         raise InputError(msg)
-    return TensorSpec(shape=tuple(sizes), dtype=parsed, strides=tuple(steps))
+    if fill is not None and not isinstance(fill, Fill):
+        msg = f"spec: fill must be a Fill, given {shown(fill)}."
+        raise ArgumentTypeError(msg)
+    return TensorSpec(shape=tuple(sizes), dtype=parsed, strides=tuple(steps), fill=fill)
 
 
 def _row_major(sizes: Sequence[int]) -> list[int]:
