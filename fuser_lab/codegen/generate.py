@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.codegen.decompose import welford_of
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.numba_cpu import CpuEmitter
@@ -62,4 +63,6 @@ def generate(
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
     kernel = lower(fusion, scheduler, target, chosen, strides or {})
     source = _EMITTERS[target](kernel).source()
-    return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=source.origins)
+    renamed = welford_of(fusion)
+    origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)
+    return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=origins)

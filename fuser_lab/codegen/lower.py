@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fuser_lab.codegen.cpu_loops import CpuNest
+from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.gpu_loops import GpuNest
 from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import layout_of
@@ -37,6 +38,7 @@ def lower(
     CodegenError
         If the segment has a form that no nest of loops computes.
     """
+    written, fusion = fusion, decompose(fusion)
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, strides.get(tv.name)) for tv in inputs}
@@ -63,7 +65,7 @@ def lower(
         outputs=tuple(buffers[tv.name] for tv in computed),
         workspace=tuple(workspace),
         phases=tuple(phases),
-        ops=tuple((expr.name, call_text(expr)) for expr in fusion.exprs),
+        ops=tuple((expr.name, call_text(expr)) for expr in written.exprs),
     )
 
 

@@ -1,5 +1,6 @@
 """A fusion as the Python that defines it, in the form nvFuser prints (``FusionDefinition.__repr__``)."""
 
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterDomain, Number, Scalar, TensorView, Val, scalars_in
 
@@ -160,7 +161,16 @@ def _uniform_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]
     return [low, high, shape, f"rng_seed={seed}", f"rng_offset={offset}", f"dtype={expr.outputs[0].dtype!r}"]
 
 
+def _fold_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    # Left to itself, a sum of integers is an Int.
+    dtype = expr.outputs[0].dtype
+    narrow = dtype is DataType.Bool or (dtype.is_integral and dtype is not DataType.Int)
+    return [*operands, f"dims={writer.attr_text(expr.attr('dims'))}", *([f"dtype={dtype!r}"] if narrow else [])]
+
+
 _SPECIAL = {
+    "sum": _fold_args,
+    "prod": _fold_args,
     "cat": _cat_args,
     "pad": _pad_args,
     "full": _full_args,

@@ -42,6 +42,13 @@ def _lines(expr: Expr, names: _Names) -> list[str]:
     out = names.text(expr.outputs[0])
     args = [names.text(v) for v in expr.inputs]
     name = expr.op.name
+    if name == "welford":
+        avg, var, number = map(names.text, expr.outputs)
+        results = [f"{avg}(Avg),", f"{var}(Var),", f"{number}(Count)"]
+        return [*results, f"   = Welford( {args[0]}(Avg), axes = {_attr(expr.attr('dims'))}, allreduce = false );"]
+    if len(expr.outputs) > 1:
+        return [*(f"{names.text(v)}," for v in expr.outputs[:-1]), names.text(expr.outputs[-1]),
+                f"   = {_call(expr, args)};"]
     if name in _INFIX:
         return [out, f"   = {args[0]}", f"   {_INFIX[name]} {args[1]};"]
     if name in _PREFIX:

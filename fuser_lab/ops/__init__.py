@@ -1,6 +1,21 @@
 """Every op of ``fd.ops``, one record each."""
 
-from fuser_lab.ops import broadcast, composite, factory, matmul, pointwise, promotion, reduction, resize, view
+from fuser_lab.ops import (
+    broadcast,
+    composite,
+    factory,
+    formulas,
+    indexing,
+    matmul,
+    pointwise,
+    promotion,
+    reduction,
+    resize,
+    scan,
+    sort,
+    statistics,
+    view,
+)
 from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
 
 __all__ = [
@@ -14,10 +29,15 @@ __all__ = [
     "broadcast",
     "composite",
     "factory",
+    "formulas",
+    "indexing",
     "matmul",
     "pointwise",
     "promotion",
     "reduction",
     "resize",
+    "scan",
+    "sort",
+    "statistics",
     "view",
 ]

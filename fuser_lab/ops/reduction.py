@@ -1,40 +1,92 @@
 """Reductions over axes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser_lab.dtypes import DataType, Kind, from_numpy
-from fuser_lab.errors import DefinitionError
-from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.arguments import element_type, flag, is_whole, listed
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Extent, IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ops.arguments import flag, is_whole, listed, shown, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     OPS,
+    Arg,
     Array,
     Attrs,
     AxisFactory,
     Combine,
+    Misuse,
     OpDef,
     Operand,
     Recorder,
     Result,
+    Sample,
     register,
+    tensor_at,
     unique_dims,
 )
 
 
 def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
-    """Return the axes a reduction argument names, sorted; all axes for None."""
+    """Return the axes a reduction argument names, sorted; all axes for None. A 0-d tensor has axes 0 and -1 as torch's.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is neither an int nor a list of ints.
+    DefinitionError
+        If the list is empty, or names an axis twice or one that is not there.
+    """
     if dims is None:
         return tuple(range(tensor.ndim))
     given = [dims] if is_whole(dims) else listed(dims, op, "dims")
     if not given:
         msg = f"{op}: dims is empty; name at least one axis, or leave it out to reduce all."
         raise DefinitionError(msg)
-    return tuple(sorted(unique_dims(given, tensor.ndim, op)))
+    found = tuple(sorted(unique_dims(given, max(tensor.ndim, 1), op)))
+    return found if tensor.ndim else ()
+
+
+def without_broadcasts(
+    rec: Recorder, tensor: TensorView, dims: tuple[int, ...],
+) -> tuple[TensorView, tuple[int, ...], tuple[Extent, ...]]:
+    """Record a squeeze of the broadcast axes among reduced ones.
+
+    Returns the tensor, the positions of the reduced axes that are left, and the extents of the expanded ones that are
+    gone: as many times each element would have been met.
+    """
+    axes = tensor.domain.axes
+    gone = tuple(d for d in dims if axes[d].is_broadcast)
+    if not gone:
+        return tensor, dims, ()
+    repeats = tuple(axes[d].visible_extent for d in gone if axes[d].expanded is not None)
+    left = [d for d in range(tensor.ndim) if d not in gone]
+    squeezed: TensorView = OPS["squeeze"].frontend(rec, tensor, list(gone), squeeze_expanded=True)
+    return squeezed, tuple(left.index(d) for d in dims if d in left), repeats
+
+
+def count_of(rec: Recorder, extents: Iterable[Extent]) -> Val | int:
+    """Return the product of extents: an int where all are known, else a scalar that is computed."""
+    count: Val | int = 1
+    for extent in extents:
+        if isinstance(count, int) and isinstance(extent, int):
+            count *= extent
+        else:
+            count = OPS["mul"].frontend(rec, count, extent)
+    return count
+
+
+def has_no_elements(tensor: TensorView, dims: Iterable[int]) -> bool:
+    """Whether a reduced axis is known to have size 0."""
+    return any(tensor.extents[d] == 0 for d in dims)
+
+
+def kept_extents(tensor: TensorView, dims: tuple[int, ...]) -> list[Extent]:
+    """Return the sizes of the axes that a reduction keeps."""
+    return [extent for d, extent in enumerate(tensor.extents) if d not in dims]
 
 
 def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -50,34 +102,41 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
     return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
 
-def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, converts: bool, doc: str) -> OpDef:
+def _reduction(
+    name: str, combine: Combine, reference: Callable[..., Any], *, converts: bool, repeated: str = "", doc: str,
+    misuses: tuple[Misuse, ...] = (),
+) -> OpDef:
+    """Register a reduction: ``converts`` if a dtype may be asked for, ``repeated`` is the op that an expanded axis is.
+
+    Bool and integers become Int where a dtype may be asked for and none is.
+    """
+
     def frontend(
         rec: Recorder,
         arg: Operand,
-        dims: int | Sequence[int] | None = None,
+        dims: int | Sequence[int] | DataType | None = None,
         keepdim: bool = False,
         dtype: DataType = DataType.Null,
         *,
         dim: int | None = None,
     ) -> Val:
         tensor, keeps = rec.tensor(arg, name, "arg"), flag(keepdim, name, "keepdim")
-        if dim is not None and dims is not None:
-            msg = f"{name}: give dims or dim, not both."
-            raise DefinitionError(msg)
-        if dtype is not DataType.Null and not converts:
-            msg = f"{name}: dtype must be left out, since the result has the operand's dtype; given {dtype!r}."
-            raise DefinitionError(msg)
-        reduced = reduced_axes(tensor, dims if dim is None else dim, name)
-        if dtype is not DataType.Null:
-            value: Val = convert(rec, tensor, element_type(dtype, name), name, "arg")
-        elif converts and tensor.dtype.kind in {Kind.BOOL, Kind.INTEGER}:
-            value = convert(rec, tensor, DataType.Int, name, "arg")
-        else:
-            value = tensor
-        if not reduced:
-            return rec.emit(OPS["set"], [value])[0]
-        result = rec.emit(entry, [value], dims=reduced)[0]
-        if keeps and isinstance(result, TensorView):
+        if isinstance(dims, DataType):
+            # The overload without axes: sum(x, DataType.Float).
+            dtype = dims
+        named = None if isinstance(dims, DataType) else dims
+        if dim is not None:
+            if named is not None:
+                msg = f"{name}: give dims or dim, not both."
+                raise DefinitionError(msg)
+            named = whole(dim, name, "dim")
+        if keeps and named is None:
+            msg = f"{name}: keepdim needs dim or dims beside it; without them all axes go."
+            raise ArgumentTypeError(msg)
+        reduced = reduced_axes(tensor, named, name)
+        value = _operand(rec, tensor, dtype, name, converts=converts)
+        result = _reduced(rec, entry, value, reduced, repeated)
+        if keeps and reduced:
             return broadcast(rec, result, [i in reduced for i in range(tensor.ndim)])
         return result
 
@@ -89,8 +148,105 @@ def _reduction(name: str, combine: Combine, reference: Callable[..., Any], *, co
         reference=reference,
         combine=combine,
         doc=doc,
+        samples=_samples(name, converts=converts),
+        misuses=(*_misuses(name), *misuses),
     )
     return register(entry)
+
+
+def _operand(rec: Recorder, tensor: TensorView, dtype: object, op: str, *, converts: bool) -> TensorView:
+    """Return what is folded: the tensor, or its conversion."""
+    if not isinstance(dtype, DataType):
+        msg = f"{op}: dtype must be a DataType, given {shown(dtype)}."
+        raise ArgumentTypeError(msg)
+    if dtype is not DataType.Null and not converts:
+        msg = f"{op}: dtype must be left out, since the result has the operand's dtype; given {dtype!r}."
+        raise DefinitionError(msg)
+    if not converts and tensor.dtype.is_complex:
+        msg = f"{op}: complex numbers have no order, given {tensor.dtype!r}."
+        raise DefinitionError(msg)
+    if dtype is DataType.Null and converts and tensor.dtype.kind in {Kind.BOOL, Kind.INTEGER}:
+        dtype = DataType.Int
+    return tensor if dtype is DataType.Null else tensor_at([convert(rec, tensor, dtype, op, "arg")])
+
+
+def _reduced(rec: Recorder, entry: OpDef, value: TensorView, dims: tuple[int, ...], repeated: str) -> TensorView:
+    if not dims:
+        return tensor_at(rec.emit(OPS["set"], [value]))
+    if has_no_elements(value, dims):
+        identity = entry.combine.identity(value.dtype) if entry.combine else 0
+        filled: TensorView = OPS["full"].frontend(rec, kept_extents(value, dims), identity, value.dtype)
+        return filled
+    result, left, repeats = without_broadcasts(rec, value, dims)
+    if left:
+        result = tensor_at(rec.emit(entry, [result], dims=left))
+    if repeats and repeated:
+        more = OPS[repeated].frontend(rec, result, count_of(rec, repeats))
+        result = tensor_at([convert(rec, more, value.dtype, entry.name, "arg")])
+    return result
+
+
+def _samples(name: str, *, converts: bool) -> tuple[Sample, ...]:
+    call = f"fd.ops.{name}"
+    dtypes = [DataType.Half, DataType.BFloat16, DataType.Double, DataType.Int, DataType.Int32, DataType.Bool]
+    if converts:
+        dtypes += [DataType.ComplexFloat, DataType.ComplexDouble]
+    found = [
+        Sample(f"{call}(a)"),
+        Sample(f"{call}(a, 0)"),
+        Sample(f"{call}(a, dim=-1)"),
+        Sample(f"{call}(a, [1], True)"),
+        Sample(f"{call}(a, dims=[0, -1], keepdim=True)", (Arg((3, 4, 5)),)),
+        Sample(f"{call}(a, [1])", (Arg((3, 4, 5)),)),
+        Sample(f"{call}(a)", (Arg(()),)),
+        Sample(f"{call}(a, [0], True)", (Arg(()),)),
+        Sample(f"{call}(a, [0])", (Arg((1, 4)),)),
+        Sample(f"{call}(a, [0, 1])", (Arg((1, 4)),)),
+        Sample(f"{call}(a, [0], True)", (Arg((1,)),)),
+        Sample(f"{call}(a, [1])", (Arg((3, 0)),)),
+        Sample(f"{call}(a, [0])", (Arg((3, 0)),)),
+        Sample(f"{call}(fd.ops.expand(a, [5, 4]), [0])", (Arg((1, 4)),)),
+        Sample(f"{call}(fd.ops.expand(a, [5, 4]), [0, 1], True)", (Arg((1, 4)),)),
+        *(Sample(f"{call}(a, [1])", (Arg((3, 4), dtype),)) for dtype in dtypes),
+    ]
+    if converts:
+        found += [
+            Sample(f"{call}(a, dtype=DataType.Double)"),
+            Sample(f"{call}(a, [1], False, DataType.Float)", (Arg((3, 4), DataType.Half),)),
+            Sample(f"{call}(a, 0, dtype=DataType.Int32)", (Arg((3, 4), DataType.Int),)),
+            Sample(f"{call}(fd.ops.expand(a, [3, 4]), [0])", (Arg((1, 4), DataType.Half),)),
+        ]
+    return tuple(found)
+
+
+def _misuses(name: str) -> tuple[Misuse, ...]:
+    call = f"fd.ops.{name}"
+    return (
+        Misuse(f"{call}(x, [])", f"{name}: dims is empty"),
+        Misuse(f"{call}(x, [0, -2])", "names an axis twice"),
+        Misuse(f"{call}(x, 2)", "is outside [-2, 2)"),
+        Misuse(f"{call}(x, [0, -3])", "is outside [-2, 2)"),
+        Misuse(f"{call}(s, 1)", "is outside [-1, 1)"),
+        Misuse(f"{call}(x, [0], dim=0)", "give dims or dim, not both"),
+        Misuse(f"{call}(x, 'a')", f"{name}: dims must be a list of ints", ArgumentTypeError),
+        Misuse(f"{call}(x, dim=[0])", f"{name}: dim must be an int", ArgumentTypeError),
+        Misuse(f"{call}(x, [0], 'a')", "keepdim must be True or False", ArgumentTypeError),
+        Misuse(f"{call}(x, keepdim=True)", "keepdim needs dim or dims", ArgumentTypeError),
+        Misuse(f"{call}(x, [0], dtype='a')", "dtype must be a DataType", ArgumentTypeError),
+        Misuse(f"{call}(d)", "must be a tensor", ArgumentTypeError),
+        Misuse(f"{call}()", "missing a required argument", ArgumentTypeError),
+    )
+
+
+_NO_DTYPE = "dtype must be left out"
+
+
+def _extreme_misuses(name: str) -> tuple[Misuse, ...]:
+    return (
+        Misuse(f"fd.ops.{name}(x, [0], False, DataType.Double)", f"{name}: {_NO_DTYPE}"),
+        Misuse(f"fd.ops.{name}(x, DataType.Float)", f"{name}: {_NO_DTYPE}"),
+        Misuse(f"fd.ops.{name}(z, [0])", f"{name}: complex numbers have no order"),
+    )
 
 
 def _lowest(dtype: DataType) -> bool | int | float:
@@ -117,6 +273,7 @@ SUM = _reduction(
     Combine(fn="add", identity=lambda _: 0),
     lambda x, *, dims: np.sum(x, axis=dims, dtype=x.dtype),
     converts=True,
+    repeated="mul",
     doc="Sum over dims (all axes if left out); bool and integers add up as Int.",
 )
 PROD = _reduction(
@@ -124,13 +281,16 @@ PROD = _reduction(
     Combine(fn="mul", identity=lambda _: 1),
     lambda x, *, dims: np.prod(x, axis=dims, dtype=x.dtype),
     converts=True,
+    repeated="pow",
     doc="Product over dims (all axes if left out); bool and integers multiply as Int.",
 )
 MAX = _reduction(
     "max", Combine(fn="max", identity=_lowest), _extreme(np.max, _lowest), converts=False,
     doc="Largest element over dims, NaN propagates.",
+    misuses=_extreme_misuses("max"),
 )
 MIN = _reduction(
     "min", Combine(fn="min", identity=_highest), _extreme(np.min, _highest), converts=False,
     doc="Smallest element over dims, NaN propagates.",
+    misuses=_extreme_misuses("min"),
 )

@@ -182,5 +182,5 @@ def test_every_pointwise_op_is_compared_here():
 def test_every_op_is_documented():
     for op in OPS.values():
         assert op.doc.endswith(".")
-        assert sum(x is not None for x in (op.scalar, op.element, op.combine)) == (op.kind.value != "matmul")
+        assert sum(x is not None for x in (op.scalar, op.element, op.combine)) <= 1
         assert isinstance(op.signature, inspect.Signature)

@@ -44,9 +44,6 @@ WAITS = {
     "slice_and_gather": "fd.ops.take_along_axis",
     "cross_entropy_tail": "fd.ops.take_along_axis",
     "topk_with_adds": "fd.ops.topk",
-    "welford_twice": "fd.ops.welford",
-    "welford_var_and_sum": "fd.ops.welford",
-    "cross_pair_cycle_trap": "fd.ops.welford",
 }
 
 

@@ -1,0 +1,281 @@
+"""Mean and variance: Welford's three results in one reduction, and what is written with them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ops.arguments import flag, is_whole, whole
+from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.promotion import convert
+from fuser_lab.ops.reduction import (
+    SUM,
+    count_of,
+    has_no_elements,
+    kept_extents,
+    reduced_axes,
+    without_broadcasts,
+)
+from fuser_lab.ops.registry import (
+    OPS,
+    Arg,
+    Array,
+    Attrs,
+    AxisFactory,
+    Composite,
+    Misuse,
+    OpDef,
+    Operand,
+    Recorder,
+    Result,
+    Sample,
+    known_ints,
+    register,
+    register_composite,
+    tensor_at,
+)
+
+Moments = tuple[TensorView, TensorView, TensorView]  # mean, sum of squared deviations, number of elements
+
+
+def _emit(rec: Recorder, name: str, *operands: Operand) -> TensorView:
+    return tensor_at([OPS[name].frontend(rec, *operands)])
+
+
+def _full(rec: Recorder, sizes: Sequence[Operand], value: Operand, dtype: DataType) -> TensorView:
+    filled: TensorView = OPS["full"].frontend(rec, list(sizes), value, dtype)
+    return filled
+
+
+def _named_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
+    """Return the axes to reduce; unlike those of a sum they have to be a list."""
+    if dims is None or is_whole(dims):
+        msg = f"{op}: dims must be a list of ints, given {dims}."
+        raise ArgumentTypeError(msg)
+    return reduced_axes(tensor, dims, op)
+
+
+def _welford(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Moments:
+    tensor = rec.tensor(arg, "welford", "arg")
+    reduced = _named_axes(tensor, dims, "welford")
+    if not tensor.dtype.is_float:
+        msg = f"welford: arg must be of a real floating point type, given {tensor.dtype!r}."
+        raise DefinitionError(msg)
+    return _moments(rec, tensor, reduced)
+
+
+def _moments(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...]) -> Moments:
+    dtype, sizes = tensor.dtype, kept_extents(tensor, reduced)
+    if has_no_elements(tensor, reduced):
+        nothing = _full(rec, sizes, float("nan"), dtype)
+        return nothing, _full(rec, sizes, 0, dtype), _full(rec, sizes, 0, DataType.Int)
+    value, left, repeats = without_broadcasts(rec, tensor, reduced)
+    count = count_of(rec, repeats)
+    if not left:
+        mean = value if reduced else _emit(rec, "set", value)
+        return mean, _full(rec, sizes, 0, dtype), _full(rec, sizes, count, DataType.Int)
+    mean, square, number = (tensor_at([v]) for v in rec.emit(WELFORD, [value], dims=left))
+    if repeats:
+        # An expanded axis meets each element several times: that changes the sum and the number, not the mean.
+        square = tensor_at([convert(rec, _emit(rec, "mul", square, count), dtype, "welford", "arg")])
+        number = _emit(rec, "mul", number, count)
+    return mean, square, number
+
+
+def _infer_welford(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor, dims = tensor_at(inputs), known_ints(attrs, "dims")
+
+    def domain() -> TensorDomain:
+        return TensorDomain(
+            logical=tuple(
+                axes.fresh(axis.extent, IterType.REDUCTION, axis.expanded) if i in dims else axes.copy(axis)
+                for i, axis in enumerate(tensor.domain.axes)
+            ),
+        )
+
+    return (Result(tensor.dtype, domain()), Result(tensor.dtype, domain()), Result(DataType.Int, domain()))
+
+
+def _reference_welford(x: Array, *, dims: tuple[int, ...]) -> tuple[Array, ...]:
+    count = int(np.prod([x.shape[d] for d in dims]))
+    total = np.sum(x, axis=dims, dtype=x.dtype, keepdims=True)
+    # NaN, not an error, where there is nothing to take the mean of.
+    mean = np.divide(total, np.asarray(count, dtype=x.dtype))
+    square = np.sum(np.square(x - mean), axis=dims, dtype=x.dtype)
+    return np.asarray(np.squeeze(mean, axis=dims)), np.asarray(square), np.full(np.shape(square), count, np.int64)
+
+
+WELFORD = register(
+    OpDef(
+        name="welford",
+        kind=OpKind.REDUCTION,
+        frontend=_welford,
+        infer=_infer_welford,
+        reference=_reference_welford,
+        doc="Mean, sum of squared deviations and number of elements over dims.",
+        samples=(
+            Sample("fd.ops.welford(a, [1])"),
+            Sample("fd.ops.welford(a, [0])"),
+            Sample("fd.ops.welford(a, dims=[0, 1])", (Arg((5, 7), DataType.Double, 100.0, 101.0),)),
+            Sample("fd.ops.welford(a, [-1, 0])", (Arg((3, 4, 5)),)),
+            Sample("fd.ops.welford(a, [1])", (Arg((3, 4, 5)),)),
+            Sample("fd.ops.welford(a, [1])", (Arg((3, 5), DataType.Half),)),
+            Sample("fd.ops.welford(a, [0])", (Arg((3, 5), DataType.BFloat16),)),
+            Sample("fd.ops.welford(a, [0])", (Arg((1, 4)),)),
+            Sample("fd.ops.welford(a, [0, 1])", (Arg((1, 4)),)),
+            Sample("fd.ops.welford(fd.ops.expand(a, [6, 4]), [0, 1])", (Arg((1, 4)),)),
+            Sample("fd.ops.welford(fd.ops.expand(a, [6, 4]), [0])", (Arg((1, 4)),)),
+            Sample("fd.ops.welford(a, [0])", (Arg((0, 4)),)),
+            Sample("fd.ops.welford(a, [1])", (Arg((0, 4)),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.welford(x)", "missing a required argument: 'dims'", ArgumentTypeError),
+            Misuse("fd.ops.welford(x, 1)", "welford: dims must be a list of ints", ArgumentTypeError),
+            Misuse("fd.ops.welford(x, None)", "welford: dims must be a list of ints", ArgumentTypeError),
+            Misuse("fd.ops.welford(x, [])", "welford: dims is empty"),
+            Misuse("fd.ops.welford(x, [2])", "is outside [-2, 2)"),
+            Misuse("fd.ops.welford(x, [1, -1])", "names an axis twice"),
+            Misuse("fd.ops.welford(n, [1])", "must be of a real floating point type"),
+            Misuse("fd.ops.welford(z, [1])", "must be of a real floating point type"),
+            Misuse("fd.ops.welford(2.0, [0])", "must be a tensor", ArgumentTypeError),
+        ),
+    ),
+)
+
+
+def _prepared(
+    rec: Recorder, op: str, arg: Operand, dims: object, correction: object,
+) -> tuple[TensorView, tuple[int, ...], int]:
+    tensor = rec.tensor(arg, op, "arg")
+    reduced = _named_axes(tensor, dims, op)
+    less = whole(correction, op, "correction")
+    if less < 0:
+        msg = f"{op}: correction is {less}; it must be 0 or more."
+        raise DefinitionError(msg)
+    return tensor, reduced, less
+
+
+def _freedom(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: int) -> tuple[Operand, Operand]:
+    """Return how many elements there are per result, and how many of them are free: never fewer than none."""
+    count = count_of(rec, (tensor.extents[i] for i in reduced))
+    if isinstance(count, int):
+        return count, max(count - correction, 0)
+    return count, OPS["maximum"].frontend(rec, OPS["sub"].frontend(rec, count, correction), 0)
+
+
+def _var(rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, keepdim: bool = False) -> Val:
+    tensor, reduced, less = _prepared(rec, "var", arg, dims, correction)
+    keeps = flag(keepdim, "var", "keepdim")
+    if tensor.dtype.is_complex:
+        parts = [_variance(rec, _emit(rec, part, tensor), reduced, less) for part in ("real", "imag")]
+        variance = _emit(rec, "add", *parts)
+    else:
+        variance = _variance(rec, tensor, reduced, less)
+    return broadcast(rec, variance, [i in reduced for i in range(tensor.ndim)]) if keeps else variance
+
+
+def _variance(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: int) -> TensorView:
+    count, free = _freedom(rec, tensor, reduced, correction)
+    dims = list(reduced) or None
+    mean = _emit(rec, "truediv", SUM.frontend(rec, tensor, dims), count)
+    deviation = _emit(rec, "sub", tensor, broadcast(rec, mean, [i in reduced for i in range(tensor.ndim)]))
+    square = SUM.frontend(rec, _emit(rec, "mul", deviation, deviation), dims)
+    return _emit(rec, "truediv", square, free)
+
+
+def _var_mean(
+    rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, keepdim: bool = False,
+) -> tuple[Val, Val]:
+    tensor, reduced, less = _prepared(rec, "var_mean", arg, dims, correction)
+    keeps = flag(keepdim, "var_mean", "keepdim")
+    if tensor.dtype.is_reduced_float:
+        msg = f"var_mean: does not take {tensor.dtype!r}; please upcast to float."
+        raise DefinitionError(msg)
+    if tensor.dtype.is_complex:
+        parts = [_variance_and_mean(rec, _emit(rec, part, tensor), reduced, less) for part in ("real", "imag")]
+        variance = _emit(rec, "add", parts[0][0], parts[1][0])
+        mean = _emit(rec, "complex", parts[0][1], parts[1][1])
+    elif tensor.dtype.is_float:
+        variance, mean = _variance_and_mean(rec, tensor, reduced, less)
+    else:
+        msg = f"var_mean: arg must be of a floating point or complex type, given {tensor.dtype!r}."
+        raise DefinitionError(msg)
+    if keeps:
+        flags = [i in reduced for i in range(tensor.ndim)]
+        return broadcast(rec, variance, flags), broadcast(rec, mean, flags)
+    return variance, mean
+
+
+def _variance_and_mean(
+    rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: int,
+) -> tuple[TensorView, TensorView]:
+    mean, square, _ = _moments(rec, tensor, reduced)
+    _, free = _freedom(rec, tensor, reduced, correction)
+    return _emit(rec, "truediv", square, free), mean
+
+
+def _samples(name: str) -> tuple[Sample, ...]:
+    call = f"fd.ops.{name}"
+    return (
+        Sample(f"{call}(a, [1])"),
+        Sample(f"{call}(a, dims=[0], correction=0)"),
+        Sample(f"{call}(a, [0, 1], 2, True)", (Arg((3, 4, 2)),)),
+        Sample(f"{call}(a, [-1], 1, keepdim=True)", (Arg((3, 5), DataType.Double, 1000.0, 1001.0),)),
+        Sample(f"{call}(a, [1], correction=9)"),
+        Sample(f"{call}(a, [0])", (Arg((1, 4)),)),
+        Sample(f"{call}(a, [0], 0)", (Arg((1, 4)),)),
+        Sample(f"{call}(a, [1])", (Arg((3, 1)),)),
+        Sample(f"{call}(fd.ops.expand(a, [3, 5]), [0, 1])", (Arg((1, 5)),)),
+        Sample(f"{call}(a, [1])", (Arg((0, 4)),)),
+        Sample(f"{call}(a, [0])", (Arg((0, 4)),)),
+    )
+
+
+def _misuses(name: str) -> tuple[Misuse, ...]:
+    call = f"fd.ops.{name}"
+    return (
+        Misuse(f"{call}(x)", "missing a required argument: 'dims'", ArgumentTypeError),
+        Misuse(f"{call}(x, 1)", f"{name}: dims must be a list of ints", ArgumentTypeError),
+        Misuse(f"{call}(x, [])", f"{name}: dims is empty"),
+        Misuse(f"{call}(x, [2])", "is outside [-2, 2)"),
+        Misuse(f"{call}(x, [0, 0])", "names an axis twice"),
+        Misuse(f"{call}(x, [0], -1)", f"{name}: correction is -1"),
+        Misuse(f"{call}(x, [0], 'a')", f"{name}: correction must be an int", ArgumentTypeError),
+        Misuse(f"{call}(x, [0], 1, 'a')", f"{name}: keepdim must be True or False", ArgumentTypeError),
+        Misuse(f"{call}(1.0, [0])", "must be a tensor", ArgumentTypeError),
+    )
+
+
+register_composite(
+    Composite(
+        name="var",
+        frontend=_var,
+        doc="Variance over dims: the mean, then the mean of squared deviations; a complex one's parts are added.",
+        samples=(
+            *_samples("var"),
+            Sample("fd.ops.var(a, [1])", (Arg((3, 5), DataType.Half),)),
+            Sample("fd.ops.var(a, [1])", (Arg((3, 5), DataType.Int),)),
+            Sample("fd.ops.var(a, [0], 0, True)", (Arg((3, 5), DataType.ComplexFloat),)),
+        ),
+        misuses=_misuses("var"),
+    ),
+)
+register_composite(
+    Composite(
+        name="var_mean",
+        frontend=_var_mean,
+        doc="Variance and mean over dims, by welford; of complex numbers the variances of both parts are added.",
+        samples=(
+            *_samples("var_mean"),
+            Sample("fd.ops.var_mean(a, [1])", (Arg((3, 5), DataType.ComplexFloat),)),
+            Sample("fd.ops.var_mean(a, [0], 1, True)", (Arg((3, 5), DataType.ComplexDouble),)),
+        ),
+        misuses=(
+            *_misuses("var_mean"),
+            Misuse("fd.ops.var_mean(h, [0])", "please upcast to float"),
+            Misuse("fd.ops.var_mean(n, [0])", "must be of a floating point or complex type"),
+        ),
+    ),
+)
