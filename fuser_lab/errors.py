@@ -30,6 +30,22 @@ class InputError(FuserLabError, RuntimeError):
     """Inputs that do not fit the fusion: number, rank, dtype, device, size or kind."""
 
 
+class UnsupportedDeviceError(InputError, ValueError):
+    """An array on a device that no fusion runs on."""
+
+
+class UnsupportedDtypeError(InputError, KeyError):
+    """An array of a dtype that no fusion has."""
+
+    def __str__(self) -> str:
+        """Return the sentence, without the quotes that KeyError adds."""
+        return str(self.args[0])
+
+
+class ValidationError(FuserLabError, RuntimeError):
+    """Results that are not what the reference says; the text names the worst element."""
+
+
 class UnsupportedError(FuserLabError):
     """Something nvFuser has and fuser_lab does not implement (yet)."""
 

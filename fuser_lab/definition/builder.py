@@ -229,7 +229,9 @@ class FusionBuilder:
         if stride_order and sorted(stride_order) != list(range(len(shape))):
             msg = f"define_tensor: stride_order={list(stride_order)} is no permutation of 0..{len(shape) - 1}."
             raise DefinitionError(msg)
-        allocation = allocation_of(stride_order) if stride_order else None
+        # Row-major order is the same definition whether it is said or not.
+        in_order = not stride_order or list(stride_order) == list(reversed(range(len(shape))))
+        allocation = None if in_order else allocation_of(stride_order)
         order = allocation or tuple(range(len(shape)))
         flags = self._contiguity(shape, contiguity, order)
         # None on an axis of another size than 1 says that the axis is expanded: it has stride 0.

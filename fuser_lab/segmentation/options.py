@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+from fuser_lab.cost.verdict import SchedulerType
+
 
 class SegmentSetMeaning(enum.Enum):
     """How ``segment_set`` is read."""
@@ -32,6 +34,8 @@ class SegmenterOptions:
         Top-down: also cut before reshapes, or before slice, pad and cat.
     disabled_passes
         Names of pre-segmentation passes that do not run.
+    disabled_schedulers
+        Names of schedulers that refuse everything.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
@@ -44,9 +48,12 @@ class SegmenterOptions:
     cut_reshape_inputs: bool = False
     cut_resize_inputs: bool = False
     disabled_passes: frozenset[str] = frozenset()
+    disabled_schedulers: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Take the meaning of hints by name too."""
         object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
         object.__setattr__(self, "forward_factories", frozenset(self.forward_factories))
         object.__setattr__(self, "disabled_passes", frozenset(self.disabled_passes))
+        names = frozenset(SchedulerType(scheduler).value for scheduler in self.disabled_schedulers)
+        object.__setattr__(self, "disabled_schedulers", names)

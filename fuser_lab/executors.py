@@ -1,0 +1,364 @@
+"""What runs a fusion: plans by the inputs that they were made for, and whole fusions as one kernel."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.binding import Described
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import (
+    ArgumentTypeError,
+    CodegenError,
+    DefinitionError,
+    InputError,
+    StateError,
+    UnsupportedError,
+)
+from fuser_lab.ir import Expr, Fusion, TensorView, scalars_in
+from fuser_lab.ir.printer import math_text
+from fuser_lab.plan import Plan, Segment
+from fuser_lab.planning import definition_of, flattened, segment
+from fuser_lab.profiling import measured_run, receiver
+from fuser_lab.runtime.arrays import describe
+from fuser_lab.segmentation import SegmenterOptions
+
+_KEPT_PLANS = 64
+
+ENABLE_OPTIONS = frozenset(
+    {
+        "fast_math", "fuse_matmul", "fuse_multiple_matmuls", "greedy_scheduler", "host_ir_lowering", "id_model",
+        "id_model_extra_validation", "infer_contiguity", "insert_resharding_after", "io_to_lower_precision",
+        "kernel_db", "kernel_debug", "kernel_lineinfo", "kernel_profile", "linear_decomposition", "memory_promotion",
+        "parallel_serde", "reuse_zeroed_memory", "static_fusion_count", "tma_inner_persistent", "tma_pointwise",
+        "tma_reduction", "tma_transpose", "wait_debugger", "warn_register_spill", "ws_normalization",
+    },
+)
+DISABLE_OPTIONS = frozenset(
+    {
+        "compile_to_sass", "contig_indexing", "expr_simplify", "fallback", "fma", "greedy_scheduler",
+        "grouped_grid_welford_outer_opt", "id_model", "index_hoist", "infer_contiguity", "insert_resharding_after",
+        "kernel_reuse", "magic_zero", "matmul_expr_eval", "multidevice", "nvrtc_caching", "nvtx", "parallel_compile",
+        "parallel_serde", "predicate_elimination", "python_inline_definitions", "resize_scheduler",
+        "reuse_mismatched_type_registers", "transpose_scheduler", "var_name_remapping", "welford_vectorization",
+    },
+)
+# The others switch parts of nvFuser that are not here: they are accepted, and change nothing.
+_DISABLES = {
+    "resize_scheduler": SchedulerType.RESIZE,
+    "transpose_scheduler": SchedulerType.TRANSPOSE,
+    "greedy_scheduler": SchedulerType.GREEDY,
+}
+
+
+def options_of(enable: object, disable: object) -> SegmenterOptions:
+    """Return the segmenter's switches for names of nvFuser's options.
+
+    Raises
+    ------
+    DefinitionError
+        If nvFuser has no such option.
+    ArgumentTypeError
+        If they are no lists of names.
+    """
+    _known("_enable_options", enable, ENABLE_OPTIONS)
+    off = {_DISABLES[name] for name in _known("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
+    return SegmenterOptions(disabled_schedulers=frozenset(scheduler.value for scheduler in off))
+
+
+def _known(argument: str, given: object, names: frozenset[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"execute: {argument} must be a list of names, given {given!r}."
+        raise ArgumentTypeError(msg)
+    found = tuple(given)
+    for name in found:
+        if not isinstance(name, str):
+            msg = f"execute: {argument} must hold names, given {name!r}."
+            raise ArgumentTypeError(msg)
+        if name not in names:
+            msg = f"execute: {argument} names {name!r}, which is no option; there are {', '.join(sorted(names))}."
+            raise DefinitionError(msg)
+    return found
+
+
+def device_name(device: object) -> str | None:
+    """Return a device given by number, name or as torch.device by its name, as ``cuda:0``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is none of these.
+    """
+    if device is None:
+        return None
+    if isinstance(device, int) and not isinstance(device, bool):
+        return f"cuda:{device}"
+    if isinstance(device, str) or type(device).__name__ == "device":
+        return str(device)
+    msg = f"device must be a number, a name or a torch.device, given {device!r}."
+    raise ArgumentTypeError(msg)
+
+
+def _check_device(device: str | None, described: Sequence[Described]) -> None:
+    on = {d.device for d in described if isinstance(d, TensorSpec)}
+    if device is None or not on or any(name == device or name.partition(":")[0] == device for name in on):
+        return
+    msg = f"execute: device is {device}, but the inputs are on {', '.join(sorted(on))}."
+    raise InputError(msg)
+
+
+class FusionExecutorCache:
+    """A fusion with its plans: one per shapes, dtypes, strides and device of inputs, the last 64 kept.
+
+    Parameters
+    ----------
+    fusion
+        A definition or a fusion, copied as it is now.
+    fusion_id
+        Number in profiles.
+    auto_schedule
+        True; fusions with schedules of the user's own are not supported.
+    """
+
+    def __init__(self, fusion: object, fusion_id: int = 0, auto_schedule: bool = True) -> None:
+        if not auto_schedule:
+            msg = "FusionExecutorCache: auto_schedule=False, a schedule of the user's own, is not supported."
+            raise UnsupportedError(msg)
+        self.definition = definition_of(fusion)
+        self._id = fusion_id
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._ran: OrderedDict[Any, None] = OrderedDict()
+        self._recent: Plan | None = None
+        self._lock = threading.Lock()
+
+    def execute(
+        self, inputs: Iterable[Any], *, device: object = None, _enable_options: Iterable[str] = (),
+        _disable_options: Iterable[str] = (),
+    ) -> list[Any]:
+        """Return the outputs; see `fuser_lab.FusionDefinition.execute`."""
+        flat = flattened(inputs)
+        options = options_of(_enable_options, _disable_options)
+        described = tuple(describe(value) for value in flat)
+        wanted = device_name(device)
+        _check_device(wanted, described)
+        plan = self._plan(flat, described, options)
+        outputs = run_plan(plan, flat, described, wanted, self._id)
+        with self._lock:
+            self._recent = plan
+            self._ran[self._key(described)] = None
+            if len(self._ran) > _KEPT_PLANS:
+                self._ran.popitem(last=False)
+        return outputs
+
+    def plan_for(self, inputs: Iterable[Any]) -> Plan:
+        """Return the plan that `execute` runs for these inputs."""
+        flat = flattened(inputs)
+        return self._plan(flat, tuple(describe(value) for value in flat), SegmenterOptions())
+
+    def _plan(self, flat: Sequence[Any], described: Sequence[Described], options: SegmenterOptions) -> Plan:
+        key = (self._key(described), options)
+        with self._lock:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                return self._plans[key]
+        plan = segment(self.definition, flat, options=options)
+        with self._lock:
+            self._plans[key] = plan
+            if len(self._plans) > _KEPT_PLANS:
+                self._plans.popitem(last=False)
+        return plan
+
+    def _key(self, described: Sequence[Described]) -> tuple[object, ...]:
+        # Values of scalars matter only where some size or other attribute may depend on one.
+        sized = any(True for expr in self.definition.exprs for _ in scalars_in(value for _, value in expr.attrs))
+        return tuple(d if isinstance(d, TensorSpec) or sized else type(d) for d in described)
+
+    def is_compiled(self, inputs: Iterable[Any], device: object = 0) -> bool:
+        """Whether inputs like these have run."""
+        described = tuple(describe(value) for value in flattened(inputs))
+        with self._lock:
+            return self._key(described) in self._ran
+
+    def fusion(self) -> Any:
+        """Return the fusion."""
+        return self.definition
+
+    def get_cuda_kernel(self, inputs: Iterable[Any], intrinsic_code: bool = False, device: object = 0) -> str:
+        """Return the generated CUDA kernels of all segments, which are Python for Numba; needs no GPU.
+
+        Parameters
+        ----------
+        inputs
+            One array or number per fusion input.
+        intrinsic_code
+            Whether the functions that kernels call come first.
+        device
+            Taken for nvFuser's sake; the same kernels run on any device.
+        """
+        parts = [_segment_source(part) for part in self.plan_for(inputs).segments]
+        if intrinsic_code:
+            parts.insert(0, (Path(__file__).parent / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8"))
+        return "\n".join(parts)
+
+    def get_scheduled_ir(
+        self, inputs: Iterable[Any], tensor_transforms: bool = False, device: object = 0,
+    ) -> str:
+        """Return the segments as IR text, each with its scheduler.
+
+        ``tensor_transforms`` adds each tensor's domains and how one comes from the other.
+        """
+        return scheduled_ir(self.plan_for(inputs), tensor_transforms=tensor_transforms)
+
+    def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
+        """Return `get_scheduled_ir` of the last run.
+
+        Raises
+        ------
+        StateError
+            If nothing has run.
+        """
+        if self._recent is None:
+            msg = "get_most_recent_scheduled_ir: nothing has run yet; call execute first."
+            raise StateError(msg)
+        return scheduled_ir(self._recent, tensor_transforms=tensor_transforms)
+
+    def get_output_shardings(self) -> list[object]:
+        """Return an empty list: nothing here is distributed over devices."""
+        return []
+
+
+def run_plan(
+    plan: Plan, flat: Sequence[Any], described: Sequence[Described], device: str | None = None, fusion_id: int = 0,
+) -> list[Any]:
+    """Return a plan's outputs; whoever receives profiles in this thread gets one.
+
+    Without arrays among the inputs the device decides where to run: on the CPU, unless a GPU is named.
+    """
+    arrays = [d for d in described if isinstance(d, TensorSpec)]
+    on_gpu = any(d.device.startswith("cuda") for d in arrays) or (not arrays and (device or "").startswith("cuda"))
+    target = "cuda" if on_gpu else "cpu"
+    receive = receiver()
+    if receive is None:
+        return plan.prepared(target).run(flat)
+    outputs, profile = measured_run(plan, target, flat, fusion_id=fusion_id)
+    receive(profile)
+    return outputs
+
+
+def _segment_source(part: Segment) -> str:
+    try:
+        return part.source("cuda")
+    except CodegenError as error:
+        return f"# segment {part.index}: {error}\n"
+
+
+def scheduled_ir(plan: Plan, *, tensor_transforms: bool = False) -> str:
+    """Return each segment of a plan as IR text under a line with its number and scheduler."""
+    blocks: list[str] = []
+    for part in plan.segments:
+        name = part.scheduler.value if part.scheduler is not None else "none"
+        blocks.append(f"Segment {part.index}: {name}\n{math_text(part.fusion)}")
+        if tensor_transforms:
+            blocks += [_transforms(tv) for tv in part.fusion.tensors.values()]
+    return "\n".join(blocks)
+
+
+def _transforms(tensor: TensorView) -> str:
+    domain = tensor.domain
+    axes = domain.axes
+    lines = [str(tensor), f" logical domain : ({_listed(domain.logical)})"]
+    if domain.root is not None:
+        lines.append(f" root domain : ({_listed(domain.root)})")
+    if domain.allocation is not None:
+        lines.append(f" allocation domain : ({_listed(tuple(axes[i] for i in domain.allocation))})")
+    if domain.contiguity is not None:
+        words = {True: "t", False: "f", None: "n"}
+        lines.append(f" contiguity: {' '.join(words[flag] for flag in domain.contiguity)}")
+    lines += [f"  {transform}" for transform in domain.transforms]
+    return "\n".join([*lines, f" loop domain : ({_listed(domain.logical)})", ""])
+
+
+def _listed(axes: Sequence[object]) -> str:
+    return ", ".join(map(str, axes))
+
+
+class KernelExecutor:
+    """A fusion that one scheduler takes whole: compiled once, run any number of times.
+
+    The schedule is this package's own; schedules of the user's are not supported.
+    """
+
+    def __init__(self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0) -> None:
+        self._id = fusion_id
+        self._plan: Plan | None = None
+
+    def compile(
+        self, fusion: object, args: Iterable[Any] = (), launch_constraints: object = None,
+        compile_params: object = None, scheduler_type: SchedulerType | None = None,
+    ) -> None:
+        """Plan a fusion as one kernel.
+
+        Parameters
+        ----------
+        fusion
+            A definition or a fusion.
+        args
+            Inputs that decide sizes and strides; may be left out where the definition fixes them.
+        launch_constraints, compile_params
+            Must be None: launches are chosen here.
+        scheduler_type
+            Who must take it; whoever does if left out.
+
+        Raises
+        ------
+        UnsupportedError
+            If no scheduler takes the whole fusion, with the reasons.
+        """
+        self._own_launches("compile", launch_constraints, compile_params)
+        definition = definition_of(fusion)
+        flat = flattened(args)
+        others = () if scheduler_type is None else tuple(s.value for s in SchedulerType if s is not scheduler_type)
+        plan = segment(
+            definition, flat if flat or not definition.inputs else None, strategy=_whole,
+            options=SegmenterOptions(disabled_schedulers=frozenset(others), forward_inputs=False),
+        )
+        if len(plan.segments) != 1 or plan.segments[0].scheduler is None:
+            said = plan.segments[0].group.answer.text if plan.segments else "there is nothing to compute"
+            msg = f"KernelExecutor: the fusion does not become one kernel: {said}."
+            raise UnsupportedError(msg)
+        self._plan = plan
+
+    def run(self, args: Iterable[Any], launch_constraints: object = None, compile_params: object = None) -> list[Any]:
+        """Return the outputs for inputs of the sizes compiled for.
+
+        Raises
+        ------
+        StateError
+            If nothing was compiled.
+        """
+        self._own_launches("run", launch_constraints, compile_params)
+        if self._plan is None:
+            msg = "KernelExecutor.run: nothing is compiled; call compile first."
+            raise StateError(msg)
+        flat = flattened(args)
+        return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)
+
+    def is_compiled(self) -> bool:
+        """Whether `compile` has been called with success."""
+        return self._plan is not None
+
+    def is_programmatic_dependent_launch_enabled(self) -> bool:
+        """Return False: launches wait for each other."""
+        return False
+
+    @staticmethod
+    def _own_launches(what: str, launch_constraints: object, compile_params: object) -> None:
+        if launch_constraints is not None or compile_params is not None:
+            msg = f"KernelExecutor.{what}: launch_constraints and compile_params are not supported."
+            raise UnsupportedError(msg)
+
+
+def _whole(fusion: Fusion, oracle: object) -> list[list[Expr]]:
+    return [list(fusion.tensor_exprs)]

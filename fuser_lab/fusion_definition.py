@@ -1,0 +1,333 @@
+"""FusionDefinition: what records a fusion, with all that can be asked of it afterwards."""
+
+import importlib
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.binding import bind
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.handles import Tensor
+from fuser_lab.definition.python_text import definition_text
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import (
+    ArgumentTypeError,
+    EmptyDefinitionError,
+    InputError,
+    StateError,
+    UnsupportedDeviceError,
+    UnsupportedDtypeError,
+)
+from fuser_lab.executors import FusionExecutorCache, KernelExecutor
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.ir.printer import math_text
+from fuser_lab.plan import Plan
+from fuser_lab.planning import flattened
+from fuser_lab.profiling import FusionProfile, receiving
+from fuser_lab.runtime.arrays import describe, inputs_to_numpy, torch_module
+from fuser_lab.validation import check_outputs, expected_outputs
+
+
+class Executable:
+    """What a finished definition can be asked: to run, to be checked, to be written down.
+
+    ``fec`` holds the plans once `execute` has run, ``ke`` the kernel once `manual_execute` has; a definition runs in
+    one of these ways only.
+    """
+
+    fec: FusionExecutorCache | None = None
+    ke: KernelExecutor | None = None
+    _repro_inputs: tuple[Any, ...] | None = None
+
+    @property
+    def definition(self) -> Fusion:
+        """The recorded fusion; raises EmptyDefinitionError where there is none."""
+        raise NotImplementedError
+
+    def _executor_cache(self) -> FusionExecutorCache:
+        """Return ``fec``, made now if nothing has run yet."""
+        if self.fec is None:
+            self.fec = FusionExecutorCache(self.definition)
+        return self.fec
+
+    def execute(
+        self, inputs: Iterable[Any], *, device: object = None, save_repro_inputs: bool = False,
+        _enable_options: Iterable[str] = (), _disable_options: Iterable[str] = (),
+    ) -> list[Any]:
+        """Return the outputs as arrays of the inputs' library (NumPy for NumPy, torch for torch).
+
+        Parameters
+        ----------
+        inputs
+            One array or number per fusion input; lists and tuples among them are flattened.
+        device
+            None, or the device that the inputs are on: a number, a name or a torch.device.
+        save_repro_inputs
+            Whether to keep descriptions of the inputs for `last_repro_script`.
+        _enable_options, _disable_options
+            Names of nvFuser's options. Disabling ``resize_scheduler``, ``transpose_scheduler`` or
+            ``greedy_scheduler`` disables that scheduler; all others (`fuser_lab.executors.ENABLE_OPTIONS` and
+            ``DISABLE_OPTIONS``) are accepted and have no effect, since what they switch is not here.
+
+        Raises
+        ------
+        InputError
+            If the inputs do not fit the definition.
+        EmptyDefinitionError
+            If nothing is defined.
+        StateError
+            After `manual_execute`, or inside the ``with`` block.
+        """
+        if self.ke is not None:
+            msg = "execute: this definition has run by manual_execute; a definition runs in one way only."
+            raise StateError(msg)
+        cache = self._executor_cache()
+        flat = flattened(inputs)
+        if save_repro_inputs:
+            self._repro_inputs = tuple(describe(value) for value in flat)
+        return cache.execute(
+            flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options,
+        )
+
+    def manual_execute(self, inputs: Iterable[Any], heuristic_params: object = None) -> list[Any]:
+        """Return the outputs of the fusion run as one kernel, compiled for the first call's inputs.
+
+        Parameters
+        ----------
+        inputs
+            As for `execute`.
+        heuristic_params
+            None, or the scheduler that shall take it (`fuser_lab.nvfuser_direct.schedule.compute_heuristics`).
+
+        Raises
+        ------
+        UnsupportedError
+            If no scheduler takes the whole fusion.
+        StateError
+            After `execute`.
+        """
+        if self.fec is not None:
+            msg = "manual_execute: this definition has run by execute; a definition runs in one way only."
+            raise StateError(msg)
+        flat = flattened(inputs)
+        if self.ke is None:
+            executor = KernelExecutor()
+            executor.compile(self.definition, flat, scheduler_type=self._manual_scheduler(heuristic_params))
+            self.ke = executor
+        return self.ke.run(flat)
+
+    def _manual_scheduler(self, heuristic_params: object) -> SchedulerType | None:
+        scheduler = getattr(heuristic_params, "scheduler", heuristic_params)
+        if scheduler is None or isinstance(scheduler, SchedulerType):
+            return scheduler
+        msg = f"manual_execute: heuristic_params must be what compute_heuristics returns, given {heuristic_params!r}."
+        raise ArgumentTypeError(msg)
+
+    def plan_for(self, inputs: Iterable[Any]) -> Plan:
+        """Return the plan that `execute` runs for these inputs; the last 64 are kept."""
+        return self._executor_cache().plan_for(inputs)
+
+    def validate(
+        self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None, device: object = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Run, compare the results with a reference, and return them.
+
+        Parameters
+        ----------
+        inputs
+            As for `execute`.
+        reference_outputs
+            What should come out; evaluated op by op, without kernels, if left out (`fuser_lab.validation`).
+        device, **options
+            As for `execute`.
+
+        Raises
+        ------
+        ValidationError
+            If a result is wrong; the sentence names output, worst element, and what was expected and allowed.
+        """
+        flat = flattened(inputs)
+        self._ready(inside="validate")
+        expected = self._expected(flat, reference_outputs)
+        outputs = self.execute(flat, device=device, **options)
+        check_outputs(self.definition, flat, outputs, expected)
+        return outputs
+
+    def manual_validate(self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None) -> list[Any]:
+        """Run by `manual_execute`, compare the results with a reference, and return them."""
+        flat = flattened(inputs)
+        self._ready(inside="manual_validate")
+        expected = self._expected(flat, reference_outputs)
+        outputs = self.manual_execute(flat)
+        check_outputs(self.definition, flat, outputs, expected)
+        return outputs
+
+    def _ready(self, inside: str) -> None:
+        """Raise where there is nothing to run."""
+        ok, message = self.validate_definition()
+        if not ok:
+            msg = f"{inside}: {message}"
+            raise EmptyDefinitionError(msg)
+
+    def _expected(self, flat: Sequence[Any], given: Sequence[Any] | None) -> Sequence[Any]:
+        # Evaluated before anything runs: a run may write to its inputs.
+        return expected_outputs(self.definition, flat) if given is None else given
+
+    def validate_definition(self) -> tuple[bool, str]:
+        """Return whether there is something to run, and if not a sentence that says what is missing."""
+        try:
+            _ = self.definition
+        except EmptyDefinitionError as error:
+            return False, str(error)
+        return True, ""
+
+    def repro_script_for(self, inputs: Iterable[Any] | None = None) -> str:
+        """Return a script that defines this fusion again and runs it on inputs like these.
+
+        Parameters
+        ----------
+        inputs
+            Arrays, abstract inputs and numbers; without them the script only defines.
+        """
+        described = None
+        if inputs is not None:
+            described = [v if isinstance(v, TensorSpec) else describe(v) for v in flattened(inputs)]
+            bind(self.definition, described)
+        return self._script(described)
+
+    def last_repro_script(self) -> str:
+        """Return the script for the inputs of the last ``execute(inputs, save_repro_inputs=True)``.
+
+        Raises
+        ------
+        StateError
+            If there was none.
+        """
+        if self._repro_inputs is None:
+            msg = "last_repro_script: no inputs are kept; call execute(inputs, save_repro_inputs=True) first."
+            raise StateError(msg)
+        return self._script(list(self._repro_inputs))
+
+    def _script(self, described: list[Any] | None) -> str:
+        from fuser_lab.definition.repro.writing import script_text
+
+        return script_text(self.definition, described, _versions())
+
+    def profile(self, inputs: Iterable[Any]) -> FusionProfile:
+        """Return what one run on these inputs took, segment by segment; what it computes is thrown away."""
+        found: list[FusionProfile] = []
+        with receiving(found.append):
+            self.execute(inputs)
+        return found[-1]
+
+    def reference(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return what the NumPy reference evaluation gives, as NumPy arrays, rounding as the fusion's dtypes do."""
+        flat = flattened(inputs)
+        bound = bind(self.definition, [describe(v) for v in flat]).fusion
+        results = evaluate(bound, inputs_to_numpy(flat))
+        return [x for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
+
+    def print_math(self) -> None:
+        """Print the fusion as nvFuser's IR text."""
+        print(math_text(self.definition))  # noqa: T201
+
+    def __repr__(self) -> str:
+        """Return Python that defines the fusion again."""
+        try:
+            return definition_text(self.definition)
+        except (EmptyDefinitionError, StateError) as error:
+            return f"<FusionDefinition: {error}>"
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that a script mentions, of what is loaded."""
+    torch = torch_module()
+    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)} if torch is not None else {}
+    return {"fuser_lab": importlib.import_module("fuser_lab").__version__, **found}
+
+
+def described_array(array: Any) -> TensorSpec:
+    """Return the description of an array to define an input from.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is no array.
+    UnsupportedDeviceError
+        If it lies neither on the CPU nor on a CUDA device.
+    UnsupportedDtypeError
+        If no fusion has its dtype.
+    """
+    if isinstance(array, TensorSpec):
+        return array
+    device, dtype = getattr(array, "device", None), getattr(array, "dtype", None)
+    kind = getattr(device, "type", None)
+    if isinstance(kind, str) and kind not in {"cpu", "cuda"}:
+        msg = f"Found unsupported device {device}, only CPU and CUDA tensors are supported."
+        raise UnsupportedDeviceError(msg)
+    try:
+        spec = describe(array)
+    except InputError as error:
+        if dtype is not None and "dtype" in str(error):
+            raise UnsupportedDtypeError(str(error)) from None
+        raise ArgumentTypeError(str(error)) from None
+    if isinstance(spec, TensorSpec):
+        return spec
+    msg = f"from_array: a tensor is needed, given {type(array).__name__}."
+    raise ArgumentTypeError(msg)
+
+
+class FusionDefinition(Executable, FusionBuilder):
+    """Defines a fusion as nvFuser's Python frontend does, and runs it.
+
+    ``with FusionDefinition() as fd:`` opens it; inside, ``fd.define_tensor``, ``fd.ops.*`` and ``fd.add_output``
+    record. ``repr`` is runnable Python.
+    """
+
+    @property
+    def definition(self) -> Fusion:
+        """The recorded fusion; the same as ``fusion``."""
+        return self.fusion
+
+    @property
+    def sched(self) -> ModuleType:
+        """Questions to schedulers: ``fd.sched.can_schedule(fd.fusion, scheduler, inputs)`` and others."""
+        return importlib.import_module("fuser_lab.nvfuser_direct.schedule")
+
+    def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
+        """Add a tensor input like an array of any library, or like an abstract input.
+
+        Parameters
+        ----------
+        array
+            Its dtype, strides and the place of its axes of size 1 decide.
+        static_sizes
+            Whether sizes are fixed; otherwise all but 1 are symbolic.
+
+        Raises
+        ------
+        UnsupportedDeviceError
+            A ValueError, if it lies neither on the CPU nor on a CUDA device.
+        UnsupportedDtypeError
+            A KeyError, if no fusion has its dtype.
+        """
+        self.require_open("from_array")
+        return defined_like(self, described_array(array), static_sizes)
+
+    def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
+        """Add a tensor input like a torch tensor; see `from_array`."""
+        return self.from_array(tensor, static_sizes)
+
+
+def defined_like(builder: FusionBuilder, spec: TensorSpec, static_sizes: bool) -> Tensor:
+    """Add a tensor input of a description to a definition; a scalar tensor on the CPU may stay there."""
+    return builder.define_tensor(
+        sizes=spec.shape, strides=spec.strides, dtype=spec.dtype, static_sizes=static_sizes,
+        is_cpu=not spec.shape and spec.device == "cpu",
+    )
+
+
+__all__ = ["Executable", "FusionDefinition"]

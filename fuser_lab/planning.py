@@ -1,0 +1,143 @@
+"""From a definition and inputs to a plan."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fuser_lab.cost.device import DEFAULT, DEVICES, Device
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.binding import Described, bind, default_inputs
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import PRESEGMENTATION
+from fuser_lab.plan import Plan
+from fuser_lab.runtime.arrays import describe, kind_of
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.segmentation import segment as segment_fusion
+
+
+def flattened(inputs: object) -> list[Any]:
+    """Return inputs as a flat list: any iterable of arrays and numbers, whose lists and tuples are taken apart.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the inputs are no iterable, or one array.
+    """
+    if isinstance(inputs, str | bytes | dict) or not isinstance(inputs, Iterable) or hasattr(inputs, "dtype"):
+        msg = f"inputs must be a list of arrays and numbers, given {type(inputs).__name__}."
+        raise ArgumentTypeError(msg)
+    found: list[Any] = []
+    for value in inputs:
+        found += flattened(value) if isinstance(value, list | tuple) else [value]
+    return found
+
+
+def definition_of(fd: object) -> Fusion:
+    """Return the fusion that a definition, or anything with a ``definition``, has recorded.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is nothing of that kind.
+    """
+    found = fd if isinstance(fd, Fusion) else fd.fusion if isinstance(fd, FusionBuilder) else None
+    if found is None:
+        found = getattr(fd, "definition", None)
+    if isinstance(found, Fusion):
+        return found
+    msg = f"segment: fd must be a FusionDefinition or a Fusion, given {type(fd).__name__}."
+    raise ArgumentTypeError(msg)
+
+
+def has_arrays(inputs: Sequence[Any]) -> bool:
+    """Whether some flat input is an array."""
+    return any(kind_of(value) != "number" for value in inputs)
+
+
+def segment(
+    fd: object,
+    inputs: Sequence[Any] | None = None,
+    *,
+    strategy: Strategy = "bottom_up",
+    target: str | Device | None = None,
+    options: SegmenterOptions | None = None,
+    log: DecisionLog | None = None,
+    name: str | None = None,
+) -> Plan:
+    """Return a plan: the fusion cut into segments as nvFuser would, or by another strategy.
+
+    Parameters
+    ----------
+    fd
+        A definition or a fusion.
+    inputs
+        Arrays, abstract inputs (`fuser_lab.spec`) and numbers, one per fusion input; may be left out if the
+        definition fixes all sizes.
+    strategy
+        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"unfused"``, or a function of fusion
+        and oracle that returns groups of expressions or of the names of their results.
+    target
+        Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``) or a Device; an H200 if
+        left out.
+    options
+        Switches of the segmenter; nvFuser's defaults if left out.
+    log
+        Where decisions are recorded; ``plan.decisions`` has them in any case.
+    name
+        Name of the plan in tables and tabs; the strategy's if left out.
+
+    Raises
+    ------
+    InputError
+        If inputs do not fit, or strategy or target are unknown.
+    """
+    definition = definition_of(fd)
+    if strategy in {"optimal", "saving"}:
+        msg = f"strategy {strategy!r} is not implemented."
+        raise UnsupportedError(msg)
+    if options is not None and not isinstance(options, SegmenterOptions):
+        msg = f"segment: options must be SegmenterOptions, given {type(options).__name__}."
+        raise ArgumentTypeError(msg)
+    if log is not None and not isinstance(log, DecisionLog):
+        msg = f"segment: log must be a DecisionLog, given {type(log).__name__}."
+        raise ArgumentTypeError(msg)
+    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
+    bound = bind(definition, described)
+    chosen = options or SegmenterOptions()
+    oracle = SchedulerRegistry(device_of(target), frozenset(map(SchedulerType, chosen.disabled_schedulers)))
+    decisions = DecisionLog() if log is None else log
+    fusion = PRESEGMENTATION.run(bound.fusion, disabled=chosen.disabled_passes)
+    segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
+    word = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
+    return Plan(
+        name=name or word.replace("_", "-"),
+        strategy=word,
+        segmented=segmented,
+        definition=definition,
+        inputs=bound.inputs,
+        options=chosen,
+        oracle=oracle,
+        decisions=decisions,
+    )
+
+
+def described_input(value: Any) -> Described:
+    """Return the description of an input, which may be one already."""
+    return value if isinstance(value, TensorSpec) else describe(value)
+
+
+def device_of(target: str | Device | None) -> Device:
+    """Return a device by name; an H200 if none is named."""
+    if target is None:
+        return DEFAULT
+    if isinstance(target, Device):
+        return target
+    for device in DEVICES:
+        if device.name == target:
+            return device
+    msg = f"target {target!r} is unknown; there are {', '.join(d.name for d in DEVICES)}, or give a Device."
+    raise InputError(msg)

@@ -1,0 +1,187 @@
+"""One run of a definition, measured segment by segment; NaN and empty text stand for what was not measured."""
+
+import importlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.cost.device import DEVICES
+from fuser_lab.plan import Plan, Segment
+from fuser_lab.runtime.executor import PreparedPlan, Step
+
+CPU = -1  # number of the device in profiles of runs on the CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProfile:
+    """One segment of a measured run.
+
+    ``device`` is -1 for the CPU, where there is no grid. ``registers`` and ``compile_time_ms`` of single kernels are
+    not measured here, nor is shared memory.
+    """
+
+    name: str
+    segment_id: int
+    device: int
+    device_name: str
+    scheduler: str
+    time_ms: float
+    input_bytes: int
+    output_bytes: int
+    effective_bandwidth_gbs: float
+    percentage_peak_bandwidth: float
+    grid_str: str
+    block_str: str
+    shared_mem_str: str = ""
+    registers: float = math.nan
+    compile_time_ms: float = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionProfile:
+    """A measured run: ``host_time_ms`` is the whole call without compilation, ``kernel_time_ms`` its segments' sum."""
+
+    fusion_id: int
+    segments: int
+    host_time_ms: float
+    kernel_time_ms: float
+    compile_time_ms: float
+    input_bytes: int
+    output_bytes: int
+    effective_bandwidth_gbs: float
+    percentage_peak_bandwidth: float
+    kernel_profiles: tuple[KernelProfile, ...]
+
+    def __str__(self) -> str:
+        """Return a table, one line per segment."""
+        lines = [f"{'segment':>7} {'scheduler':<22} {'ms':>10} {'GB/s':>10} {'grid':<14} {'block':<14} name"]
+        lines += [
+            f"{k.segment_id:>7} {k.scheduler:<22} {k.time_ms:>10.4f} {k.effective_bandwidth_gbs:>10.1f} "
+            f"{k.grid_str:<14} {k.block_str:<14} {k.name}"
+            for k in self.kernel_profiles
+        ]
+        total = f"host {self.host_time_ms:.4f} ms, kernels {self.kernel_time_ms:.4f} ms"
+        return "\n".join([*lines, f"{total}, compiled in {self.compile_time_ms:.1f} ms"])
+
+
+Receive = Callable[[FusionProfile], None]
+_RECEIVER: ContextVar[Receive | None] = ContextVar("fuser_lab_profile", default=None)
+
+
+@contextmanager
+def receiving(receive: Receive) -> Iterator[None]:
+    """Hand the profile of every run of this thread to ``receive``."""
+    token = _RECEIVER.set(receive)
+    try:
+        yield
+    finally:
+        _RECEIVER.reset(token)
+
+
+def receiver() -> Receive | None:
+    """Return who wants profiles of runs of this thread, or None."""
+    return _RECEIVER.get()
+
+
+def measured_run(
+    plan: Plan, target: str, inputs: Sequence[Any], *, fusion_id: int = 0,
+) -> tuple[list[Any], FusionProfile]:
+    """Return a plan's outputs and what the run took; compiled beforehand where that is still to be done."""
+    begin = time.perf_counter()
+    prepared = plan.prepared(target)
+    steps = prepared.steps(inputs)
+    compiled = time.perf_counter() - begin
+    begin = time.perf_counter()
+    bound = prepared.bind(inputs)
+    clock = _device_clock() if target == "cuda" else _host_clock
+    seconds = clock(bound.steps)
+    bound.finish()
+    prepared.memory.synchronize()
+    host = time.perf_counter() - begin
+    kernels = tuple(
+        _kernel(segment, step, spent, prepared)
+        for segment, step, spent in zip(plan.segments, steps, seconds, strict=True)
+    )
+    read = sum(tv.nbytes for tv in plan.fusion.tensor_inputs)
+    written = sum(tv.nbytes for tv in plan.fusion.outputs)
+    total = sum(seconds)
+    rate = _rate(sum(k.input_bytes + k.output_bytes for k in kernels), total)
+    profile = FusionProfile(
+        fusion_id=fusion_id, segments=len(kernels), host_time_ms=host * 1e3, kernel_time_ms=total * 1e3,
+        compile_time_ms=compiled * 1e3, input_bytes=read, output_bytes=written, effective_bandwidth_gbs=rate,
+        percentage_peak_bandwidth=_share(rate, prepared.memory.label()), kernel_profiles=kernels,
+    )
+    return bound.outputs, profile
+
+
+def _host_clock(steps: Sequence[Callable[[], None]]) -> list[float]:
+    seconds: list[float] = []
+    for step in steps:
+        begin = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def _device_clock() -> Callable[[Sequence[Callable[[], None]]], list[float]]:
+    torch: Any = importlib.import_module("torch")
+
+    def clock(steps: Sequence[Callable[[], None]]) -> list[float]:
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(steps) + 1)]
+        events[0].record()
+        for step, event in zip(steps, events[1:], strict=True):
+            step()
+            event.record()
+        torch.cuda.synchronize()
+        return [a.elapsed_time(b) * 1e-3 for a, b in itertools.pairwise(events)]
+
+    return clock
+
+
+def _kernel(segment: Segment, step: Step, seconds: float, prepared: PreparedPlan) -> KernelProfile:
+    kernel = step.generated.kernel_ir if step.generated is not None else None
+    scheduler = segment.scheduler.value if segment.scheduler is not None else ""
+    rate = _rate(segment.bytes, seconds)
+    on_gpu = prepared.target == "cuda"
+    return KernelProfile(
+        name=kernel.name if kernel else f"{scheduler}_{segment.outputs[0].name if segment.outputs else 'nothing'}",
+        segment_id=segment.index,
+        device=_current_device() if on_gpu else CPU,
+        device_name=prepared.memory.label(),
+        scheduler=scheduler,
+        time_ms=seconds * 1e3,
+        input_bytes=segment.bytes_in,
+        output_bytes=segment.bytes_out,
+        effective_bandwidth_gbs=rate,
+        percentage_peak_bandwidth=_share(rate, prepared.memory.label()),
+        grid_str=_shape(kernel, "grid") if on_gpu else "",
+        block_str=_shape(kernel, "block") if on_gpu else "",
+    )
+
+
+def _current_device() -> int:
+    torch: Any = importlib.import_module("torch")
+    return int(torch.cuda.current_device())
+
+
+def _shape(kernel: Kernel | None, which: str) -> str:
+    """Return the grid or block of each launch of a kernel, as nvFuser writes them."""
+    launches = [phase.launch for phase in kernel.phases] if kernel else []
+    shapes = [(x.blocks, 1, 1) if which == "grid" else (*x.threads, 1) for x in launches]
+    return " + ".join(f"[{a}, {b}, {c}]" for a, b, c in shapes)
+
+
+def _rate(nbytes: int, seconds: float) -> float:
+    return nbytes / seconds * 1e-9 if seconds > 0 else math.nan
+
+
+def _share(rate: float, device_name: str) -> float:
+    """Return a rate in percent of the peak of a known GPU, else NaN."""
+    peak = next((d.bandwidth for d in DEVICES if d.name in device_name), math.nan)
+    return 100.0 * rate / peak

@@ -1,0 +1,85 @@
+"""Compiled things by the fusion that they were made for: equal definitions share one, the least recently used go."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Fusion
+
+Payload = TypeVar("Payload")
+
+
+@dataclass(slots=True)
+class _Kept(Generic[Payload]):
+    payload: Payload
+    hits: int = 0
+
+
+class FusionCache(Generic[Payload]):
+    """Keeps what `make` returns for a fusion, and returns the same for every equal fusion.
+
+    Equality is that of definitions: order of arguments, dtypes, contiguity and constants count, names do not. Any
+    number of threads may ask at once; a payload is made once.
+
+    Parameters
+    ----------
+    max_fusions
+        How many are kept; the least recently used is forgotten.
+    make
+        Makes the payload of a fusion that is not known.
+    """
+
+    def __init__(self, max_fusions: int, make: Callable[[Fusion], Payload]) -> None:
+        if not isinstance(max_fusions, int) or isinstance(max_fusions, bool):
+            msg = f"a cache needs max_fusions to be an int, given {max_fusions!r}."
+            raise ArgumentTypeError(msg)
+        if max_fusions < 1:
+            msg = f"a cache needs room for 1 fusion at least; max_fusions is {max_fusions}."
+            raise DefinitionError(msg)
+        self._max = max_fusions
+        self._make = make
+        self._kept: OrderedDict[Fusion, _Kept[Payload]] = OrderedDict()
+        self._lookups = 0
+        self._hits = 0
+        self._lock = threading.Lock()
+
+    def cached(self, fusion: Fusion) -> Payload:
+        """Return the payload of an equal fusion, made now if there is none."""
+        with self._lock:
+            self._lookups += 1
+            known = self._kept.get(fusion)
+            if known is not None:
+                self._hits += 1
+                known.hits += 1
+                self._kept.move_to_end(fusion)
+                return known.payload
+            known = self._kept[fusion] = _Kept(self._make(fusion))
+            if len(self._kept) > self._max:
+                self._kept.popitem(last=False)
+            return known.payload
+
+    def num_fusions(self) -> int:
+        """Return how many fusions are kept."""
+        with self._lock:
+            return len(self._kept)
+
+    def stats(self) -> str:
+        """Return counts of lookups and hits as text, most recently used fusion first."""
+        with self._lock:
+            head = f"Max Fusions Allowed: {self._max}\n"
+            if not self._kept:
+                return f"{head}The fusion cache is empty.\n"
+            rate = 100.0 * self._hits / self._lookups
+            lines = [
+                f"Total Fusions in Cache: {len(self._kept)}",
+                f"Total Unique Fusions Compiled: {self._lookups - self._hits}",
+                "Cache Hits by LRU ordering:",
+                *(f"\t{place} -> {kept.hits} hits" for place, kept in enumerate(reversed(self._kept.values()))),
+                f"Cache Lookups: {self._lookups}",
+                f"Cache Hits: {self._hits}",
+                f"Hit Rate: {rate:g}%",
+            ]
+            return head + "\n".join(lines) + "\n"

@@ -1,0 +1,213 @@
+"""Are these the right results? Tolerances by dtype and length of sums, and an evaluation that no kernel takes part in.
+
+The reference is computed expression by expression with NumPy, from what each op means there, each result rounded to
+its dtype. It shares nothing with what makes kernels: no terms, no lowering, no schedules, no segments.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.definition.binding import bind
+from fuser_lab.errors import ArgumentTypeError, ValidationError
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.ops.registry import Array
+from fuser_lab.planning import definition_of, flattened
+from fuser_lab.runtime.arrays import describe, inputs_to_numpy, to_numpy
+
+# Absolute error of a sum of so many elements, as nvFuser measured it.
+_FLOAT_SUMS = (
+    (4, 1.68e-6), (32, 4.5e-6), (256, 1.3e-5), (1024, 3.3e-5), (4096, 1.1e-4), (32768, 2.5e-4), (1 << 20, 2.2e-3),
+)
+_HALF_SUMS = ((4, 3.9e-3), (16, 7.8e-3), (64, 1.6e-2), (256, 3.1e-2), (1024, 6.3e-2))
+_RELATIVE = 0.01  # of the absolute tolerance
+
+# Which dtypes round how coarsely, finest first: bits of the significand.
+_BITS = {
+    "Double": 53, "ComplexDouble": 53, "Float": 24, "ComplexFloat": 24, "Half": 11, "BFloat16": 8,
+    "Float8_e4m3fn": 4, "Float8_e5m2": 3, "Float8_e8m0fnu": 1, "Float4_e2m1fn": 2,
+}
+_ROUNDINGS = 16  # of the result's own dtype, which two right answers may lie apart whatever is summed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far a result may lie from the reference: ``absolute + relative * |expected|``; both 0 for exact dtypes."""
+
+    absolute: float
+    relative: float
+    reduction_size: int
+    bits: int
+
+    @property
+    def rounding(self) -> float:
+        """Relative difference that rounding alone explains."""
+        return 0.0 if not self.bits else (_ROUNDINGS if self.bits > 11 else 4) * 2.0**-self.bits
+
+
+def _sum_error(size: int, bits: int) -> float:
+    if bits >= 24:
+        return _entry(_FLOAT_SUMS, size) * 2.0 ** (24 - bits)
+    return _entry(_HALF_SUMS, size) * 2.0 ** (11 - bits)
+
+
+def _entry(table: tuple[tuple[int, float], ...], size: int) -> float:
+    """Return the entry of the next larger size; beyond the table errors grow with the size."""
+    for longest, error in table:
+        if size <= longest:
+            return error
+    longest, error = table[-1]
+    return error * size / longest
+
+
+def tolerances(fusion: Fusion) -> tuple[Tolerance, ...]:
+    """Return the tolerance of each returned output of a concretized fusion.
+
+    Sizes of reductions on the way to an output multiply; the coarsest dtype computed on the way decides.
+    """
+    sizes: dict[str, int] = {}
+    bits: dict[str, int] = {}
+    for expr in fusion.exprs:
+        size = max((sizes.get(tv.name, 1) for tv in expr.tensor_inputs), default=1) * _summed(expr)
+        inherited = min((bits.get(tv.name, 53) for tv in expr.tensor_inputs), default=53)
+        for tv in expr.tensor_outputs:
+            sizes[tv.name] = size
+            bits[tv.name] = min(inherited, _BITS.get(tv.dtype.name, 53))
+    return tuple(
+        _tolerance(tv, sizes.get(tv.name, 1), bits.get(tv.name, 53))
+        for tv in fusion.outputs if tv not in fusion.hidden
+    )
+
+
+def _tolerance(tensor: TensorView, size: int, bits: int) -> Tolerance:
+    own = _BITS.get(tensor.dtype.name)
+    if own is None:
+        return Tolerance(absolute=0.0, relative=0.0, reduction_size=size, bits=0)
+    least = min(own, bits)
+    error = _sum_error(size, least)
+    return Tolerance(absolute=error, relative=_RELATIVE * error, reduction_size=size, bits=least)
+
+
+def _summed(expr: Expr) -> int:
+    """Return how many elements are folded into one element of a result."""
+    if expr.kind is OpKind.REDUCTION:
+        return math.prod(_size(a.visible_extent) for a in expr.tensor_outputs[0].domain.logical if a.is_reduction)
+    if expr.kind is OpKind.MATMUL:
+        return expr.tensor_inputs[0].shape[-1]
+    if expr.kind is OpKind.SCAN:
+        dim = dict(expr.attrs).get("dim")
+        shape = expr.tensor_inputs[0].shape
+        return shape[dim] if isinstance(dim, int) and shape else 1
+    if expr.kind is OpKind.ATTENTION:
+        return math.prod(expr.tensor_inputs[0].shape[-2:])
+    return 1
+
+
+def _size(extent: object) -> int:
+    return extent if isinstance(extent, int) else 1
+
+
+def get_val_tolerances(fusion: object, inputs: Sequence[Any]) -> list[tuple[float, float]]:
+    """Return (absolute, relative) tolerance of each returned output for these inputs.
+
+    Parameters
+    ----------
+    fusion
+        A definition or a fusion.
+    inputs
+        Arrays and numbers, one per fusion input.
+    """
+    described = [describe(value) for value in flattened(inputs)]
+    return [(t.absolute, t.relative) for t in tolerances(bind(definition_of(fusion), described).fusion)]
+
+
+def expected_outputs(fusion: Fusion, inputs: Sequence[Any]) -> list[Array]:
+    """Return what the reference evaluation gives for the returned outputs; the inputs stay as they are.
+
+    Parameters
+    ----------
+    fusion
+        A fusion, maybe with symbolic sizes.
+    inputs
+        Arrays and numbers, flat.
+    """
+    bound = bind(fusion, [describe(value) for value in inputs]).fusion
+    results = evaluate(bound, inputs_to_numpy(inputs))
+    return [np.array(x) for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
+
+
+def check_outputs(
+    fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any] | None = None,
+) -> None:
+    """Raise ValidationError unless outputs are what is expected, up to rounding.
+
+    Parameters
+    ----------
+    fusion
+        A fusion, maybe with symbolic sizes.
+    inputs
+        Arrays and numbers, flat; read only for their shapes where ``expected`` is given.
+    outputs
+        What ran.
+    expected
+        What should have come out; the reference evaluation's results if left out.
+
+    Raises
+    ------
+    ValidationError
+        If number, shape, dtype or value of an output is another; the sentence names the worst element.
+    """
+    wanted = expected_outputs(fusion, inputs) if expected is None else expected
+    if not isinstance(wanted, list | tuple):
+        msg = f"validate: reference outputs must be a list of arrays, given {type(wanted).__name__}."
+        raise ArgumentTypeError(msg)
+    bound = bind(fusion, [describe(value) for value in inputs]).fusion
+    returned = [tv for tv in bound.outputs if tv not in bound.hidden]
+    for what, given in (("outputs", outputs), ("reference outputs", wanted)):
+        if len(given) != len(returned):
+            msg = f"validate: the fusion returns {len(returned)} outputs, given {len(given)} {what}."
+            raise ValidationError(msg)
+    for number, (tensor, tolerance) in enumerate(zip(returned, tolerances(bound), strict=True)):
+        _check(f"output {number}, {tensor},", to_numpy(outputs[number]), to_numpy(wanted[number]), tolerance)
+
+
+def _check(name: str, got: Array, wanted: Array, tolerance: Tolerance) -> None:
+    if got.shape != wanted.shape:
+        msg = f"validate: {name} has shape {list(got.shape)}, but {list(wanted.shape)} is expected."
+        raise ValidationError(msg)
+    if got.dtype != wanted.dtype:
+        msg = f"validate: {name} has dtype {got.dtype}, but {wanted.dtype} is expected."
+        raise ValidationError(msg)
+    if not got.size or np.array_equal(got, wanted):
+        return
+    if not tolerance.bits:
+        wrong = got != wanted
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        _fail(name, place, got, wanted, f"{got.dtype} is exact", int(wrong.sum()))
+    wide = np.complex128 if np.iscomplexobj(got) else np.float64
+    a, b = got.astype(wide), wanted.astype(wide)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.where(same, 0.0, np.abs(a - b))
+        allowed = tolerance.absolute + max(tolerance.relative, tolerance.rounding) * np.abs(b)
+        excess = np.where(same, 0.0, off / allowed)
+    # Where only one side is NaN, or infinities differ, there is no number to compare.
+    excess = np.where(~same & ~(np.isfinite(a) & np.isfinite(b)), np.inf, excess)
+    wrong = excess > 1
+    if wrong.any():
+        place = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
+        difference = f"they differ by {off[place]:.3g} where {allowed[place]:.3g} is allowed"
+        reduced = f" (sums of {tolerance.reduction_size} elements)" if tolerance.reduction_size > 1 else ""
+        _fail(name, place, got, wanted, difference + reduced, int(wrong.sum()))
+
+
+def _fail(name: str, place: tuple[int, ...], got: Array, wanted: Array, why: str, count: int) -> None:
+    msg = (
+        f"validate: {name} is wrong in {count} of {got.size} elements; the worst is at {list(place)}: "
+        f"expected {wanted[place]}, got {got[place]}; {why}."
+    )
+    raise ValidationError(msg)
