@@ -8,12 +8,13 @@ float, complex) is higher. Reduced-precision results are widened to Float.
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
 
 class Kind(enum.IntEnum):
@@ -37,6 +38,11 @@ class DataType(enum.Enum):
     UInt64 = "uint64_t"
     Index = "nvfuser_index_t"
     Bool = "bool"
+    Float8_e4m3fn = "__e4m3"
+    Float8_e5m2 = "__e5m2"
+    Float8_e8m0fnu = "__e8m0"
+    Float4_e2m1fn = "__e2m1"
+    Float4_e2m1fn_x2 = "__e2m1_x2"
     ComplexFloat = "std::complex<float>"
     ComplexDouble = "std::complex<double>"
     Null = "null"
@@ -52,7 +58,7 @@ class DataType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """NumPy dtype that stores this type; BFloat16 is ml_dtypes' ``bfloat16``."""
+        """NumPy dtype that stores this type; ml_dtypes' for BFloat16 and the 8-bit floats."""
         return _info(self).numpy
 
     @property
@@ -67,7 +73,7 @@ class DataType(enum.Enum):
 
     @property
     def compute(self) -> "DataType":
-        """Type that arithmetic runs in: Float for Half and BFloat16, else the type itself."""
+        """Type that arithmetic runs in: Float for floats of 16 and 8 bits, else the type itself."""
         return DataType.Float if self.is_reduced_float else self
 
     @property
@@ -75,6 +81,21 @@ class DataType(enum.Enum):
         """Smallest and largest value of an integer type."""
         bits = 8 * self.itemsize
         return (0, 2**bits - 1) if self is DataType.UInt64 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @property
+    def real(self) -> "DataType":
+        """Type of the real part: Float or Double for complex types, else the type itself."""
+        return _PARTS.get(self, self)
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether this is a float of 8 bits."""
+        return self in _FLOAT8
+
+    @property
+    def is_float4(self) -> bool:
+        """Whether this is a float of 4 bits, which is a name only: no value has such a type here."""
+        return self in _FLOAT4
 
     @property
     def is_reduced_float(self) -> bool:
@@ -103,12 +124,18 @@ class _Info:
     kind: Kind
 
 
-_REDUCED = frozenset({DataType.Half, DataType.BFloat16})
+_FLOAT8 = frozenset({DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Float8_e8m0fnu})
+_FLOAT4 = frozenset({DataType.Float4_e2m1fn, DataType.Float4_e2m1fn_x2})
+_REDUCED = frozenset({DataType.Half, DataType.BFloat16, *_FLOAT8})
+_PARTS = {DataType.ComplexFloat: DataType.Float, DataType.ComplexDouble: DataType.Double}
 _TABLE: dict[DataType, _Info] = {
     DataType.Double: _Info(np.dtype(np.float64), Kind.FLOAT),
     DataType.Float: _Info(np.dtype(np.float32), Kind.FLOAT),
     DataType.Half: _Info(np.dtype(np.float16), Kind.FLOAT),
     DataType.BFloat16: _Info(np.dtype(ml_dtypes.bfloat16), Kind.FLOAT),
+    DataType.Float8_e4m3fn: _Info(np.dtype(ml_dtypes.float8_e4m3fn), Kind.FLOAT),
+    DataType.Float8_e5m2: _Info(np.dtype(ml_dtypes.float8_e5m2), Kind.FLOAT),
+    DataType.Float8_e8m0fnu: _Info(np.dtype(ml_dtypes.float8_e8m0fnu), Kind.FLOAT),
     DataType.Int: _Info(np.dtype(np.int64), Kind.INTEGER),
     DataType.Int32: _Info(np.dtype(np.int32), Kind.INTEGER),
     DataType.UInt64: _Info(np.dtype(np.uint64), Kind.INTEGER),
@@ -117,6 +144,8 @@ _TABLE: dict[DataType, _Info] = {
     DataType.ComplexFloat: _Info(np.dtype(np.complex64), Kind.COMPLEX),
     DataType.ComplexDouble: _Info(np.dtype(np.complex128), Kind.COMPLEX),
 }
+# Names that NumPy does not know.
+_ML_NAMES = {str(info.numpy): dtype for dtype, info in _TABLE.items() if info.numpy.kind == "V" or dtype in _FLOAT8}
 _FROM_NUMPY = {info.numpy: dtype for dtype, info in _TABLE.items() if dtype is not DataType.Index}
 
 
@@ -124,8 +153,32 @@ def _info(dtype: DataType) -> _Info:
     try:
         return _TABLE[dtype]
     except KeyError:
-        msg = f"{dtype!r} has no storage; it may only stand where nvFuser lets a dtype be left out."
-        raise DefinitionError(msg) from None
+        pass
+    if dtype.is_float4:
+        msg = f"values of {dtype!r} are not supported; the smallest floats here have 8 bits."
+        raise UnsupportedError(msg)
+    msg = f"{dtype!r} has no storage; it may only stand where nvFuser lets a dtype be left out."
+    raise DefinitionError(msg)
+
+
+def narrowed(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
+    """Return real numbers as ``dtype``, rounded to nearest even; reduced floats are rounded from float32.
+
+    Numbers too large become infinite, except in Float8_e4m3fn, which has no infinity: they become its largest number,
+    as on a GPU and in torch. Float8_e8m0fnu has neither sign nor zero: it keeps magnitudes, and its smallest for 0.
+    """
+    if array.dtype == dtype.numpy or not dtype.is_reduced_float:
+        return array.astype(dtype.numpy, copy=False)
+    wide = array.astype(np.float32)
+    if dtype is DataType.Float8_e4m3fn:
+        largest = np.float32(448)
+        wide = np.clip(wide, -largest, largest)
+    elif dtype is DataType.Float8_e8m0fnu:
+        wide = np.maximum(np.abs(wide), np.float32(2.0**-127))
+    return wide.astype(dtype.numpy)
+
+
+REDUCED_NUMPY = frozenset(dtype.numpy for dtype in _REDUCED)
 
 
 def from_numpy(dtype: npt.DTypeLike) -> DataType:
@@ -158,8 +211,8 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
     if isinstance(text, str):
         if text in DataType.__members__:
             return DataType[text]
-        if text == "bfloat16":
-            return DataType.BFloat16
+        if text in _ML_NAMES:
+            return _ML_NAMES[text]
     try:
         # NumPy reads None as float64.
         resolved = None if text is None else np.dtype(text)
@@ -197,26 +250,36 @@ def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True
     """Return the common dtype of operands under nvFuser's three-category rule.
 
     ``widen`` turns a reduced-precision result into Float (off only for ``where``).
+
+    Raises
+    ------
+    DefinitionError
+        If two dtypes have no common one, as UInt64 and Int.
     """
+    given = list(operands)
+    if not given:
+        msg = "promotion needs at least one operand."
+        raise DefinitionError(msg)
+    result = given[0][0]
+    if any(dtype is not result for dtype, _ in given):
+        result = _common(given)
+    return result.compute if widen else result
+
+
+def _common(operands: Iterable[tuple[DataType, Category]]) -> DataType:
     best: dict[Category, DataType] = {}
     for dtype, category in operands:
         # A reduced-precision scalar counts as Float, so that a Python number never narrows anything.
         seen = dtype.compute if category is Category.SCALAR else dtype
+        seen = DataType.Int if seen is DataType.Index else seen
         best[category] = seen if category not in best else _join(best[category], seen)
-    result: DataType | None = None
-    for category in (Category.TENSOR, Category.ZERO_DIM, Category.SCALAR):
-        if category not in best:
-            continue
-        candidate = best[category]
-        if result is None:
-            result = candidate
-        elif candidate.kind > result.kind:
+    highest, *others = sorted(best, reverse=True)
+    result = best[highest]
+    for candidate in (best[category] for category in others):
+        if candidate.kind > result.kind:
             # A complex scalar takes a float tensor's precision along.
             result = _complex_of(result) if candidate.is_complex and result.is_float else candidate
-    if result is None:
-        msg = "promotion needs at least one operand."
-        raise DefinitionError(msg)
-    return result.compute if widen else result
+    return result
 
 
 def _complex_of(dtype: DataType) -> DataType:
@@ -226,11 +289,14 @@ def _complex_of(dtype: DataType) -> DataType:
 def _join(a: DataType, b: DataType) -> DataType:
     if a is b:
         return a
+    low, high = sorted((a, b), key=lambda d: (d.kind, d.itemsize))
+    unsigned = DataType.UInt64 in {a, b} and high.kind <= Kind.INTEGER
+    if unsigned or a.is_float8 or b.is_float8:
+        # As torch, which nvFuser asks: there is no promotion for these types.
+        msg = f"{a!r} and {b!r} have no common dtype; cast one of them first."
+        raise DefinitionError(msg)
+    if high is DataType.ComplexFloat and low is DataType.Double:
+        return DataType.ComplexDouble
     if {a, b} == {DataType.Half, DataType.BFloat16}:
         return DataType.Float
-    if a.kind is not b.kind:
-        low, high = sorted((a, b), key=lambda d: d.kind)
-        if high is DataType.ComplexFloat and low is DataType.Double:
-            return DataType.ComplexDouble
-        return high
-    return a if a.itemsize >= b.itemsize else b
+    return high

@@ -1,6 +1,6 @@
 """Evaluate a fusion expression by expression with NumPy.
 
-With ``exact=True`` results have the fusion's dtypes; arithmetic on Half and BFloat16 runs in float32 and rounds once
+With ``exact=True`` results have the fusion's dtypes; arithmetic on floats of 16 and 8 bits runs in float32 and rounds once
 per expression. With ``exact=False`` every real value is kept in float64 and casts between float types do nothing: what
 the fusion means, free of rounding.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import REDUCED_NUMPY, narrowed
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Array
@@ -50,7 +50,7 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
     """Return the results of one expression; views of operands where NumPy makes views."""
     entry = OPS[expr.op.name]
     attrs: Mapping[str, Any] = dict(expr.attrs)
-    if expr.kind.is_view or expr.kind is OpKind.FACTORY:
+    if expr.kind.is_view or expr.kind in _MOVES:
         if expr.kind.is_view and expr.op.name == "pad":
             operands = [operands[0], np.asarray(operands[1]).astype(operands[0].dtype)]
         results = entry.reference(*operands, **attrs)
@@ -65,6 +65,10 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
     )
 
 
+# Ops that compute nothing with what they move.
+_MOVES = frozenset({OpKind.FACTORY, OpKind.INDEXING, OpKind.SCATTER})
+
+
 def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
     dtype = expr.outputs[0].dtype
     if not exact and dtype.is_float and np.asarray(x).dtype.kind == "f":
@@ -76,13 +80,13 @@ def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
 def _to_compute(x: Any) -> Any:
     """Return reduced-precision operands as float32."""
     dtype = getattr(x, "dtype", None)
-    if dtype in (DataType.Half.numpy, DataType.BFloat16.numpy):
+    if dtype in REDUCED_NUMPY:
         return np.asarray(x).astype(np.float32)
     return x
 
 
 def _widen(x: Array) -> Array:
-    if x.dtype in (DataType.Half.numpy, DataType.BFloat16.numpy, DataType.Float.numpy):
+    if x.dtype in REDUCED_NUMPY or x.dtype == np.float32:
         return x.astype(np.float64)
     return x.astype(np.complex128) if x.dtype == np.complex64 else x
 
@@ -93,6 +97,8 @@ def _typed(array: Any, value: Val, *, exact: bool) -> Array:
         msg = f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}."
         raise AssertionError(msg)
     wanted = value.dtype.numpy
+    if exact and value.dtype.is_reduced_float:
+        return narrowed(result, value.dtype)
     if not exact and value.dtype.is_float:
         wanted = np.dtype(np.float64)
     elif not exact and value.dtype.is_complex:

@@ -13,18 +13,19 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "fmod", "remainder", "pow", "max", "min"})
-BITWISE = frozenset({"and", "or", "xor", "not", "shl", "shr"})
+BITWISE = frozenset({"and", "or", "xor", "not", "shl", "shr", "gcd"})
+PARTS = frozenset({"real", "imag", "complex"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 MATH = frozenset(
     {
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp"),
-        *("exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "round", "rsqrt", "sin", "sinh"),
-        *("sqrt", "tan", "tanh", "trunc"),
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfcinv"),
+        *("erfinv", "exp", "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "round"),
+        *("rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
     },
 )
-TESTS = frozenset({"isnan", "isinf", "isfinite"})
+TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
 OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "philox_normal"})
-FUNCTIONS = ARITHMETIC | BITWISE | COMPARISONS | MATH | TESTS | OTHER
+FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER
 
 TermLike = Union["Term", Number]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
 _LONGEST = 60
 
@@ -66,13 +66,16 @@ def flag(value: object, op: str, argument: str) -> bool:
 
 
 def element_type(value: object, op: str, argument: str = "dtype") -> DataType:
-    """Return a DataType that values can have, or raise ArgumentTypeError or DefinitionError."""
+    """Return a DataType that values can have, or raise ArgumentTypeError, DefinitionError or UnsupportedError."""
     if not isinstance(value, DataType):
         msg = f"{op}: {argument} must be a DataType, given {shown(value)}."
         raise ArgumentTypeError(msg)
     if value is DataType.Null:
         msg = f"{op}: {argument} is DataType.Null, which is not a dtype that values can have."
         raise DefinitionError(msg)
+    if value.is_float4:
+        msg = f"{op}: {argument} is {value!r}; values of this type are not supported."
+        raise UnsupportedError(msg)
     return value
 
 

@@ -2,18 +2,27 @@
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import Category, DataType, Kind, promote
+from fuser_lab.dtypes import Category, DataType, Kind, narrowed, promote
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import check_range, element_type, shown
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.pointwise_calls import (
+    CAST_MISUSES,
+    CAST_SAMPLES,
+    binary_misuses,
+    binary_samples,
+    unary_misuses,
+    unary_samples,
+)
 from fuser_lab.ops.registry import (
     Array,
     Attrs,
@@ -34,8 +43,10 @@ class Promotion(enum.Enum):
     DEFAULT = "default"
     FLOAT = "float"  # bool and integers become Float
     KEEP = "keep"  # no conversion at all
-    FLOATING = "floating"  # no conversion; floating point operands required
+    FLOATING = "floating"  # no conversion; floating point or complex operands required
+    FLOAT_ONLY = "float only"  # Float or Double required after conversion
     BITWISE = "bitwise"  # bool or integer operands required
+    INTEGRAL = "integral"  # integer operands required
     LOGICAL = "logical"  # operands become Bool
 
 
@@ -87,9 +98,22 @@ def match_ranks(rec: Recorder, operands: Sequence[Val]) -> tuple[Val, ...]:
     )
 
 
-def common_dtype(operands: Sequence[Val], promotion: Promotion, *, widen: bool = True) -> DataType:
-    """Return the dtype that operands are converted to."""
-    found = promote(((v.dtype, category(v)) for v in operands), widen=widen)
+def common_dtype(op: str, operands: Sequence[Val], promotion: Promotion, *, widen: bool = True) -> DataType:
+    """Return the dtype that operands are converted to.
+
+    Raises
+    ------
+    DefinitionError
+        If they have none in common, or the op does not take it.
+    """
+    try:
+        found = promote(((v.dtype, category(v)) for v in operands), widen=widen)
+    except DefinitionError as error:
+        msg = f"{op}: {error}"
+        raise DefinitionError(msg) from None
+    if promotion is Promotion.FLOAT_ONLY and found not in {DataType.Float, DataType.Double}:
+        msg = f"{op}: operands must promote to Float or Double, given {_dtypes(operands)}."
+        raise DefinitionError(msg)
     if promotion is Promotion.FLOAT and found.kind in {Kind.BOOL, Kind.INTEGER}:
         return DataType.Float
     return found
@@ -123,6 +147,8 @@ def convert_number(value: Number, dtype: DataType, op: str, argument: str) -> Nu
         return complex(value)
     if isinstance(value, complex):
         value = value.real
+    if dtype.is_reduced_float:
+        return float(narrowed(np.asarray(value, np.float32), dtype))
     if dtype.is_float:
         return float(value)
     if dtype is DataType.Bool:
@@ -134,24 +160,42 @@ def convert_number(value: Number, dtype: DataType, op: str, argument: str) -> Nu
     return int(value)
 
 
-def _operands(rec: Recorder, op: str, values: Sequence[Operand], promotion: Promotion) -> tuple[Val, ...]:
-    names = ("x",) if len(values) == 1 else ("lhs", "rhs") if len(values) == 2 else ("x", "y", "z")
-    operands = tuple(rec.value(v, op, n) for v, n in zip(values, names, strict=True))
-    if promotion is Promotion.BITWISE and any(v.dtype.kind > Kind.INTEGER for v in operands):
-        given = ", ".join(repr(v.dtype) for v in operands)
-        msg = f"{op}: integer or boolean input is required, given {given}."
+_ACCEPTED = {
+    Promotion.BITWISE: ({Kind.BOOL, Kind.INTEGER}, "integer or boolean"),
+    Promotion.INTEGRAL: ({Kind.INTEGER}, "integer"),
+    Promotion.FLOATING: ({Kind.FLOAT, Kind.COMPLEX}, "floating point"),
+}
+
+
+def _dtypes(operands: Sequence[Val]) -> str:
+    return ", ".join(repr(v.dtype) for v in operands)
+
+
+def promoted(
+    rec: Recorder, op: str, values: Mapping[str, Operand], promotion: Promotion, *, takes_complex: bool = True,
+) -> tuple[Val, ...]:
+    """Return operands, given by the names of their arguments, in the dtype and rank that an op computes in.
+
+    Raises
+    ------
+    DefinitionError
+        If the op does not take their dtypes.
+    """
+    operands = tuple(rec.value(v, op, name) for name, v in values.items())
+    kinds, accepted = _ACCEPTED.get(promotion, (set(Kind), "any"))
+    if not {v.dtype.kind for v in operands} <= kinds:
+        msg = f"{op}: {accepted} input is required, given {_dtypes(operands)}."
         raise DefinitionError(msg)
-    if promotion is Promotion.FLOATING and any(v.dtype.kind < Kind.FLOAT for v in operands):
-        given = ", ".join(repr(v.dtype) for v in operands)
-        msg = f"{op}: floating point input is required, given {given}."
+    if not takes_complex and any(v.dtype.is_complex for v in operands):
+        msg = f"{op}: complex input is not supported, given {_dtypes(operands)}."
         raise DefinitionError(msg)
-    if promotion is Promotion.LOGICAL:
-        operands = tuple(convert(rec, v, DataType.Bool, op, n) for v, n in zip(operands, names, strict=True))
-    elif promotion not in {Promotion.KEEP, Promotion.FLOATING}:
-        # Equal dtypes still widen: add(half, half) is Float.
-        dtype = common_dtype(operands, promotion)
-        operands = tuple(convert(rec, v, dtype, op, n) for v, n in zip(operands, names, strict=True))
-    return match_ranks(rec, operands)
+    if promotion in {Promotion.KEEP, Promotion.FLOATING}:
+        return match_ranks(rec, operands)
+    # Equal dtypes still widen: add(half, half) is Float.
+    dtype = DataType.Bool if promotion is Promotion.LOGICAL else common_dtype(op, operands, promotion)
+    return match_ranks(
+        rec, [convert(rec, v, dtype, op, name) for name, v in zip(values, operands, strict=True)],
+    )
 
 
 def infer_pointwise(op: str, result: ResultType) -> InferRule:
@@ -161,8 +205,8 @@ def infer_pointwise(op: str, result: ResultType) -> InferRule:
         dtype = inputs[-1].dtype
         if result is ResultType.BOOL:
             dtype = DataType.Bool
-        elif result is ResultType.REAL and dtype.is_complex:
-            dtype = DataType.Double if dtype is DataType.ComplexDouble else DataType.Float
+        elif result is ResultType.REAL:
+            dtype = dtype.real
         if all(isinstance(v, Scalar) for v in inputs):
             return (Result(dtype),)
         return (Result(dtype, pointwise_domain(op, inputs, axes)),)
@@ -178,20 +222,43 @@ def pointwise(
     promotion: Promotion = Promotion.DEFAULT,
     result: ResultType = ResultType.SAME,
     arity: int = 1,
+    *,
+    takes_complex: bool = True,
+    domain: Sequence[tuple[float, float]] = (),
 ) -> OpDef:
-    """Register a unary or binary pointwise op and return its record."""
+    """Register a unary or binary pointwise op and return its record.
+
+    Parameters
+    ----------
+    name, doc
+        Name in ``fd.ops``, and one sentence.
+    scalar, reference
+        The formula for one element, from terms of the converted operands, and the NumPy function.
+    promotion, result
+        What operands are converted to, and the dtype of the result.
+    arity
+        1 or 2.
+    takes_complex
+        Whether the op has a meaning for complex numbers.
+    domain
+        Ends of the values that samples are made with, per operand, where not -3 and 3.
+    """
     if arity == 1:
 
         def unary(rec: Recorder, x: Operand, /) -> Val:
-            return rec.emit(entry, _operands(rec, name, (x,), promotion))[0]
+            return rec.emit(entry, promoted(rec, name, {"x": x}, promotion, takes_complex=takes_complex))[0]
 
         frontend: Callable[..., Val] = unary
     else:
 
         def binary(rec: Recorder, lhs: Operand, rhs: Operand, /) -> Val:
-            return rec.emit(entry, _operands(rec, name, (lhs, rhs), promotion))[0]
+            operands = {"lhs": lhs, "rhs": rhs}
+            return rec.emit(entry, promoted(rec, name, operands, promotion, takes_complex=takes_complex))[0]
 
         frontend = binary
+    kinds = frozenset(_ACCEPTED.get(promotion, (set(Kind), ""))[0]) - ({Kind.COMPLEX} if not takes_complex else set())
+    if promotion is Promotion.FLOAT_ONLY:
+        kinds = frozenset({Kind.FLOAT})
     entry = OpDef(
         name=name,
         kind=OpKind.POINTWISE,
@@ -200,14 +267,19 @@ def pointwise(
         reference=reference,
         scalar=scalar,
         doc=doc,
+        samples=unary_samples(name, kinds, domain) if arity == 1 else binary_samples(name, kinds, domain),
+        misuses=unary_misuses(name, kinds) if arity == 1 else binary_misuses(name, kinds),
         positional_only=True,
     )
     return register(entry)
 
 
 def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
-    value = rec.value(arg, "cast", "arg")
-    return rec.emit(CAST, [value], dtype=element_type(dtype, "cast"))[0]
+    value, wanted = rec.value(arg, "cast", "arg"), element_type(dtype, "cast")
+    if value.dtype.is_complex and wanted is not DataType.Bool and not wanted.is_complex:
+        msg = f"cast: {value.dtype!r} to {wanted!r} drops the imaginary part."
+        warnings.warn(msg, np.exceptions.ComplexWarning, stacklevel=3)
+    return rec.emit(CAST, [value], dtype=wanted)[0]
 
 
 def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -223,7 +295,7 @@ def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tup
 def _reference_cast(x: Array, *, dtype: DataType) -> Array:
     if np.iscomplexobj(x) and not dtype.is_complex and dtype is not DataType.Bool:
         x = x.real
-    return np.asarray(x).astype(dtype.numpy)
+    return narrowed(np.asarray(x), dtype)
 
 
 CAST = register(
@@ -235,5 +307,7 @@ CAST = register(
         reference=_reference_cast,
         scalar=lambda x, *, dtype: t.cast(x, dtype),
         doc="x converted to dtype; narrowing floats rounds to nearest even, complex loses its imaginary part.",
+        samples=CAST_SAMPLES,
+        misuses=CAST_MISUSES,
     ),
 )

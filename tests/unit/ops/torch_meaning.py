@@ -86,6 +86,10 @@ class Torch:
                 values = [floating(x) for x in values]
             if name in {"ceil", "floor", "round", "trunc", "frac"} and values[0].dtype is torch.bool:
                 return values[0] & (name != "frac")
+            if name == "frac" and not values[0].dtype.is_floating_point:
+                return torch.zeros_like(values[0])
+            if name in {"neg", "abs", "relu", "pow"} and all(v.dtype is torch.bool for v in values):
+                return getattr(torch, name)(*(v.to(torch.int64) for v in values)).to(torch.bool)
             result = wide(getattr(torch, name)(*values))
             return result if any(is_tensor(x) for x in operands) else result.item()
 
@@ -139,7 +143,11 @@ class Torch:
 
     def sub(self, a: Any, b: Any) -> Any:
         x, y = lifted(a), lifted(b)
-        result = x ^ y if x.dtype is y.dtype is torch.bool else torch.sub(x, y)
+        if x.dtype is y.dtype is torch.bool:
+            result = x ^ y
+        else:
+            kind = torch.result_type(a if is_tensor(a) else x, b if is_tensor(b) else y)
+            result = torch.sub(x.to(kind), y.to(kind))
         return result if is_tensor(a) or is_tensor(b) else result.item()
 
     def logical_right_shift(self, a: Any, b: Any) -> Any:
@@ -150,11 +158,12 @@ class Torch:
         kept = torch.where(by == 0, -1, (torch.ones_like(by) << (64 - by).clamp(max=63)) - 1)
         return (x >> by) & kept
 
-    def complex(self, a: Any, b: Any) -> Any:
-        return torch.complex(a, b) if is_tensor(a) else complex(a, b)
+    def complex(self, real: Any, imag: Any) -> Any:
+        return torch.complex(real, imag) if is_tensor(real) else complex(real, imag)
 
     def clamp(self, x: Any, low: Any = None, high: Any = None) -> Any:
-        return x if low is None and high is None else torch.clamp(x, low, high)
+        result = x if low is None and high is None else torch.clamp(lifted(x), low, high)
+        return result if is_tensor(x) else result.item()
 
     def threshold(self, x: Any, threshold: Any, value: Any) -> Any:
         return torch.where(x <= threshold, torch.tensor(value, dtype=x.dtype), x)
@@ -357,8 +366,12 @@ class Torch:
     def scatter(self, arg: Any, index: Any, src: Any, dim: int) -> Any:
         return torch.scatter(arg, dim, index.to(torch.int64), src)
 
-    def embedding_fwd(self, input: Any, weight: Any, *options: Any, **named: Any) -> Any:
-        return nn.embedding(input, weight)
+    def embedding_fwd(
+        self, input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
+        scale_grad_by_freq: Any = None, sparse: Any = None,
+    ) -> Any:
+        # torch writes the rows that it scales into the table.
+        return nn.embedding(input, weight.clone(), padding_idx, max_norm, 2.0 if norm_type is None else norm_type)
 
     # Products
 

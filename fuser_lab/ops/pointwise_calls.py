@@ -1,0 +1,152 @@
+"""Legal and illegal calls that every pointwise op has, made from the kinds of numbers that it takes."""
+
+from collections.abc import Sequence
+
+from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
+from fuser_lab.ops.registry import Arg, Misuse, Sample
+
+Domain = Sequence[tuple[float, float]]
+Kinds = frozenset[Kind]
+_USUAL = (-3.0, 3.0)
+
+D = DataType
+_UNARY: tuple[tuple[DataType, tuple[int, ...]], ...] = (
+    (D.Float, (3, 4)), (D.Double, (5,)), (D.Half, (3, 4)), (D.BFloat16, (1, 4)), (D.Float8_e4m3fn, (3, 4)),
+    (D.Float8_e5m2, (7,)), (D.Float, ()), (D.Float, (0, 3)), (D.Float, (2, 1, 3)), (D.Int, (3, 4)), (D.Int32, (5,)),
+    (D.Bool, (3, 4)), (D.ComplexFloat, (3, 4)), (D.ComplexDouble, (5,)),
+)
+_BINARY: tuple[tuple[tuple[DataType, tuple[int, ...]], tuple[DataType, tuple[int, ...]]], ...] = (
+    ((D.Float, (3, 4)), (D.Float, (3, 4))),
+    ((D.Float, (3, 1)), (D.Float, (4,))),
+    ((D.Float, ()), (D.Float, (3, 4))),
+    ((D.Float, (0, 3)), (D.Float, (1, 3))),
+    ((D.Half, (3, 4)), (D.Half, (4,))),
+    ((D.BFloat16, (3, 4)), (D.Double, (3, 4))),
+    ((D.Float8_e4m3fn, (3, 4)), (D.Float8_e4m3fn, (3, 4))),
+    ((D.Int, (3, 4)), (D.Float, (3, 4))),
+    ((D.Int, (3, 4)), (D.Int, (3, 4))),
+    ((D.Int32, (3, 4)), (D.Int, (2, 1, 4))),
+    ((D.Int32, (5,)), (D.Int32, (5,))),
+    ((D.Bool, (3, 4)), (D.Int, (3, 4))),
+    ((D.Bool, (3, 4)), (D.Bool, (3, 4))),
+    ((D.ComplexFloat, (3, 4)), (D.ComplexFloat, (3, 4))),
+    ((D.Float, (3, 4)), (D.ComplexFloat, (3, 1))),
+    ((D.ComplexDouble, (5,)), (D.ComplexDouble, (5,))),
+)
+
+
+def _ends(domain: Domain, position: int) -> tuple[float, float]:
+    return domain[position] if position < len(domain) else domain[-1] if domain else _USUAL
+
+
+def _number(kinds: Kinds, ends: tuple[float, float]) -> str:
+    """Return a number inside a domain, of a kind that is accepted."""
+    number = 0.25 * ends[0] + 0.75 * ends[1]
+    return f"{number:g}" if Kind.FLOAT in kinds else str(int(number))
+
+
+def unary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]:
+    """Return calls with tensors of every kind that the op takes, and with a number."""
+    ends = _ends(domain, 0)
+    found = [
+        Sample(f"fd.ops.{name}(a)", (Arg(shape, dtype, *ends),)) for dtype, shape in _UNARY if dtype.kind in kinds
+    ]
+    whole = DataType.Float if Kind.FLOAT in kinds else DataType.Int
+    number = _number(kinds, ends)
+    found.append(Sample(f"fd.ops.where(fd.ops.gt(a, 0), a, fd.ops.{name}({number}))", (Arg((3, 4), whole),)))
+    return tuple(found)
+
+
+def binary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]:
+    """Return calls with pairs of tensors of every kind that the op takes, and of tensors and numbers."""
+    first, second = _ends(domain, 0), _ends(domain, 1)
+    found = [
+        Sample(f"fd.ops.{name}(a, b)", (Arg(shape, dtype, *first), Arg(other_shape, other, *second)))
+        for (dtype, shape), (other, other_shape) in _BINARY
+        if {dtype.kind, other.kind} <= kinds
+    ]
+    whole = DataType.Float if Kind.FLOAT in kinds else DataType.Int
+    found += [
+        Sample(f"fd.ops.{name}(a, {_number(kinds, second)})", (Arg((3, 4), whole, *first),)),
+        Sample(f"fd.ops.{name}({_number(kinds, first)}, a)", (Arg((3, 4), whole, *second),)),
+    ]
+    if Kind.FLOAT in kinds:
+        found.append(Sample(f"fd.ops.{name}(a, {_number(kinds, second)})", (Arg((3, 4), DataType.Half, *first),)))
+    if Kind.BOOL in kinds and Kind.INTEGER in kinds:
+        found.append(Sample(f"fd.ops.{name}(a, 2)", (Arg((3, 4), DataType.Bool),)))
+    if Kind.COMPLEX in kinds:
+        found.append(Sample(f"fd.ops.{name}(a, 1.5 + 0.5j)", (Arg((3, 4), DataType.Float, *first),)))
+    call = f"fd.ops.{name}({_number(kinds, first)}, {_number(kinds, second)})"
+    found.append(Sample(f"fd.ops.where(fd.ops.gt(a, 0), a, {call})", (Arg((3, 4), whole),)))
+    return tuple(found)
+
+
+_NEEDED = {
+    frozenset({Kind.BOOL, Kind.INTEGER}): "integer or boolean input is required",
+    frozenset({Kind.INTEGER}): "integer input is required",
+    frozenset({Kind.FLOAT, Kind.COMPLEX}): "floating point input is required",
+    frozenset({Kind.BOOL, Kind.INTEGER, Kind.FLOAT}): "complex input is not supported",
+    frozenset({Kind.FLOAT}): "",
+}
+_OTHER = {Kind.BOOL: "m", Kind.INTEGER: "n", Kind.FLOAT: "x", Kind.COMPLEX: "z"}
+
+
+def _refused(name: str, kinds: Kinds, arity: int) -> list[Misuse]:
+    says = f"{name}: {_NEEDED.get(kinds, '')}"
+    others = [_OTHER[kind] for kind in Kind if kind not in kinds]
+    return [Misuse(f"fd.ops.{name}({', '.join([letter] * arity)})", says) for letter in others]
+
+
+def unary_misuses(name: str, kinds: Kinds) -> tuple[Misuse, ...]:
+    """Return the calls that a unary op refuses."""
+    return (
+        Misuse(f"fd.ops.{name}()", f"{name}(x, /): missing a required argument: 'x'", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(x=x)", f"{name}(x, /): ", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}('a')", f"{name}: x must be a tensor, scalar or number, given str", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(None)", f"{name}: x is None", ArgumentTypeError),
+        *_refused(name, kinds, 1),
+    )
+
+
+def binary_misuses(name: str, kinds: Kinds) -> tuple[Misuse, ...]:
+    """Return the calls that a binary op refuses."""
+    a, b = ("x", "y") if Kind.FLOAT in kinds else ("fd.ops.cast(x, DataType.Int)", "fd.ops.cast(y, DataType.Int)")
+    number = "2.0" if Kind.FLOAT in kinds else "2"
+    return (
+        Misuse(f"fd.ops.{name}({number})", f"{name}(lhs, rhs, /): missing a required argument", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(lhs={a}, rhs={a})", f"{name}(lhs, rhs, /): ", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}({a}, 'a')", f"{name}: rhs must be a tensor, scalar or number", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(None, {a})", f"{name}: lhs is None", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}({a}, {b})", f"{name}: operands have sizes 4 and 5 on axis 1"),
+        Misuse(f"fd.ops.{name}({a}, 1 << 70)", f"{name}: rhs is ", DefinitionError),
+        *_refused(name, kinds, 2),
+    )
+
+
+_PLAIN = (
+    D.Double, D.Float, D.Half, D.BFloat16, D.Float8_e4m3fn, D.Float8_e5m2, D.Int, D.Int32, D.UInt64, D.Bool,
+)
+CAST_SAMPLES = (
+    *(
+        Sample(f"fd.ops.cast(a, dtype={target!r})", (Arg((3, 4), source, 0.0, 4.0),))
+        for source in (D.Float, D.Int, D.Half) for target in (*_PLAIN, D.ComplexFloat) if source is not target
+    ),
+    *(Sample("fd.ops.cast(a, DataType.Float)", (Arg((3, 4), source, 0.0, 4.0),)) for source in _PLAIN),
+    Sample("fd.ops.cast(a, DataType.Float8_e8m0fnu)", (Arg((3, 4), D.Float, 1.0, 9.0),)),
+    Sample("fd.ops.cast(a, DataType.Float)", (Arg((3, 4), D.Float8_e8m0fnu, 1.0, 9.0),)),
+    Sample("fd.ops.cast(a, DataType.ComplexDouble)", (Arg((3, 4), D.ComplexFloat),)),
+    Sample("fd.ops.cast(a, DataType.ComplexFloat)", (Arg((3, 4), D.ComplexDouble),)),
+    Sample("fd.ops.cast(a, DataType.Bool)", (Arg((3, 4), D.ComplexFloat),)),
+    Sample("fd.ops.cast(a, DataType.Half)", (Arg((), D.Double),)),
+    Sample("fd.ops.cast(a, DataType.Half)", (Arg((0, 3), D.Double),)),
+    Sample("fd.ops.add(a, fd.ops.cast(2.75, DataType.Int))", (Arg((1, 4), D.Int),)),
+)
+CAST_MISUSES = (
+    Misuse("fd.ops.cast(x)", "cast(arg, dtype): missing a required argument: 'dtype'", ArgumentTypeError),
+    Misuse("fd.ops.cast(x, 'float')", "cast: dtype must be a DataType, given 'float'", ArgumentTypeError),
+    Misuse("fd.ops.cast('a', DataType.Float)", "cast: arg must be a tensor, scalar or number", ArgumentTypeError),
+    Misuse("fd.ops.cast(x, DataType.Null)", "cast: dtype is DataType.Null"),
+    Misuse("fd.ops.cast(x, DataType.Float4_e2m1fn)", "cast: dtype is DataType.Float4_e2m1fn;", UnsupportedError),
+    Misuse("fd.ops.cast(x, DataType.Float4_e2m1fn_x2)", "cast: dtype is DataType.Float4_e2m1fn_x2", UnsupportedError),
+)
