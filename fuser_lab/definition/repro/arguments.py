@@ -1,0 +1,118 @@
+"""Arguments of a script's calls of torch: sizes, dtypes, devices and numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError, UnsupportedError
+from fuser_lab.ops.arguments import is_whole, shown, wholes
+
+# Torch's spelling of each dtype; some names are DataType members only once those exist.
+TORCH_DTYPES: Mapping[str, str] = {
+    "float64": "Double", "double": "Double", "float32": "Float", "float": "Float", "float16": "Half", "half": "Half",
+    "bfloat16": "BFloat16", "int64": "Int", "long": "Int", "int32": "Int32", "int": "Int32", "uint64": "UInt64",
+    "bool": "Bool", "complex64": "ComplexFloat", "cfloat": "ComplexFloat", "complex128": "ComplexDouble",
+    "cdouble": "ComplexDouble", "float8_e4m3fn": "Float8_e4m3fn", "float8_e5m2": "Float8_e5m2",
+    "float8_e8m0fnu": "Float8_e8m0fnu", "float4_e2m1fn_x2": "Float4_e2m1fn_x2",
+    "uint8": "", "int8": "", "int16": "", "short": "", "uint16": "", "uint32": "",
+}  # fmt: skip
+# Formats of memory by which torch's `contiguous` and `to` can be told how to lay out axes.
+FORMATS = {"contiguous_format", "channels_last", "channels_last_3d", "preserve_format"}
+_IGNORED = {
+    "requires_grad", "pin_memory", "generator", "layout", "non_blocking", "copy", "exclude_zero",
+}  # fmt: skip
+
+
+def dtype_named(name: str) -> DataType:
+    """Return torch's dtype as a DataType, or raise UnsupportedError."""
+    member = TORCH_DTYPES[name]
+    if member in DataType.__members__:
+        return DataType[member]
+    msg = f"torch.{name} is not a tensor type of a fusion here."
+    raise UnsupportedError(msg)
+
+
+class Arguments:
+    """Positional and keyword arguments of one call, taken one after another."""
+
+    def __init__(self, what: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        self.what = what
+        self.args = list(args)
+        self.keywords = {key: value for key, value in keywords.items() if key not in _IGNORED}
+
+    def take(self, *names: str, default: Any = None) -> Any:
+        """Return a keyword argument by any of its names."""
+        for name in names:
+            if name in self.keywords:
+                return self.keywords.pop(name)
+        return default
+
+    def next(self, *names: str, default: Any = None) -> Any:
+        """Return the next positional argument, or a keyword argument."""
+        return self.args.pop(0) if self.args else self.take(*names, default=default)
+
+    def sizes(self, *names: str) -> list[int]:
+        """Return a list of sizes given as one list or as all positional arguments."""
+        given = self.take(*names)
+        if given is None:
+            given = list(self.args)
+            self.args = []
+            if len(given) == 1 and isinstance(given[0], list | tuple):
+                given = given[0]
+        return wholes(given, self.what, names[0])
+
+    def dtype(self, default: DataType) -> DataType:
+        """Return the dtype argument."""
+        given = self.take("dtype")
+        return default if given is None else as_dtype(given, self.what)
+
+    def device(self, default: str = "cpu") -> str:
+        """Return the device argument."""
+        given = self.take("device")
+        return default if given is None else as_device(given, self.what)
+
+    def done(self) -> None:
+        """Raise DefinitionError if an argument is left."""
+        left = [*self.keywords, *(shown(value) for value in self.args)]
+        if left:
+            msg = f"{self.what}: the argument {left[0]} is not read; a size, dtype, device and values are."
+            raise DefinitionError(msg)
+
+
+def as_dtype(given: object, what: str) -> DataType:
+    """Return a dtype argument, or raise DefinitionError."""
+    if isinstance(given, DataType) and given is not DataType.Null:
+        return given
+    msg = f"{what}: dtype must be a dtype of torch, given {shown(given)}."
+    raise DefinitionError(msg)
+
+
+def as_device(given: object, what: str) -> str:
+    """Return a device argument as torch prints it, or raise DefinitionError."""
+    if is_whole(given):
+        return f"cuda:{given}"
+    if isinstance(given, str):
+        kind, _, number = given.partition(":")
+        if kind == "cuda" and (not number or (number.isdecimal() and len(number) < 4)):
+            return f"cuda:{int(number or 0)}"
+        if kind == "cpu":
+            return "cpu"
+    msg = f"{what}: device must be 'cpu', 'cuda' or 'cuda:0', given {shown(given)}."
+    raise DefinitionError(msg)
+
+
+def plain_number(value: Any, what: str, argument: str) -> Any:
+    """Return a number, or raise DefinitionError."""
+    if isinstance(value, bool | int | float | complex):
+        return value
+    msg = f"{what}: {argument} must be a number, given {shown(value)}."
+    raise DefinitionError(msg)
+
+
+def real_number(value: Any, what: str, argument: str) -> int | float:
+    """Return a real number, or raise DefinitionError."""
+    number = plain_number(value, what, argument)
+    if isinstance(number, complex):
+        msg = f"{what}: {argument} must be a real number, given {shown(number)}."
+        raise DefinitionError(msg)
+    return int(number) if isinstance(number, bool) else number

@@ -1,0 +1,124 @@
+"""Which parts of a script define a fusion, and which of them is meant."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.definition.repro.source import Script
+from fuser_lab.errors import DefinitionError
+
+_DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "from_pytorch", "ops"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A part of a script that defines a fusion: a ``with`` block, a function, a class, or the script as it stands.
+
+    ``names`` are those by which a user may choose it; ``around`` are the functions that it stands in.
+    """
+
+    node: ast.With | ast.FunctionDef | ast.ClassDef | ast.Module
+    names: tuple[str, ...]
+    around: tuple[ast.FunctionDef, ...] = ()
+
+    @property
+    def line(self) -> int:
+        """Line on which it begins."""
+        return getattr(self.node, "lineno", 1)
+
+
+def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candidate]:
+    """Return the one definition, or the one with a name."""
+    found = [(script, candidate) for script in scripts for candidate in _candidates(script)]
+    if not found:
+        msg = (
+            "load_repro: the text defines no fusion; a script has `with FusionDefinition() as fd:` or a function with "
+            "the parameter fd, and fd.add_output in it."
+        )
+        raise DefinitionError(msg)
+    fitting = [pair for pair in found if name is None or name in pair[1].names]
+    # A function that several `with` blocks call is one definition.
+    distinct = {(id(script), candidate.names[0]): (script, candidate) for script, candidate in reversed(fitting)}
+    if len(distinct) == 1:
+        return next(iter(distinct.values()))
+    listed = ", ".join(f"{candidate.names[0]} (line {candidate.line})" for _, candidate in found[:20])
+    if name is None:
+        msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one by name=."
+    else:
+        several = f"{len(fitting)} definitions" if fitting else "no definition"
+        msg = f"load_repro: the text has {several} called {name!r}; it has {listed}."
+    raise DefinitionError(msg)
+
+
+def _candidates(script: Script) -> list[Candidate]:
+    tree = script.tree
+    calls = _names_of(tree)
+    blocks = [
+        Candidate(node=node, names=_block_names(node, calls), around=around)
+        for node, around in _statements(tree, ())
+        if isinstance(node, ast.With) and any(_opens(item.context_expr, calls) for item in node.items)
+    ]
+    if blocks:
+        return blocks
+    defined: list[Candidate] = []
+    for node, around in _statements(tree, ()):
+        if isinstance(node, ast.FunctionDef) and node.args.args and _defines(node, node.args.args[-1].arg):
+            defined.append(Candidate(node=node, names=(node.name,), around=around))
+        elif isinstance(node, ast.ClassDef):
+            methods = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "definition"]
+            defined += [Candidate(node=node, names=(node.name,), around=around) for _ in methods]
+    if defined:
+        return defined
+    return [Candidate(node=tree, names=("fd",))] if _defines(tree, "fd") else []
+
+
+def _names_of(tree: ast.Module) -> frozenset[str]:
+    """Return the names under which a script calls FusionDefinition."""
+    imported = (alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names)
+    return frozenset({"FusionDefinition"} | {a.asname for a in imported if a.name == "FusionDefinition" and a.asname})
+
+
+def _opens(node: ast.expr, names: frozenset[str]) -> bool:
+    """Whether a ``with`` item opens a definition: a call of FusionDefinition, or a variable to which one is given."""
+    match node:
+        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
+            return name in names
+        case ast.Name():
+            return True
+    return False
+
+
+def _statements(
+    node: ast.AST, around: tuple[ast.FunctionDef, ...],
+) -> Iterator[tuple[ast.stmt, tuple[ast.FunctionDef, ...]]]:
+    """Yield all statements outside of classes and definitions, with the functions that they stand in."""
+    pending: list[tuple[ast.AST, tuple[ast.FunctionDef, ...]]] = [(node, around)]
+    while pending:
+        here, functions = pending.pop(0)
+        inside = (*functions, here) if isinstance(here, ast.FunctionDef) else functions
+        for child in getattr(here, "body", []):
+            if isinstance(child, ast.stmt):
+                yield child, inside
+                if not isinstance(child, ast.ClassDef):
+                    pending.append((child, inside))
+
+
+def _block_names(node: ast.With, calls: frozenset[str]) -> tuple[str, ...]:
+    item = next(item for item in node.items if _opens(item.context_expr, calls))
+    alias = item.optional_vars.id if isinstance(item.optional_vars, ast.Name) else ""
+    called = [
+        call.func.id
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        and any(isinstance(arg, ast.Name) and arg.id == alias for arg in call.args)
+    ]
+    return (*called[:1], *([alias] if alias else ["with"]))
+
+
+def _defines(node: ast.AST, fd: str) -> bool:
+    """Whether statements record into the definition called ``fd``."""
+    return any(
+        isinstance(use, ast.Attribute) and isinstance(use.value, ast.Name) and use.value.id == fd
+        and use.attr in _DEFINING
+        for use in ast.walk(node)
+    )

@@ -1,0 +1,293 @@
+"""Methods by which a script turns a tensor it made into one of another layout, dtype or device."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from fuser_lab.definition.repro.arguments import TORCH_DTYPES, Arguments, as_device, as_dtype, dtype_named
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ops.arguments import is_whole, listed, shown, whole, wholes
+from fuser_lab.ops.registry import wrap_dim
+
+
+def _span(tensor: TensorSpec) -> int:
+    """Return how many elements lie from the first to the last one in memory."""
+    if 0 in tensor.shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
+
+
+def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int], what: str) -> TensorSpec:
+    """Return a tensor with other sizes and strides, or raise DefinitionError if they are none."""
+    if len(shape) != len(strides) or min([*shape, *strides], default=0) < 0:
+        msg = f"{what}: sizes {list(shape)} and strides {list(strides)} must be as many, and 0 or more."
+        raise DefinitionError(msg)
+    return replace(tensor, shape=tuple(shape), strides=tuple(strides))
+
+
+def _as_strided(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    shape, strides = wholes(a.next("size"), a.what, "size"), wholes(a.next("stride"), a.what, "stride")
+    offset = whole(a.next("storage_offset", default=0), a.what, "storage_offset")
+    found = with_strides(tensor, shape, strides, a.what)
+    if offset < 0 or (_span(found) and offset + _span(found) > _span(tensor)):
+        msg = (
+            f"{a.what}: sizes {shape} with strides {strides} reach over {offset + _span(found)} elements, "
+            f"but the tensor has {_span(tensor)} in memory."
+        )
+        raise DefinitionError(msg)
+    return _moved(found, offset)
+
+
+def _moved(tensor: TensorSpec, offset: int) -> TensorSpec:
+    """Return a tensor whose first element lies ``offset`` elements further on in the memory it came with."""
+    fill = tensor.fill
+    if offset and fill is not None and fill.kind == "range":
+        first, step = fill.values
+        return replace(tensor, fill=replace(fill, values=(first + offset * step, step)))
+    if offset and fill is not None and fill.kind == "values":
+        turned = offset % len(fill.values)
+        return replace(tensor, fill=replace(fill, values=fill.values[turned:] + fill.values[:turned]))
+    return tensor
+
+
+def kept_strides(tensor: TensorSpec) -> tuple[int, ...]:
+    """Return the strides of a copy that keeps the order of axes in memory, without gaps."""
+    order = sorted(range(len(tensor.shape)), key=lambda i: -tensor.strides[i])
+    return _in_order(tensor.shape, tuple(range(len(order))) if 0 in tensor.strides else tuple(order))
+
+
+def _in_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def _is_contiguous(tensor: TensorSpec) -> bool:
+    plain = _in_order(tensor.shape, range(len(tensor.shape)))
+    pairs = zip(tensor.shape, tensor.strides, plain, strict=True)
+    return 0 in tensor.shape or all(n == 1 or s == p for n, s, p in pairs)
+
+
+def _copied(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
+    """Return a copy in other memory; numbers in a fixed order would come out in another one."""
+    if strides == tensor.strides or (_is_contiguous(tensor) and _is_contiguous(replace(tensor, strides=strides))):
+        return replace(tensor, strides=strides)
+    fill = tensor.fill
+    if fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1):
+        msg = "a copy into another layout is read for random and constant tensors only."
+        raise DefinitionError(msg)
+    return replace(tensor, strides=strides)
+
+
+def _in_format(tensor: TensorSpec, given: object, what: str) -> TensorSpec:
+    """Return a copy in a memory format (a name in `FORMATS`)."""
+    rank = len(tensor.shape)
+    if given in {None, "contiguous_format"}:
+        order = list(range(rank))
+    elif (given, rank) in {("channels_last", 4), ("channels_last_3d", 5)}:
+        order = [0, *range(2, rank), 1]
+    else:
+        msg = f"{what}: memory_format {shown(given)} is not read for a tensor with {rank} axes."
+        raise DefinitionError(msg)
+    return _copied(tensor, _in_order(tensor.shape, order))
+
+
+def _contiguous(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    given = a.take("memory_format")
+    return tensor if given is None and _is_contiguous(tensor) else _in_format(tensor, given, a.what)
+
+
+def _to(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    dtype, device = a.take("dtype"), a.take("device")
+    for given in a.args:
+        if isinstance(given, TensorSpec):
+            dtype, device = given.dtype, given.device
+        elif isinstance(given, DataType):
+            dtype = given
+        elif not isinstance(given, bool):
+            device = given
+    a.args = []
+    layout = a.take("memory_format")
+    found = replace(
+        tensor,
+        dtype=tensor.dtype if dtype is None else as_dtype(dtype, a.what),
+        device=tensor.device if device is None else as_device(device, a.what),
+    )
+    if found != tensor:
+        found = _copied(found, kept_strides(found))
+    return found if layout in {None, "preserve_format"} else _in_format(found, layout, a.what)
+
+
+def _caster(name: str) -> Callable[[TensorSpec, Arguments], TensorSpec]:
+    def cast(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+        return _to(tensor, Arguments(a.what, [dtype_named(name)], {}))
+
+    return cast
+
+
+def _cuda(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    return _to(tensor, Arguments(a.what, [a.next("device", default="cuda")], {}))
+
+
+def _permuted(tensor: TensorSpec, order: Sequence[int]) -> TensorSpec:
+    return replace(
+        tensor, shape=tuple(tensor.shape[i] for i in order), strides=tuple(tensor.strides[i] for i in order),
+    )
+
+
+def _permute(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    rank = len(tensor.shape)
+    order = [wrap_dim(i, rank, a.what, "dims") for i in a.sizes("dims")]
+    if sorted(order) != list(range(rank)):
+        msg = f"{a.what}: dims {order} is no order of {rank} axes."
+        raise DefinitionError(msg)
+    return _permuted(tensor, order)
+
+
+def _transpose(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    rank = len(tensor.shape)
+    first, second = (wrap_dim(a.next(name), rank, a.what, name) for name in ("dim0", "dim1"))
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return _permuted(tensor, order)
+
+
+def _t(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    if len(tensor.shape) > 2:
+        msg = f"{a.what}: takes at most two axes, given {len(tensor.shape)}."
+        raise DefinitionError(msg)
+    return _permuted(tensor, range(len(tensor.shape))[::-1])
+
+
+def _reshape(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    shape = a.sizes("shape", "size")
+    count, known = prod(tensor.shape), prod(n for n in shape if n != -1)
+    if shape.count(-1) == 1 and known and count % known == 0:
+        shape[shape.index(-1)] = count // known
+    if min(shape, default=0) < 0 or prod(shape) != count:
+        msg = f"{a.what}: {shape} does not have the {count} elements of {list(tensor.shape)}."
+        raise DefinitionError(msg)
+    if not _is_contiguous(tensor):
+        if a.what == "view":
+            msg = "view: is read on contiguous tensors only; use reshape."
+            raise DefinitionError(msg)
+        tensor = _copied(tensor, _in_order(tensor.shape, range(len(tensor.shape))))
+    return replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
+
+
+def _expand(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    shape = a.sizes("size")
+    ahead = len(shape) - len(tensor.shape)
+    if ahead < 0:
+        msg = f"{a.what}: {shape} has fewer axes than {list(tensor.shape)}."
+        raise DefinitionError(msg)
+    sizes, strides = [1] * ahead + list(tensor.shape), [0] * ahead + list(tensor.strides)
+    for axis, wanted in enumerate(shape):
+        if wanted == -1 and axis >= ahead:
+            shape[axis] = sizes[axis]
+        elif wanted < 0 or (sizes[axis] != 1 and wanted != sizes[axis]):
+            msg = f"{a.what}: {list(tensor.shape)} cannot be expanded to {shape}; only axes of size 1 grow."
+            raise DefinitionError(msg)
+        elif wanted != sizes[axis]:
+            strides[axis] = 0
+    return replace(tensor, shape=tuple(shape), strides=tuple(strides))
+
+
+def _unsqueeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    axis = wrap_dim(a.next("dim"), len(tensor.shape) + 1, a.what)
+    step = tensor.shape[axis] * tensor.strides[axis] if axis < len(tensor.shape) else 1
+    return replace(
+        tensor,
+        shape=(*tensor.shape[:axis], 1, *tensor.shape[axis:]),
+        strides=(*tensor.strides[:axis], step, *tensor.strides[axis:]),
+    )
+
+
+def _squeeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    given = a.next("dim")
+    rank = len(tensor.shape)
+    dims = range(rank) if given is None else [given] if is_whole(given) else listed(given, a.what, "dim")
+    gone = {i for i in (wrap_dim(d, rank, a.what) for d in dims) if tensor.shape[i] == 1}
+    return _permuted(tensor, [i for i in range(rank) if i not in gone])
+
+
+def _same(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    a.args = []
+    return tensor
+
+
+METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
+    "as_strided": _as_strided,
+    "to": _to,
+    "type": _to,
+    "cuda": _cuda,
+    "cpu": lambda tensor, a: _to(tensor, Arguments(a.what, ["cpu"], {})),
+    "contiguous": _contiguous,
+    "clone": lambda tensor, a: _copied(tensor, kept_strides(tensor)),
+    "detach": _same,
+    "requires_grad_": _same,
+    "materialize": _same,
+    "transpose": _transpose,
+    "t": _t,
+    "permute": _permute,
+    "view": _reshape,
+    "reshape": _reshape,
+    "expand": _expand,
+    "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze,
+    **{name: _caster(name) for name in TORCH_DTYPES if name in {"double", "float", "half", "bfloat16", "long", "int"}},
+    "bool": _caster("bool"),
+}
+
+
+def changed_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: Mapping[str, Any]) -> TensorSpec:
+    """Return what ``tensor.<method>(...)`` gives, for a method in `METHODS`.
+
+    Raises
+    ------
+    DefinitionError
+        If an argument is not understood.
+    """
+    a = Arguments(method, args, keywords)
+    found = METHODS[method](tensor, a)
+    a.done()
+    return found
+
+
+def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
+    """Return ``tensor[index]`` for ints, slices with constant bounds and None.
+
+    Raises
+    ------
+    DefinitionError
+        If the index is another one or lies outside.
+    """
+    entries = list(index) if isinstance(index, tuple) else [index]
+    shape, strides, offset, axis = [], [], 0, 0
+    for entry in entries:
+        if entry is None:
+            shape.append(1)
+            strides.append(0)
+            continue
+        if axis >= len(tensor.shape):
+            msg = f"the tensor has {len(tensor.shape)} axes, fewer than the index."
+            raise DefinitionError(msg)
+        size, step = tensor.shape[axis], tensor.strides[axis]
+        axis += 1
+        if isinstance(entry, slice):
+            places = range(size)[entry]
+            if places.step < 0:
+                msg = "torch has no slices with negative steps."
+                raise DefinitionError(msg)
+            shape.append(len(places))
+            strides.append(step * places.step)
+            offset += step * places.start
+        else:
+            offset += step * wrap_dim(entry, size, "index", "entry")
+    found = replace(tensor, shape=(*shape, *tensor.shape[axis:]), strides=(*strides, *tensor.strides[axis:]))
+    return _moved(found, offset)

@@ -1,0 +1,217 @@
+"""Tensors that a script makes with torch, as `TensorSpec`: shape, dtype, strides, device and values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from fuser_lab.definition.repro.arguments import Arguments, plain_number, real_number
+from fuser_lab.definition.repro.layouts import kept_strides, with_strides
+from fuser_lab.definition.spec import Fill, TensorSpec, spec
+from fuser_lab.dtypes import DataType, of_python
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ops.arguments import is_whole, shown, whole, wholes
+
+_MOST_VALUES = 10_000
+
+
+def _made(shape: Sequence[int], dtype: DataType, device: str, fill: Fill | None) -> TensorSpec:
+    return replace(spec(shape, dtype), device=device, fill=fill)
+
+
+def _constant(value: Any) -> Fill:
+    return Fill(kind="values", values=(value,))
+
+
+def _between(low: float, high: float, dtype: DataType, what: str) -> Fill:
+    if not low < high:
+        msg = f"{what}: low is {shown(low)} and high is {shown(high)}; low must be below high."
+        raise DefinitionError(msg)
+    if not (dtype.is_integral or dtype is DataType.Bool):
+        return Fill(kind="uniform", low=low, high=high)
+    if low != low or high != high or abs(low) == float("inf") or abs(high) == float("inf"):  # noqa: PLR0124
+        msg = f"{what}: low and high must be finite, given {shown(low)} and {shown(high)}."
+        raise DefinitionError(msg)
+    return _integers(ceil(low), ceil(high), dtype, what)
+
+
+def _integers(low: int, high: int, dtype: DataType, what: str) -> Fill:
+    least, most = dtype.limits if dtype.is_integral else (-(2**63), 2**63 - 1)
+    if not least <= low < high <= most + 1:
+        msg = f"{what}: integers from {shown(low)} up to {shown(high)} are none, or do not fit {dtype!r}."
+        raise DefinitionError(msg)
+    return Fill(kind="integers", low=low, high=high)
+
+
+def _random_maker(kind: str) -> Callable[[Arguments], TensorSpec]:
+    def make(a: Arguments) -> TensorSpec:
+        shape, dtype, device = a.sizes("size"), a.dtype(DataType.Float), a.device()
+        if not dtype.is_float and not (kind == "randn" and dtype.is_complex):
+            msg = f"{a.what}: dtype must be a float type, given {dtype!r}."
+            raise DefinitionError(msg)
+        fill = Fill(kind="normal") if kind == "randn" else Fill(kind="uniform", low=0, high=1)
+        return _made(shape, dtype, device, fill)
+
+    return make
+
+
+def _constant_maker(value: int | None) -> Callable[[Arguments], TensorSpec]:
+    def make(a: Arguments) -> TensorSpec:
+        shape, dtype = a.sizes("size"), a.dtype(DataType.Float)
+        a.take("memory_format")
+        # Memory that a script leaves as it is may hold anything: integers become indices that exist everywhere.
+        fill = None if value is None and not dtype.is_integral else _constant(value or 0)
+        return _made(shape, dtype, a.device(), fill)
+
+    return make
+
+
+def _full(a: Arguments) -> TensorSpec:
+    shape = wholes(a.next("size"), a.what, "size")
+    value = plain_number(a.next("fill_value"), a.what, "fill_value")
+    return _made(shape, a.dtype(_of_value(value)), a.device(), _constant(value))
+
+
+def _of_value(value: Any) -> DataType:
+    found = of_python(value)
+    return {DataType.Double: DataType.Float, DataType.ComplexDouble: DataType.ComplexFloat}.get(found, found)
+
+
+def _randint(a: Arguments) -> TensorSpec:
+    numbers = []
+    while a.args and is_whole(a.args[0]):
+        numbers.append(a.args.pop(0))
+    low, high = a.take("low", default=0), a.take("high")
+    if high is None and numbers:
+        high = numbers.pop()
+    if numbers:
+        low = numbers.pop()
+    shape = wholes(a.next("size"), a.what, "size")
+    dtype = a.dtype(DataType.Int)
+    fill = _integers(whole(low, a.what, "low"), whole(high, a.what, "high"), dtype, a.what)
+    return _made(shape, dtype, a.device(), fill)
+
+
+def _arange(a: Arguments) -> TensorSpec:
+    given = [real_number(value, a.what, "end") for value in a.args]
+    a.args = []
+    first, end, step = (a.take("start", default=0), a.take("end"), a.take("step", default=1))
+    match given:
+        case [only]:
+            first, end = (first, only) if end is None else (only, end)
+        case [start, stop]:
+            first, end = start, stop
+        case [start, stop, by]:
+            first, end, step = start, stop, by
+        case _ if end is None or given:
+            msg = f"{a.what}: takes end, or start and end, or start, end and step, given {len(given)} numbers."
+            raise DefinitionError(msg)
+    first, end, step = (real_number(v, a.what, n) for v, n in ((first, "start"), (end, "end"), (step, "step")))
+    if not step or (end - first) / step < 0 or abs(end - first) == float("inf"):
+        msg = f"{a.what}: no range goes from {shown(first)} to {shown(end)} in steps of {shown(step)}."
+        raise DefinitionError(msg)
+    count = ceil((end - first) / step)
+    dtype = a.dtype(DataType.Float if any(isinstance(v, float) for v in (first, end, step)) else DataType.Int)
+    return _made([count], dtype, a.device(), Fill(kind="range", values=(first, step)))
+
+
+def _make_tensor(a: Arguments) -> TensorSpec:
+    shape, dtype, device = a.sizes("shape"), a.dtype(DataType.Null), a.device("")
+    if dtype is DataType.Null or not device:
+        msg = f"{a.what}: needs both dtype and device."
+        raise DefinitionError(msg)
+    if a.take("noncontiguous"):
+        msg = f"{a.what}: noncontiguous=True leaves the strides open; use as_strided."
+        raise DefinitionError(msg)
+    low, high = a.take("low"), a.take("high")
+    a.take("memory_format")
+    # Torch's own range, cut to what the dtype holds.
+    least, most = (0, 2) if dtype is DataType.Bool else (-9, 10) if dtype.is_integral else (-9, 9)
+    least = max(least, dtype.limits[0]) if dtype.is_integral else least
+    first = least if low is None else real_number(low, a.what, "low")
+    last = most if high is None else real_number(high, a.what, "high")
+    return _made(shape, dtype, device, _between(first, last, dtype, a.what))
+
+
+def _empty_strided(a: Arguments) -> TensorSpec:
+    shape, strides = wholes(a.next("size"), a.what, "size"), wholes(a.next("stride"), a.what, "stride")
+    dtype = a.dtype(DataType.Float)
+    fill = _constant(0) if dtype.is_integral else None
+    return replace(with_strides(spec(shape, dtype), shape, strides, a.what), device=a.device(), fill=fill)
+
+
+def _tensor(a: Arguments) -> TensorSpec:
+    flat: list[Any] = []
+    shape = _nested(a.next("data"), flat, a.what)
+    dtype = a.dtype(_of_value(max(flat, key=lambda v: of_python(v).kind, default=0.0)))
+    return _made(shape, dtype, a.device(), Fill(kind="values", values=tuple(flat)) if flat else None)
+
+
+def _nested(data: Any, flat: list[Any], what: str) -> list[int]:
+    if not isinstance(data, list | tuple):
+        flat.append(plain_number(data, what, "data"))
+        if len(flat) > _MOST_VALUES:
+            msg = f"{what}: data has more than {_MOST_VALUES} numbers."
+            raise DefinitionError(msg)
+        return []
+    inner = [_nested(entry, flat, what) for entry in data]
+    if any(shape != inner[0] for shape in inner):
+        msg = f"{what}: the lists in data have different lengths."
+        raise DefinitionError(msg)
+    return [len(inner), *(inner[0] if inner else [])]
+
+
+def _spec(a: Arguments) -> TensorSpec:
+    shape, dtype, strides = a.next("shape"), a.next("dtype", default="float32"), a.next("strides")
+    return spec(shape, dtype, strides, a.next("fill"))
+
+
+def _like(maker: Callable[[Arguments], TensorSpec]) -> Callable[[Arguments], TensorSpec]:
+    def make(a: Arguments) -> TensorSpec:
+        like = a.args.pop(0) if a.args else None
+        if not isinstance(like, TensorSpec):
+            msg = f"{a.what}: its first argument must be a tensor that the script makes."
+            raise DefinitionError(msg)
+        keywords = {"dtype": like.dtype, "device": like.device} | a.keywords
+        inner = Arguments(a.what, [list(like.shape), *a.args], keywords)
+        made = maker(inner)
+        a.args, a.keywords = inner.args, inner.keywords
+        return replace(made, strides=kept_strides(like))
+
+    return make
+
+
+# Names after `torch.`; `spec` is fuser_lab's own.
+MAKERS: Mapping[str, Callable[[Arguments], TensorSpec]] = {
+    "randn": _random_maker("randn"),
+    "rand": _random_maker("rand"),
+    "zeros": _constant_maker(0),
+    "ones": _constant_maker(1),
+    "empty": _constant_maker(None),
+    "full": _full,
+    "randint": _randint,
+    "arange": _arange,
+    "tensor": _tensor,
+    "empty_strided": _empty_strided,
+    "testing.make_tensor": _make_tensor,
+    "randn_like": _like(_random_maker("randn")),
+    "rand_like": _like(_random_maker("rand")),
+    "zeros_like": _like(_constant_maker(0)),
+    "ones_like": _like(_constant_maker(1)),
+    "empty_like": _like(_constant_maker(None)),
+    "spec": _spec,
+}
+
+
+def made_by(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> TensorSpec:
+    """Return what ``torch.<name>(...)`` makes, for a name in `MAKERS`.
+
+    Raises
+    ------
+    DefinitionError
+        If an argument is not understood.
+    """
+    a = Arguments(name if name == "spec" else f"torch.{name}", args, keywords)
+    made = MAKERS[name](a)
+    a.done()
+    return made

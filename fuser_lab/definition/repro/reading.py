@@ -1,0 +1,311 @@
+"""Reading a repro script: which definition, its statements, its inputs."""
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from fuser_lab.definition.binding import Described
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.repro.candidates import Candidate, chosen
+from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES, Expressions
+from fuser_lab.definition.repro.source import Script, scripts_in
+from fuser_lab.definition.repro.values import (
+    Class,
+    Function,
+    Path,
+    Recording,
+    Scope,
+    Unopened,
+    Unread,
+    said,
+)
+from fuser_lab.definition.spec import TensorSpec, spec
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Fusion, TensorView
+
+Builder = TypeVar("Builder", bound=FusionBuilder)
+
+
+def read_script(
+    text: str, make: Callable[[], Builder], name: str | None = None,
+) -> tuple[Builder, list[Described]]:
+    """Return the definition that a repro script writes down, and descriptions of its inputs.
+
+    Nothing of the text is executed: its syntax tree is read through a whitelist.
+
+    Parameters
+    ----------
+    text
+        A script, or a whole issue with a script in a Markdown fence.
+    make
+        Makes the empty definition to record into.
+    name
+        The function, class or variable to read where the text has several definitions.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the text is no str.
+    DefinitionError
+        If something is outside of the whitelist or no legal definition, with the line and the reason.
+    UnsupportedError
+        If the script uses something of nvFuser that is not implemented.
+    """
+    for what, value in (("text", text), ("name", name)):
+        if not isinstance(value, str) and (what == "text" or value is not None):
+            msg = f"load_repro: {what} must be a str, given {type(value).__name__}."
+            raise ArgumentTypeError(msg)
+    script, candidate = chosen(scripts_in(text), name)
+    reader = _Reader(script, candidate, make)
+    try:
+        return reader.read()
+    except RecursionError:
+        msg = "load_repro: the script is nested too deeply to be read."
+        raise DefinitionError(msg) from None
+
+
+class _Return(Exception):  # noqa: N818 - ends a function of the script, which is no error
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Reader(Expressions):
+    """Runs a script's statements, recording its chosen definition."""
+
+    def __init__(self, script: Script, candidate: Candidate, make: Callable[[], Any]) -> None:
+        super().__init__(script)
+        self._candidate = candidate
+        self._make = make
+        self._recorded: Recording | None = None
+        self._given: tuple[Any, ast.AST] | None = None
+        self._deferred: Function | Class | None = None
+        self._functions: dict[tuple[int, str], int] = {}
+
+    def read(self) -> tuple[Any, list[Described]]:
+        """Return the definition and its inputs."""
+        scope = Scope()
+        if isinstance(self._candidate.node, ast.Module):
+            with self._make() as builder:
+                self.open = self._recorded = Recording(builder=builder)
+                scope.names["fd"] = self._recorded
+                self._run_all(self._candidate.node.body, scope)
+            self.open = None
+        else:
+            self._run_all(self.script.tree.body, scope)
+            self._run_around(scope)
+        if self._recorded is None:
+            raise self.refusal(self._candidate.line, "the definition that begins here is never reached.")
+        builder = self._recorded.builder
+        # Says what is wrong with a definition that has no outputs.
+        fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
+        return builder, self._inputs(fusion, scope)
+
+    def _run_around(self, scope: Scope) -> None:
+        """Reach a definition that the script itself does not: a test function's, or one that is only written down."""
+        if self._recorded is None and self._deferred is None and self._candidate.around:
+            outer = self._candidate.around[0]
+            found = scope.find(outer.name)
+            function = found.names[outer.name] if found else None
+            if isinstance(function, Function):
+                inside = Scope(scope)
+                inside.names |= {
+                    p.arg: Unread(what=p.arg, line=outer.lineno) for p in (*outer.args.args, *outer.args.kwonlyargs)
+                }
+                self.run_body(function, inside)
+                if "inputs" in inside.names and self._given is None:
+                    self._given = (inside.names["inputs"], outer)
+        if self._recorded is None and self._deferred is not None:
+            self._record(self._deferred, self._deferred.node)
+
+    def _record(self, what: Function | Class, place: ast.AST) -> Recording:
+        with self._make() as builder:
+            recording = self.open = self._recorded = Recording(builder=builder)
+            if isinstance(what, Function):
+                parameters = what.node.args.args
+                others = [Unread(what=p.arg, line=what.node.lineno) for p in parameters[:-1]]
+                self.call_function(place, what, [*others, recording], {})
+            else:
+                method = next(f for f in what.node.body if isinstance(f, ast.FunctionDef) and f.name == "definition")
+                self.call_function(place, Function(node=method, scope=self._scope), [recording], {})
+        self.open = None
+        return recording
+
+    def _run_all(self, body: Sequence[ast.stmt], scope: Scope) -> None:
+        self._scope = scope
+        for statement in body:
+            self._run(statement, scope)
+
+    def run_body(self, function: Function, scope: Scope) -> Any:
+        """Run the statements of a function and return what it returns."""
+        try:
+            for statement in function.node.body:
+                self._run(statement, scope)
+        except _Return as done:
+            return done.value
+        return None
+
+    def _run(self, node: ast.stmt, scope: Scope) -> None:
+        self.step(node)
+        match node:
+            case ast.Expr(value=value):
+                self.evaluate(value, scope)
+            case ast.Assign(targets=targets, value=value):
+                found = self.evaluate(value, scope)
+                for target in targets:
+                    self.bind(target, found, scope)
+            case ast.AnnAssign(target=target, value=given):
+                if given is not None:
+                    self.bind(target, self.evaluate(given, scope), scope)
+            case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
+                before = self.evaluate(ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target), scope)
+                self.bind(target, self.binary(node, op, before, self.evaluate(value, scope)), scope)
+            case ast.FunctionDef():
+                self._function_def(node, scope)
+            case ast.ClassDef():
+                self._class_def(node, scope)
+            case ast.With():
+                self._with(node, scope)
+            case ast.For(target=target, iter=over, body=body, orelse=[]):
+                for value in self.entries(over, scope):
+                    self.bind(target, value, scope)
+                    for statement in body:
+                        self._run(statement, scope)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.Return(value=value):
+                raise _Return(None if value is None else self.evaluate(value, scope))
+            case ast.If(
+                test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body, orelse=[],
+            ):
+                for statement in body:
+                    self._run(statement, scope)
+            case ast.Assert(test=test):
+                self.evaluate(test, scope)
+            case ast.Pass():
+                pass
+            case _:
+                raise self.refusal(node, f"the statement {_keyword(node)} is not read; {ACCEPTED}.")
+
+    def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
+        if node.decorator_list:
+            raise self.refusal(node, f"{node.name} has a decorator, which is not read; delete it.")
+        before = self._functions.setdefault((id(scope), node.name), node.lineno)
+        if before != node.lineno:
+            raise self.refusal(node, f"{node.name} is defined a second time; the first one is on line {before}.")
+        function = Function(node=node, scope=scope)
+        scope.names[node.name] = function
+        if node is self._candidate.node:
+            self._deferred = function
+
+    def _class_def(self, node: ast.ClassDef, scope: Scope) -> None:
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "schedule":
+                raise self.refusal(method, "user schedules are not read; delete them.")
+        made = Class(node=node)
+        scope.names[node.name] = made
+        if node is self._candidate.node:
+            self._deferred = made
+
+    def _with(self, node: ast.With, scope: Scope) -> None:
+        for item in node.items:
+            value = self.evaluate(item.context_expr, scope)
+            if isinstance(value, Unopened) and value.of is None:
+                self._definition(node, item, scope)
+                return
+            if not isinstance(value, Unread):
+                raise self.refusal(item.context_expr, f"a with block over {said(value)} is not read.")
+            if item.optional_vars is not None:
+                self.bind(item.optional_vars, value, scope)
+        for statement in node.body:
+            self._run(statement, scope)
+
+    def _definition(self, node: ast.With, item: ast.withitem, scope: Scope) -> None:
+        alias = item.optional_vars if item.optional_vars is not None else item.context_expr
+        if node is not self._candidate.node or self._recorded is not None:
+            if isinstance(alias, ast.Name):
+                scope.names[alias.id] = Unread(what="another definition", line=node.lineno)
+            return
+        with self._make() as builder:
+            self.open = self._recorded = Recording(builder=builder)
+            if isinstance(alias, ast.Name):
+                scope.names[alias.id] = self._recorded
+            for statement in node.body:
+                self._run(statement, scope)
+        self.open = None
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module is None):
+            raise self.refusal(node, "relative imports are not read.")
+        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        for module in modules:
+            top = module.partition(".")[0]
+            if top not in LIBRARIES | FRONTENDS:
+                known = ", ".join(sorted(LIBRARIES | FRONTENDS))
+                raise self.refusal(node, f"the import of {top} is not read; imports of {known} are passed over.")
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom):
+                if alias.name != "*":
+                    scope.names[alias.asname or alias.name] = _path(f"{node.module}.{alias.name}")
+            elif alias.asname:
+                scope.names[alias.asname] = _path(alias.name)
+            else:
+                top = alias.name.partition(".")[0]
+                scope.names[top] = _path(top)
+
+    def ran(self, recording: Recording | None, given: Any, place: ast.AST) -> None:
+        """Keep the inputs of the first run of the chosen definition."""
+        if self._given is None and given is not None and not isinstance(given, Unread):
+            mine = recording is not None and recording is self._recorded
+            if mine or not isinstance(self._candidate.node, ast.With):
+                self._given = (given, place)
+
+    def _inputs(self, fusion: Fusion, scope: Scope) -> list[Described]:
+        """Return the inputs that the script executes its definition with, else those that its sizes fix, else none."""
+        if self._given is None and "inputs" in scope.names:
+            self._given = (scope.names["inputs"], self._candidate.node)
+        if self._given is None:
+            return static_inputs(fusion)
+        given, place = self._given
+        return list(self._flat(given, place))
+
+    def _flat(self, value: Any, place: ast.AST) -> Iterator[Described]:
+        match value:
+            case TensorSpec() | bool() | int() | float() | complex():
+                yield value
+            case list() | tuple():
+                for entry in value:
+                    yield from self._flat(entry, place)
+            case Unread():
+                why = f"{said(value)} is not read as an input; torch's makers of tensors and numbers are."
+                raise self.refusal(value.line, why)
+            case _:
+                raise self.refusal(place, f"{said(value)} is no input; tensors made by torch and numbers are.")
+
+
+def static_inputs(fusion: Fusion) -> list[Described]:
+    """Return descriptions of inputs as a definition fixes them, or an empty list if it leaves a size open."""
+    found: list[Described] = []
+    for value in fusion.inputs:
+        if not isinstance(value, TensorView) or not all(isinstance(e, int) for e in value.extents):
+            return []
+        strides, step = [0] * value.ndim, 1
+        for axis in reversed(value.domain.allocation_order):
+            strides[axis] = 0 if value.domain.axes[axis].expanded is not None else step
+            step *= max(value.stored_shape[axis], 1)
+        found.append(spec(value.shape, value.dtype, strides))
+    return found
+
+
+def _path(name: str) -> Path:
+    """Return a name of a library; all frontends of nvFuser are one library."""
+    parts = name.split(".")
+    if parts[0] in FRONTENDS:
+        parts = ["nvfuser", *(part for part in parts[1:] if part not in FRONTENDS)]
+    return Path(tuple(parts))
+
+
+def _keyword(node: ast.stmt) -> str:
+    return {"AsyncFunctionDef": "async def", "Delete": "del"}.get(type(node).__name__, type(node).__name__.lower())
+
+
+

@@ -1,0 +1,263 @@
+"""What the names of a script can stand for while it is read, and what arithmetic on plain values gives."""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.spec import Fill, TensorSpec
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import Number
+
+_MOST_BITS = 128
+_MOST_ENTRIES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A name inside of a library, as ``("torch", "testing", "make_tensor")``; nothing is imported."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the dotted name."""
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Something that a script computes beside its fusion; it may pass by, but neither fusion nor inputs may use it."""
+
+    what: str
+    line: int
+
+
+class Scope:
+    """Names of a function or of the script, inside of those around it."""
+
+    __slots__ = ("around", "names")
+
+    def __init__(self, around: "Scope | None" = None) -> None:
+        self.names: dict[str, Any] = {}
+        self.around = around
+
+    def find(self, name: str) -> "Scope | None":
+        """Return the innermost scope that has a name."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.around
+        return scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function of the script."""
+
+    node: ast.FunctionDef
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Class:
+    """A class of the script with a method ``definition``, as very old scripts have."""
+
+    node: ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unopened:
+    """A ``FusionDefinition()`` whose ``with`` block has not begun, or an instance of a class of the script."""
+
+    of: Class | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """``fd``: the definition that is being recorded, and the inputs that it is executed with."""
+
+    builder: FusionBuilder
+    inputs: list[Any] | None = None
+    inputs_at: ast.AST | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """``fd.ops``."""
+
+    recording: Recording
+
+
+@dataclass(slots=True)
+class Lists:
+    """Lists and tuples made so far, with the number of entries that each has in all, so that none grows too large."""
+
+    weights: dict[int, int] = field(default_factory=dict)
+    kept: list[object] = field(default_factory=list)
+
+    def keep(self, made: Any) -> Any:
+        """Return a list or tuple, or raise DefinitionError if it has too many entries, nested ones included."""
+        weight = sum(self.weights.get(id(entry), 1) for entry in made)
+        if weight > _MOST_ENTRIES:
+            msg = f"this list has more than {_MOST_ENTRIES} entries."
+            raise DefinitionError(msg)
+        self.weights[id(made)] = weight
+        # Identities stay taken only as long as the objects live.
+        self.kept.append(made)
+        return made
+
+
+PLAIN = (bool, int, float, complex, str, type(None), DataType, Handle)
+
+BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+# Ops that operators on tensors and scalars of a definition stand for.
+RECORDED: Mapping[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.Mod: "mod", ast.Pow: "pow",
+    ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
+}  # fmt: skip
+
+CONSTANTS: Mapping[str, float] = {
+    f"{library}.{name}": getattr(math, name)
+    for library, names in (("math", ("inf", "nan", "pi", "e", "tau")), ("numpy", ("inf", "nan", "pi", "e")),
+                           ("torch", ("inf", "nan", "pi", "e")))
+    for name in names
+}  # fmt: skip
+
+
+def small(value: Any) -> Any:
+    """Return a number, or raise DefinitionError if it is an integer that no definition needs."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        msg = f"an integer with more than {_MOST_BITS} bits is not read."
+        raise DefinitionError(msg)
+    return value
+
+
+def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) -> Any:
+    """Return the result of an operator on two plain values: numbers, or lists that are joined or repeated."""
+    if isinstance(left, Number) and isinstance(right, Number):
+        if kind in {ast.Pow, ast.LShift} and isinstance(right, int) and abs(right) > _MOST_BITS:
+            msg = f"an exponent or shift above {_MOST_BITS} is not read."
+            raise DefinitionError(msg)
+        if kind in BINARY:
+            return small(BINARY[kind](left, right))
+    if kind is ast.Add and isinstance(left, list) and isinstance(right, list):
+        return lists.keep(left + right)
+    if kind is ast.Add and isinstance(left, tuple) and isinstance(right, tuple):
+        return lists.keep(left + right)
+    if kind is ast.Mult:
+        for several, times in ((left, right), (right, left)):
+            if isinstance(several, list | tuple) and isinstance(times, int):
+                if len(several) * times > _MOST_ENTRIES:
+                    msg = f"a list of more than {_MOST_ENTRIES} entries is not read."
+                    raise DefinitionError(msg)
+                return lists.keep(several * times)
+    msg = f"{kind.__name__} is not read between {said(left)} and {said(right)}; it is between numbers, and + on lists."
+    raise DefinitionError(msg)
+
+
+def said(value: object) -> str:
+    """Return what a value is, as it may stand in a sentence."""
+    match value:
+        case Unread():
+            return f"the value of {value.what} (line {value.line})"
+        case Path():
+            return str(value)
+        case Function() | Class():
+            return f"{value.node.name}, which the script defines"
+        case Recording() | Unopened():
+            return "a definition"
+        case Ops():
+            return "fd.ops"
+        case TensorSpec():
+            return f"an input of shape {list(value.shape)}"
+        case Fill():
+            return "a fill"
+        case Handle():
+            return f"{value.name or 'a constant'} of the definition"
+        case str() | list() | tuple():
+            return f"a {type(value).__name__}"
+        case None:
+            return "None"
+    return f"the {type(value).__name__} {value}" if isinstance(value, Number) else f"a {type(value).__name__}"
+
+
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        for value in args:
+            entries = value if isinstance(value, list | tuple) else [value]
+            if not all(isinstance(entry, Number) for entry in entries):
+                msg = f"{function.__name__} is read on numbers only, given {said(value)}."
+                raise DefinitionError(msg)
+            for entry in entries:
+                small(entry)
+        return small(function(*args))
+
+    return call
+
+
+def _float(value: Any = 0.0) -> float:
+    if isinstance(value, str) and value.strip().lower().lstrip("+-") in {"inf", "infinity", "nan"}:
+        return float(value)
+    result: float = _of_numbers(float)(value)
+    return result
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return len(value)
+    msg = f"len is read on lists only, given {said(value)}."
+    raise DefinitionError(msg)
+
+
+def _range(*args: Any) -> list[int]:
+    if not all(isinstance(value, int) for value in args):
+        msg = f"range is read on integers only, given {', '.join(map(said, args))}."
+        raise DefinitionError(msg)
+    found = range(*args)
+    # Longer ones have no len either.
+    if found and (abs(found[-1] - found[0]) // abs(found.step)) >= _MOST_ENTRIES:
+        msg = f"a range of more than {_MOST_ENTRIES} entries is not read."
+        raise DefinitionError(msg)
+    return list(found)
+
+
+def _entries(value: Any = ()) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    msg = f"a list is read from lists only, given {said(value)}."
+    raise DefinitionError(msg)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "float": _float,
+    "int": _of_numbers(int),
+    "bool": _of_numbers(bool),
+    "complex": _of_numbers(complex),
+    "abs": _of_numbers(abs),
+    "min": _of_numbers(min),
+    "max": _of_numbers(max),
+    "len": _count,
+    "range": _range,
+    "list": _entries,
+    "tuple": lambda value=(): tuple(_entries(value)),
+    "enumerate": lambda value: [(place, entry) for place, entry in enumerate(_entries(value))],
+    "zip": lambda *values: list(zip(*map(_entries, values), strict=False)),
+    **{
+        f"math.{name}": _of_numbers(getattr(math, name))
+        for name in ("sqrt", "prod", "ceil", "floor", "log", "log2", "exp", "gcd", "isqrt")
+    },
+}
