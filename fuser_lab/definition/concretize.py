@@ -1,20 +1,25 @@
 """From symbolic to known sizes: a fusion re-inferred for the sizes of given inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from fuser_lab.definition.builder import AxisNumbers
-from fuser_lab.errors import DefinitionError, InputError
+from fuser_lab.errors import DefinitionError, InputError, VerificationError
 from fuser_lab.ir import (
     AttrValue,
     Expr,
     Extent,
     Fusion,
     IterDomain,
+    IterType,
     Number,
     Scalar,
     TensorDomain,
     TensorView,
     Val,
+    scalars_in,
 )
 from fuser_lab.ops import OPS
 
@@ -29,7 +34,8 @@ def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: M
     shapes
         Shape of each tensor input by name.
     scalars
-        Values of scalar inputs that decide sizes, by name; other scalar inputs stay symbolic.
+        Values of scalar inputs by name. They are used where a size or another attribute depends on them; as operands
+        scalar inputs stay symbolic, so that the result serves other values of these too.
 
     Raises
     ------
@@ -39,17 +45,28 @@ def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: M
     return _Concretizer(shapes, scalars).run(fusion)
 
 
+def deciding_scalars(fusion: Fusion) -> frozenset[str]:
+    """Return the names of the scalar inputs that sizes and other attributes depend on, through arithmetic too."""
+    found = {scalar.name for expr in fusion.exprs for scalar in scalars_in(value for _, value in expr.attrs)}
+    for expr in reversed(fusion.exprs):
+        if not expr.tensor_outputs and any(out.name in found for out in expr.outputs):
+            found.update(v.name for v in expr.inputs)
+    return frozenset(v.name for v in fusion.inputs if isinstance(v, Scalar) and v.name in found)
+
+
 class _Concretizer:
+    """``_sizes`` and ``_values`` hold what symbols are: those that shapes decide, and all that inputs decide."""
+
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Number]) -> None:
         self._shapes = shapes
-        self._scalars = scalars
         self._axes = AxisNumbers()
         self._new: dict[Val, Val] = {}
         self._sizes: dict[str, int] = {}
+        self._values: dict[str, Number] = dict(scalars)
 
     def run(self, fusion: Fusion) -> Fusion:
         inputs = tuple(self._input(value) for value in fusion.inputs)
-        exprs = tuple(new for expr in fusion.exprs if (new := self._expr(expr)) is not None)
+        exprs = _used([new for expr in fusion.exprs if (new := self._expr(expr)) is not None])
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -74,7 +91,8 @@ class _Concretizer:
         for position, (axis, size) in enumerate(zip(value.domain.logical, shape, strict=True)):
             self._bind(value, position, axis.visible_extent, size)
             expanded = None if axis.expanded is None else size
-            axes.append(self._axes.fresh(1 if axis.is_broadcast else size, axis.kind, expanded))
+            kind = IterType.BROADCAST if axis.is_broadcast else IterType.ITERATION
+            axes.append(self._axes.fresh(1 if axis.is_broadcast else size, kind, expanded))
         domain = TensorDomain(
             logical=tuple(axes), allocation=value.domain.allocation, contiguity=value.domain.contiguity,
         )
@@ -91,12 +109,11 @@ class _Concretizer:
     def _expr(self, expr: Expr) -> Expr | None:
         inputs = tuple(self._value(v) for v in expr.inputs)
         attrs = {key: self._attr(value) for key, value in expr.attrs}
-        if not expr.tensor_outputs and all(isinstance(v, Scalar) and v.value is not None for v in inputs):
-            self._fold(expr, [v for v in inputs if isinstance(v, Scalar)], attrs)
+        if not expr.tensor_outputs and self._fold(expr, [v for v in inputs if isinstance(v, Scalar)], attrs):
             return None
         try:
             results = OPS[expr.op.name].infer(inputs, attrs, self._axes)
-        except DefinitionError as error:
+        except (DefinitionError, VerificationError) as error:
             msg = f"these inputs do not fit the fusion at {expr.name}: {error}"
             if any(_has_plain_one(v) for v in inputs):
                 msg = (
@@ -121,12 +138,27 @@ class _Concretizer:
                 if isinstance(before, Scalar) and isinstance(after, int):
                     self._sizes.setdefault(before.name, after)
 
-    def _fold(self, expr: Expr, inputs: list[Scalar], attrs: Mapping[str, AttrValue]) -> None:
-        out = expr.outputs[0]
-        arrays = [v.dtype.numpy.type(v.value) for v in inputs]
-        number = OPS[expr.op.name].reference(*arrays, **attrs)
-        value = out.dtype.numpy.type(number).item()
-        self._new[out] = Scalar(name="", dtype=out.dtype, value=value)
+    def _fold(self, expr: Expr, inputs: list[Scalar], attrs: Mapping[str, AttrValue]) -> bool:
+        """Compute scalar results as far as inputs are known; return whether the expression became constants."""
+        numbers = [self._number(v) for v in inputs]
+        if any(number is None for number in numbers):
+            return False
+        arrays = [v.dtype.compute.numpy.type(n) for v, n in zip(inputs, numbers, strict=True)]
+        with np.errstate(all="ignore"):
+            found = OPS[expr.op.name].reference(*arrays, **attrs)
+        constant = all(v.value is not None for v in inputs)
+        for out, result in zip(expr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+            number = _as_number(result, out)
+            self._values[out.name] = number
+            if constant:
+                self._new[out] = Scalar(name="", dtype=out.dtype, value=number)
+        return constant
+
+    def _number(self, value: Scalar) -> Number | None:
+        """Return what a symbol stands for, None if inputs do not decide it."""
+        if value.value is not None:
+            return value.value
+        return self._sizes.get(value.name, self._values.get(value.name))
 
     def _value(self, value: Val) -> Val:
         if isinstance(value, Scalar):
@@ -146,13 +178,32 @@ class _Concretizer:
             return tuple(self._attr(v) for v in value)
         if not isinstance(value, Scalar):
             return value
-        known = self._scalar(value)
-        if known.value is None and known.name in self._scalars:
-            return int(self._scalars[known.name].real)
-        if known.value is None:
-            msg = f"the size {value} depends on the scalar input {known.name}, whose value is not given."
+        number = self._number(value)
+        if number is None:
+            msg = f"a size depends on {value}, whose value is not given."
             raise InputError(msg)
-        return int(known.value.real)
+        return int(number.real) if value.dtype.is_integral else number
+
+
+def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Return the expressions without scalar arithmetic that only sizes were made of."""
+    wanted: set[Val] = set()
+    kept: list[Expr] = []
+    for expr in reversed(exprs):
+        if expr.tensor_outputs or not wanted.isdisjoint(expr.outputs):
+            kept.append(expr)
+            wanted.update(v for v in expr.inputs if isinstance(v, Scalar))
+    return tuple(reversed(kept))
+
+
+def _as_number(result: Any, out: Val) -> Number:
+    with np.errstate(all="ignore"):
+        array = np.asarray(result).astype(out.dtype.numpy)
+    if out.dtype.is_complex:
+        return complex(array)
+    if out.dtype.is_float:
+        return float(array)
+    return bool(array) if array.dtype == np.bool_ else int(array)
 
 
 def _has_plain_one(value: Val) -> bool:

@@ -1,7 +1,7 @@
 """Iteration domains of tensors, after nvFuser's root / logical / allocation / loop domains."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir.scalar import Extent
@@ -13,6 +13,7 @@ class IterType(enum.Enum):
     ITERATION = "i"
     REDUCTION = "r"
     BROADCAST = "b"
+    SYMBOLIC = "?"  # an axis of a result that may turn out to be a broadcast once its size is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class IterDomain:
         if self.kind is IterType.BROADCAST and self.extent != 1:
             msg = f"broadcast axis {self.id} has extent {self.extent}; it must be 1."
             raise VerificationError(msg)
-        if self.expanded is not None and self.kind is IterType.ITERATION:
+        if self.expanded is not None and self.kind in _PLAIN:
             msg = f"axis {self.id} is expanded but is no broadcast axis."
             raise VerificationError(msg)
 
@@ -59,6 +60,9 @@ class IterDomain:
         """Return nvFuser's spelling, ``iS0{i0}`` or ``bS4{1 ex 8}``."""
         inside = f"{self.extent}" if self.expanded is None else f"{self.extent} ex {self.expanded}"
         return f"{self.kind.value}S{self.id}{{{inside}}}"
+
+
+_PLAIN = (IterType.ITERATION, IterType.SYMBOLIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,7 @@ class TensorDomain:
     ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set
     when ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the
     non-reduction axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for
-    broadcast axes.
+    broadcast axes. ``axes`` are the logical axes without reductions: the axes of the value in memory.
     """
 
     logical: tuple[IterDomain, ...]
@@ -120,10 +124,12 @@ class TensorDomain:
     transforms: tuple[DomainTransform, ...] = ()
     allocation: tuple[int, ...] | None = None
     contiguity: tuple[bool | None, ...] | None = None
+    axes: tuple[IterDomain, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check that the layout describes the non-reduction axes."""
-        axes = self.axes
+        """Derive the non-reduction axes, and check that the layout describes them."""
+        axes = tuple([axis for axis in self.logical if axis.kind is not IterType.REDUCTION])
+        object.__setattr__(self, "axes", axes)
         if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
             msg = f"allocation order {self.allocation} is no permutation of {len(axes)} axes."
             raise VerificationError(msg)
@@ -138,11 +144,6 @@ class TensorDomain:
                         "it is None exactly on broadcast axes."
                     )
                     raise VerificationError(msg)
-
-    @property
-    def axes(self) -> tuple[IterDomain, ...]:
-        """Logical axes without reductions: the axes of the value in memory."""
-        return tuple(axis for axis in self.logical if not axis.is_reduction)
 
     @property
     def root_or_logical(self) -> tuple[IterDomain, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import (
     DomainTransform,
     Extent,
@@ -19,8 +19,10 @@ from fuser_lab.ir import (
 )
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
+    OPS,
     Array,
     Attrs,
     AxisFactory,
@@ -33,18 +35,19 @@ from fuser_lab.ops.registry import (
     register,
     same_extent,
     tensor_at,
-    wrap_dim,
 )
-from fuser_lab.ops.view import SET
+from fuser_lab.ops.view import SET, sized_axis
 
 
 def _resized(axis: IterDomain, left: Extent, right: Extent, axes: AxisFactory) -> IterDomain:
     """Return the axis after adding ``left`` and ``right`` elements (symbolic sizes stay unknown)."""
     extent = axis.visible_extent
-    if isinstance(extent, int) and isinstance(left, int) and isinstance(right, int):
-        size = extent + left + right
-        return axes.fresh(1, IterType.BROADCAST) if size == 1 else axes.fresh(size)
-    return axes.fresh(axes.symbol())
+    if not isinstance(left, int) or not isinstance(right, int):
+        return axes.fresh(axes.symbol(), IterType.SYMBOLIC)
+    if isinstance(extent, int):
+        return sized_axis(extent + left + right, axes)
+    # Two more than any size cannot be 1.
+    return axes.fresh(axes.symbol(), IterType.ITERATION if left + right > 1 else IterType.SYMBOLIC)
 
 
 def _resize_domain(
@@ -80,46 +83,77 @@ def _slice(
             msg = f"slice: {name} has {len(given)} entries for a tensor with {tensor.ndim} axes."
             raise DefinitionError(msg)
     for axis, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
-        if not isinstance(start, int) or not isinstance(end, int):
-            msg = f"slice: the bounds of axis {axis} are symbolic, which is not implemented."
-            raise UnsupportedError(msg)
         if step != 1:
-            msg = f"slice: the stride of axis {axis} is {step}; nvFuser's slices have stride 1 only."
+            msg = f"slice: nvFuser Limitation: strides are all 1, given {step} for axis {axis}."
             raise DefinitionError(msg)
-        if start < 0 or end < start:
+        if isinstance(start, int) and start < 0:
+            msg = f"slice: axis {axis} begins at {start}; start_indices are 0 or more."
+            raise DefinitionError(msg)
+        if isinstance(end, int) and end < (start if isinstance(start, int) else 0):
             msg = f"slice: axis {axis} has bounds [{start}, {end}); they must satisfy 0 <= start <= end."
             raise DefinitionError(msg)
-    return rec.emit(
-        SLICE, [tensor], start_indices=starts, end_indices=ends, manual_normalization=manual_normalization,
-    )[0]
+    exact = flag(manual_normalization, "slice", "manual_normalization")
+    return rec.emit(SLICE, [tensor], start_indices=starts, end_indices=ends, manual_normalization=exact)[0]
 
 
 def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
-    """Return [start, end) per axis, clamped to the size as Python slices are."""
+    """Return [start, end) per axis of a tensor of known sizes.
+
+    Bounds count from the end where they are negative and are clamped, unless ``manual_normalization`` promises that
+    they fit as they are.
+    """
+    starts, ends = known_ints(attrs, "start_indices"), known_ints(attrs, "end_indices")
     pairs = []
-    for extent, start, end in zip(
-        tensor.extents, known_ints(attrs, "start_indices"), known_ints(attrs, "end_indices"), strict=True,
-    ):
-        size = extent if isinstance(extent, int) else max(end, start)
-        pairs.append((min(start, size), min(end, size)))
+    for axis, (size, start, end) in enumerate(zip(tensor.shape, starts, ends, strict=True)):
+        if attrs["manual_normalization"]:
+            if not 0 <= start <= end <= size:
+                msg = (
+                    f"slice: axis {axis} of size {size} has bounds [{start}, {end}), which manual_normalization=True "
+                    "takes as they are; they must lie within the size."
+                )
+                raise DefinitionError(msg)
+            pairs.append((start, end))
+            continue
+        begin = min(start + size if start < 0 else start, size)
+        begin = max(begin, 0)
+        pairs.append((begin, max(begin, min(end + size if end < 0 else end, size))))
     return pairs
 
 
 def _infer_slice(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
-    amounts: list[tuple[Extent, Extent]] = []
-    for extent, (start, end) in zip(tensor.extents, _bounds(tensor, attrs), strict=True):
-        if isinstance(extent, int):
-            amounts.append((-start, end - extent))
-        else:
-            amounts.append((-start, axes.symbol()))
+    starts, ends = attrs["start_indices"], attrs["end_indices"]
+    if all(isinstance(n, int) for n in (*tensor.extents, *_entries(starts), *_entries(ends))):
+        bounds = _bounds(tensor, attrs)
+        amounts: list[tuple[Extent, Extent]] = [
+            (-start, end - size) for size, (start, end) in zip(tensor.shape, bounds, strict=True)
+        ]
+    else:
+        amounts = [
+            _amounts_before_binding(extent, start, end, axes)
+            for extent, start, end in zip(tensor.extents, _entries(starts), _entries(ends), strict=True)
+        ]
     return (Result(tensor.dtype, _resize_domain(tensor, amounts, axes)),)
+
+
+def _entries(value: object) -> tuple[Extent, ...]:
+    return tuple(v for v in value if isinstance(v, int | Scalar)) if isinstance(value, tuple) else ()
+
+
+def _amounts_before_binding(extent: Extent, start: Extent, end: Extent, axes: AxisFactory) -> tuple[Extent, Extent]:
+    """Return what a slice adds to an axis at both ends, new symbols where that is not known yet."""
+    if start == 0 and end == extent:
+        return 0, 0
+    if isinstance(extent, int) and isinstance(start, int) and isinstance(end, int):
+        begin = min(start, extent)
+        return -begin, max(begin, min(end, extent)) - extent
+    return (-start if isinstance(start, int) else axes.symbol()), axes.symbol()
 
 
 def _reference_slice(
     x: Array, *, start_indices: tuple[int, ...], end_indices: tuple[int, ...], manual_normalization: bool,
 ) -> Array:
-    del manual_normalization
+    del manual_normalization  # where it holds, the bounds mean what they mean in Python
     return x[tuple(slice(a, b) for a, b in zip(start_indices, end_indices, strict=True))]
 
 
@@ -154,8 +188,8 @@ def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Oper
     if not isinstance(fill, Scalar):
         msg = f"pad: value must be a scalar, given the tensor {fill.name}."
         raise ArgumentTypeError(msg)
-    if value is not None and fill.dtype.kind > tensor.dtype.kind:
-        msg = f"pad: value has dtype {fill.dtype!r}, which does not fit a tensor of {tensor.dtype!r}."
+    if value is not None and fill.dtype.kind is not tensor.dtype.kind:
+        msg = f"pad: value has dtype {fill.dtype!r}, which is of another kind than the tensor's {tensor.dtype!r}."
         raise DefinitionError(msg)
     return rec.emit(PAD, [tensor, convert(rec, fill, tensor.dtype, "pad", "value")], pad_widths=widths)[0]
 
@@ -185,11 +219,13 @@ def _reference_pad(x: Array, fill: Array, *, pad_widths: tuple[int, ...]) -> Arr
         amounts[x.ndim - 1 - pair] = (pad_widths[2 * pair], pad_widths[2 * pair + 1])
     shape = tuple(n + left + right for n, (left, right) in zip(x.shape, amounts, strict=True))
     out = np.full(shape, fill, dtype=x.dtype)
-    target = tuple(slice(max(left, 0), n - max(right, 0)) for n, (left, right) in zip(shape, amounts, strict=True))
-    source = tuple(
-        slice(max(-left, 0), n - max(-right, 0)) for n, (left, right) in zip(x.shape, amounts, strict=True)
-    )
-    out[target] = x[source]
+    kept = [
+        (first, max(n + min(right, 0) - first, 0), max(left, 0))
+        for n, (left, right) in zip(x.shape, amounts, strict=True)
+        for first in [max(-left, 0)]
+    ]
+    source = tuple(slice(first, first + count) for first, count, _ in kept)
+    out[tuple(slice(place, place + count) for _, count, place in kept)] = x[source]
     return out
 
 
@@ -239,9 +275,8 @@ def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding
         if other.dtype is not first.dtype:
             msg = f"cat: can't concatenate tensors with different data types, {first.dtype!r} and {other.dtype!r}."
             raise DefinitionError(msg)
-    axis = wrap_dim(dim, first.ndim, "cat")
-    if manual_padding:
-        return rec.emit(CAT, operands, dim=axis)[0]
+    axis = _cat_axis(dim, first.ndim)
+    manual = flag(manual_padding, "cat", "manual_padding")
     for position in range(first.ndim):
         for other in operands[1:]:
             if position != axis and not same_extent(first.extents[position], other.extents[position]):
@@ -252,21 +287,45 @@ def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding
                 raise DefinitionError(msg)
     if len(operands) == 1:
         return rec.emit(SET, operands)[0]
-    return rec.emit(CAT, _padded_for_cat(rec, operands, axis), dim=axis)[0]
+    return rec.emit(CAT, operands if manual else _padded_for_cat(rec, operands, axis), dim=axis)[0]
+
+
+def _cat_axis(dim: object, ndim: int) -> int:
+    wanted = whole(dim, "cat", "dim")
+    if not -ndim <= wanted < ndim:
+        msg = f"cat: Invalid dimension to cat, dim={wanted} is outside [-{ndim}, {ndim}) of tensors with {ndim} axes."
+        raise DefinitionError(msg)
+    return wanted % ndim
 
 
 def _padded_for_cat(rec: Recorder, operands: Sequence[TensorView], axis: int) -> list[Val]:
-    sizes = [tv.extents[axis] for tv in operands]
-    if not all(isinstance(s, int) for s in sizes):
-        msg = f"cat: the size of axis {axis} is symbolic, which is not implemented."
-        raise UnsupportedError(msg)
-    known = [s for s in sizes if isinstance(s, int)]
+    """Return the operands padded to the full size, each into the range of the cat axis that it fills."""
     inner_axes = operands[0].ndim - 1 - axis
+    total: Extent = 0
+    for tv in operands:
+        total = _combined(rec, "add", total, tv.extents[axis])
+    before: Extent = 0
+    after = total
     padded = []
-    for position, tv in enumerate(operands):
-        widths = [0, 0] * inner_axes + [sum(known[:position]), sum(known[position + 1 :])]
-        padded.append(_pad(rec, tv, widths))
+    for tv in operands:
+        after = _combined(rec, "sub", after, tv.extents[axis])
+        padded.append(_pad(rec, tv, [0, 0] * inner_axes + [before, after]))
+        before = _combined(rec, "add", before, tv.extents[axis])
     return padded
+
+
+def _combined(rec: Recorder, op: str, a: Extent, b: Extent) -> Extent:
+    """Return the sum or difference of two sizes, recorded as scalar arithmetic where one is symbolic."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b if op == "add" else a - b
+    if a == 0 and op == "add":
+        return b
+    if b == 0:
+        return a
+    if a == b and op == "sub":
+        return 0
+    result: Extent = OPS[op].frontend(rec, a, b)
+    return result
 
 
 def _cat_bounds(operands: Sequence[TensorView], dim: int) -> list[tuple[int, int]]:
@@ -294,19 +353,29 @@ def _infer_cat(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tupl
                 msg = f"cat: padded operands have sizes {a} and {b} on axis {position}; they must be equal."
                 raise DefinitionError(msg)
     logical = tuple(
-        axes.fresh(extent) if extent != 1 else axes.copy(axis)
-        for extent, axis in zip(first.extents, first.domain.axes, strict=True)
+        _cat_result(first.domain.axes[position], [v.domain.axes[position] for v in inputs if isinstance(v, TensorView)],
+                    axes)
+        for position in range(first.ndim)
     )
     return (Result(first.dtype, TensorDomain(logical=logical)),)
 
 
+def _cat_result(axis: IterDomain, operands: Sequence[IterDomain], axes: AxisFactory) -> IterDomain:
+    if axis.visible_extent == 1:
+        return axes.copy(axis)
+    undecided = all(other.kind is IterType.SYMBOLIC for other in operands)
+    return axes.fresh(axis.visible_extent, IterType.SYMBOLIC if undecided else IterType.ITERATION)
+
+
 def _reference_cat(*padded: Array, dim: int) -> Array:
-    # Operands are zero outside their own range, so that their sum is the concatenation.
+    # Operands are zero outside their own range, so that their bits laid over each other are the concatenation.
     del dim
-    total = padded[0].copy()
-    for other in padded[1:]:
-        total = total | other if total.dtype == np.bool_ else total + other
-    return np.asarray(total)
+    word = np.dtype(f"u{min(padded[0].itemsize, 8)}")
+    bits = [np.ascontiguousarray(x).view(word) for x in padded]
+    total = bits[0].copy()
+    for other in bits[1:]:
+        total |= other
+    return total.view(padded[0].dtype)
 
 
 def _element_cat(e: Element) -> Term:

@@ -151,10 +151,18 @@ def in_memory_order(x: Array, allocation: tuple[int, ...]) -> Array:
 def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> Val:
     tensor = rec.tensor(arg, "reshape", "arg")
     sizes = rec.extents(new_shape, "reshape", "new_shape")
-    if sum(1 for s in sizes if isinstance(s, int) and s == -1) > 1:
+    _check_sizes(sizes)
+    return rec.emit(RESHAPE, [tensor], new_shape=sizes)[0]
+
+
+def _check_sizes(sizes: Sequence[Extent]) -> None:
+    known = [s for s in sizes if isinstance(s, int)]
+    if known.count(-1) > 1:
         msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_shown(sizes)}."
         raise DefinitionError(msg)
-    return rec.emit(RESHAPE, [tensor], new_shape=sizes)[0]
+    if any(s < -1 for s in known):
+        msg = f"reshape: new_shape is {_shown(sizes)}; its entries are sizes, 0 or more, or -1 for what is left."
+        raise DefinitionError(msg)
 
 
 def _shown(sizes: Sequence[Extent]) -> str:
@@ -168,13 +176,18 @@ def _infer_reshape(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
     old = tensor.extents
     if not all(isinstance(s, int) for s in (*sizes, *old)):
         # Sizes are not known yet: the decomposition is found when inputs are bound.
-        logical = tuple(
-            axes.fresh(1, IterType.BROADCAST) if size == 1 else axes.fresh(axes.symbol() if size == -1 else size)
-            for size in sizes
-        )
-        return (Result(tensor.dtype, TensorDomain(logical=logical)),)
+        root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
+        logical = tuple(sized_axis(axes.symbol() if size == -1 else size, axes) for size in sizes)
+        return (Result(tensor.dtype, TensorDomain(root=root, logical=logical)),)
     new = resolve_shape(tuple(s for s in sizes if isinstance(s, int)), tensor.shape)
     return (Result(tensor.dtype, reshape_domain(tensor, new, axes)),)
+
+
+def sized_axis(size: Extent, axes: AxisFactory) -> IterDomain:
+    """Return a new axis of a size: a broadcast if it is 1, undecided as long as it is unknown."""
+    if not isinstance(size, int):
+        return axes.fresh(size, IterType.SYMBOLIC)
+    return axes.fresh(1, IterType.BROADCAST) if size == 1 else axes.fresh(size)
 
 
 def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
@@ -185,6 +198,7 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
     DefinitionError
         If the element counts differ.
     """
+    _check_sizes(new)
     total = prod(old)
     known = prod(s for s in new if s != -1)
     if -1 in new and known and total % known == 0:
