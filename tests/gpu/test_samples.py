@@ -1,0 +1,73 @@
+"""Every legal call of the registry on a real GPU, with torch tensors, against the reference."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser_lab.errors import EvaluationWarning
+from fuser_lab.interpreter import evaluate
+from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
+from tests import agreement
+from tests.unit.ops.sampling import ENTRIES, build
+
+torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+pytestmark = pytest.mark.gpu
+
+
+def on_gpu(x: np.ndarray) -> Any:
+    return from_numpy_as("torch", np.ascontiguousarray(x).reshape(x.shape)).cuda()
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_agrees_with_the_reference(name: str) -> None:
+    for sample in ENTRIES[name].samples:
+        built = build(sample)
+        fusion = agreement.bound(built.fd, built.inputs)
+        tolerance = agreement.tolerance_of(fusion)
+        wanted = evaluate(fusion, built.inputs)
+        with warnings.catch_warnings():
+            # What no kernel holds is evaluated by torch or NumPy: the values have to be right all the same.
+            warnings.simplefilter("ignore", EvaluationWarning)
+            got = built.fd.execute([on_gpu(x) for x in built.inputs])
+        for tv, a, b in zip(fusion.outputs, got, wanted, strict=True):
+            agreement.close(to_numpy(a), b, tolerance, f"{sample.call}: {tv.name}")
+            # Where nothing is given there is no tensor to follow: such results are NumPy's.
+            assert not built.inputs or a.is_cuda, f"{sample.call}: {tv.name} is not on the GPU"
+
+
+def test_a_scalar_tensor_on_the_cpu_beside_tensors_on_the_gpu() -> None:
+    from fuser_lab import DataType, FusionDefinition
+
+    with FusionDefinition() as fd:
+        scale = fd.define_tensor([], dtype=DataType.Float, is_cpu=True)
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.mul(x, scale))
+    x_gpu = torch.randn(8, 32, device="cuda")
+    (got,) = fd.execute([torch.tensor(3.0), x_gpu])
+    assert got.device == x_gpu.device
+    torch.testing.assert_close(got, 3 * x_gpu)
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal"])
+def test_drawn_numbers_continue_from_the_seed_of_torch(name: str) -> None:
+    from fuser_lab import DataType, FusionDefinition
+
+    def define(*, seeded: bool) -> FusionDefinition:
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([5, 9], contiguity=True, dtype=DataType.Float)
+            given = {}
+            if seeded:
+                given = {"rng_seed": fd.define_scalar(DataType.Int), "rng_offset": fd.define_scalar(DataType.Int)}
+            drawn = getattr(fd.ops, name)(0.3, 1.7, [5, 9], dtype=DataType.Float, **given)
+            fd.add_output(fd.ops.mul(x, drawn))
+        return fd
+
+    drawing, stateless = define(seeded=False), define(seeded=True)
+    x = torch.randn(5, 9, device="cuda")
+    for seed in (0, 1234, 2**62 + 1):
+        torch.manual_seed(seed)
+        for offset in range(0, 40, 4):
+            (got,), (wanted,) = drawing.execute([x]), stateless.execute([x, seed, offset])
+            torch.testing.assert_close(got, wanted)
