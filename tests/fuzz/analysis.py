@@ -1,0 +1,266 @@
+"""What the values of a program are, and how far rounding may take any correct evaluation away from them.
+
+Each call is evaluated in float64 as soon as it is recorded. Beside its values every tensor has an error: an absolute
+bound for what rounding in its dtype, and in the dtypes of what it is computed from, can do. It is found by computing
+each op once more with operands moved by their errors. A tensor with error 0 has the same values in every correct
+evaluation; only such may meet ops that jump, as comparisons, roundings and conversions to integers do. Calls whose
+results could not be compared (too large, too uncertain) are refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import FuserLabError
+from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
+from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
+from tests.fuzz.program import Input, Program, Step, TensorInput
+
+# The distance of neighbouring numbers, relative to their size; and the smallest distance.
+EPSILON = {
+    "Double": 2.3e-16, "ComplexDouble": 2.3e-16, "Float": 1.2e-7, "ComplexFloat": 1.2e-7, "Half": 1e-3,
+    "BFloat16": 8e-3, "Float8_e4m3fn": 0.125, "Float8_e5m2": 0.25, "Float8_e8m0fnu": 1.0,
+}
+SMALLEST = {"Half": 6e-8, "Float8_e4m3fn": 2e-3, "Float8_e5m2": 1.6e-5}
+ROUNDINGS = 4  # of a function of one element: libraries differ by a few units in the last place
+LARGEST = {"Float8_e4m3fn": 200.0, "Float8_e5m2": 10_000.0}
+LARGEST_FLOAT, LARGEST_INTEGER = 2e4, 2**24
+UNCERTAIN = 0.05  # of the magnitude: results with larger errors say nothing
+
+JUMPING = frozenset({"ceil", "floor", "round", "trunc", "frac", "fmod", "mod", "remainder", "nextafter"})
+ANSWERING = frozenset({"isfinite", "isinf", "isnan", "isreal", "isneginf", "isposinf"})  # of any value
+# Exact on small multiples of a power of two.
+RING = frozenset({
+    "add", "sub", "mul", "neg", "abs", "relu", "where", "maximum", "minimum", "sum", "max", "min", "cast", "full",
+    "iota", "ceil", "floor", "round", "trunc", "frac", "cummax", "cummin", "cumsum", "select", "index_select", "gather",
+    "take_along_axis", "scatter", "embedding_fwd", "topk", "triu", "fmod", "mod", "remainder", "real", "imag",
+    "complex",
+})
+BRANCHING = frozenset({
+    "sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow", "acos", "asin", "atan", "acosh", "asinh", "atanh",
+})
+DRAWN = frozenset({"rand_like", "randn_like"})
+
+
+class Unfit(Exception):  # noqa: N818 - an outcome: the call is legal, but its result cannot be compared
+    """A call whose result no comparison could use."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """A value in float64 (integers as they are) and its error."""
+
+    value: Any
+    error: float = 0.0
+
+    @property
+    def size(self) -> float:
+        """The largest finite magnitude."""
+        magnitude = np.abs(np.asarray(self.value)).astype(np.float64)
+        return float(magnitude[np.isfinite(magnitude)].max(initial=0.0))
+
+
+class Analysis:
+    """A growing program, recorded with static sizes and evaluated call by call."""
+
+    def __init__(self) -> None:
+        self.fd = FusionBuilder().__enter__()
+        self.names: dict[str, Any] = {"fd": self.fd, "DataType": DataType}
+        self.inputs: list[Input] = []
+        self.steps: list[Step] = []
+        self._known: dict[Val, Known] = {}
+        self._seen = 0
+        self._numbers = np.random.default_rng(0)
+
+    @classmethod
+    def of(cls, program: Program) -> "Analysis":
+        """The analysis of a program; raises Unfit or FuserLabError where it is no legal, comparable one."""
+        analysis = cls()
+        for given in program.inputs:
+            analysis.add_input(given)
+        for step in program.steps:
+            if analysis.add_call(step.call, step.results) is None:
+                raise Unfit(step.call)
+        return analysis
+
+    def add_input(self, given: Input) -> str:
+        """Declare an input, static and dense, with its values."""
+        if isinstance(given, TensorInput):
+            handle = self.fd.define_tensor(
+                list(given.values.shape),
+                [None if n == 1 or i in given.expanded else True for i, n in enumerate(given.values.shape)],
+                given.dtype,
+            )
+            self._known[handle.val] = Known(value=_wide(given.values))
+        else:
+            handle = self.fd.define_scalar(given.value, given.dtype)
+        self.names[given.name] = handle
+        self.inputs.append(given)
+        return given.name
+
+    def add_call(self, call: str, results: Sequence[str] | None = None) -> tuple[str, ...] | None:
+        """Record a call, unless it is illegal or unfit: then None. Returns the names of the results."""
+        try:
+            found = eval(call, self.names)
+            self._evaluate()
+        except (FuserLabError, Unfit):
+            self._seen = len(self.fd._exprs)
+            return None
+        several = isinstance(found, list | tuple)
+        values = list(found) if several else [found]
+        if not values or not all(hasattr(v, "val") for v in values):
+            return None
+        if any(isinstance(v.val, TensorView) and v.val not in self._known for v in values):
+            return None
+        first = len(self.names)
+        made = (f"{'t' if hasattr(v, 'ndim') else 's'}{number}" for number, v in enumerate(values, first))
+        names = tuple(results or made)
+        self.names.update(zip(names, values, strict=True))
+        self.steps.append(Step(results=names, call=call, unpacks=several))
+        return names
+
+    def tensor(self, name: str) -> TensorView:
+        """A tensor by name."""
+        value: TensorView = self.names[name].val
+        return value
+
+    def known(self, name: str) -> Known:
+        """The values of a tensor by name."""
+        return self._known[self.names[name].val]
+
+    def scalar(self, name: str) -> Any:
+        """The value of a scalar by name."""
+        return self._of(self.names[name].val).value
+
+    # Evaluation
+
+    def _of(self, value: Val) -> Known:
+        found = self._known.get(value)
+        return Known(value=constant(value)) if found is None else found
+
+    def _evaluate(self) -> None:
+        for expr in self.fd._exprs[self._seen :]:
+            for out, known in zip(expr.outputs, self._results(expr), strict=True):
+                self._known[out] = known
+        self._seen = len(self.fd._exprs)
+
+    def _results(self, expr: Expr) -> list[Known]:
+        operands = [self._of(v) for v in expr.inputs]
+        name = expr.op.name
+        if name in DRAWN:
+            raise Unfit(name)
+        uncertain = any(x.error > 0 for x in operands)
+        if uncertain and name in JUMPING:
+            raise Unfit(f"{name} jumps")
+        if name in BRANCHING and any(_near_branch(x.value) for x in operands):
+            raise Unfit(f"{name} has branches")
+        values = evaluate_expr(expr, [x.value for x in operands], exact=False)
+        shifted = [values]
+        if uncertain:
+            shifted += [evaluate_expr(expr, self._moved(operands, by), exact=False) for by in (None, 1.0, -1.0)]
+        results = []
+        for position, out in enumerate(expr.outputs):
+            known = Known(value=values[position])
+            if out.dtype.is_float or out.dtype.is_complex:
+                moved = max(_distance(other[position], values[position]) for other in shifted)
+                known.error = self._rounding(expr, out, operands, known) + 2 * moved
+                self._check_float(name, out, known)
+            else:
+                if uncertain and name not in ANSWERING and expr.kind is not OpKind.SCALAR:
+                    raise Unfit(f"{name} of uncertain values is no integer")
+                self._check_integer(name, expr, operands, known)
+            results.append(known)
+        return results
+
+    def _moved(self, operands: Sequence[Known], by: float | None) -> list[Any]:
+        found = []
+        for x in operands:
+            if x.error == 0:
+                found.append(x.value)
+                continue
+            shape = np.shape(x.value)
+            signs = self._numbers.choice([-1.0, 1.0], shape) if by is None else np.full(shape, by)
+            found.append(np.asarray(x.value + x.error * signs))
+        return found
+
+    def _rounding(self, expr: Expr, out: Val, operands: Sequence[Known], known: Known) -> float:
+        """What rounding adds in this op alone."""
+        name, size = expr.op.name, known.size
+        exact = not any(x.error > 0 for x in operands)
+        if exact and (expr.kind.is_view or (name in RING and _is_round(known.value, out.dtype))):
+            return 0.0
+        if expr.kind.is_view and name != "pad":
+            return 0.0
+        relative = EPSILON[out.dtype.name]
+        compute = EPSILON[out.dtype.compute.name]
+        if expr.kind in {OpKind.REDUCTION, OpKind.SCAN, OpKind.MATMUL, OpKind.ATTENTION}:
+            terms = max(np.size(x.value) for x in operands) / max(np.size(known.value), 1) + 1
+            if expr.kind is not OpKind.REDUCTION:
+                terms = max(np.size(x.value) for x in operands) + 1
+            inputs = max([x.size for x in operands])
+            size = max(size, inputs * (inputs if expr.kind is OpKind.MATMUL else 1) * terms) + size * terms
+            return ROUNDINGS * compute * size + relative * known.size + SMALLEST.get(out.dtype.name, 0.0)
+        # Rational functions may go through intermediates as large as their operands.
+        through = max([size, *(x.size for x in operands if np.asarray(x.value).dtype.kind in "fc")])
+        return ROUNDINGS * compute * through + relative * size + SMALLEST.get(out.dtype.name, 0.0)
+
+    def _check_float(self, name: str, out: Val, known: Known) -> None:
+        size = known.size
+        if size > LARGEST.get(out.dtype.name, LARGEST_FLOAT):
+            raise Unfit(f"{name} grows to {size}")
+        if not np.isfinite(known.error) or known.error > UNCERTAIN * max(size, 0.1):
+            raise Unfit(f"{name} is uncertain by {known.error}")
+        if not np.isfinite(np.asarray(known.value)).all() and isinstance(out, TensorView):
+            raise Unfit(f"{name} is not finite")
+
+    def _check_integer(self, name: str, expr: Expr, operands: Sequence[Known], known: Known) -> None:
+        if known.size > LARGEST_INTEGER:
+            raise Unfit(f"{name} grows to {known.size}")
+        if expr.outputs[0].dtype is DataType.UInt64 and any(
+            np.asarray(x.value).dtype.kind in "if" and (np.asarray(x.value) < 0).any() for x in operands
+        ):
+            raise Unfit(f"{name} of negative numbers is unsigned")
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind in "biu":
+        return values
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+
+
+def _distance(a: Any, b: Any) -> float:
+    a, b = np.asarray(a), np.asarray(b)
+    if not a.size or a is b:
+        return 0.0
+    with np.errstate(all="ignore"):
+        difference = np.abs(a - b)
+    # Where infinities or NaN appear or go away, nothing is certain.
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return float(np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference)).max())
+
+
+def _is_round(value: Any, dtype: DataType) -> bool:
+    """Whether all values are small multiples of a power of two that every float type represents."""
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        return _is_round(array.real, dtype) and _is_round(array.imag, dtype)
+    if array.dtype.kind != "f":
+        return True
+    if dtype.name.startswith("Float8"):
+        return False
+    scaled = array * 4
+    return bool(((np.abs(scaled) <= 128) & (scaled == np.rint(scaled))).all())
+
+
+def _near_branch(value: Any) -> bool:
+    array = np.asarray(value)
+    return array.dtype.kind == "c" and bool((np.abs(array.imag) < 1e-2).any())
+
+
+def is_scalar(value: Val) -> bool:
+    """Whether a value is a scalar."""
+    return isinstance(value, Scalar)

@@ -1,0 +1,88 @@
+"""A program, computed in every way and compared within what rounding allows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.errors import DefinitionError, InputError, UnsupportedError
+from fuser_lab.interpreter import evaluate
+from tests import agreement
+from tests.fuzz.analysis import Analysis
+from tests.fuzz.program import Program, TensorInput
+
+SLACK = 8.0
+
+
+class Checked:
+    """The definition of a program, with its inputs, the wanted results and how far from them is right."""
+
+    def __init__(self, program: Program, analysis: Analysis | None = None) -> None:
+        if analysis is None:
+            analysis = Analysis.of(program)
+        self.program, self.fd = defined(program)
+        self.inputs = self.program.arrays()
+        self.fusion = agreement.bound(self.fd, self.inputs)
+        self.allowed = [SLACK * analysis.known(name).error for name in program.results]
+        self.wide = evaluate(self.fusion, self.inputs, exact=False)
+        self.wanted = evaluate(self.fusion, self.inputs)
+        self._compare(self.wanted, self.wide, "reference against float64", dtype=False)
+
+    def _compare(self, got: Sequence[Any], wanted: Sequence[Any], what: str, *, dtype: bool = True) -> None:
+        for tv, allowed, a, b in zip(self.fusion.outputs, self.allowed, got, wanted, strict=True):
+            agreement.near(a, b, allowed, f"{tv.name}, {what}", dtype=dtype)
+
+    def text(self) -> None:
+        """Check the printed definition."""
+        agreement.check_same(self.fd)
+
+    def kernels(self, strategy: str, targets: Sequence[str]) -> None:
+        """Check the kernels of targets, in lock step, cut by a strategy."""
+        plan = segment(self.fd, list(self.inputs), strategy=strategy)
+        for target in targets:
+            got = agreement.lock_step(plan, self.inputs, target)
+            self._compare(got, self.wanted, f"{target} kernels of {strategy}")
+
+    def compiled(self) -> None:
+        """Check compiled CPU kernels."""
+        outputs, wanted, allowed = self.fusion.outputs, self.wanted, self.allowed
+        agreement.check_compiled(
+            self.fd, self.inputs, wanted,
+            lambda k, got: agreement.near(got, wanted[k], allowed[k], f"{outputs[k].name}, compiled CPU kernels"),
+        )
+
+
+def defined(program: Program) -> tuple[Program, FusionDefinition]:
+    """The definition; with static sizes where symbolic ones are not supported or leave something undecided."""
+    try:
+        fd = program.define()
+        agreement.bound(fd, program.arrays())
+    except (UnsupportedError, DefinitionError, InputError):
+        if not any(isinstance(x, TensorInput) and x.symbolic for x in program.inputs):
+            raise
+        return defined(static(program))
+    return program, fd
+
+
+def static(program: Program) -> Program:
+    """The program with static sizes."""
+    inputs = [replace(x, symbolic=frozenset()) if isinstance(x, TensorInput) else x for x in program.inputs]
+    return replace(program, inputs=tuple(inputs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a program is cut, for which targets its kernels run in lock step, and whether CPU kernels are compiled."""
+
+    strategy: str = "bottom_up"
+    targets: tuple[str, ...] = agreement.TARGETS
+    compiled: bool = False
+
+
+def check(program: Program, way: Way, analysis: Analysis | None = None) -> None:
+    """Raise whatever goes wrong with a program; Disagreement where results differ."""
+    checked = Checked(program, analysis)
+    checked.text()
+    checked.kernels(way.strategy, way.targets)
+    if way.compiled:
+        checked.compiled()
