@@ -3,10 +3,14 @@
 ``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds what runs.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, overload
+
+import numpy as np
 
 from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -31,7 +35,7 @@ from fuser_lab.ir import (
     scalars_in,
 )
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
-from fuser_lab.ops.arguments import check_range, element_type, flags, listed, shown, whole, wholes
+from fuser_lab.ops.arguments import check_range, element_type, flag, flags, is_whole, listed, shown, whole, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 from fuser_lab.ops.view import allocation_of
@@ -82,7 +86,9 @@ class Ops:
                 raise AttributeError(name)
             msg = f"fd.ops.{name} is not implemented; dir(fd.ops) lists what is."
             raise UnsupportedError(msg)
-        return _bound(self._builder, entry)
+        # Kept, so that the next call of the op finds it without coming here.
+        call = self.__dict__[name] = _bound(self._builder, entry)
+        return call
 
     def __dir__(self) -> list[str]:
         """Return the names of all ops."""
@@ -90,19 +96,54 @@ class Ops:
 
 
 def _bound(builder: "FusionBuilder", entry: OpDef | Composite) -> Callable[..., Any]:
+    frontend, signature = entry.frontend, entry.signature
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        builder.require_open(f"fd.ops.{entry.name}")
+        if not builder.is_open:
+            builder.require_open(f"fd.ops.{entry.name}")
         try:
-            entry.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            msg = f"{entry.name}{entry.signature}: {error}."
-            raise ArgumentTypeError(msg) from None
-        return builder.wrap(entry.frontend(builder, *args, **kwargs))
+            return builder.wrap(frontend(builder, *args, **kwargs))
+        except ArgumentTypeError:
+            raise
+        except TypeError:
+            # Python found arguments that the frontend does not take, or there is an error inside it.
+            _check_arguments(entry.name, signature, args, kwargs)
+            raise
 
     call.__name__ = call.__qualname__ = entry.name
     call.__doc__ = entry.doc
-    call.__signature__ = entry.signature  # type: ignore[attr-defined]
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
+
+
+def _check_arguments(
+    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any],
+) -> inspect.BoundArguments:
+    """Return arguments by the parameters they are for, or raise ArgumentTypeError."""
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        msg = f"{name}{signature}: {error}."
+        raise ArgumentTypeError(msg) from None
+
+
+def _parameters(form: str) -> inspect.Signature:
+    """Return the signature of ``name, name=default, ...``."""
+    names = [part.partition("=") for part in form.split(", ")]
+    defaults = {"False": False, "()": (), "DataType.Float": DataType.Float}
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=defaults[default] if default else inspect.Parameter.empty,
+            )
+            for name, _, default in names
+        ],
+    )
+
+
+_SHAPED = _parameters("shape, contiguity=False, dtype=DataType.Float, is_cpu=False, stride_order=()")
+_STRIDED = _parameters("sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False")
 
 
 class FusionBuilder:
@@ -132,6 +173,11 @@ class FusionBuilder:
     def __exit__(self, *exception: object) -> None:
         """Close the definition; an exception inside it propagates."""
         self._open = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the ``with`` block is open."""
+        return bool(self._open)
 
     def require_open(self, what: str) -> None:
         """Raise StateError unless inside the ``with`` block."""
@@ -181,19 +227,32 @@ class FusionBuilder:
             wanted.update(scalars_in(value for _, value in expr.attrs))
         return tuple(reversed(live))
 
+    @overload
     def define_tensor(
         self,
-        shape: Sequence[int] | None = None,
+        shape: Sequence[int],
         contiguity: bool | Sequence[bool | None] = False,
         dtype: DataType = DataType.Float,
         is_cpu: bool = False,
         stride_order: Sequence[int] = (),
-        *,
-        sizes: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def define_tensor(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: DataType = DataType.Float,
         static_sizes: bool = False,
-    ) -> Tensor:
-        """Add a tensor input.
+        is_cpu: bool = False,
+    ) -> Tensor: ...
+
+    def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Add a tensor input, described in one of two forms.
+
+        ``define_tensor(shape, contiguity=False, dtype=DataType.Float, is_cpu=False, stride_order=())`` or
+        ``define_tensor(sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False)``; a list of ints in
+        the second place means strides.
 
         Parameters
         ----------
@@ -207,21 +266,57 @@ class FusionBuilder:
             A 0-d tensor that stays on the CPU beside GPU tensors.
         stride_order
             Rank of each axis counted from the fastest (0); empty for row-major.
-        sizes, strides, static_sizes
-            The second form: contiguity and stride order derived from strides (in elements).
+        sizes, strides
+            Sizes and strides in elements of an example: contiguity and stride order are those of its layout, and
+            sizes above 1 become symbolic.
+        static_sizes
+            Whether sizes above 1 stay as they are.
         """
         self.require_open("define_tensor")
-        if sizes is not None:
-            if strides is None:
-                msg = "define_tensor: sizes needs strides beside it; or give shape and contiguity."
-                raise ArgumentTypeError(msg)
-            contiguity, stride_order = describe_strides(sizes, strides)
-            shape = [n if static_sizes or n in {0, 1} else -1 for n in sizes]
-        if shape is None:
-            msg = "define_tensor: shape is missing."
+        strided = not kwargs.keys().isdisjoint(("sizes", "strides", "static_sizes")) or (
+            len(args) > 1 and _are_strides(args[1])
+        )
+        form = _STRIDED if strided else _SHAPED
+        given = _check_arguments("define_tensor", form, args, kwargs)
+        given.apply_defaults()
+        values = dict(given.arguments)
+        if strided:
+            static = flag(values.pop("static_sizes"), "define_tensor", "static_sizes")
+            sizes = wholes(values.pop("sizes"), "define_tensor", "sizes")
+            values["contiguity"], values["stride_order"] = describe_strides(sizes, values.pop("strides"))
+            values["shape"] = [n if static or n in {0, 1} else -1 for n in sizes]
+        return self._define_tensor(**values)
+
+    def define_from_spec(self, described: TensorSpec, *, static_sizes: bool = False) -> Tensor:
+        """Add a tensor input like a described array: its dtype, the order of its strides, its contiguity.
+
+        Parameters
+        ----------
+        described
+            What `fuser_lab.runtime.arrays.describe` or `fl.spec` gives.
+        static_sizes
+            Whether sizes above 1 stay as they are; else they become symbolic. Sizes of 1 become broadcast axes.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If it is no TensorSpec.
+        DefinitionError
+            If it has a negative stride.
+        """
+        if not isinstance(described, TensorSpec):
+            msg = f"define_from_spec: described must be a TensorSpec, given {shown(described)}."
             raise ArgumentTypeError(msg)
+        return self.define_tensor(
+            sizes=described.shape, strides=described.strides, dtype=described.dtype, static_sizes=static_sizes,
+        )
+
+    def _define_tensor(
+        self, shape: object, contiguity: object, dtype: DataType, is_cpu: object, stride_order: object,
+    ) -> Tensor:
         shape = wholes(shape, "define_tensor", "shape")
         stride_order = wholes(stride_order, "define_tensor", "stride_order")
+        is_cpu = flag(is_cpu, "define_tensor", "is_cpu")
         element_type(dtype, "define_tensor")
         if is_cpu and shape:
             msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
@@ -233,12 +328,12 @@ class FusionBuilder:
         in_order = not stride_order or list(stride_order) == list(reversed(range(len(shape))))
         allocation = None if in_order else allocation_of(stride_order)
         order = allocation or tuple(range(len(shape)))
-        flags = self._contiguity(shape, contiguity, order)
+        contiguous = self._contiguity(shape, contiguity, order)
         # None on an axis of another size than 1 says that the axis is expanded: it has stride 0.
-        expanded = {axis for axis, flag in zip(order, flags, strict=True) if flag is None and shape[axis] != 1}
+        expanded = {axis for axis, known in zip(order, contiguous, strict=True) if known is None and shape[axis] != 1}
         logical = tuple(self._input_axis(i, size, expanded=i in expanded) for i, size in enumerate(shape))
         try:
-            domain = TensorDomain(logical=logical, allocation=allocation, contiguity=flags)
+            domain = TensorDomain(logical=logical, allocation=allocation, contiguity=contiguous)
         except VerificationError as error:
             msg = f"define_tensor: {error}"
             raise DefinitionError(msg) from None
@@ -271,10 +366,16 @@ class FusionBuilder:
         return self.axes.fresh(1, IterType.BROADCAST, extent) if expanded else self.axes.fresh(extent)
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Handle:
-        """Add a scalar input, or return a constant when ``value`` is a number."""
+        """Add a scalar input, or return a constant when ``value`` is a number.
+
+        ``define_scalar(DataType.Int)`` and ``define_scalar(None, DataType.Int)`` are inputs, ``define_scalar(2.0)`` and
+        ``define_scalar(2, DataType.Float)`` constants.
+        """
         self.require_open("define_scalar")
-        if isinstance(value, DataType):
+        if isinstance(value, DataType) and dtype is None:
             value, dtype = None, value
+        if isinstance(value, np.generic):
+            value = value.item()
         if value is None:
             scalar = self.axes.scalar(DataType.Double if dtype is None else element_type(dtype, "define_scalar"))
             self._add_input(scalar)
@@ -301,9 +402,13 @@ class FusionBuilder:
     ) -> None:
         """Make ``output`` a result, or write it over ``alias_input`` in place (then it is not returned).
 
-        A tensor that is a result already is returned once more, as a copy.
+        A tensor that is a result already is returned once more, as a copy. ``stride_order`` is the layout of the
+        result: the rank of each axis counted from the fastest.
         """
         self.require_open("add_output")
+        if isinstance(output, Handle) and isinstance(output.val, Scalar):
+            msg = f"add_output: output must be a tensor, given the scalar {output}; kernels return tensors only."
+            raise DefinitionError(msg)
         tensor = self.tensor(output, "add_output", "output")
         if wholes(stride_order, "add_output", "stride_order"):
             tensor = self.tensor(self.ops.stride_order(tensor, stride_order), "add_output", "output")
@@ -312,6 +417,15 @@ class FusionBuilder:
             if target not in self._inputs:
                 msg = f"add_output: alias_input {target.name} is not an input of the fusion."
                 raise DefinitionError(msg)
+            if tensor.ndim != target.ndim:
+                msg = (
+                    f"add_output: output {tensor.name} has {tensor.ndim} axes and alias_input {target.name} "
+                    f"{target.ndim}; an update in place needs the same number."
+                )
+                raise DefinitionError(msg)
+            if tensor.dtype is not target.dtype:
+                # What is written over the input has the input's type, as in nvFuser.
+                tensor = self.tensor(self.ops.cast(tensor, target.dtype), "add_output", "output")
             self._aliases.append((tensor, target))
             if tensor not in self._outputs:
                 self._outputs.append(tensor)
@@ -365,6 +479,8 @@ class FusionBuilder:
             return operand.val
         if isinstance(operand, TensorView | Scalar):
             return operand
+        if isinstance(operand, np.generic):
+            operand = operand.item()
         if isinstance(operand, bool | int | float | complex):
             check_range(operand, DataType.Int, op, argument)
             return Scalar(name="", dtype=of_python(operand), value=operand)
@@ -409,6 +525,11 @@ class FusionBuilder:
         if isinstance(result, list | tuple):
             return type(result)(self.wrap(r) for r in result)
         return result
+
+
+def _are_strides(value: object) -> bool:
+    """Whether the second argument of define_tensor is a list of strides rather than of contiguity flags."""
+    return isinstance(value, list | tuple) and any(map(is_whole, value))
 
 
 def describe_strides(
