@@ -1,8 +1,9 @@
 """Which element of each tensor belongs to one point of an iteration space.
 
 Starting from one tensor whose axes are the loop variables, indices spread through the fusion along expressions that
-keep elements apart: pointwise ops, permutations, broadcasts, squeezes, reshapes, and reductions on their kept axes. A
-component that is not determined is None. Slices, pads and cats end the spreading.
+keep elements apart: pointwise ops, permutations, broadcasts, squeezes, reshapes, reductions on their kept axes, and
+reads at positions that are data on the other axes. A component that is not determined is None. Slices, pads and cats
+end the spreading.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView
 from fuser_lab.ir.term import Const, Term, Var
 from fuser_lab.ops import OPS, Element
+from fuser_lab.ops.registry import Positions
 
 Components = tuple[Term | None, ...]
 Index = tuple[Term, ...]
@@ -55,14 +57,24 @@ def element_term(expr: Expr, index: Index) -> Term:
 
     def read(position: int, at: Index) -> Term:
         value = expr.inputs[position]
-        if isinstance(value, TensorView):
-            return Read(value.dtype, value, tuple(at))
         # Index as a value is an Int: only loop variables and what is made of them count as index arithmetic.
-        return ReadScalar(DataType.Int if value.dtype is DataType.Index else value.dtype, value)
+        dtype = DataType.Int if value.dtype is DataType.Index else value.dtype
+        if isinstance(value, TensorView):
+            return Read(dtype, value, tuple(at))
+        return ReadScalar(dtype, value)
 
     return entry.element(
         Element(index=index, read=read, inputs=expr.inputs, out=expr.out, attrs=dict(expr.attrs)),
     )
+
+
+def shared_axes(expr: Expr) -> tuple[Positions, ...]:
+    """Return which axes of the operands of an indexed read are axes of its result."""
+    rule = OPS[expr.op.name].axes
+    if rule is None:
+        msg = f"{expr.op.name} has no rule for its axes."
+        raise TypeError(msg)
+    return rule(expr, 0)
 
 
 def operand_index(operand: TensorView, index: Sequence[Term]) -> Index:
@@ -124,6 +136,8 @@ class IndexMap:
             self._reduction(tensors[0], expr.out)
         elif kind is OpKind.RESHAPE:
             self._reshape(expr)
+        elif kind is OpKind.INDEXING:
+            self._indexing(expr)
         elif kind in _PLAIN_VIEWS:
             self._view(expr)
 
@@ -161,6 +175,24 @@ class IndexMap:
             index = view_index(inverse, backward)
             if index is not None:
                 self._learn(out, index)
+
+    def _indexing(self, expr: Expr) -> None:
+        """Spread along the axes that an operand shares with the result."""
+        out = expr.out
+        index: list[Term | None] = list(self.found.get(out, (None,) * out.ndim))
+        shared = [
+            (tensor, tuple((a, b) for a, b in pairs if tensor.shape[a] == out.shape[b]))
+            for tensor, pairs in zip(expr.tensor_inputs, shared_axes(expr), strict=True)
+        ]
+        for tensor, pairs in shared:
+            for a, b in pairs if tensor in self.found else ():
+                index[b] = self.found[tensor][a] if index[b] is None else index[b]
+        self._learn(out, tuple(index))
+        for tensor, pairs in shared:
+            back: list[Term | None] = [None] * tensor.ndim
+            for a, b in pairs:
+                back[a] = self.found[out][b]
+            self._learn(tensor, tuple(back))
 
     def _view(self, expr: Expr) -> None:
         source, out = expr.tensor_inputs[0], expr.out

@@ -237,10 +237,44 @@ class Values:
             return self.value(term.tensor, term.index)
         home = self._home(_used(at))
         with self._at(home):
+            if expr.kind is OpKind.INDEXING:
+                term = self._placed(term, expr)
             result = self._resolve(term, expr, tensor.name.lower())
             if not isinstance(result, Var | Const):
                 result = self.let(tensor.name.lower(), result, origin=expr.name, note=call_text(expr))
         home.values[tensor.name, at] = result
+        return result
+
+    def _placed(self, term: Term, expr: Expr) -> Term:
+        """Return a term in which positions that are data are index variables, so that conditions on them guard."""
+        match term:
+            case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
+                return self._position(source, expr)
+            case Apply(dtype, fn, args):
+                return simplify(Apply(dtype, fn, tuple(self._placed(a, expr) for a in args)), self.scope.ranges)
+            case Read(dtype, tensor, index):
+                return Read(dtype, tensor, tuple(self._placed(i, expr) for i in index))
+            case _:
+                return term
+
+    def _position(self, source: Read | ReadScalar, expr: Expr) -> Term:
+        """Return a value as an index variable, named in the outermost scope in which the value is known."""
+        if isinstance(source, Read):
+            name, at = source.tensor.name, self.simplified(source.index)
+            value = self.value(source.tensor, at)
+        else:
+            name, at = source.scalar.name, ()
+            value = self.scalar(source.scalar)
+        if isinstance(value, Const):
+            return Const(DataType.Index, int(value.value.real))
+        key = (f"{name} as a position", at)
+        for scope in self.scope.outward():
+            if key in scope.values:
+                return scope.values[key]
+        home = self._home(_used(at))
+        with self._at(home):
+            result = self.let(f"{name.lower()}_at", Apply(DataType.Index, "cast", (value,)), origin=expr.name)
+        home.values[key] = result
         return result
 
     def _resolve(self, term: Term, expr: Expr, name: str) -> Term:

@@ -27,6 +27,7 @@ class _Writer:
         self._names: dict[str, str] = {}
         self._sizes: dict[str, tuple[TensorView, int]] = {}
         self._lines: list[str] = []
+        self._defined = 0
 
     def write(self, function: str) -> str:
         for value in self._fusion.inputs:
@@ -102,6 +103,23 @@ class _Writer:
             raise UnsupportedError(msg)
         return number_text(number)
 
+    def scalar_name(self, value: Scalar) -> str:
+        """Return a scalar where no Python number may stand: constants get a line and a name."""
+        if value.value is None:
+            return self._operand(value)
+        name = f"s{self._defined}"
+        self._defined += 1
+        self._line(f"{name} = fd.define_scalar({number_text(value.value)}, dtype={value.dtype!r})")
+        return name
+
+    def scalar_text(self, value: Val, text: str) -> str:
+        """Return an operand where only a scalar of the definition may stand: a constant gets a line of its own."""
+        if not isinstance(value, Scalar) or value.value is None:
+            return text
+        name = f"seed{len(self._lines)}"
+        self._line(f"{name} = fd.define_scalar({text}, dtype={value.dtype!r})")
+        return name
+
     def attr_text(self, value: AttrValue) -> str:
         """Return an attribute value as a Python expression."""
         if isinstance(value, tuple):
@@ -155,10 +173,12 @@ def _iota_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
     return [length, *operands, f"dtype={expr.outputs[0].dtype!r}"]
 
 
-def _uniform_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    low, high, seed, offset = operands
-    shape = writer.attr_text(expr.attr("shape"))
-    return [low, high, shape, f"rng_seed={seed}", f"rng_offset={offset}", f"dtype={expr.outputs[0].dtype!r}"]
+def _random_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    first, second, *seeds = operands
+    shape, dtype = writer.attr_text(expr.attr("shape")), expr.outputs[0].dtype
+    names = zip(("rng_seed", "rng_offset"), expr.inputs[2:], seeds, strict=False)
+    given = [f"{name}={writer.scalar_text(value, text)}" for name, value, text in names]
+    return [first, second, shape, *given, f"dtype={dtype!r}"]
 
 
 def _fold_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
@@ -168,12 +188,49 @@ def _fold_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
     return [*operands, f"dims={writer.attr_text(expr.attr('dims'))}", *([f"dtype={dtype!r}"] if narrow else [])]
 
 
+def _named_scalars(writer: _Writer, expr: Expr) -> list[str]:
+    """Return the scalar operands of an expression, none of them as a Python number."""
+    return [writer.scalar_name(v) for v in expr.inputs if isinstance(v, Scalar)]
+
+
+def _indexing_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    tensors = operands[: len(expr.tensor_inputs)]
+    return [*tensors, *_named_scalars(writer, expr), f"dim={expr.attr('dim')}"]
+
+
+def _scan_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    init = [f"init={name}" for name in _named_scalars(writer, expr)]
+    return [operands[0], f"dim={expr.attr('dim')}", *init]
+
+
+def _sort_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    defaults = {"dim": -1, "largest": True, "sorted": False} if expr.op.name == "topk" else {}
+    defaults |= {"descending": False, "stable": False}
+    count = [value for key, value in expr.attrs if key == "k"]
+    scalars = [k if isinstance(k, Scalar) else Scalar(name="", dtype=DataType.Int, value=k) for k in count
+               if isinstance(k, int | Scalar)]
+    given = [(key, value) for key, value in expr.attrs if key != "k" and defaults.get(key) != value]
+    return [*operands, *map(writer.scalar_name, scalars), *(f"{key}={value}" for key, value in given)]
+
+
+def _embedding_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+    options = expr.attr("options")
+    names = _named_scalars(writer, expr)
+    pairs = zip(options if isinstance(options, tuple) else (), names, strict=True)
+    return [*operands[:2], *(f"{option}={name}" for option, name in pairs)]
+
+
 _SPECIAL = {
+    **dict.fromkeys(("select", "scatter"), _indexing_args),
+    **dict.fromkeys(("cumsum", "cumprod", "cummin", "cummax"), _scan_args),
+    **dict.fromkeys(("argsort", "topk"), _sort_args),
+    "embedding_fwd": _embedding_args,
     "sum": _fold_args,
     "prod": _fold_args,
     "cat": _cat_args,
     "pad": _pad_args,
     "full": _full_args,
     "iota": _iota_args,
-    "uniform": _uniform_args,
+    "uniform": _random_args,
+    "normal": _random_args,
 }

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import DefinitionError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import AttrValue, Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Const, Term
-from fuser_lab.ops.arguments import listed, whole
+from fuser_lab.ops.arguments import listed, shown, whole
 
 Array = npt.NDArray[Any]
 Attrs = Mapping[str, AttrValue]
@@ -225,6 +225,24 @@ def tensor_at(inputs: Sequence[Val], position: int = 0) -> TensorView:
         msg = f"a tensor is needed here, given the scalar {value}."
         raise DefinitionError(msg)
     return value
+
+
+def defined_scalar(rec: Recorder, operand: Operand, op: str, argument: str) -> Scalar:
+    """Return a scalar operand that nvFuser takes as a value of the definition only, not as a Python number.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is a Python number or a tensor.
+    """
+    if isinstance(operand, bool | int | float | complex):
+        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {shown(operand)}."
+        raise ArgumentTypeError(msg)
+    value = rec.value(operand, op, argument)
+    if isinstance(value, Scalar):
+        return value
+    msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given the tensor {value.name}."
+    raise ArgumentTypeError(msg)
 
 
 def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:

@@ -16,13 +16,18 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SIZED = frozenset({"indexing", "scatter", "sort"})  # values of their operands depend on sizes
 
 
+def _dense(x: np.ndarray) -> np.ndarray:
+    """A dense copy; NumPy's own makes one axis of none."""
+    return np.ascontiguousarray(x).reshape(x.shape)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """A way to declare and lay out the operands of a sample; ``resize`` changes one size everywhere."""
 
     name: str
     declare: Callable[[Any, Arg], Any]
-    arrange: Callable[[np.ndarray], np.ndarray] = np.ascontiguousarray
+    arrange: Callable[[np.ndarray], np.ndarray] = _dense
     resize: tuple[int, int] | None = None
 
 
@@ -88,7 +93,7 @@ PLAIN = Variant(name="dense", declare=_static)
 LAYOUTS = (
     Variant(name="symbolic", declare=_symbolic),
     Variant(name="strided", declare=_loose, arrange=_strided),
-    Variant(name="backwards", declare=_loose, arrange=lambda x: np.flip(np.ascontiguousarray(np.flip(x)))),
+    Variant(name="backwards", declare=_loose, arrange=lambda x: np.flip(_dense(np.flip(x)))),
     Variant(name="column-major", declare=_columns, arrange=np.asfortranarray),
     Variant(name="expanded", declare=_expanded, arrange=_repeated),
 )

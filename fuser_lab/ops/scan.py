@@ -1,0 +1,199 @@
+"""Running sums, products, minima and maxima along one axis; no kernel holds them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.promotion import convert
+from fuser_lab.ops.registry import (
+    Arg,
+    Array,
+    Attrs,
+    AxisFactory,
+    Misuse,
+    OpDef,
+    Operand,
+    Positions,
+    Recorder,
+    Result,
+    Sample,
+    defined_scalar,
+    register,
+    tensor_at,
+)
+from fuser_lab.ops.view import SET
+
+
+def axis_in_bounds(dim: object, ndim: int, op: str) -> int:
+    """Return ``dim`` counted from the front.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is no int.
+    DefinitionError
+        If it lies outside ``[-ndim, ndim)``.
+    """
+    number = whole(dim, op, "dim")
+    if not -ndim <= number < ndim:
+        msg = f"{op}: Tried to access out of boundary index {number}; dim is in [{-ndim}, {ndim}) for {ndim} axes."
+        raise DefinitionError(msg)
+    return number % ndim
+
+
+def check_ordered(tensor: TensorView, op: str) -> None:
+    """Raise DefinitionError for complex numbers, which have no order."""
+    if tensor.dtype.is_complex:
+        msg = f"{op}: arg has dtype {tensor.dtype!r}; complex numbers have no order."
+        raise DefinitionError(msg)
+
+
+def scanned_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDomain:
+    """Return the axes of a result along whose axis ``dim`` elements differ even where the operand's repeat."""
+    logical = [axes.copy(axis) for axis in tensor.domain.axes]
+    axis = tensor.domain.axes[dim]
+    if axis.expanded is not None:
+        logical[dim] = axes.fresh(axis.visible_extent)
+    return TensorDomain(logical=tuple(logical))
+
+
+def _dim(attrs: Attrs) -> int:
+    dim = attrs["dim"]
+    return dim if isinstance(dim, int) else 0
+
+
+def axes_of_first(expr: Expr, result: int) -> tuple[Positions, ...]:
+    """Return that the first operand and a result have the same axes, except the one that the op runs along."""
+    del result
+    dim = _dim(dict(expr.attrs))
+    tensor, *others = expr.tensor_inputs
+    return tuple((i, i) for i in range(tensor.ndim) if i != dim), *(() for _ in others)
+
+
+def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor = tensor_at(inputs)
+    return (Result(tensor.dtype, scanned_domain(tensor, _dim(attrs), axes)),)
+
+
+# Numbers that torch orders only after they are mapped to int64, which keeps their order.
+_HIGH_BIT = -(1 << 63)
+
+
+def ordered(torch: Any, x: Any) -> Any:
+    """Return a torch tensor whose elements compare like those of ``x`` in all of torch's sorts and scans."""
+    return x.view(torch.int64) ^ _HIGH_BIT if x.dtype is torch.uint64 else x
+
+
+def unordered(torch: Any, x: Any, dtype: Any) -> Any:
+    """Undo `ordered`."""
+    return (x ^ _HIGH_BIT).view(torch.uint64) if dtype is torch.uint64 else x
+
+
+def _torch_sum(torch: Any, x: Any, dim: int) -> Any:
+    if x.dtype is torch.bool:
+        return torch.cummax(x.to(torch.int8), dim).values.to(torch.bool)
+    if x.dtype is torch.uint64:
+        return torch.cumsum(x.view(torch.int64), dim).view(torch.uint64)
+    return torch.cumsum(x, dim, dtype=x.dtype)
+
+
+def _torch_product(torch: Any, x: Any, dim: int) -> Any:
+    if x.dtype is torch.bool:
+        return torch.cummin(x.to(torch.int8), dim).values.to(torch.bool)
+    if x.dtype is torch.uint64:
+        return torch.cumprod(x.view(torch.int64), dim).view(torch.uint64)
+    return torch.cumprod(x, dim, dtype=x.dtype)
+
+
+def _torch_largest(torch: Any, x: Any, dim: int) -> Any:
+    return unordered(torch, torch.cummax(ordered(torch, x), dim).values, x.dtype)
+
+
+def _torch_smallest(torch: Any, x: Any, dim: int) -> Any:
+    return unordered(torch, torch.cummin(ordered(torch, x), dim).values, x.dtype)
+
+
+def _scan(
+    name: str, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *, needs_order: bool = False,
+) -> OpDef:
+    def frontend(rec: Recorder, arg: Operand, dim: int, init: Operand = None) -> Val:
+        tensor = rec.tensor(arg, name, "arg")
+        if needs_order:
+            check_ordered(tensor, name)
+        axis = axis_in_bounds(dim, tensor.ndim, name)
+        if init is not None:
+            first = convert(rec, defined_scalar(rec, init, name, "init"), tensor.dtype, name, "init")
+            return rec.emit(entry, [tensor, first], dim=axis)[0]
+        if tensor.domain.axes[axis].is_broadcast and tensor.domain.axes[axis].expanded is None:
+            return rec.emit(SET, [tensor])[0]
+        return rec.emit(entry, [tensor], dim=axis)[0]
+
+    def reference(x: Array, init: Any = None, *, dim: int) -> Array:
+        data = np.asarray(x)
+        # Along the axis, init stands before the first element.
+        if init is not None:
+            first = np.full((*data.shape[:dim], 1, *data.shape[dim + 1 :]), init, data.dtype)
+            data = np.concatenate([first, data], axis=dim)
+        found = np.asarray(ufunc.accumulate(data, axis=dim, dtype=data.dtype))
+        return found if init is None else np.take(found, range(1, found.shape[dim]), axis=dim)
+
+    def on_torch(torch: Any, x: Any, init: Any = None, *, dim: int) -> Any:
+        if init is None:
+            return library(torch, x, dim)
+        shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+        first = torch.as_tensor(init, dtype=x.dtype, device=x.device).expand(shape)
+        return library(torch, torch.cat([first, x], dim), dim).narrow(dim, 1, x.shape[dim])
+
+    misuses: tuple[Misuse, ...] = (
+        Misuse(f"fd.ops.{name}(x)", "missing a required argument: 'dim'", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(x, 2)", f"{name}: Tried to access out of boundary index 2"),
+        Misuse(f"fd.ops.{name}(x, -3)", f"{name}: Tried to access out of boundary index -3"),
+        Misuse(f"fd.ops.{name}(s, 0)", f"{name}: Tried to access out of boundary index 0"),
+        Misuse(f"fd.ops.{name}(x, 0.0)", f"{name}: dim must be an int", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(d, 0)", f"{name}: arg must be a tensor", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(x, 0, 1.0)", f"{name}: init must be a scalar of the definition", ArgumentTypeError),
+        Misuse(f"fd.ops.{name}(x, 0, s)", f"{name}: init must be a scalar of the definition", ArgumentTypeError),
+    )
+    half, whole_numbers = Arg((2, 3, 5), DataType.Half, -1, 1), Arg((6,), DataType.Int32)
+    samples: tuple[Sample, ...] = (
+        Sample(f"fd.ops.{name}(a, 0)"),
+        Sample(f"fd.ops.{name}(a, dim=-1)", (half,)),
+        Sample(f"fd.ops.{name}(a, 1)", (Arg((3, 9), DataType.BFloat16, -1, 1),)),
+        Sample(f"fd.ops.{name}(a, 0)", (whole_numbers,)),
+        Sample(f"fd.ops.{name}(a, 1)", (Arg((3, 4), DataType.Bool, 0, 2),)),
+        Sample(f"fd.ops.{name}(a, 1)", (Arg((3, 1)),)),
+        Sample(f"fd.ops.{name}(a, 0)", (Arg((0, 3), DataType.Int),)),
+        Sample(f"fd.ops.{name}(a, 1, fd.define_scalar(2.0))", (Arg((3, 4), DataType.Double),)),
+        Sample(f"fd.ops.{name}(a, 0, init=fd.define_scalar(-1, DataType.Int))", (whole_numbers,)),
+        Sample(f"fd.ops.neg(fd.ops.{name}(fd.ops.neg(a), 1))"),
+        Sample(f"fd.ops.{name}(fd.ops.expand(a, [3, 4]), 1)", (Arg((3, 1)),)),
+    )
+    if needs_order:
+        misuses = (*misuses, Misuse(f"fd.ops.{name}(z, 0)", f"{name}: arg has dtype DataType.ComplexFloat"))
+    else:
+        samples = (*samples, Sample(f"fd.ops.{name}(a, 1)", (Arg((2, 5), DataType.ComplexFloat),)))
+    entry = OpDef(
+        name=name,
+        kind=OpKind.SCAN,
+        frontend=frontend,
+        infer=_infer,
+        reference=reference,
+        library=on_torch,
+        axes=axes_of_first,
+        samples=samples,
+        misuses=misuses,
+        doc=doc,
+    )
+    return register(entry)
+
+
+_AND_INIT = "; init stands before the first element."
+CUMSUM = _scan("cumsum", np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}")
+CUMPROD = _scan("cumprod", np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}")
+CUMMIN = _scan("cummin", np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", needs_order=True)
+CUMMAX = _scan("cummax", np.maximum, _torch_largest, f"Running maxima along dim{_AND_INIT}", needs_order=True)

@@ -1,0 +1,184 @@
+"""Sorting along one axis; no kernel holds it. NaN counts as the largest number, as in torch."""
+
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, Val
+from fuser_lab.ops.arguments import flag
+from fuser_lab.ops.registry import (
+    Arg,
+    Array,
+    Attrs,
+    AxisFactory,
+    Misuse,
+    OpDef,
+    Operand,
+    Recorder,
+    Result,
+    Sample,
+    defined_scalar,
+    register,
+    tensor_at,
+)
+from fuser_lab.ops.scan import axes_of_first, axis_in_bounds, check_ordered, ordered, scanned_domain, unordered
+
+
+def _order(x: Array, dim: int, *, descending: bool) -> Array:
+    """Return the positions of elements in order; equal elements stay in theirs."""
+    if not descending:
+        return np.argsort(x, axis=dim, kind="stable")
+    # Reversed twice: the largest come first, and of equal ones the first comes first.
+    order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+    return np.asarray(np.flip(x.shape[dim] - 1 - order, dim))
+
+
+def _dim(attrs: Attrs) -> int:
+    dim = attrs["dim"]
+    return dim if isinstance(dim, int) else 0
+
+
+def _argsort(rec: Recorder, arg: Operand, dim: int, descending: bool = False, stable: bool = False) -> Val:
+    tensor = rec.tensor(arg, "argsort", "arg")
+    check_ordered(tensor, "argsort")
+    return rec.emit(
+        ARGSORT, [tensor], dim=axis_in_bounds(dim, tensor.ndim, "argsort"),
+        descending=flag(descending, "argsort", "descending"), stable=flag(stable, "argsort", "stable"),
+    )[0]
+
+
+def _infer_argsort(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    return (Result(DataType.Int, scanned_domain(tensor_at(inputs), _dim(attrs), axes)),)
+
+
+def _reference_argsort(x: Array, *, dim: int, descending: bool, stable: bool) -> Array:
+    del stable
+    return _order(np.asarray(x), dim, descending=descending)
+
+
+def _library_argsort(torch: Any, x: Any, *, dim: int, descending: bool, stable: bool) -> Any:
+    return torch.argsort(ordered(torch, x), dim=dim, descending=descending, stable=stable)
+
+
+ARGSORT = register(
+    OpDef(
+        name="argsort",
+        kind=OpKind.SORT,
+        frontend=_argsort,
+        infer=_infer_argsort,
+        reference=_reference_argsort,
+        library=_library_argsort,
+        axes=axes_of_first,
+        samples=(
+            Sample("fd.ops.argsort(a, 0)"),
+            Sample("fd.ops.argsort(a, dim=-1, descending=True)", (Arg((2, 7), DataType.BFloat16),)),
+            Sample("fd.ops.argsort(a, 1, False, True)", (Arg((3, 20), DataType.Int, 0, 4),)),
+            Sample("fd.ops.argsort(a, 1, True, True)", (Arg((3, 20), DataType.Half, -1, 1),)),
+            Sample("fd.ops.argsort(a, 0, stable=True)", (Arg((9,), DataType.Bool, 0, 2),)),
+            Sample("fd.ops.argsort(a, 1)", (Arg((3, 1), DataType.Double),)),
+            Sample("fd.ops.argsort(a, 0)", (Arg((0, 2)),)),
+            Sample("fd.ops.add(fd.ops.argsort(fd.ops.neg(a), 1), 1)"),
+        ),
+        misuses=(
+            Misuse("fd.ops.argsort(x)", "missing a required argument: 'dim'", ArgumentTypeError),
+            Misuse("fd.ops.argsort(x, 2)", "argsort: Tried to access out of boundary index 2"),
+            Misuse("fd.ops.argsort(s, 0)", "argsort: Tried to access out of boundary index 0"),
+            Misuse("fd.ops.argsort(x, 0, 'a')", "argsort: descending must be True or False", ArgumentTypeError),
+            Misuse("fd.ops.argsort(x, 0, stable=2)", "argsort: stable must be True or False", ArgumentTypeError),
+            Misuse("fd.ops.argsort(z, 0)", "argsort: arg has dtype DataType.ComplexFloat"),
+            Misuse("fd.ops.argsort(d, 0)", "argsort: arg must be a tensor", ArgumentTypeError),
+        ),
+        doc="Positions along dim that sort arg; with stable, equal elements stay in order. NaN is the largest.",
+    ),
+)
+
+
+def _topk(
+    rec: Recorder, arg: Operand, k: Operand, dim: int = -1, largest: bool = True, sorted: bool = False,
+) -> tuple[Val, Val]:
+    tensor = rec.tensor(arg, "topk", "arg")
+    check_ordered(tensor, "topk")
+    count = defined_scalar(rec, k, "topk", "k")
+    if not count.dtype.is_integral:
+        msg = f"topk: k must be an integer, given {count.dtype!r}."
+        raise DefinitionError(msg)
+    values, indices = rec.emit(
+        TOPK, [tensor], k=count if count.value is None else int(count.value.real),
+        dim=axis_in_bounds(dim, tensor.ndim, "topk"), largest=flag(largest, "topk", "largest"),
+        sorted=flag(sorted, "topk", "sorted"),
+    )
+    return values, indices
+
+
+def _infer_topk(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor, dim, k = tensor_at(inputs), _dim(attrs), attrs["k"]
+    count = k if isinstance(k, int | Scalar) else 0
+    size = tensor.extents[dim]
+    if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
+        msg = f"topk: k is {count}, out of range for axis {dim} of size {size}."
+        raise DefinitionError(msg)
+
+    def domain() -> TensorDomain:
+        logical = [axes.copy(axis) for axis in tensor.domain.axes]
+        logical[dim] = axes.fresh(1, IterType.BROADCAST) if count == 1 else axes.fresh(count)
+        return TensorDomain(logical=tuple(logical))
+
+    return Result(tensor.dtype, domain()), Result(DataType.Int, domain())
+
+
+def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Array, Array]:
+    del sorted
+    data = np.asarray(x)
+    if not 0 <= k <= data.shape[dim]:
+        msg = f"topk: k is {k}, out of range for axis {dim} of size {data.shape[dim]}."
+        raise InputError(msg)
+    found = np.take(_order(data, dim, descending=largest), range(k), axis=dim)
+    return np.take_along_axis(data, found, axis=dim), found
+
+
+def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
+    if x.dtype is torch.bool:
+        found = torch.topk(x.to(torch.uint8), k, dim, largest, sorted)
+        return found.values.to(torch.bool), found.indices
+    found = torch.topk(ordered(torch, x), k, dim, largest, sorted)
+    return unordered(torch, found.values, x.dtype), found.indices
+
+
+_THREE = "fd.define_scalar(3, DataType.Int)"
+TOPK = register(
+    OpDef(
+        name="topk",
+        kind=OpKind.SORT,
+        frontend=_topk,
+        infer=_infer_topk,
+        reference=_reference_topk,
+        library=_library_topk,
+        axes=axes_of_first,
+        samples=(
+            Sample(f"fd.ops.topk(a, {_THREE})", (Arg((3, 9)),)),
+            Sample(f"fd.ops.topk(a, {_THREE}, 0, False, True)", (Arg((9, 2), DataType.BFloat16),)),
+            Sample(f"fd.ops.topk(a, {_THREE}, dim=1, sorted=True)", (Arg((2, 3, 4), DataType.Half),)),
+            Sample(f"fd.ops.topk(a, {_THREE}, largest=False)", (Arg((8,), DataType.Int, -90, 90),)),
+            Sample("fd.ops.topk(a, fd.define_scalar(1, DataType.Int))", (Arg((3, 9), DataType.Double),)),
+            Sample("fd.ops.topk(a, fd.define_scalar(0, DataType.Int))", (Arg((3, 4)),)),
+            Sample(f"fd.ops.topk(a, {_THREE}, 1)", (Arg((0, 4)),)),
+            Sample(f"fd.ops.add(fd.ops.topk(fd.ops.neg(a), {_THREE})[0], 1.0)", (Arg((3, 9)),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.topk(x, 3)", "topk: k must be a scalar of the definition", ArgumentTypeError),
+            Misuse("fd.ops.topk(x, s)", "topk: k must be a scalar of the definition", ArgumentTypeError),
+            Misuse("fd.ops.topk(x, d)", "topk: k must be an integer, given DataType.Double"),
+            Misuse(f"fd.ops.topk(x, {_THREE}, 2)", "topk: Tried to access out of boundary index 2"),
+            Misuse(f"fd.ops.topk(s, {_THREE})", "topk: Tried to access out of boundary index -1"),
+            Misuse(f"fd.ops.topk(x, {_THREE}, largest='a')", "topk: largest must be True or False", ArgumentTypeError),
+            Misuse(f"fd.ops.topk(x, {_THREE}, sorted=None)", "topk: sorted must be True or False", ArgumentTypeError),
+            Misuse("fd.ops.topk(x, fd.define_scalar(5))", "topk: k is 5, out of range for axis 1 of size 4"),
+            Misuse("fd.ops.topk(x, fd.define_scalar(-1))", "topk: k is -1, out of range for axis 1"),
+            Misuse(f"fd.ops.topk(z, {_THREE})", "topk: arg has dtype DataType.ComplexFloat"),
+            Misuse("fd.ops.topk(x)", "missing a required argument: 'k'", ArgumentTypeError),
+        ),
+        doc="The k largest (or smallest) elements along dim and their positions; NaN is the largest.",
+    ),
+)
