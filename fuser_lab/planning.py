@@ -108,7 +108,10 @@ def segment(
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
     bound = bind(definition, described)
     chosen = options or SegmenterOptions()
-    oracle = SchedulerRegistry(device_of(target), frozenset(map(SchedulerType, chosen.disabled_schedulers)))
+    oracle = SchedulerRegistry(
+        device_of(target), frozenset(map(SchedulerType, chosen.disabled_schedulers)),
+        memory_promotion=chosen.memory_promotion,
+    )
     decisions = DecisionLog() if log is None else log
     fusion = PRESEGMENTATION.run(bound.fusion, disabled=chosen.disabled_passes)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)

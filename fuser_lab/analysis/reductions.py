@@ -216,7 +216,7 @@ class ReductionFlow:
             if maker is None:
                 inputs[name] = self._tensor(name, by_name)
                 continue
-            if maker.kind in {OpKind.RESHAPE, OpKind.RESIZE, OpKind.RANDOM, OpKind.REDUCTION}:
+            if maker.kind in {OpKind.RESHAPE, OpKind.RESIZE, OpKind.INDEXING, OpKind.RANDOM, OpKind.REDUCTION}:
                 return None
             slow = slow or maker.op in RECOMPUTED_SLOWLY
             for operand in maker.operands:

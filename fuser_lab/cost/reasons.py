@@ -19,6 +19,7 @@ class ReasonCode(enum.Enum):
     SELF_MAPPED = "self_mapped"
     CYCLIC_RESHAPE = "cyclic_reshape"
     CONFLICTING_RESHAPES = "conflicting_reshapes"
+    RESIZE_AND_INDEXING = "resize_and_indexing"
 
     # Shared by several schedulers
     NO_REDUCTION = "no_reduction"
@@ -53,6 +54,7 @@ class ReasonCode(enum.Enum):
     BROADCAST_AFTER_REDUCTION = "broadcast_after_reduction"
     NEW_INPUT_AFTER_REDUCTION = "new_input_after_reduction"
     EXPANDED_AFTER_REDUCTION = "expanded_after_reduction"
+    INDEXED_BEFORE_REDUCTION = "indexed_before_reduction"
 
     # Resize
     NO_RESIZE = "no_resize"
@@ -62,6 +64,7 @@ class ReasonCode(enum.Enum):
 
     # Transpose
     ONE_INNERMOST_AXIS = "one_innermost_axis"
+    INDEXED_INNERMOST = "indexed_innermost"
 
     # Persistent
     REDUCTION_IS_INNER = "reduction_is_inner"
@@ -102,6 +105,10 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.SELF_MAPPED: "axes {a} and {b} of {tensor} would have to be one loop, as in x + x.T",
     ReasonCode.CYCLIC_RESHAPE: "the reshape {tensor} leads from an axis back to itself, so no loops fit all tensors",
     ReasonCode.CONFLICTING_RESHAPES: "the reshapes {first} and {second} take one axis apart in different ways",
+    ReasonCode.RESIZE_AND_INDEXING: (
+        "{resize} = {resize_op} is a resize and {indexed} = {indexed_op} reads at positions that are data: "
+        "no kernel holds both"
+    ),
     ReasonCode.NO_REDUCTION: "nothing is reduced",
     ReasonCode.HAS_REDUCTION: "{tensor} is a reduction ({op})",
     ReasonCode.NO_TENSOR_INPUT: "no tensor is read",
@@ -149,6 +156,10 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.EXPANDED_AFTER_REDUCTION: (
         "output {tensor} repeats a result of the reduction along axis {axis} ({extent} times), which no loop runs over"
     ),
+    ReasonCode.INDEXED_BEFORE_REDUCTION: (
+        "{tensor} = {op} leaves one element of axis {axis} before the reduction {reduction}, so that the loops of the "
+        "reduction miss that axis of {operand}"
+    ),
     ReasonCode.NO_RESIZE: "there is no slice, pad or cat",
     ReasonCode.RESIZED_BROADCAST: (
         "{tensor} resizes an axis from size {before} to {after}, one of which is a broadcast axis"
@@ -158,6 +169,10 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.TRANSPOSE_LIKE: "{first} and {second} have different innermost axes: this is a transpose",
     ReasonCode.ONE_INNERMOST_AXIS: "the inputs and outputs that have all axes share their innermost one",
+    ReasonCode.INDEXED_INNERMOST: (
+        "{tensor} = {op} reads at positions that are data along axis {axis} of {operand}, its innermost: no tile of it "
+        "can be transposed"
+    ),
     ReasonCode.REDUCTION_IS_INNER: "{tensor} reduces the innermost axis",
     ReasonCode.REDUCTION_IS_OUTER: "{tensor} keeps the innermost axis",
     ReasonCode.REDUCTIONS_OF_BOTH_KINDS: "{inner} reduces the innermost axis and {outer} keeps it",
@@ -188,5 +203,6 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
         ReasonCode.HAS_REDUCTION,
         ReasonCode.CONFLICTING_RESHAPES,
         ReasonCode.CYCLIC_RESHAPE,
+        ReasonCode.RESIZE_AND_INDEXING,
     },
 )

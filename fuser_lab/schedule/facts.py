@@ -9,6 +9,7 @@ from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, Reduc
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
+from fuser_lab.ops.indexing import indexed_axis
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
@@ -17,8 +18,9 @@ Refusal = tuple[Reason, tuple[str, ...]]
 class CandidateFacts:
     """A candidate with what is known of it; a refusal is a reason with the names of expressions that suffice for it."""
 
-    def __init__(self, candidate: Candidate, fusion_links: FusionLinks) -> None:
+    def __init__(self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False) -> None:
         self.candidate = candidate
+        self.memory_promotion = memory_promotion
         self.links: list[Link] = fusion_links.of(candidate.exprs)
         first: dict[OpKind, Link] = {}
         for link in self.links:
@@ -28,6 +30,7 @@ class CandidateFacts:
         self.resize = first.get(OpKind.RESIZE)
         self.reshape = first.get(OpKind.RESHAPE)
         self.matmul = first.get(OpKind.MATMUL)
+        self.indexing = first.get(OpKind.INDEXING)
         self.reserved = next((link for kind, link in first.items() if kind.is_reserved), None)
 
     @property
@@ -91,6 +94,13 @@ class CandidateFacts:
         if exact.self_mapped is not None:
             name, a, b = exact.self_mapped
             return reason(ReasonCode.SELF_MAPPED, tensor=name, a=a, b=b), self.names
+        resize, indexed = self.resize, self.indexing
+        if resize is not None and indexed is not None:
+            why = reason(
+                ReasonCode.RESIZE_AND_INDEXING, resize=resize.name, resize_op=resize.op, indexed=indexed.name,
+                indexed_op=indexed.op,
+            )
+            return why, (resize.name, indexed.name)
         return None
 
     @cached_property
@@ -113,8 +123,8 @@ class CandidateFacts:
 
     @cached_property
     def index_input(self) -> Refusal | None:
-        """Why a slice or pad cannot read its operand from memory, or None."""
-        if self.resize is None:
+        """Why a slice, a pad or an indexed read cannot read its operand from memory, or None."""
+        if self.resize is None and self.indexing is None:
             return None
         read = {tensor.name for tensor in self.inputs}
         makers = self.candidate.fusion.producers
@@ -123,9 +133,63 @@ class CandidateFacts:
             if link.op == "full" or (link.kind.is_view and constant.issuperset(link.operands)):
                 # One value at every index needs no memory to be read from; nvFuser refuses this too.
                 constant.add(link.name)
-            # A cat has no resize of its own: its pads have.
-            elif link.kind is OpKind.RESIZE and link.op != "cat" and link.operands[0] not in read | constant:
+            elif self._reads_memory(link) and link.operands[0] not in read | constant:
                 why = reason(ReasonCode.INDEX_INPUT, tensor=link.name, op=link.op, operand=link.operands[0])
+                return why, (link.name,)
+        return None
+
+    def _reads_memory(self, link: Link) -> bool:
+        """Whether nvFuser wants an expression's operand in memory.
+
+        A cat has no resize of its own: its pads have. With memory promotion, nvFuser stores the operand of a
+        take_along_axis in the middle of a kernel; here its element is computed again instead.
+        """
+        if link.kind is OpKind.INDEXING:
+            return not (self.memory_promotion and link.op == "take_along_axis")
+        return link.kind is OpKind.RESIZE and link.op != "cat"
+
+    @cached_property
+    def indexed(self) -> frozenset[int]:
+        """Classes of axes that are read at positions that are data: no loop has to run over them."""
+        return frozenset(
+            self.exact.classes[link.operands[0]][indexed_axis(dict(link.expr.attrs))]
+            for link in self.links if link.kind is OpKind.INDEXING
+        )
+
+    @cached_property
+    def indexed_before_reduction(self) -> Refusal | None:
+        """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
+
+        nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction.
+        """
+        if self.indexing is None:
+            return None
+        for link in self.links:
+            if link.kind is not OpKind.INDEXING or link.op == "select":
+                continue
+            axis = indexed_axis(dict(link.expr.attrs))
+            operand = self.exact.classes[link.operands[0]][axis]
+            feeds = self.flow.feeds.get(link.name, 0)
+            if link.out.domain.axes[axis].is_broadcast and not self.exact.broadcast[operand] and feeds:
+                first = self.flow.names[(feeds & -feeds).bit_length() - 1]
+                why = reason(
+                    ReasonCode.INDEXED_BEFORE_REDUCTION, tensor=link.name, op=link.op, axis=axis, reduction=first,
+                    operand=link.operands[0],
+                )
+                return why, (link.name, first)
+        return None
+
+    @cached_property
+    def indexed_innermost(self) -> Refusal | None:
+        """Why an indexed read keeps tiles of its operand from being transposed, or None."""
+        for link in self.links if self.indexing is not None else ():
+            if link.kind is not OpKind.INDEXING:
+                continue
+            axis, operand = indexed_axis(dict(link.expr.attrs)), link.tensors[0]
+            if axis == operand.domain.allocation_order[-1]:
+                why = reason(
+                    ReasonCode.INDEXED_INNERMOST, tensor=link.name, op=link.op, axis=axis, operand=operand.name,
+                )
                 return why, (link.name,)
         return None
 
@@ -173,7 +237,7 @@ class CandidateFacts:
                 return why, self.names
             return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
         for tensor in self.inputs:
-            missing = wide.missing(concrete[tensor.name])
+            missing = wide.missing(concrete[tensor.name], self.indexed)
             if missing is not None:
                 return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
         return None
@@ -196,7 +260,7 @@ class CandidateFacts:
         if self.resize is not None:
             coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
         for tensor in self.inputs:
-            missing = coverage.missing(exact.concrete(tensor))
+            missing = coverage.missing(exact.concrete(tensor), self.indexed)
             if missing is not None:
                 return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, pattern.name), self.names
         return None

@@ -33,6 +33,7 @@ class InnerPersistent:
         refusal = (
             common_gate(facts)
             or facts.index_input
+            or facts.indexed_before_reduction
             or inner_only(facts)
             or facts.pattern_mismatch
             or needs_buffer(facts)

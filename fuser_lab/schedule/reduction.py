@@ -26,6 +26,7 @@ class Reduction:
         refusal = (
             common_gate(facts)
             or facts.index_input
+            or facts.indexed_before_reduction
             or _kept(facts)
             or facts.pattern_mismatch
             or facts.unique_broadcasts

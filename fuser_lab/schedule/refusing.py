@@ -37,7 +37,8 @@ class Transpose:
         reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = common_gate(facts)
+        # Slices of what is computed are left to Resize, which comes before.
+        refusal = common_gate(facts) or (facts.index_input if facts.indexing else None) or facts.indexed_innermost
         if refusal is not None:
             return refused(self.type, refusal)
         if not isinstance(facts.reference, TensorView):

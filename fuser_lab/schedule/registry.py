@@ -54,11 +54,17 @@ class SchedulerRegistry:
         Device whose limits decide.
     disabled
         Schedulers that refuse everything.
+    memory_promotion
+        Whether what take_along_axis reads may be computed in the same segment (nvFuser's option of this name).
     """
 
-    def __init__(self, device: Device = DEFAULT, disabled: frozenset[SchedulerType] = frozenset()) -> None:
+    def __init__(
+        self, device: Device = DEFAULT, disabled: frozenset[SchedulerType] = frozenset(), *,
+        memory_promotion: bool = False,
+    ) -> None:
         self.device = device
         self.disabled = disabled
+        self.memory_promotion = memory_promotion
         self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def ask(self, candidate: Candidate) -> Answer:
@@ -67,12 +73,15 @@ class SchedulerRegistry:
         key = (candidate.key, candidate.outputs)
         answer = known.answers.get(key)
         if answer is None:
-            answer = known.answers[key] = self._ask(CandidateFacts(candidate, known.links))
+            answer = known.answers[key] = self._ask(self._facts(candidate, known))
         return answer
 
     def facts(self, candidate: Candidate) -> CandidateFacts:
         """Return what schedulers are told of a candidate."""
-        return CandidateFacts(candidate, self._of(candidate.fusion).links)
+        return self._facts(candidate, self._of(candidate.fusion))
+
+    def _facts(self, candidate: Candidate, known: _Known) -> CandidateFacts:
+        return CandidateFacts(candidate, known.links, memory_promotion=self.memory_promotion)
 
     def _of(self, fusion: Fusion) -> _Known:
         known = self._known.get(id(fusion))

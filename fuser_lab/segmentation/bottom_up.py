@@ -13,6 +13,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.ops.indexing import indexed_axis
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
@@ -403,9 +404,9 @@ class _Round:
         self._level = grouping.levels()
 
     def run(self) -> Iterator[Attempt]:
-        for pad, consumer in self._preferred():
-            if consumer in self._candidates(pad):
-                yield from self._pair(pad, consumer)
+        for producer, consumer in self._preferred():
+            if consumer in self._candidates(producer):
+                yield from self._pair(producer, consumer)
         if self._pairs:
             return
         for group in list(self._grouping.groups):
@@ -415,8 +416,17 @@ class _Round:
                     break
 
     def _preferred(self) -> Iterator[tuple[GroupId, GroupId]]:
-        """Yield a group that pads something from outside, with the reader of the padded tensor (PR #4297)."""
+        """Yield pairs that are better tried first (PR #4297).
+
+        The producer of what a single indexed read looks up, unless that is an input, with the read, which leaves one
+        element of the axis; and a group that pads something from outside, with the reader of the padded tensor.
+        """
         for group, exprs in list(self._grouping.groups.items()):
+            lookup = next(iter(exprs)) if len(exprs) == 1 else None
+            if lookup is not None and _leaves_one(lookup):
+                table = self._grouping.owner(lookup.tensor_inputs[0])
+                if table is not None:
+                    yield table, group
             for expr in exprs:
                 if expr.op.name == "pad" and self._grouping.owner(expr.tensor_inputs[0]) != group:
                     for a, tensor, b in self._grouping.edges(group):
@@ -457,6 +467,13 @@ class _Round:
             for other in self._grouping.proposals(group)
             if other not in self._partner and self._near(other, group) and not self._blocked(other, (group, other))
         ]
+
+
+def _leaves_one(expr: Expr) -> bool:
+    """Whether an expression reads one element of an axis at a position that is data."""
+    if expr.kind is not OpKind.INDEXING:
+        return False
+    return expr.op.name == "select" or expr.out.domain.axes[indexed_axis(dict(expr.attrs))].is_broadcast
 
 
 def is_widening(expr: Expr) -> bool:

@@ -36,6 +36,8 @@ class SegmenterOptions:
         Names of pre-segmentation passes that do not run.
     disabled_schedulers
         Names of schedulers that refuse everything.
+    memory_promotion
+        Whether what take_along_axis reads may be computed in the same segment.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
@@ -49,6 +51,7 @@ class SegmenterOptions:
     cut_resize_inputs: bool = False
     disabled_passes: frozenset[str] = frozenset()
     disabled_schedulers: frozenset[str] = frozenset()
+    memory_promotion: bool = False
 
     def __post_init__(self) -> None:
         """Take the meaning of hints by name too."""
