@@ -20,6 +20,7 @@ _PUBLIC = {
     "Timings": "fuser_lab.api",
     "example": "fuser_lab.api",
     "explore": "fuser_lab.api",
+    "load_repro": "fuser_lab.api",
     "segment": "fuser_lab.planning",
     "spec": "fuser_lab.definition.spec",
     "time": "fuser_lab.api",

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab import examples
 from fuser_lab.cost import timings as records
+from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
 from fuser_lab.report import html, timings
@@ -138,4 +140,28 @@ def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]
     return fd, list(chosen.specs(size)) if size == "full" else chosen.inputs(size)
 
 
-__all__ = ["FusionDefinition", "Timings", "example", "explore", "segment", "time"]
+def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
+    """Return the definition that a repro script of nvFuser writes down, and descriptions of its inputs.
+
+    Nothing of the text is executed. The descriptions are accepted wherever nothing runs, and
+    ``spec.materialize()`` makes arrays of them. A script without inputs gives those that its static sizes fix, or
+    none.
+
+    Parameters
+    ----------
+    text
+        A script in any of nvFuser's forms, or a whole issue with one in a Markdown fence.
+    name
+        The function or variable to read where the text has several definitions.
+
+    Raises
+    ------
+    DefinitionError
+        If something of the script is not read, or no legal definition; the text names line and reason.
+    UnsupportedError
+        If the script uses something of nvFuser that is not implemented.
+    """
+    return read_script(text, FusionDefinition, name)
+
+
+__all__ = ["FusionDefinition", "Timings", "example", "explore", "load_repro", "segment", "time"]

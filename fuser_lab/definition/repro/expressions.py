@@ -335,9 +335,9 @@ class Expressions:
                 return Unopened()
             case Path(("nvfuser", "ops", name)):
                 return self.op(node, name, args, keywords)
-            case Path(("nvfuser", "spec")):
+            case Path(("nvfuser", *_, "spec")):
                 return self.guarded(node, made_by, "spec", args, keywords)
-            case Path(("nvfuser", "Fill")):
+            case Path(("nvfuser", *_, "Fill")):
                 return self.guarded(node, lambda: Fill(**keywords | {"values": tuple(keywords.get("values", ()))}))
             case Path(("torch", "device")):
                 kind = args[0] if args else keywords.get("type")

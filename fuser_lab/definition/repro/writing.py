@@ -1,0 +1,133 @@
+"""Writing a repro script: the definition, inputs that are like the given ones, and the call that runs it."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Literal
+
+from fuser_lab.definition.binding import Described
+from fuser_lab.definition.python_text import definition_text, number_text
+from fuser_lab.definition.repro.arguments import TORCH_DTYPES
+from fuser_lab.definition.spec import Fill, TensorSpec, spec
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Fusion
+
+# Of several names for a dtype, the first is the one that torch prints.
+_TORCH_NAMES = {member: name for name, member in reversed(list(TORCH_DTYPES.items()))} | {"Index": "int64"}
+_FUNCTION = "nvfuser_fusion"
+
+
+def script_text(
+    fusion: Fusion,
+    inputs: Sequence[Described] | None,
+    versions: Mapping[str, str] | None = None,
+    *,
+    devices: Sequence[str] = (),
+    library: Literal["torch", "numpy"] = "torch",
+    frontend: str = "nvfuser_direct",
+) -> str:
+    """Return a script that defines a fusion and runs it on inputs of the same shapes, dtypes, strides and devices.
+
+    Parameters
+    ----------
+    fusion
+        What the script defines.
+    inputs
+        Descriptions of tensors, and numbers; None for a script that only defines.
+    versions
+        What stands in the comments at the top: version by name of the package, as ``{"torch": "2.9"}``.
+    devices
+        Names of GPUs for the comments at the top.
+    library
+        Which library makes the inputs. NumPy needs no torch; it is taken for torch where strides are negative.
+    frontend
+        The module that FusionDefinition and DataType are imported from, where torch makes the inputs.
+    """
+    tensors = [value for value in inputs or () if isinstance(value, TensorSpec)]
+    is_numpy = library == "numpy" or any(stride < 0 for tensor in tensors for stride in tensor.strides)
+    write = _numpy_tensor if is_numpy else _torch_tensor
+    lines = _comments(versions or {}, devices)
+    if is_numpy:
+        lines.append("from fuser_lab import DataType, FusionDefinition, spec")
+        if any(tensor.fill is not None for tensor in tensors):
+            lines.append("from fuser_lab.definition.spec import Fill")
+    else:
+        lines += ["import torch", f"from {frontend} import FusionDefinition, DataType"]
+    lines += ["", "", *definition_text(fusion, _FUNCTION).rstrip().split("\n"), "", ""]
+    lines += ["with FusionDefinition() as fd:", f"    {_FUNCTION}(fd)"]
+    if inputs is not None:
+        written = [write(value) if isinstance(value, TensorSpec) else _scalar(value) for value in inputs]
+        lines += ["", "inputs = [", *(f"    {text}," for text in written), "]", "fd.execute(inputs)"]
+    return "\n".join(lines) + "\n"
+
+
+def _comments(versions: Mapping[str, str], devices: Sequence[str]) -> list[str]:
+    lines = ["# CUDA devices:", *(f"#  {number}: {name}" for number, name in enumerate(devices))] if devices else []
+    return [*lines, *(f"# {name} version: {version}" for name, version in versions.items())]
+
+
+def _scalar(value: bool | complex) -> str:
+    if isinstance(value, complex):
+        return f"complex({number_text(value.real)}, {number_text(value.imag)})"
+    return number_text(value)
+
+
+def _is_row_major(tensor: TensorSpec) -> bool:
+    return tensor.strides == spec(tensor.shape, tensor.dtype).strides
+
+
+def _torch_tensor(tensor: TensorSpec) -> str:
+    """Return torch's expression: of the tensor itself if it is row-major, else of its memory, seen with strides."""
+    fill = tensor.fill
+    is_ordered = fill is not None and (fill.kind == "range" or len(fill.values) > 1)
+    if _is_row_major(tensor) and not is_ordered:
+        return _made(tensor, tensor.shape, is_whole=True)
+    stored = 0 if 0 in tensor.shape else 1 + sum(
+        (n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)
+    )  # fmt: skip
+    return f"{_made(tensor, (stored,), is_whole=False)}.as_strided({tensor.shape}, {tensor.strides})"
+
+
+def _made(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
+    fill, count = tensor.fill, prod(shape)
+    # Torch draws no numbers of the narrow types.
+    is_narrow = tensor.dtype.name.startswith(("Float8", "Float4"))
+    name = "float32" if is_narrow else _TORCH_NAMES[tensor.dtype.name]
+    ending = f"dtype=torch.{name}, device='{tensor.device}')"
+    if fill is None:
+        text = _usual(tensor.dtype, shape, ending, is_whole=is_whole)
+    elif fill.kind == "normal":
+        text = f"torch.randn({shape}, {ending}"
+    elif fill.kind == "range":
+        first, step = (number_text(value) for value in fill.values)
+        text = f"torch.arange({first}, {number_text(fill.values[0] + count * fill.values[1])}, {step}, {ending}"
+    elif len(fill.values) == 1:
+        text = f"torch.full({shape}, {_scalar(fill.values[0])}, {ending}"
+    elif fill.kind == "values":
+        repeated = [_scalar(fill.values[i % len(fill.values)]) for i in range(count)]
+        text = f"torch.tensor([{', '.join(repeated)}], {ending}"
+    else:
+        low, high = number_text(fill.low), number_text(fill.high)
+        text = f"torch.testing.make_tensor({shape}, {ending[:-1]}, low={low}, high={high})"
+    return f"{text}.to(torch.{_TORCH_NAMES[tensor.dtype.name]})" if is_narrow else text
+
+
+def _usual(dtype: DataType, shape: tuple[int, ...], ending: str, *, is_whole: bool) -> str:
+    """Return nvFuser's own choice of an input: make_tensor, or random memory to be seen with strides."""
+    if is_whole:
+        return f"torch.testing.make_tensor({shape}, {ending}"
+    if dtype.is_integral or dtype is DataType.Bool:
+        return f"torch.randint(0, {2 if dtype is DataType.Bool else 10}, {shape}, {ending}"
+    return f"torch.randn({shape[0]}, {ending}"
+
+
+def _numpy_tensor(tensor: TensorSpec) -> str:
+    strides = "" if _is_row_major(tensor) else f", strides={tensor.strides}"
+    fill = "" if tensor.fill is None else f", fill={_fill(tensor.fill)}"
+    return f"spec({tensor.shape}, {tensor.dtype!r}{strides}{fill}).materialize()"
+
+
+def _fill(fill: Fill) -> str:
+    if fill.kind in {"uniform", "integers"}:
+        return f"Fill(kind={fill.kind!r}, low={number_text(fill.low)}, high={number_text(fill.high)})"
+    values = "".join(f"{_scalar(value)}, " for value in fill.values)
+    return f"Fill(kind={fill.kind!r}, values=({values.rstrip()}))" if values else f"Fill(kind={fill.kind!r})"
