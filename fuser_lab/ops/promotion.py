@@ -67,6 +67,8 @@ def pointwise_domain(op: str, operands: Sequence[Val], axes: AxisFactory) -> Ten
         If two operands have different sizes, both above 1, on one axis.
     """
     tensors = [v for v in operands if isinstance(v, TensorView)]
+    if len(tensors) == 1:
+        return TensorDomain(logical=tuple([axes.copy(axis) for axis in tensors[0].domain.axes]))
     return TensorDomain(
         logical=tuple(
             _joined_axis(op, position, [tv.domain.axes[position] for tv in tensors], axes)
@@ -84,7 +86,13 @@ def _joined_axis(op: str, position: int, operands: Sequence[IterDomain], axes: A
             raise DefinitionError(msg)
     if all(axis.is_broadcast for axis in operands):
         return axes.fresh(1, IterType.BROADCAST, chosen if sizes else None)
-    return axes.fresh(chosen)
+    if not any(axis.kind is IterType.SYMBOLIC for axis in operands):
+        return axes.fresh(chosen)
+    # An axis whose size is not known yet broadcasts to the others if that size is 1.
+    plain = [axis.extent for axis in operands if axis.kind is IterType.ITERATION]
+    if plain:
+        return axes.fresh(next((s for s in plain if isinstance(s, int)), plain[0]))
+    return axes.fresh(chosen if len(set(sizes)) == 1 else axes.symbol(), IterType.SYMBOLIC)
 
 
 def match_ranks(rec: Recorder, operands: Sequence[Val]) -> tuple[Val, ...]:
