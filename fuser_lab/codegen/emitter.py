@@ -23,7 +23,7 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
 )
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
 
@@ -32,6 +32,7 @@ INFIX = {
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
     "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
 }
+_INTEGER_CALLS = {"shl": "shift_left", "shr": "shift_right", "gcd": "common_divisor"}
 _STRENGTH = {"*": 6, "//": 6, "%": 6, "+": 5, "-": 5, "<<": 4, ">>": 4, "&": 3, "^": 2, "|": 1}
 _ATOM, _WEAKEST = 9, 0
 
@@ -40,6 +41,9 @@ TYPE_NAMES = {
     DataType.Float: "float32",
     DataType.Half: "float32",
     DataType.BFloat16: "float32",
+    DataType.Float8_e4m3fn: "float32",
+    DataType.Float8_e5m2: "float32",
+    DataType.Float8_e8m0fnu: "float32",
     DataType.Int: "int64",
     DataType.Index: "int64",
     DataType.Int32: "int32",
@@ -48,12 +52,23 @@ TYPE_NAMES = {
     DataType.ComplexFloat: "complex64",
     DataType.ComplexDouble: "complex128",
 }
-_WORDS = {DataType.Half: "uint16", DataType.BFloat16: "uint16"}
+# Floats that kernels store as words and compute with as float32; the names are parts of those of intrinsics.
+REDUCED = {
+    DataType.Half: "half",
+    DataType.BFloat16: "bf16",
+    DataType.Float8_e4m3fn: "e4m3",
+    DataType.Float8_e5m2: "e5m2",
+    DataType.Float8_e8m0fnu: "e8m0",
+}
+REDUCED_INTRINSICS = (
+    "bf16_bits",
+    *(name for kind in REDUCED.values() for name in (f"{kind}_to_float", f"float_to_{kind}", f"round_{kind}")),
+)
 
 
 def storage_name(buffer: Buffer) -> str:
     """Return Numba's name of the type that a buffer's elements are stored as."""
-    return _WORDS.get(buffer.dtype, TYPE_NAMES[buffer.dtype])
+    return f"uint{8 * buffer.dtype.itemsize}" if buffer.dtype.is_reduced_float else TYPE_NAMES[buffer.dtype]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +83,7 @@ class Emitter:
     """Prints one kernel; `Emitter.source` is the entry."""
 
     target = ""
-    calls: Mapping[str, str] = {}  # term function -> what is called, if one name fits all types
+    complex_calls: Mapping[str, str] = {}  # term function of complex numbers -> what is called, where it has no sign
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -184,11 +199,12 @@ class Emitter:
         if dtype is DataType.Bool:
             return str(bool(value))
         if dtype.is_complex:
-            return f"{name}({complex(value)!r})"
+            number = complex(value)
+            return f"{name}(complex({_float_text(number.real)}, {_float_text(number.imag)}))"
         number = value.real
         if dtype.is_float:
             if dtype.is_reduced_float:
-                number = float(np.asarray(number).astype(dtype.numpy))
+                number = float(narrowed(np.asarray(number, np.float32), dtype))
             text = _float_text(float(number))
             return text if dtype is DataType.Double else f"float32({text})"
         text = str(int(number))
@@ -203,18 +219,16 @@ class Emitter:
         text = f"{load.buffer.name}[{self.subscript(load.position)}]"
         if load.buffer.role is Role.SCRATCH:
             return text
-        if load.buffer.dtype is DataType.BFloat16:
-            return f"bf16_to_float({text})"
-        return f"half_to_float({text})" if load.buffer.dtype is DataType.Half else text
+        reduced = REDUCED.get(load.buffer.dtype)
+        return text if reduced is None else f"{reduced}_to_float({text})"
 
     def stored(self, buffer: Buffer, value: Term) -> str:
         """Return a value as it is stored."""
         if buffer.role is Role.SCRATCH or not buffer.dtype.is_reduced_float:
             return self.term(value)
-        if buffer.dtype is DataType.Half:
-            return f"float_to_half({self.term(value)})"
-        rounded = value.dtype is DataType.BFloat16
-        return f"{'bf16_bits' if rounded else 'float_to_bf16'}({self.term(value)})"
+        if buffer.dtype is value.dtype is DataType.BFloat16:
+            return f"bf16_bits({self.term(value)})"
+        return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
 
     def apply(self, term: Apply) -> tuple[str, int]:
         """Return a function application and how strongly it binds."""
@@ -239,6 +253,12 @@ class Emitter:
             return f"-{self._argument(args[0], 7)}", 7
         if fn == "abs":
             return self._call("abs", args), _ATOM
+        if fn in {"real", "imag"}:
+            return f"{self._argument(args[0], 8)}.{fn}", _ATOM
+        if fn == "complex":
+            return f"{TYPE_NAMES[dtype]}({self._call('complex', args)})", _ATOM
+        if operand.is_complex and fn in self.complex_calls:
+            return f"{TYPE_NAMES[dtype]}({self._call(self.complex_calls[fn], args)})", _ATOM
         if fn == "div":
             return f"{self._argument(args[0], 6)} / {self._argument(args[1], 7)}", 6
         if fn == "pow":
@@ -295,6 +315,13 @@ class Emitter:
             text = self._call("power_int", args)
         elif fn in {"max", "min"}:
             text = self._call(fn, args)
+        elif fn in {"shl", "shr", "gcd"}:
+            text = self._call(_INTEGER_CALLS[fn], args)
+            if fn == "gcd":
+                return f"{TYPE_NAMES[dtype]}({text})", _ATOM
+            text = f"{text[:-1]}, {8 * dtype.itemsize})"
+        elif fn == "signbit":
+            return ("False", _ATOM) if unsigned else (f"{self._argument(args[0], 1)} < 0", _WEAKEST)
         elif dtype is DataType.Int or fn not in {"neg", "abs", "not", *INFIX}:
             return None
         elif fn in INFIX:
@@ -310,23 +337,20 @@ class Emitter:
         if dtype is DataType.Bool:
             return f"({self._argument(value, 1)} != {self.constant(source, 0)})"
         if source.is_complex and not dtype.is_complex:
-            text, source = f"{self._argument(value, 8)}.real", DataType.Double
+            text, source = f"{self._argument(value, 8)}.real", source.real
         name = TYPE_NAMES[dtype]
-        same = TYPE_NAMES[source] == name and not value.dtype.is_complex
+        same = TYPE_NAMES[source] == name
         if dtype.is_reduced_float:
             number = text if same else f"float32({text})"
-            return f"{'round_bf16' if dtype is DataType.BFloat16 else 'round_half'}({number})"
+            return f"round_{REDUCED[dtype]}({number})"
         if same:
             return f"({text})" if isinstance(value, Apply) else text
         return f"{name}({text})"
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
-        name = self.calls.get(term.fn)
-        if name is None:
-            msg = f"{term.fn} has no spelling for {self.target}."
-            raise CodegenError(msg)
-        return self._call(name, term.args)
+        msg = f"{term.fn} of {term.args[0].dtype!r} has no spelling for {self.target}."
+        raise CodegenError(msg)
 
     # Hooks
 

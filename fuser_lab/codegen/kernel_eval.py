@@ -27,11 +27,11 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
 )
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ops import OPS
-from fuser_lab.ops.factory import philox
+from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
 from fuser_lab.schedule.state import ParallelType
 
@@ -171,7 +171,7 @@ class _Lanes:
         if not len(stored):
             return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
         found = stored[index]
-        if buffer.dtype.is_reduced_float and found.dtype == np.uint16:
+        if buffer.dtype.is_reduced_float and found.dtype.kind == "u":
             return np.asarray(found.view(buffer.dtype.numpy).astype(np.float32))
         return np.asarray(found)
 
@@ -185,8 +185,8 @@ class _Lanes:
             return
         stored = self._memory[buffer.name]
         index = self._position(buffer, statement.position, len(stored))[mask]
-        if buffer.dtype.is_reduced_float and stored.dtype == np.uint16:
-            stored[index] = value[mask].astype(buffer.dtype.numpy).view(np.uint16)
+        if buffer.dtype.is_reduced_float and stored.dtype.kind == "u":
+            stored[index] = narrowed(value[mask], buffer.dtype).view(stored.dtype)
         else:
             stored[index] = value[mask]
         if buffer.name in self._trace.writes:
@@ -197,8 +197,8 @@ class _Lanes:
     def _eval(self, term: Term) -> Array:
         match term:
             case Const(dtype, value):
-                number = dtype.numpy.type(value)
-                return np.asarray([number]).astype(dtype.compute.numpy)
+                number = np.asarray([value]).astype(dtype.compute.numpy)
+                return narrowed(number, dtype).astype(dtype.compute.numpy)
             case Var(_, name):
                 return np.asarray(self._env[name])
             case Load():
@@ -229,7 +229,7 @@ class _Lanes:
 def _converted(value: Array, dtype: DataType) -> Array:
     if np.iscomplexobj(value) and not dtype.is_complex and dtype is not DataType.Bool:
         value = value.real
-    return value.astype(dtype.numpy).astype(dtype.compute.numpy)
+    return narrowed(value, dtype).astype(dtype.compute.numpy)
 
 
 def _not(x: Array) -> Array:
@@ -250,25 +250,24 @@ def _rounding(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 _NAMES = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
     "atan2": np.arctan2, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "exp": np.exp, "exp2": np.exp2,
-    "expm1": np.expm1, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "sin": np.sin,
-    "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "add": np.add, "sub": np.subtract,
-    "mul": np.multiply, "neg": np.negative, "abs": np.abs, "pow": np.power, "max": np.maximum, "min": np.minimum,
+    "expm1": np.expm1, "imag": np.imag, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2,
+    "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "add": np.add,
+    "mul": np.multiply, "abs": np.abs, "real": np.real, "max": np.maximum, "min": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
+    "nextafter": np.nextafter, "signbit": np.signbit, "gcd": np.gcd, "erf": special.erf, "erfc": special.erfc,
+    "erfinv": special.erfinv, "erfcinv": special.erfcinv, "lgamma": special.gammaln,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_NAMES,
-    "erf": special.erf, "erfc": special.erfc, "lgamma": special.gammaln,
+    **{name: OPS[name].reference for name in ("complex", "div", "fmod", "neg", "pow", "remainder", "sub")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "not": _not,
     "floordiv": np.floor_divide,
     "floor": _rounding(np.floor), "ceil": _rounding(np.ceil), "round": _rounding(np.rint),
     "trunc": _rounding(np.trunc),
-    "div": OPS["div"].reference,
     "mod": lambda a, b: np.remainder(a, b) if a.dtype == np.int64 and np.all(b > 0) and np.all(a >= 0)
     else OPS["mod"].reference(a, b),
-    "fmod": OPS["fmod"].reference,
-    "remainder": OPS["remainder"].reference,
     "philox_uniform": _uniform,
 }

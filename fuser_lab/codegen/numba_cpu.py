@@ -1,20 +1,20 @@
 """The CPU printer: ``prange`` over cores, plain inner loops that LLVM vectorizes."""
 
-from fuser_lab.codegen.emitter import TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import REDUCED_INTRINSICS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Loop, Phase, Reduce, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import MATH, Apply, Const, Term, Var
+from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.schedule.state import ParallelType
 
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint64", "uintp",
 )
 _INTRINSICS = (
-    "bf16_bits", "bf16_to_float", "ceil", "divide_int", "divide_uint", "erf32", "exp32", "float_to_bf16",
-    "float_to_half", "floor", "fmod", "half_to_float", "maximum", "minimum", "modulo_int", "modulo_uint",
-    "philox_uniform", "power_int", "remainder_float", "remainder_int", "rint", "round_bf16", "round_half", "tanh32",
-    "trunc",
+    *REDUCED_INTRINSICS,
+    "ceil", "common_divisor", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32", "floor", "fmod",
+    "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform", "power_int",
+    "remainder_float", "remainder_int", "rint", "shift_left", "shift_right", "tanh32", "trunc",
 )
 _OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
@@ -25,6 +25,17 @@ _BY_MATH = frozenset(
     },
 )
 
+_COMPLEX = {
+    **{f"a{name}": f"np.arc{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+    **{
+        name: f"np.{name}"
+        for name in (
+            "cos", "cosh", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan",
+            "tanh",
+        )
+    },
+}
+
 # What reordering of sums needs; no flag that would let NaN or infinity be assumed away.
 FASTMATH = ("contract", "nsz", "reassoc")
 
@@ -33,6 +44,7 @@ class CpuEmitter(Emitter):
     """Prints Numba CPU kernels."""
 
     target = "cpu"
+    complex_calls = _COMPLEX
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
@@ -101,7 +113,7 @@ class CpuEmitter(Emitter):
         """Return a call of a mathematical function."""
         fn, args, operand = term.fn, term.args, term.args[0].dtype
         if operand.is_complex:
-            return self._complex(term)
+            return self._call(f"np.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn in {"max", "min"}:
             return self._call("maximum" if fn == "max" else "minimum", args)
         if fn in _ROUNDINGS:
@@ -120,16 +132,12 @@ class CpuEmitter(Emitter):
             return self._call("fmod", args)
         if fn == "remainder":
             return self._call("remainder_float", args)
+        if fn in {"erfinv", "erfcinv"}:
+            return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+        if fn == "nextafter":
+            return self._call("nextafter64" if operand is DataType.Double else "nextafter32", args)
+        if fn == "signbit":
+            return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
-
-    def _complex(self, term: Apply) -> str:
-        if term.fn == "rsqrt":
-            return f"({self.constant(term.args[0].dtype, 1)} / {self._call('np.sqrt', term.args)})"
-        if term.fn in MATH or term.fn in {"isnan", "isinf", "isfinite"}:
-            numpy = {"acos": "arccos", "asin": "arcsin", "atan": "arctan"}.get(term.fn, term.fn)
-            return self._call(f"np.{numpy}", term.args)
-        return super().function(term)
-
-

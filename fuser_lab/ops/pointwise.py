@@ -72,7 +72,6 @@ _FLOAT_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
     ("log10", np.log10, "Logarithm to base 10.", _POSITIVE),
     ("log1p", np.log1p, "log(1 + x), accurate near 0.", ((-0.9, 4.0),)),
     ("log2", np.log2, "Logarithm to base 2.", _POSITIVE),
-    ("rsqrt", lambda x: 1 / np.sqrt(x), "Reciprocal square root.", _POSITIVE),
     ("sin", np.sin, "Sine of radians.", ()),
     ("sinh", np.sinh, "Hyperbolic sine.", ()),
     ("sqrt", np.sqrt, "Square root.", _POSITIVE),
@@ -96,6 +95,10 @@ def _logistic(x: Array) -> Array:
     return 1 / (1 + np.exp(-x)) if np.iscomplexobj(x) else np.asarray(special.expit(x))
 
 
+pointwise(
+    "rsqrt", lambda x: 1 / t.apply("sqrt", x) if x.dtype.is_complex else t.apply("rsqrt", x),
+    lambda x: 1 / np.sqrt(x), "Reciprocal square root.", FLOAT, domain=_POSITIVE,
+)
 pointwise("reciprocal", lambda x: 1 / x, lambda x: 1 / x, "1 / x.", FLOAT, domain=_POSITIVE)
 pointwise(
     "sigmoid", lambda x: 1 / (1 + t.apply("exp", -x)), _logistic, "Logistic function 1 / (1 + exp(-x)).", FLOAT,

@@ -21,10 +21,16 @@ _TORCH_NAMES = {
     "float64": DataType.Double, "float32": DataType.Float, "float16": DataType.Half, "bfloat16": DataType.BFloat16,
     "int64": DataType.Int, "int32": DataType.Int32, "uint64": DataType.UInt64, "bool": DataType.Bool,
     "complex64": DataType.ComplexFloat, "complex128": DataType.ComplexDouble,
+    "float8_e4m3fn": DataType.Float8_e4m3fn, "float8_e5m2": DataType.Float8_e5m2,
+    "float8_e8m0fnu": DataType.Float8_e8m0fnu,
 }
 TORCH_OF = {dtype: name for name, dtype in _TORCH_NAMES.items()} | {DataType.Index: "int64"}
 
-WORDS = np.dtype(np.uint16)
+# Integers of the size of floats that NumPy and Numba do not compute with: kernels see these.
+_WORDS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+# And what torch views them as.
+_TORCH_WORDS = {1: "uint8", 2: "int16"}
+_FOREIGN = {dtype.numpy: dtype for dtype in TORCH_OF if dtype.is_float8 or dtype is DataType.BFloat16}
 
 
 def torch_module() -> Any:
@@ -141,9 +147,10 @@ def _torch_to_numpy(tensor: Any) -> Array:
         plain = plain.cpu()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
-    if plain.dtype is torch.bfloat16:
-        words: Array = plain.view(torch.int16).numpy()
-        return words.view(DataType.BFloat16.numpy)
+    dtype = _TORCH_NAMES.get(str(plain.dtype).removeprefix("torch."), DataType.Float)
+    if dtype.numpy in _FOREIGN:
+        words: Array = plain.view(getattr(torch, _TORCH_WORDS[dtype.itemsize])).numpy()
+        return words.view(dtype.numpy)
     view: Array = plain.numpy()
     return view
 
@@ -160,8 +167,8 @@ def output_kind(values: Sequence[Any]) -> str:
 
 
 def storage_dtype(dtype: DataType) -> "np.dtype[np.generic]":
-    """Return the NumPy dtype that kernels see: 16-bit floats are words."""
-    return WORDS if dtype.is_reduced_float else dtype.numpy
+    """Return the NumPy dtype that kernels see: floats of 16 and 8 bits are words."""
+    return _WORDS[dtype.itemsize] if dtype.is_reduced_float else dtype.numpy
 
 
 class _Memory:
@@ -231,8 +238,10 @@ def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:
     """Return a NumPy array as an array of another library; torch shares the memory, others may copy."""
     if kind == "torch":
         torch = torch_module()
-        if array.dtype == DataType.BFloat16.numpy:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        dtype = _FOREIGN.get(array.dtype)
+        if dtype is not None:
+            words = torch.from_numpy(array.view(np.int16 if dtype.itemsize == 2 else np.uint8))
+            return words.view(getattr(torch, TORCH_OF[dtype]))
         return torch.from_numpy(array)
     if kind == "jax":
         return importlib.import_module("jax.numpy").asarray(array)

@@ -3,13 +3,14 @@
 Everything here is inlined by LLVM. None of it uses fast-math beyond contraction, so that rounding tricks stay exact.
 """
 
+import math
 from typing import Any
 
 from llvmlite import ir
-from numba import float32, float64, int32, njit, types, uint32, uint64
+from numba import float32, float64, int32, int64, njit, types, uint32, uint64
 from numba.extending import intrinsic
 
-from fuser_lab.ops.factory import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
@@ -50,20 +51,22 @@ def fmod(context: Any, x: Any, y: Any) -> Any:
     return x(x, x), generate
 
 
-@intrinsic
-def _float_of_bits(context: Any, bits: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
+def _reinterpreted(source: Any, result: Any, kind: Any) -> Any:
+    """Return a function that gives the bits of a number another type."""
 
-    return float32(uint32), generate
+    def rule(context: Any, x: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], kind)
+
+        return result(source), generate
+
+    return intrinsic(rule)
 
 
-@intrinsic
-def _bits_of_float(context: Any, x: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return uint32(float32), generate
+_float_of_bits = _reinterpreted(uint32, float32, ir.FloatType())
+_bits_of_float = _reinterpreted(float32, uint32, ir.IntType(32))
+_double_of_bits = _reinterpreted(int64, float64, ir.DoubleType())
+_bits_of_double = _reinterpreted(float64, int64, ir.IntType(64))
 
 
 @intrinsic
@@ -125,6 +128,99 @@ def round_bf16(x: Any) -> Any:
 def bf16_bits(x: Any) -> Any:
     """Return the uint16 of a float32 that is a bfloat16 value already."""
     return types.uint16(_bits_of_float(x) >> uint32(16))
+
+
+@njit
+def e4m3_to_float(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e4m3fn given as uint8."""
+    # The same fields as those of a float16, with an exponent that counts from 7 instead of 15.
+    word = ((uint32(bits) & uint32(0x80)) << uint32(8)) | ((uint32(bits) & uint32(0x7F)) << uint32(7))
+    value = half_to_float(types.uint16(word)) * float32(256.0)
+    return _float_of_bits(uint32(0x7FC00000)) if (uint32(bits) & uint32(0x7F)) == uint32(0x7F) else value
+
+
+@njit
+def _small_float(x: Any, mantissa: Any, bias: Any) -> Any:
+    """Return a float32's magnitude as a float with few bits, rounded to nearest even, without regard to overflow."""
+    size = abs(x)
+    bits = _bits_of_float(size)
+    dropped = uint32(uint32(23) - mantissa)
+    even = uint32((bits >> dropped) & uint32(1))
+    half = uint32((uint32(1) << uint32(dropped - uint32(1))) - uint32(1))
+    normal = uint32((uint32(bits + half + even) >> dropped) - (uint32(uint32(127) - bias) << mantissa))
+    # Below the smallest normal number steps are equal: count them.
+    smallest = _float_of_bits(uint32(uint32(uint32(128) - bias) << uint32(23)))
+    step = _float_of_bits(uint32(uint32(uint32(126) + bias + mantissa) << uint32(23)))
+    if size < smallest:
+        return uint32(rint(size * step))
+    return normal
+
+
+@njit
+def float_to_e4m3(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN kept, at most 448), as uint8."""
+    sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
+    largest = float32(448.0)
+    limited = largest if abs(x) > largest else abs(x)  # noqa: FURB136 - min treats NaN otherwise
+    rounded = _small_float(limited, uint32(3), uint32(7))
+    return types.uint8(sign | (rounded if x == x else uint32(0x7F)))  # noqa: PLR0124 - false for NaN
+
+
+@njit
+def round_e4m3(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
+    return e4m3_to_float(float_to_e4m3(x))
+
+
+@njit
+def e5m2_to_float(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e5m2, the upper half of a float16, given as uint8."""
+    return half_to_float(types.uint16(uint32(bits) << uint32(8)))
+
+
+@njit
+def float_to_e5m2(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
+    sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
+    infinity = uint32(0x7C)
+    rounded = _small_float(x, uint32(2), uint32(15))
+    rounded = min(rounded, infinity)
+    return types.uint8(sign | (rounded if x == x else uint32(0x7E)))  # noqa: PLR0124
+
+
+@njit
+def round_e5m2(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e5m2 value, still as float32."""
+    return e5m2_to_float(float_to_e5m2(x))
+
+
+@njit
+def e8m0_to_float(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e8m0fnu, an exponent, given as uint8."""
+    exponent = uint32(bits)
+    if exponent == uint32(0):
+        return _float_of_bits(uint32(0x00400000))
+    return _float_of_bits(uint32(0x7FC00000) if exponent == uint32(255) else uint32(exponent << uint32(23)))
+
+
+@njit
+def float_to_e8m0(x: Any) -> Any:
+    """Return a float32's magnitude rounded to a power of two (to nearest, between two to the larger), as uint8.
+
+    Zero becomes the smallest and what is above it the second, as in torch; what is too large becomes NaN.
+    """
+    bits = _bits_of_float(abs(x))
+    exponent = uint32(bits >> uint32(23))
+    rest = uint32(bits & uint32(0x7FFFFF))
+    tie = uint32(0x400000)
+    up = rest > tie or (rest == tie and exponent > uint32(0))
+    return types.uint8(uint32(exponent + uint32(1)) if up and exponent < uint32(255) else exponent)
+
+
+@njit
+def round_e8m0(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e8m0fnu value, still as float32."""
+    return e8m0_to_float(float_to_e8m0(x))
 
 
 @njit(error_model="numpy")
@@ -191,6 +287,141 @@ def erf32(x: Any) -> Any:
     q = q * square + float32(-7.37332916720468e-03)
     q = q * square + float32(-1.42647390514189e-02)
     return inside * p / q
+
+
+@njit(error_model="numpy")
+def _quantile(half: Any, center: Any) -> Any:
+    """Return the normal quantile of a probability, by Wichura's AS 241 (1988), to 1e-15.
+
+    ``half`` is the smaller of the probability and what it leaves of 1; ``center`` the probability minus 1/2, exact.
+    """
+    if abs(center) <= 0.425:
+        r = 0.180625 - center * center
+        p = 2.5090809287301226727e3
+        p = p * r + 3.3430575583588128105e4
+        p = p * r + 6.7265770927008700853e4
+        p = p * r + 4.5921953931549871457e4
+        p = p * r + 1.3731693765509461125e4
+        p = p * r + 1.9715909503065514427e3
+        p = p * r + 1.3314166789178437745e2
+        p = p * r + 3.3871328727963666080
+        q = 5.2264952788528545610e3
+        q = q * r + 2.8729085735721942674e4
+        q = q * r + 3.9307895800092710610e4
+        q = q * r + 2.1213794301586595867e4
+        q = q * r + 5.3941960214247511077e3
+        q = q * r + 6.8718700749205790830e2
+        q = q * r + 4.2313330701600911252e1
+        q = q * r + 1.0
+        return center * p / q
+    r = math.sqrt(-math.log(half))
+    if r <= 5.0:
+        r = r - 1.6
+        p = 7.74545014278341407640e-4
+        p = p * r + 2.27238449892691845833e-2
+        p = p * r + 2.41780725177450611770e-1
+        p = p * r + 1.27045825245236838258
+        p = p * r + 3.64784832476320460504
+        p = p * r + 5.76949722146069140550
+        p = p * r + 4.63033784615654529590
+        p = p * r + 1.42343711074968357734
+        q = 1.05075007164441684324e-9
+        q = q * r + 5.47593808499534494600e-4
+        q = q * r + 1.51986665636164571966e-2
+        q = q * r + 1.48103976427480074590e-1
+        q = q * r + 6.89767334985100004550e-1
+        q = q * r + 1.67638483018380384940
+        q = q * r + 2.05319162663775882187
+    else:
+        r = r - 5.0
+        p = 2.01033439929228813265e-7
+        p = p * r + 2.71155556874348757815e-5
+        p = p * r + 1.24266094738807843860e-3
+        p = p * r + 2.65321895265761230930e-2
+        p = p * r + 2.96560571828504891230e-1
+        p = p * r + 1.78482653991729133580
+        p = p * r + 5.46378491116411436990
+        p = p * r + 6.65790464350110377720
+        q = 2.04426310338993978564e-15
+        q = q * r + 1.42151175831644588870e-7
+        q = q * r + 1.84631831751005468180e-5
+        q = q * r + 7.86869131145613259100e-4
+        q = q * r + 1.48753612908506148525e-2
+        q = q * r + 1.36929880922735805310e-1
+        q = q * r + 5.99832206555887937690e-1
+    found = p / (q * r + 1.0)
+    return -found if center < 0.0 else found
+
+
+@njit(error_model="numpy")
+def erfinv(x: Any) -> Any:
+    """Return the inverse of erf, as float64."""
+    wide = float64(x)
+    size = abs(wide)
+    if size >= 1.0 or size != size:  # noqa: PLR0124
+        return wide / 0.0 if size == 1.0 else math.nan
+    return _quantile((1.0 - size) * 0.5, wide * 0.5) * 0.70710678118654752440
+
+
+@njit(error_model="numpy")
+def erfcinv(x: Any) -> Any:
+    """Return the inverse of erfc, as float64."""
+    wide = float64(x)
+    if not 0.0 < wide < 2.0:
+        return math.inf if wide == 0.0 else -math.inf if wide == 2.0 else math.nan
+    smaller = wide if wide < 1.0 else 2.0 - wide
+    return _quantile(smaller * 0.5, (1.0 - wide) * 0.5) * 0.70710678118654752440
+
+
+@njit
+def nextafter32(x: Any, y: Any) -> Any:
+    """Return the float32 next to ``x`` toward ``y``."""
+    if x != x or y != y:  # noqa: PLR0124
+        return x + y
+    if x == y:
+        return y
+    if x == float32(0.0):
+        tiny = _float_of_bits(uint32(1))
+        return tiny if y > x else -tiny
+    bits = _bits_of_float(x)
+    outward = (x < y) == (x > float32(0.0))
+    return _float_of_bits(uint32(bits + uint32(1)) if outward else uint32(bits - uint32(1)))
+
+
+@njit
+def nextafter64(x: Any, y: Any) -> Any:
+    """Return the float64 next to ``x`` toward ``y``."""
+    if x != x or y != y:  # noqa: PLR0124
+        return x + y
+    if x == y:
+        return y
+    if x == 0.0:
+        tiny = _double_of_bits(int64(1))
+        return tiny if y > x else -tiny
+    bits = _bits_of_double(x)
+    return _double_of_bits(bits + int64(1) if (x < y) == (x > 0.0) else bits - int64(1))
+
+
+@njit
+def shift_left(a: Any, b: Any, width: Any) -> Any:
+    """Return ``a`` moved left; 0 for distances that are negative or the width or more."""
+    return a << b if 0 <= b < width else a - a
+
+
+@njit
+def shift_right(a: Any, b: Any, width: Any) -> Any:
+    """Return ``a`` moved right; nothing but copies of the sign for distances that are negative or the width or more."""
+    return a >> b if 0 <= b < width else (a >> (width - 1)) >> 1
+
+
+@njit(error_model="numpy")
+def common_divisor(a: Any, b: Any) -> Any:
+    """Return the greatest common divisor of the magnitudes, as uint64."""
+    x = uint64(a) if a >= 0 else uint64(uint64(0) - uint64(int64(a)))
+    y = uint64(b) if b >= 0 else uint64(uint64(0) - uint64(int64(b)))
+    while y != 0:
+        x, y = y, x % y
+    return x
 
 
 @njit(error_model="numpy")
@@ -266,7 +497,7 @@ def power_int(a: Any, b: Any) -> Any:
 
 @njit
 def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
-    """Return a float64 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.factory.philox`."""
+    """Return a float64 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
     mask = uint64(0xFFFFFFFF)
     group = uint64(position) >> uint64(2)
     c0, c1 = uint64(offset) & mask, (uint64(offset) >> uint64(32)) & mask
