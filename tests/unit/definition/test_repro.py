@@ -1,0 +1,453 @@
+"""Repro scripts are read as nvFuser printed them, and nothing of them is executed."""
+
+import ast
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition, spec
+from fuser_lab.definition.repro import reading
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, UnsupportedError
+
+DATA = Path(__file__).parents[2] / "data"
+SCRIPTS = DATA / "repros"
+CASES = [
+    (f"{case['id']}-{key}", case[key])
+    for name in ("gallery.json", "segmentation_cases.json")
+    for case in json.loads((DATA / name).read_text())
+    for key in ("python", "small_python")
+    if case.get(key)
+]
+
+
+def script(name):
+    return (SCRIPTS / name).read_text()
+
+
+def recorded(define):
+    with FusionDefinition() as fd:
+        define(fd)
+    return fd.fusion
+
+
+def old_frontend(fd):
+    x = fd.define_tensor(shape=[-1, -1, -1], contiguity=[True, None, True], dtype=DataType.BFloat16,
+                         stride_order=[2, 1, 0])
+    b = fd.define_tensor(shape=[-1], contiguity=[True], dtype=DataType.BFloat16)
+    s = fd.define_scalar(None, DataType.Double)
+    xf = fd.ops.cast(x, DataType.Float)
+    _, mean = fd.ops.var_mean(xf, [2], 0)
+    centered = fd.ops.sub(xf, fd.ops.broadcast_in_dim(mean, [8, 4, 1], [0, 1]))
+    total = fd.ops.sum(fd.ops.mul(centered, s), [1], keepdim=True)
+    rows = fd.ops.cast(fd.ops.broadcast_in_dim(b, [8, 1, 32], [2]), DataType.Float)
+    part = fd.ops.slice(fd.ops.add(total, rows), [0, 0, 0], [8, 1, 16])
+    flat = fd.ops.permute(fd.ops.reshape(part, [8, 16]), [1, 0])
+    fd.add_output(fd.ops.stride_order(flat, [0, 1]))
+
+
+def oldest_class(fd):
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+    row = fd.define_tensor(shape=[1, -1], contiguity=[None, True], dtype=DataType.Float)
+    h = fd.define_tensor(shape=[-1, -1], contiguity=False, dtype=DataType.Half)
+    total = fd.ops.broadcast_in_dim(fd.ops.sum(x, [1], keepdim=True), [16, 32], [0, 1])
+    y = fd.ops.mul(fd.ops.add(total, 1e-05), row)
+    y = fd.ops.reshape(fd.ops.reshape(y, [16, 4, 8]), [16, 32])
+    fd.add_output(fd.ops.add(y, h))
+
+
+def direct(fd):
+    x = fd.define_tensor(shape=[-1, 4], contiguity=True)
+    n = fd.define_tensor(shape=[-1, 1], contiguity=[True, None], dtype=DataType.Int)
+    s = fd.define_scalar(None, DataType.Double)
+    y = fd.ops.mul(x, s)
+    low = fd.ops.full([fd.ops.size(x, 0), 4], float("-inf"), DataType.Float)
+    fd.add_output(fd.ops.max(fd.ops.where(fd.ops.eq(n, 3), y, low), [1]))
+    fd.add_output(y, x)
+
+
+def issue(fd):
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+    rows, columns = fd.ops.shape(x)
+    top = fd.ops.broadcast_in_dim(fd.ops.max(x, [1]), [rows, 1], [0])
+    fd.add_output(fd.ops.exp(fd.ops.sub(x, fd.ops.broadcast_in_dim(top, [rows, columns], [0, 1]))))
+
+
+@pytest.mark.parametrize(
+    ("name", "define", "inputs"),
+    [
+        ("old_frontend.py.txt", old_frontend,
+         [spec((8, 4, 32), "bfloat16", (32, 0, 1)), spec((32,), "bfloat16"), 0.25]),
+        ("oldest_class.py.txt", oldest_class,
+         [spec((16, 32)), spec((1, 32)), spec((16, 32), "float16", (1, 16))]),
+        ("direct.py.txt", direct, [spec((2, 4)), spec((2, 1), "int64"), 2.5]),
+        ("issue.md.txt", issue, [spec((16, 32))]),
+    ],
+)  # fmt: skip
+def test_forms_of_scripts(name, define, inputs):
+    fd, found = fl.load_repro(script(name))
+    assert isinstance(fd, FusionDefinition)
+    assert fd.fusion == recorded(define)
+    assert all(x.device == "cuda:0" for x in found if not isinstance(x, float))
+    shapes = [x if isinstance(x, float) else (x.shape, x.dtype, x.strides) for x in found]
+    assert shapes == [x if isinstance(x, float) else (x.shape, x.dtype, x.strides) for x in inputs]
+    fl.segment(fd, found)
+
+
+def test_a_test_function():
+    fd, inputs = fl.load_repro(script("test_function.py.txt"))
+    assert [x.shape for x in inputs] == [(8, 16), (6,)]
+    assert [expr.op.name for expr in fd.fusion.exprs] == ["index_select", "cast", "neg", "add"]
+    assert inputs[1].materialize().max() < 8
+
+
+FORMS = (
+    "{0}",
+    "with FusionDefinition() as fd:\n{4}",
+    "def fusion(fd):\n{4}",
+    "def test():\n    with FusionDefinition() as fd:\n{8}",
+    "Look:\n\n```python\nimport torch\nfd = FusionDefinition()\nwith fd:\n{4}\n```\n",
+)
+
+
+@pytest.mark.parametrize("text", [text for _, text in CASES], ids=[name for name, _ in CASES])
+def test_corpus(text):
+    scripts = [form.replace("{0}", text).replace("{4}", indented(text, 4)).replace("{8}", indented(text, 8))
+               for form in FORMS]  # fmt: skip
+    try:
+        expected = recorded(lambda fd: exec(text, {"DataType": DataType, "fd": fd}))
+    except UnsupportedError:
+        for wrapped in scripts:
+            with pytest.raises(UnsupportedError, match="line"):
+                fl.load_repro(wrapped)
+        return
+    for wrapped in scripts:
+        assert fl.load_repro(wrapped)[0].fusion == expected
+
+
+def indented(text, columns):
+    return "\n".join(" " * columns + line for line in text.split("\n"))
+
+
+def define(*lines, before=(), after=()):
+    return "\n".join([*before, "with FusionDefinition() as fd:", *(f"    {line}" for line in lines), *after])
+
+
+X = "x = fd.define_tensor(shape=[4, 6], contiguity=[True, True], dtype=DataType.Float)"
+OUT = "fd.add_output(fd.ops.neg(x))"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fd.define_tensor(symbolic_sizes=[4, 6], contiguity=[True, True])", X[4:]),
+        ("fd.define_tensor([4, 6], [True, True], DataType.Float)", X[4:]),
+        ("fd.define_tensor(shape=[4, 6], contiguity='tt')", X[4:]),
+        ("fd.define_tensor(shape=[4, 1, 6], contiguity='tnf')",
+         "fd.define_tensor(shape=[4, 1, 6], contiguity=[True, None, False])"),
+        ("fd.define_tensor(symbolic_sizes=[4, 1, 6], contiguity=[True, False])",
+         "fd.define_tensor(shape=[4, 1, 6], contiguity=[True, None, False])"),
+        ("fd.define_tensor(symbolic_sizes=[4, 1], contiguous=[True, False])",
+         "fd.define_tensor(shape=[4, 1], contiguity=[True, None])"),
+        ("fd.define_tensor(2, DataType.Half)",
+         "fd.define_tensor(shape=[-1, -1], contiguity=[False, False], dtype=DataType.Half)"),
+        ("fd.define_tensor(ndims=3)", "fd.define_tensor(shape=[-1, -1, -1])"),
+        ("fd.define_tensor([2, 4], [1, 2], DataType.Half)",
+         "fd.define_tensor(shape=[-1, -1], contiguity=True, stride_order=[0, 1], dtype=DataType.Half)"),
+        ("fd.define_tensor(sizes=[2, 4], strides=[1, 2])",
+         "fd.define_tensor(shape=[-1, -1], contiguity=True, stride_order=[0, 1])"),
+    ],
+)  # fmt: skip
+def test_old_tensors(old, new):
+    assert fl.load_repro(define(f"x = {old}", OUT))[0].fusion == fl.load_repro(define(f"x = {new}", OUT))[0].fusion
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fd.ops.sum(x, axes=[1], keepdim=False)", "fd.ops.sum(x, dims=[1])"),
+        ("fd.ops.sum(x, dims=[1], keepdim=0, dtype=DataType.Null)", "fd.ops.sum(x, dims=[1])"),
+        ("fd.ops.max(x, axes=[0], keepdim=True, dtype=DataType.Null)", "fd.ops.max(x, [0], True)"),
+        ("fd.ops.var_mean(x, axes=[1], correction=0, keepdim=False)[1]", "fd.ops.var_mean(x, [1], 0)[1]"),
+        ("fd.ops.view(x, original_shape=[4, 6], new_shape=[24])", "fd.ops.reshape(x, new_shape=[24])"),
+        ("fd.ops.reshape(x, [4, 6], [24])", "fd.ops.reshape(x, [24])"),
+        ("fd.ops.squeeze(fd.ops.broadcast(x, [True, False, False]), [1, 4, 6], [0])",
+         "fd.ops.squeeze(fd.ops.broadcast(x, [True, False, False]), [0])"),
+        ("fd.ops.broadcast_in_dim(x, output_shape=[2, 4, 6], broadcast_dims=[1, 2])",
+         "fd.ops.broadcast_in_dim(x, [2, 4, 6], [1, 2])"),
+        ("fd.ops.full(size=[2], arg=1.0, dtype=DataType.Float)", "fd.ops.full([2], 1.0, DataType.Float)"),
+        ("fd.ops.mul(x, fd.define_constant(3.0))", "fd.ops.mul(x, 3.0)"),
+        ("fd.ops.mul(x, fd.define_scalar(3.0, dtype=DataType.Double))", "fd.ops.mul(x, 3.0)"),
+        ("fd.ops.reshape(x, new_shape=fd.define_vector([24], dtype=DataType.Int))", "fd.ops.reshape(x, [24])"),
+        ("fd.ops.reshape(x, fd.define_vector([fd.define_scalar(8, dtype=DataType.Int), 3]))",
+         "fd.ops.reshape(x, [8, 3])"),
+        ("fd.ops.reshape(x, fd.ops.tensor_sizes(x))", "fd.ops.reshape(x, fd.ops.shape(x))"),
+        ("fd.ops.reshape(x, [fd.ops.at(fd.ops.shape(x), index=1), -1])", "fd.ops.reshape(x, [x.size(1), -1])"),
+        ("fd.ops.reshape(x, x.shape()[:1] + [x.shape()[-1]])", "fd.ops.reshape(x, [4, 6])"),
+        ("nvfuser_direct.ops.relu(x)", "fd.ops.relu(x)"),
+        ("-x * 2.0 + x / 3.0 - 1.0", "fd.ops.sub(fd.ops.add(fd.ops.mul(fd.ops.neg(x), 2.0), "
+                                     "fd.ops.truediv(x, 3.0)), 1.0)"),
+    ],
+)  # fmt: skip
+def test_old_ops(old, new):
+    scripts = (define(X, f"y = {text}", "fd.add_output(y)") for text in (old, new))
+    first, second = (fl.load_repro(text)[0].fusion for text in scripts)
+    assert first == second
+
+
+def test_outputs_with_stride_order_and_alias():
+    want = recorded(lambda fd: exec(f"{X}\ny = fd.ops.neg(x)\n"
+                                    "fd.add_output(fd.ops.stride_order(y, [0, 1]))\nfd.add_output(y, x)",
+                                    {"fd": fd, "DataType": DataType}))
+    for order in ("stride_order=[0, 1]", "[0, 1]"):
+        text = define(X, "y = fd.ops.neg(x)", f"fd.add_output(y, {order})", "fd.add_output(y, alias_input=x)")
+        assert fl.load_repro(text)[0].fusion == want
+
+
+def test_scalars_and_vectors_are_inputs():
+    text = define(
+        "s = fd.define_scalar(DataType.Float)", "t = fd.define_scalar(dtype=DataType.Int)",
+        "v = fd.define_vector(2)", "x = fd.define_tensor([-1])", "y = fd.ops.mul(x, fd.ops.add(s, t))",
+        "fd.add_output(fd.ops.reshape(y, v))",
+        after=["fd.execute([1.5, 2, [3, 4], torch.randn(12)])"],
+    )  # fmt: skip
+    fd, inputs = fl.load_repro(text)
+    assert len(fd.fusion.inputs) == len(inputs) == 5
+    assert inputs[:4] == [1.5, 2, 3, 4]
+    fl.segment(fd, inputs)
+
+
+def test_constants_functions_and_loops():
+    text = define(
+        "for i in range(3):", "    x = fd.ops.add(x, scale(i + 1.0))", "fd.add_output(x)",
+        before=["import math", "N = 2 ** 3", "HALF: int = N // 2", "N += 1 - 1", "def scale(k, by=2.0):",
+                "    return k * by / math.sqrt(16.0)", "with FusionDefinition() as other:", "    pass"],
+    )  # fmt: skip
+    text = text.replace("with FusionDefinition() as fd:", f"with FusionDefinition() as fd:\n    {X}").replace(
+        "[4, 6]", "[HALF, N - 2]")
+    fd, inputs = fl.load_repro(text, name="fd")
+    assert [e.inputs[1].value for e in fd.fusion.exprs] == [0.5, 1.0, 1.5]
+    assert inputs == [spec((4, 6))]
+
+
+def test_without_inputs_static_sizes_give_them():
+    text = define("x = fd.define_tensor([4, 6, 3], [True, None, True], stride_order=[2, 1, 0])",
+                  "y = fd.define_tensor([2, 3], True, stride_order=[0, 1])",
+                  "fd.add_output(fd.ops.neg(x))", "fd.add_output(fd.ops.neg(y))")  # fmt: skip
+    assert fl.load_repro(text)[1] == [spec((4, 6, 3), strides=(3, 0, 1)), spec((2, 3), strides=(1, 2))]
+    fd, inputs = fl.load_repro(text.replace("[2, 3]", "[2, -1]"))
+    assert inputs == []
+    with pytest.raises(FuserLabError, match=r"takes 2 inputs \(T0, T1\), given 0"):
+        fl.segment(fd, inputs)
+
+
+def test_several_definitions_are_chosen_by_name():
+    one, two = (define(X, f"fd.add_output(fd.ops.{op}(x))").replace("as fd", f"as {op}_fd").replace("fd.", f"{op}_fd.")
+                for op in ("sin", "cos"))  # fmt: skip
+    with pytest.raises(DefinitionError, match=r"2 definitions: sin_fd \(line 1\), cos_fd \(line 4\); choose one"):
+        fl.load_repro(f"{one}\n{two}")
+    fenced = f"```\n{one}\n```\nand\n```\n{two}\n```"
+    for text in (f"{one}\n{two}", fenced):
+        fd, _ = fl.load_repro(text, name="cos_fd")
+        assert fd.fusion.exprs[0].op.name == "cos"
+    with pytest.raises(DefinitionError, match=r"no definition called 'tan'; it has sin_fd \(line 2\), cos_fd \(line 8"):
+        fl.load_repro(fenced, name="tan")
+
+
+def test_inputs_belong_to_the_chosen_definition():
+    a, b = (define(X, OUT, after=[f"fd.execute([torch.randn(4, {n})])"]).replace("fd", name)
+            for name, n in (("one", 6), ("two", 7)))  # fmt: skip
+    assert fl.load_repro(f"{a}\n{b}", name="two")[1][0].shape == (4, 7)
+
+
+BAD = [
+    (define("__import__('os').system('touch {path}')", OUT), 2, "__import__ is not read"),
+    (define(X, OUT, after=["__import__('os').system('touch {path}')"]), 4, "__import__ is not read"),
+    (define(X, OUT, after=["eval('1')"]), 4, "eval is not read"),
+    (define(X, OUT, before=["import os"]), 1, "the import of os is not read"),
+    (define(X, OUT, before=["from os.path import join"]), 1, "the import of os is not read"),
+    (define(X, OUT, before=["from . import join"]), 1, "relative imports are not read"),
+    (define("f = lambda: 1", X, OUT), 2, "a lambda is not read"),
+    (define("k = fd.__class__", X, OUT), 2, "the attribute __class__ is not read"),
+    (define("k = fd._builder()", X, OUT), 2, "the attribute _builder is not read"),
+    (define("k = DataType.__mro__", X, OUT), 2, "the attribute __mro__ is not read"),
+    (define("k = ().__class__.__bases__", X, OUT), 2, "the attribute"),
+    (define(X, "y = fd.ops.__getattribute__('neg')", OUT), 3, "the attribute __getattribute__ is not read"),
+    (define(X, "fd.add_output(fd.ops.cast(x, f'{1}'))"), 3, "the value of an f-string"),
+    (define(X, "y = fd.ops.add(*[x, x])", OUT), 3, "a starred argument is not read"),
+    (define(X, "y = fd.ops.add(**{'a': x})", OUT), 3, "** is not read"),
+    (define(X, "k = {1: 2}", OUT), 3, "a dict is not read"),
+    (define(X, "k = (y := 3)", OUT), 3, "an assignment inside of an expression"),
+    (define(X, "k = 1 if x else 2", OUT), 3, "a conditional expression is not read"),
+    (define(X, "while True:", "    pass", OUT), 3, "the statement while is not read"),
+    (define(X, "try:", "    pass", "except: pass", OUT), 3, "the statement try is not read"),
+    (define(X, "del x", OUT), 3, "the statement del is not read"),
+    (define(X, "x[0] = 1", OUT), 3, "assignments are read to names"),
+    (define(X, "a, b = fd.ops.neg(x)", OUT), 3, "2 names are assigned, but 1 values come"),
+    (define(X, "fd.add_output(fd.ops.neg(T5))"), 3, "T5 is used before it is assigned"),
+    (define(X, "y = fd.ops.neg(x, x)", OUT), 3, "neg(x, /): too many positional arguments"),
+    (define(X, "y = fd.ops.sum()", OUT), 3, "sum("),
+    (define(X, "y = fd.ops.sum(x, dims=[7])", OUT), 3, "is outside"),
+    (define(X, "y = fd.ops.add(x, 'a')", OUT), 3, "must be a tensor, scalar or number"),
+    (define(X, "y = fd.ops.add(x, torch)", OUT), 3, "torch cannot be an argument of a definition"),
+    (define(X, "y = fd.ops.add(x, fd)", OUT), 3, "a definition cannot be an argument"),
+    (define(X, f"k = {'9' * 60}", OUT), 3, "more than 128 bits"),
+    (define(X, "k = 10 ** 10 ** 10", OUT), 3, "an exponent or shift above 128"),
+    (define(X, "k = 2.0 ** 100 ** 1.5 ** 9", OUT), 3, "cannot be evaluated"),
+    (define(X, "k = 1 / 0", OUT), 3, "cannot be evaluated (ZeroDivisionError"),
+    (define(X, "k = [0] * 10 ** 9", OUT), 3, "more than 10000 entries"),
+    (define(X, "k = [1, 1]", *["k = [k, k]"] * 40, OUT), 16, "more than 10000 entries"),
+    (define(X, "for i in range(10 ** 9):", "    pass", OUT), 3, "more than 10000 entries"),
+    (define(X, *[" " * i + f"for i{i} in range(9000):" for i in range(4)], " " * 5 + "pass", OUT), 7, "too many steps"),
+    (define(X, f"k = {'-' * 500}1", OUT), 3, "nested more than 100 deep"),
+    (define(X, f"k = {'1 + ' * 300}1", OUT), 3, "nested more than 100 deep"),
+    ("def f(k):\n    return f(k)\n" + define(X, "f(1)", OUT), 2, "functions call each other more than 12 deep"),
+    ("def f(a):\n    return a\n" + define(X, "f(1, 2)", OUT), 5, "f takes a."),
+    ("def f(a):\n    return a\n" + define(X, "f()", OUT), 5, "f is called without a."),
+    ("@torch.compile\ndef f(a):\n    return a\n" + define(X, OUT), 2, "f has a decorator"),
+    ("def f(a):\n    pass\ndef f(a):\n    pass\n" + define(X, OUT), 3, "f is defined a second time; the first one is "
+     "on line 1"),
+    (define(X, OUT, "x.val", "x.builder"), 4, "val of T0 of the definition is not read"),
+    (define(X, OUT, after=["fd.execute([lambda: 1])"]), 4, "a lambda is not read"),
+    (define(X, OUT, after=["fd.execute([torch.nn.functional.relu(torch.randn(4, 6))])"]), 4,
+     "the value of torch.nn.functional.relu (line 4) is not read as an input"),
+    (define(X, OUT, after=["y = torch.randn(4, 6) * 2", "fd.execute([y])"]), 4, "the value of an operator"),
+    (define(X, OUT, after=["fd.execute(['a'])"]), 4, "a str is no input"),
+    (define(X, OUT, after=["fd.execute([torch.randn(4, 6).as_strided((4, 6), (7, 1))])"]), 4,
+     "reach over 27 elements, but the tensor has 24"),
+    (define(X, OUT, after=["fd.execute([torch.randint(5, 5, (4, 6))])"]), 4, "integers from 5 up to 5 are none"),
+    (define(X, OUT, after=["fd.execute([torch.randn(4, 6, names=['a'])])"]), 4, "the argument names is not read"),
+    (define(X, OUT, after=["fd.execute([torch.randn(4, 6, device='xpu')])"]), 4, "device must be 'cpu'"),
+    (define(X, OUT, after=["fd.execute([torch.randn(4, -6)])"]), 4, "negative size"),
+    (define(X, "fd.ops.neg(x)"), 1, "Fusion is empty!"),
+    ("class A(FusionDefinition):\n  def definition(self):\n    self.add_output(1)\n  def schedule(self):\n    pass", 4,
+     "user schedules are not read"),
+    ("x = (1,\nfd.add_output(x", 2, "this is no Python ('(' was never closed)"),
+    (define(X, OUT, "  fd.add_output(x)"), 4, "this is no Python (unexpected indent)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "says"), BAD, ids=range(len(BAD)))
+def test_what_is_refused(text, line, says, tmp_path):
+    target = tmp_path / "touched"
+    text = text.replace("{path}", str(target))
+    with pytest.raises(DefinitionError) as caught:
+        fl.load_repro(text)
+    first, *rest = str(caught.value).split("\n")
+    assert first.startswith(f"line {line}: ")
+    assert says in first
+    shown = text.split("\n")[line - 1].strip()
+    assert rest
+    assert rest[0].strip().startswith(shown[:100])
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("fd.ops.grouped_mm(x, x, x)", "grouped_mm"),
+        ("fd.ops.rsqr(x)", "rsqrt"),
+        ("fd.ops.cast(x, dtype=DataType.Float4)", "DataType.Float4 is not here"),
+        ("fd.sched.split(x, 0, 2)", "user schedules are not read"),
+    ],
+)
+def test_what_nvfuser_has_and_we_have_not(line, says):
+    with pytest.raises(UnsupportedError, match=says) as caught:
+        fl.load_repro(define(X, f"y = {line}", OUT))
+    assert str(caught.value).startswith("line 3: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the text defines no fusion"),
+        ("   \n", "the text defines no fusion"),
+        ("print(1)", "the text defines no fusion"),
+        ("```\nprint(1)\n```", "no Python"),
+        ("with FusionDefinition() as fd:\n  fd.add_output(\x00)", "null bytes"),
+        ("x = '\ud800'\nwith FusionDefinition() as fd: pass", "cannot be parsed"),
+        ("(" * 100_000 + "fd.add_output", "no Python"),
+        ("x = " + "-" * 100_000 + "1\nfd.add_output", "cannot be parsed"),
+        ("x = 1" + "+ 1" * 100_000 + "\nfd.add_output(x)", "cannot be parsed|nested"),
+        ("x = 1\n" * 1_000_000, "the text has 6000000 characters"),
+        ("x = " + "9" * 5000, "no Python"),
+        ("if False:\n  with FusionDefinition() as fd:\n    pass", "the statement if is not read"),
+        ("Hello, look at fd.add_output", "paste the whole text with its ```python fence"),
+    ],
+)
+def test_texts_that_are_no_scripts(text, says):
+    begin = time.perf_counter()
+    with pytest.raises(DefinitionError, match=says):
+        fl.load_repro(text)
+    assert time.perf_counter() - begin < 20
+
+
+@pytest.mark.parametrize("text", [None, 3, b"fd", ["fd"], Path("x")])
+def test_text_must_be_a_str(text):
+    with pytest.raises(ArgumentTypeError, match="text must be a str, given"):
+        fl.load_repro(text)
+    with pytest.raises(ArgumentTypeError, match="name must be a str, given"):
+        fl.load_repro(define(X, OUT), name=3)
+
+
+def test_line_numbers_are_those_of_the_whole_text():
+    text = "Hi\n\n> ```python\n> import torch\n> with FusionDefinition() as fd:\n>     fd.add_output(y)\n> ```\n"
+    with pytest.raises(DefinitionError) as caught:
+        fl.load_repro(text)
+    assert str(caught.value) == (
+        "line 6: y is used before it is assigned.\n    fd.add_output(y)\n                  ^"
+    )
+
+
+def test_carriage_returns_marks_and_tabs():
+    text = "\ufeff" + define(X, OUT).replace("    ", "\t").replace("\n", "\r\n")
+    assert fl.load_repro(text)[0].fusion == fl.load_repro(define(X, OUT))[0].fusion
+
+
+def test_a_long_script_is_read_quickly():
+    lines = [f"T{i + 1} = fd.ops.add(T{i}, 1.0)" for i in range(3000)]
+    text = define(X.replace("x =", "T0 ="), *lines, "fd.add_output(T3000)")
+    begin = time.perf_counter()
+    assert len(fl.load_repro(text)[0].fusion.exprs) == 3000
+    assert time.perf_counter() - begin < 10
+
+
+def test_the_reader_calls_nothing_that_executes_text():
+    for path in Path(reading.__file__).parent.glob("*.py"):
+        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        assert names.isdisjoint({"exec", "eval", "compile", "__import__", "importlib", "open"}), path
+
+
+WORDS = st.sampled_from(
+    "fd . ops add ( ) [ ] , = 1 -1 2.0 x T0 \n \n    DataType Float define_tensor shape torch randn with as : def f "
+    "FusionDefinition() add_output lambda * ** { } 'a' f'{x}' for in range import os __class__ inputs return - + / % "
+    "neg sum cast dims None True [0] execute if else not and is await yield @ ; :=".split(" "),
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.one_of(st.text(), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS, max_size=30).map("".join)))
+def test_any_text_is_read_or_refused(text):
+    for script_text in (text, define(X, text.replace("\n", "\n    "), OUT), define(X, OUT, after=[f"fd.execute({text})"])):
+        try:
+            fl.load_repro(script_text)
+        except FuserLabError as error:
+            assert str(error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_script_with_something_else_in_it_is_read_or_refused(data):
+    text = script(data.draw(st.sampled_from(sorted(path.name for path in SCRIPTS.iterdir()))))
+    begin = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(begin, min(len(text), begin + 40)))
+    other = data.draw(st.one_of(st.just(""), WORDS, st.text(max_size=5)))
+    try:
+        fl.load_repro(text[:begin] + other + text[end:])
+    except FuserLabError as error:
+        assert str(error)
