@@ -26,7 +26,8 @@ from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened
 from fuser_lab.profiling import FusionProfile, receiving
-from fuser_lab.runtime.arrays import describe, inputs_to_numpy, torch_module
+from fuser_lab.runtime.arrays import describe, torch_module
+from fuser_lab.runtime.generator import reference_form
 from fuser_lab.validation import check_outputs, expected_outputs
 
 
@@ -226,8 +227,8 @@ class Executable:
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
         """Return what the NumPy reference evaluation gives, as NumPy arrays, rounding as the fusion's dtypes do."""
         flat = flattened(inputs)
-        bound = bind(self.definition, [describe(v) for v in flat]).fusion
-        results = evaluate(bound, inputs_to_numpy(flat))
+        bound, given = reference_form(bind(self.definition, [describe(v) for v in flat]).fusion, flat)
+        results = evaluate(bound, given)
         return [x for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
 
     def print_math(self) -> None:

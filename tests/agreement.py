@@ -18,6 +18,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.passes import ExplicitSeeds
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
 from fuser_lab.runtime.evaluate import evaluate_segment
@@ -36,8 +37,13 @@ class Disagreement(AssertionError):  # noqa: N818 - reads as the finding that it
 
 
 def bound(fd: FusionDefinition, inputs: Sequence[Any]) -> Fusion:
-    """The fusion with the sizes of these inputs."""
-    return bind(fd.fusion, [describe(x) for x in inputs]).fusion
+    """The fusion with the sizes of these inputs; seeds that a run would draw are inputs."""
+    return ExplicitSeeds().run(bind(fd.fusion, [describe(x) for x in inputs]).fusion)
+
+
+def seeded(fusion: Fusion, inputs: Sequence[Any]) -> list[Any]:
+    """Inputs with some seed and offsets behind them, where the fusion has such inputs."""
+    return [*inputs, *range(11, 11 + len(fusion.inputs) - len(inputs))]
 
 
 def tolerance_of(fusion: Fusion) -> float:
@@ -96,7 +102,7 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
     Elements of an expanded axis are one element of memory, which may be written once for each.
     """
     fusion = plan.fusion
-    known: dict[str, Any] = {value.name: given for value, given in zip(fusion.inputs, inputs, strict=True)}
+    known: dict[str, Any] = dict(zip((v.name for v in fusion.inputs), seeded(fusion, inputs), strict=True))
     given = {v.name: element_strides(known[v.name]) for v in fusion.tensor_inputs}
     for part in plan.segments:
         if part.scheduler is None:
@@ -179,13 +185,14 @@ def check_text(fd: FusionDefinition, inputs: Sequence[Any]) -> None:
     for a, b in zip(first.outputs, other.outputs, strict=True):
         if dense_strides(a) != dense_strides(b) or a.dtype is not b.dtype:
             raise Disagreement(f"the printed definition gives {b} instead of {a}")
-    for a, b in zip(evaluate(first, inputs), evaluate(other, inputs), strict=True):
-        if not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind in "fc"):
+    for a, b in zip(evaluate(first, seeded(first, inputs)), evaluate(other, seeded(other, inputs)), strict=True):
+        if not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind not in "biu"):
             raise Disagreement(f"the printed definition gives other values:\n{fd!r}")
 
 
 def check_reference(fusion: Fusion, inputs: Sequence[Any], tolerance: float) -> list[np.ndarray]:
     """The reference in the fusion's dtypes agrees with float64; returns all outputs in the fusion's dtypes."""
+    inputs = seeded(fusion, inputs)
     narrow, wide = evaluate(fusion, inputs), evaluate(fusion, inputs, exact=False)
     for tv, a, b in zip(fusion.outputs, narrow, wide, strict=True):
         if from_numpy(a.dtype) not in {tv.dtype, DataType.Int if tv.dtype is DataType.Index else tv.dtype}:
@@ -210,7 +217,7 @@ def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence
     plan = fd.plan_for(list(inputs))
     fusion = plan.fusion
     given = [x.copy() if isinstance(x, np.ndarray) and fusion.aliases else x for x in inputs]
-    got = iter(plan.run(given))
+    got = iter(plan.run(seeded(fusion, given)))
     for position, tv in enumerate(fusion.outputs):
         if tv in fusion.hidden:
             continue

@@ -38,7 +38,8 @@ def lower(
     CodegenError
         If the segment has a form that no nest of loops computes.
     """
-    written, fusion = fusion, decompose(fusion)
+    recorded = {expr.name: expr for expr in fusion.exprs}
+    fusion = decompose(fusion)
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, strides.get(tv.name)) for tv in inputs}
@@ -65,7 +66,7 @@ def lower(
         outputs=tuple(buffers[tv.name] for tv in computed),
         workspace=tuple(workspace),
         phases=tuple(phases),
-        ops=tuple((expr.name, call_text(expr)) for expr in written.exprs),
+        ops=tuple((name, call_text(expr)) for name, expr in ({e.name: e for e in fusion.exprs} | recorded).items()),
     )
 
 

@@ -1,10 +1,23 @@
 """A fusion as the Python that defines it, in the form nvFuser prints (``FusionDefinition.__repr__``)."""
 
-from fuser_lab.dtypes import DataType
+from collections.abc import Callable, Iterator
+from functools import cache
+from math import copysign, isfinite
+
+from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.ir import AttrValue, Expr, Fusion, IterDomain, Number, Scalar, TensorView, Val, scalars_in
+from fuser_lab.ir import AttrValue, Expr, Fusion, IterDomain, Number, OpKind, Scalar, TensorView, Val
+from fuser_lab.ops import OPS
 
 _INDENT = "    "
+_NO_DEFAULT = object()
+# Ops that take scalars of the definition only, never Python numbers.
+_DEFINED_SCALARS = frozenset(
+    {OpKind.INDEXING, OpKind.SCATTER, OpKind.SCAN, OpKind.SORT, OpKind.ATTENTION},
+)
+_SCALAR_ATTRIBUTES = frozenset({("topk", "k")})
+# What an operand is where it is left out.
+_LEFT_OUT: dict[tuple[str, str], int] = {("pad", "value"): 0, ("iota", "start"): 0, ("iota", "step"): 1}
 
 
 def definition_text(fusion: Fusion, function: str = "nvfuser_fusion") -> str:
@@ -22,20 +35,33 @@ def recorded_names(fusion: Fusion) -> dict[str, str]:
 
 
 class _Writer:
+    """Writes statements in order; a size or constant gets its line right before the first statement that needs it."""
+
     def __init__(self, fusion: Fusion) -> None:
         self._fusion = fusion
         self._names: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._constants: dict[tuple[DataType, str], str] = {}
         self._sizes: dict[str, tuple[TensorView, int]] = {}
         self._lines: list[str] = []
-        self._defined = 0
+        self._read = {v for expr in fusion.exprs for v in expr.inputs} | set(fusion.outputs)
+        self._next_scalar = 1 + max(
+            (_number(v.name) for v in _scalars(fusion)), default=-1,
+        )
 
     def write(self, function: str) -> str:
         for value in self._fusion.inputs:
             self._input(value)
         for expr in self._fusion.exprs:
             self._expr(expr)
+        targets: dict[TensorView, list[TensorView]] = {}
+        for output, target in self._fusion.aliases:
+            targets.setdefault(output, []).append(target)
         for output in self._fusion.outputs:
-            self._output(output)
+            for target in targets.get(output, ()):
+                self._line(f"fd.add_output({self._name(output)}, {self._name(target)})")
+            if output not in self._fusion.hidden:
+                self._line(f"fd.add_output({self._name(output)})")
         return "\n".join([f"def {function}(fd : FusionDefinition) -> None :", *self._lines, ""])
 
     def _line(self, text: str) -> None:
@@ -61,77 +87,166 @@ class _Writer:
                 self._sizes.setdefault(extent.name, (tensor, dim))
 
     def _expr(self, expr: Expr) -> None:
-        operands = [self._operand(v) for v in expr.inputs]
-        for scalar in scalars_in(value for _, value in expr.attrs):
-            self._operand(scalar)
-        args = _SPECIAL[expr.op.name](self, expr, operands) if expr.op.name in _SPECIAL else None
-        if args is None:
-            args = [*operands, *(f"{key}={self.attr_text(value)}" for key, value in _shown_attrs(expr))]
-        results = ", ".join(self._name(v) for v in expr.outputs)
-        self._line(f"{results} = fd.ops.{expr.op.name}({', '.join(args)})")
-        for value in expr.outputs:
+        special = _SPECIAL.get(expr.op.name)
+        arguments = self._arguments(expr) if special is None else special(self, expr)
+        shown = expr.outputs if len(expr.outputs) == 1 else [v if v in self._read else None for v in expr.outputs]
+        results = ", ".join("_" if v is None else self._name(v) for v in shown)
+        self._line(f"{results} = fd.ops.{expr.op.name}({', '.join(arguments)})")
+        for value in shown:
             if isinstance(value, TensorView):
                 self._remember_sizes(value)
 
-    def _output(self, output: TensorView) -> None:
-        for target in (t for o, t in self._fusion.aliases if o == output):
-            self._line(f"fd.add_output({self._name(output)}, {self._name(target)})")
-        if output not in self._fusion.hidden:
-            self._line(f"fd.add_output({self._name(output)})")
+    def _arguments(self, expr: Expr) -> list[str]:
+        """Return the arguments of a call in the order of the op's signature: operands first, attributes by name.
+
+        An operand goes to the parameter at its place among those that no attribute is for. An attribute ``options``
+        holds the names of the parameters that the last operands are for.
+        """
+        op, attrs = expr.op.name, dict(expr.attrs)
+        parameters = _parameters(op)
+        options = attrs.pop("options", ()) if "options" not in parameters else ()
+        named = [str(name) for name in options] if isinstance(options, tuple) else []
+        free = [name for name in parameters if name not in attrs and name not in named]
+        places = [*free[: len(expr.inputs) - len(named)], *named]
+        operands = dict(zip(places, range(len(expr.inputs)), strict=True))
+        found: list[str] = []
+        positional = True
+        for name, (default, keyword_only) in parameters.items():
+            text = None
+            if name in operands:
+                place = operands[name]
+                if not _is_left_out(expr, name, expr.inputs[place]):
+                    text = self.operand(expr, place)
+            elif name in attrs and not _same(attrs[name], default):
+                text = self._attribute(expr.op.name, name, attrs[name])
+                positional = positional and expr.kind is OpKind.RANDOM and name == "shape"
+            if text is None or keyword_only:
+                positional = False
+            if text is not None:
+                found.append(text if positional else f"{name}={text}")
+        return found
 
     def _name(self, value: Val) -> str:
         if value.name not in self._names:
-            number = value.name.lstrip("Tibdc")
-            self._names[value.name] = f"tv{number}" if isinstance(value, TensorView) else f"c{number}"
+            letters = "tv" if isinstance(value, TensorView) else "c"
+            name = f"{letters}{_number(value.name)}"
+            if name in self._taken or _number(value.name) < 0:
+                name = f"{letters}{value.name}"
+            self._taken.add(name)
+            self._names[value.name] = name
         return self._names[value.name]
 
-    def _operand(self, value: Val) -> str:
+    def operand(self, expr: Expr, place: int) -> str:
+        """Return an operand of an expression: a name, or a number where that comes to the same."""
+        value = expr.inputs[place]
         if isinstance(value, TensorView):
             return self._name(value)
         if value.value is not None:
-            return self._constant(value)
+            return number_text(value.value) if _stands_as_number(expr, place, value) else self._defined(value)
+        return self._symbol(value)
+
+    def _symbol(self, value: Scalar) -> str:
         if value.name not in self._names and value.name in self._sizes:
             tensor, dim = self._sizes[value.name]
             name = self._name(value)
             self._line(f"{name} = fd.ops.size({self._name(tensor)}, dim={dim})")
         return self._name(value)
 
-    def _constant(self, value: Scalar) -> str:
+    def _defined(self, value: Scalar) -> str:
+        """Return the name of a constant that has a line of its own."""
         number = value.value
         if number is None:
             msg = f"{value.name} is no constant."
             raise UnsupportedError(msg)
-        return number_text(number)
+        key = (value.dtype, repr(number))
+        if key not in self._constants:
+            name = self._constants[key] = f"c{self._next_scalar}"
+            self._next_scalar += 1
+            self._line(f"{name} = fd.define_scalar({number_text(number)}, dtype={value.dtype!r})")
+        return self._constants[key]
 
-    def scalar_name(self, value: Scalar) -> str:
-        """Return a scalar where no Python number may stand: constants get a line and a name."""
-        if value.value is None:
-            return self._operand(value)
-        name = f"s{self._defined}"
-        self._defined += 1
-        self._line(f"{name} = fd.define_scalar({number_text(value.value)}, dtype={value.dtype!r})")
-        return name
-
-    def scalar_text(self, value: Val, text: str) -> str:
-        """Return an operand where only a scalar of the definition may stand: a constant gets a line of its own."""
-        if not isinstance(value, Scalar) or value.value is None:
-            return text
-        name = f"seed{len(self._lines)}"
-        self._line(f"{name} = fd.define_scalar({text}, dtype={value.dtype!r})")
-        return name
+    def _attribute(self, op: str, name: str, value: AttrValue) -> str:
+        if (op, name) in _SCALAR_ATTRIBUTES and isinstance(value, int):
+            return self._defined(Scalar(name="", dtype=DataType.Int, value=value))
+        return self.attr_text(value)
 
     def attr_text(self, value: AttrValue) -> str:
         """Return an attribute value as a Python expression."""
         if isinstance(value, tuple):
             return "[" + ", ".join(self.attr_text(v) for v in value) + "]"
         if isinstance(value, Scalar):
-            return self._operand(value)
+            return self._symbol(value) if value.value is None else number_text(value.value)
         return repr(value)
 
 
+@cache
+def _parameters(op: str) -> dict[str, tuple[object, bool]]:
+    """Return default and whether keyword-only, for each parameter of an op."""
+    return {
+        name: (_NO_DEFAULT if p.default is p.empty else p.default, p.kind is p.KEYWORD_ONLY)
+        for name, p in OPS[op].signature.parameters.items()
+    }
+
+
+def _number(name: str) -> int:
+    digits = name.lstrip("Tibdc")
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _scalars(fusion: Fusion) -> Iterator[Scalar]:
+    for value in fusion.inputs:
+        if isinstance(value, Scalar):
+            yield value
+        else:
+            yield from (e for e in value.extents if isinstance(e, Scalar))
+    for expr in fusion.exprs:
+        for result in expr.outputs:
+            if isinstance(result, Scalar):
+                yield result
+            else:
+                yield from (e for e in result.extents if isinstance(e, Scalar))
+
+
+def _same(value: AttrValue, default: object) -> bool:
+    return type(value) is type(default) and value == default
+
+
+def _is_left_out(expr: Expr, name: str, value: Val) -> bool:
+    """Whether an operand is the constant that stands for an argument that was not given."""
+    usual = _LEFT_OUT.get((expr.op.name, name))
+    if usual is None or not isinstance(value, Scalar) or value.value is None:
+        return False
+    return repr(value.value) in {repr(usual), repr(float(usual)), repr(complex(usual)), repr(bool(usual))}
+
+
+def _stands_as_number(expr: Expr, place: int, value: Scalar) -> bool:
+    """Whether the number alone, as an operand of this expression, is recorded as this constant again.
+
+    A number becomes a Bool, Int, Double or ComplexDouble; within its kind, tensor operands and result decide the dtype.
+    """
+    if value.value is None or expr.kind in _DEFINED_SCALARS or expr.op.name == "complex":
+        return False
+    if expr.kind is OpKind.RANDOM and place > 1:
+        return False
+    plain = of_python(value.value)
+    if plain is value.dtype:
+        return True
+    if plain.kind is not value.dtype.kind:
+        return False
+    if expr.kind is not OpKind.POINTWISE:
+        return True
+    return any(v.dtype is value.dtype for v in expr.tensor_inputs)
+
+
 def number_text(number: Number) -> str:
-    """Return a Python literal that evaluates to exactly this number, infinities and NaN too."""
-    if isinstance(number, float) and (number != number or number in {float("inf"), float("-inf")}):  # noqa: PLR0124
+    """Return a Python literal that evaluates to exactly this number, infinities, NaN and negative zeros too."""
+    if isinstance(number, complex):
+        # Python's own literal loses the signs of zeros: 0.0 is added to what stands beside j.
+        plain = f"{number.real!r}{number.imag:+}j" if isfinite(number.imag) and isfinite(number.real) else ""
+        if plain and repr(complex(plain)) == repr(number) and copysign(1.0, number.imag) > 0 < copysign(1, number.real):
+            return plain
+        return f"complex({number_text(number.real)}, {number_text(number.imag)})"
+    if isinstance(number, float) and not isfinite(number):
         return f'float("{number}")'
     return repr(number)
 
@@ -148,89 +263,39 @@ def _ranks(allocation: tuple[int, ...]) -> list[int]:
     return ranks
 
 
-def _shown_attrs(expr: Expr) -> list[tuple[str, AttrValue]]:
-    defaults: dict[str, AttrValue] = {"squeeze_expanded": False, "manual_normalization": False}
-    return [(key, value) for key, value in expr.attrs if key not in defaults or value != defaults[key]]
+def _cat_arguments(writer: _Writer, expr: Expr) -> list[str]:
+    operands = ", ".join(writer.operand(expr, place) for place in range(len(expr.inputs)))
+    return [f"[{operands}]", f"dim={expr.attr('dim')}", "manual_padding=True"]
 
 
-def _cat_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    del writer
-    return [f"[{', '.join(operands)}]", f"dim={expr.attr('dim')}", "manual_padding=True"]
-
-
-def _pad_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    return [operands[0], f"{writer.attr_text(expr.attr('pad_widths'))}", operands[1]]
-
-
-def _full_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    dtype = expr.outputs[0].dtype
-    return [f"shape={writer.attr_text(expr.attr('shape'))}", f"fill_value={operands[0]}", f"dtype={dtype!r}"]
-
-
-def _iota_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+def _iota_arguments(writer: _Writer, expr: Expr) -> list[str]:
     shape = expr.attr("shape")
-    length = writer.attr_text(shape[0] if isinstance(shape, tuple) else shape)
-    return [length, *operands, f"dtype={expr.outputs[0].dtype!r}"]
+    found = [writer.attr_text(shape[0] if isinstance(shape, tuple) else shape)]
+    for place, name in enumerate(("start", "step")):
+        if not _is_left_out(expr, name, expr.inputs[place]):
+            found.append(f"{name}={writer.operand(expr, place)}")
+    return [*found, f"dtype={expr.outputs[0].dtype!r}"]
 
 
-def _random_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    first, second, *seeds = operands
-    shape, dtype = writer.attr_text(expr.attr("shape")), expr.outputs[0].dtype
-    names = zip(("rng_seed", "rng_offset"), expr.inputs[2:], seeds, strict=False)
-    given = [f"{name}={writer.scalar_text(value, text)}" for name, value, text in names]
-    return [first, second, shape, *given, f"dtype={dtype!r}"]
+def _slice_arguments(writer: _Writer, expr: Expr) -> list[str]:
+    found = [writer.operand(expr, 0)]
+    found += [f"{name}={writer.attr_text(expr.attr(name))}" for name in ("start_indices", "end_indices")]
+    found.append(f"strides={[1] * expr.out.ndim}")
+    return [*found, "manual_normalization=True"] if expr.attr("manual_normalization") else found
 
 
-def _fold_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
+def _fold_arguments(writer: _Writer, expr: Expr) -> list[str]:
+    found = [writer.operand(expr, 0), f"dims={writer.attr_text(expr.attr('dims'))}"]
     # Left to itself, a sum of integers is an Int.
     dtype = expr.outputs[0].dtype
     narrow = dtype is DataType.Bool or (dtype.is_integral and dtype is not DataType.Int)
-    return [*operands, f"dims={writer.attr_text(expr.attr('dims'))}", *([f"dtype={dtype!r}"] if narrow else [])]
+    return [*found, f"dtype={dtype!r}"] if narrow else found
 
 
-def _named_scalars(writer: _Writer, expr: Expr) -> list[str]:
-    """Return the scalar operands of an expression, none of them as a Python number."""
-    return [writer.scalar_name(v) for v in expr.inputs if isinstance(v, Scalar)]
-
-
-def _indexing_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    tensors = operands[: len(expr.tensor_inputs)]
-    return [*tensors, *_named_scalars(writer, expr), f"dim={expr.attr('dim')}"]
-
-
-def _scan_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    init = [f"init={name}" for name in _named_scalars(writer, expr)]
-    return [operands[0], f"dim={expr.attr('dim')}", *init]
-
-
-def _sort_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    defaults = {"dim": -1, "largest": True, "sorted": False} if expr.op.name == "topk" else {}
-    defaults |= {"descending": False, "stable": False}
-    count = [value for key, value in expr.attrs if key == "k"]
-    scalars = [k if isinstance(k, Scalar) else Scalar(name="", dtype=DataType.Int, value=k) for k in count
-               if isinstance(k, int | Scalar)]
-    given = [(key, value) for key, value in expr.attrs if key != "k" and defaults.get(key) != value]
-    return [*operands, *map(writer.scalar_name, scalars), *(f"{key}={value}" for key, value in given)]
-
-
-def _embedding_args(writer: _Writer, expr: Expr, operands: list[str]) -> list[str]:
-    options = expr.attr("options")
-    names = _named_scalars(writer, expr)
-    pairs = zip(options if isinstance(options, tuple) else (), names, strict=True)
-    return [*operands[:2], *(f"{option}={name}" for option, name in pairs)]
-
-
-_SPECIAL = {
-    **dict.fromkeys(("select", "scatter"), _indexing_args),
-    **dict.fromkeys(("cumsum", "cumprod", "cummin", "cummax"), _scan_args),
-    **dict.fromkeys(("argsort", "topk"), _sort_args),
-    "embedding_fwd": _embedding_args,
-    "sum": _fold_args,
-    "prod": _fold_args,
-    "cat": _cat_args,
-    "pad": _pad_args,
-    "full": _full_args,
-    "iota": _iota_args,
-    "uniform": _random_args,
-    "normal": _random_args,
+_SPECIAL: dict[str, Callable[[_Writer, Expr], list[str]]] = {
+    "cat": _cat_arguments,
+    "iota": _iota_arguments,
+    "slice": _slice_arguments,
+    "sum": _fold_arguments,
+    "prod": _fold_arguments,
 }

@@ -1,48 +1,45 @@
-"""Ops that make tensors from scalars: constants, ranges and random numbers."""
+"""Ops that make tensors from scalars: constants and ranges."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import DataType
-from fuser_lab.errors import DefinitionError, UnsupportedError
-from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, Val
+from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Extent, OpKind, Scalar, TensorDomain, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
-from fuser_lab.ops.arguments import element_type
+from fuser_lab.ops.arguments import element_type, shown
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
     Element,
+    Misuse,
     OpDef,
     Operand,
     Recorder,
     Result,
-    linear_index,
+    Sample,
     register,
 )
+from fuser_lab.ops.view import sized_axis
 
 
-def _dtype(attrs: Attrs) -> DataType:
-    dtype = attrs["dtype"]
-    return dtype if isinstance(dtype, DataType) else DataType.Null
-
-
-def _sizes(attrs: Attrs) -> tuple[Extent, ...]:
-    shape = attrs["shape"]
-    return tuple(s for s in shape if isinstance(s, int | Scalar)) if isinstance(shape, tuple) else ()
-
-
-def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+def infer_filled(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    """Return the result that the attributes shape and dtype describe; an axis of size 1 is a broadcast axis."""
     del inputs
-    logical = tuple(axes.fresh(1, IterType.BROADCAST) if n == 1 else axes.fresh(n) for n in _sizes(attrs))
-    return (Result(_dtype(attrs), TensorDomain(logical=logical)),)
+    shape, dtype = attrs["shape"], attrs["dtype"]
+    sizes = [s for s in shape if isinstance(s, int | Scalar)] if isinstance(shape, tuple) else []
+    logical = tuple(sized_axis(n, axes) for n in sizes)
+    return (Result(dtype if isinstance(dtype, DataType) else DataType.Null, TensorDomain(logical=logical)),)
 
 
-def _shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Extent, ...]:
+def given_shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Extent, ...]:
+    """Return a shape argument, or raise if it is no list of sizes of 0 or more."""
     sizes = rec.extents(shape, op, "shape")
     for size in sizes:
         if isinstance(size, int) and size < 0:
@@ -51,10 +48,19 @@ def _shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Extent, ..
     return sizes
 
 
+def given_scalar(rec: Recorder, given: Operand, op: str, argument: str) -> Scalar:
+    """Return a scalar operand, or raise ArgumentTypeError."""
+    value = rec.value(given, op, argument)
+    if isinstance(value, Scalar):
+        return value
+    msg = f"{op}: {argument} must be a scalar or number, given the tensor {value.name}."
+    raise ArgumentTypeError(msg)
+
+
 def _full(rec: Recorder, shape: Sequence[Operand], fill_value: Operand, dtype: DataType) -> Val:
     wanted = element_type(dtype, "full")
-    fill = convert(rec, rec.value(fill_value, "full", "fill_value"), wanted, "full", "fill_value")
-    return rec.emit(FULL, [fill], shape=_shape(rec, shape, "full"), dtype=wanted)[0]
+    fill = convert(rec, given_scalar(rec, fill_value, "full", "fill_value"), wanted, "full", "fill_value")
+    return rec.emit(FULL, [fill], shape=given_shape(rec, shape, "full"), dtype=wanted)[0]
 
 
 FULL = register(
@@ -62,10 +68,41 @@ FULL = register(
         name="full",
         kind=OpKind.FACTORY,
         frontend=_full,
-        infer=_infer,
+        infer=infer_filled,
         reference=lambda fill, *, shape, dtype: np.full(shape, fill, dtype=dtype.numpy),
         element=lambda e: e.read(0, ()),
         doc="A tensor of one value.",
+        samples=(
+            Sample("fd.ops.full([3, 4], 2.5, DataType.Float)", ()),
+            Sample("fd.ops.full(shape=[3], fill_value=2.5, dtype=DataType.Double)", ()),
+            Sample("fd.ops.full((2, 3), 1.5, DataType.Half)", ()),
+            Sample("fd.ops.full([4], 3, DataType.BFloat16)", ()),
+            Sample("fd.ops.full([4], -7, DataType.Int)", ()),
+            Sample("fd.ops.full([4], 7.9, DataType.Int32)", ()),
+            Sample("fd.ops.full([4], 1, DataType.Bool)", ()),
+            Sample("fd.ops.full([4], 1 - 2j, DataType.ComplexFloat)", ()),
+            Sample("fd.ops.full([4], 2, DataType.ComplexDouble)", ()),
+            Sample("fd.ops.full([2, 2], float('inf'), DataType.Float)", ()),
+            Sample("fd.ops.full([2, 2], float('nan'), DataType.Double)", ()),
+            Sample("fd.ops.full([], 1.0, DataType.Float)", ()),
+            Sample("fd.ops.full([0, 3], 1.0, DataType.Float)", ()),
+            Sample("fd.ops.full([1, 3, 1], 1.0, DataType.Float)", ()),
+            Sample("fd.ops.add(a, fd.ops.full(fd.ops.shape(a), 1.0, DataType.Float))"),
+            Sample("fd.ops.full([fd.ops.size(a, 1), 2], fd.define_scalar(3.0), DataType.Float)"),
+        ),
+        misuses=(
+            Misuse("fd.ops.full([2], 1.0)", "missing a required argument: 'dtype'", ArgumentTypeError),
+            Misuse("fd.ops.full(2, 1.0, DataType.Float)", "full: shape must be a list", ArgumentTypeError),
+            Misuse("fd.ops.full([2.5], 1.0, DataType.Float)", "full: shape[0]", ArgumentTypeError),
+            Misuse("fd.ops.full([x], 1.0, DataType.Float)", "full: shape[0]", ArgumentTypeError),
+            Misuse("fd.ops.full([-1], 1.0, DataType.Float)", "full: shape has the entry -1"),
+            Misuse("fd.ops.full([2], 1.0, 'float')", "full: dtype must be a DataType", ArgumentTypeError),
+            Misuse("fd.ops.full([2], 1.0, DataType.Null)", "full: dtype is DataType.Null"),
+            Misuse("fd.ops.full([2], s, DataType.Float)", "full: fill_value must be a scalar", ArgumentTypeError),
+            Misuse("fd.ops.full([2], None, DataType.Float)", "full: fill_value is None", ArgumentTypeError),
+            Misuse("fd.ops.full([2], float('nan'), DataType.Int)", "full: fill_value is nan"),
+            Misuse("fd.ops.full([2], 2**40, DataType.Int32)", "full: fill_value is 1099511627776"),
+        ),
     ),
 )
 
@@ -74,16 +111,51 @@ def _iota(
     rec: Recorder, length: Operand, start: Operand = None, step: Operand = None, dtype: DataType = DataType.Int,
 ) -> Val:
     wanted = element_type(dtype, "iota")
-    first = convert(rec, rec.value(0 if start is None else start, "iota", "start"), wanted, "iota", "start")
-    stride = convert(rec, rec.value(1 if step is None else step, "iota", "step"), wanted, "iota", "step")
-    if isinstance(stride, Scalar) and stride.value == 0:
+    if wanted.kind not in {Kind.INTEGER, Kind.FLOAT}:
+        msg = f"iota: dtype must be an integer or a real floating point type, given {wanted!r}."
+        raise DefinitionError(msg)
+    size = given_scalar(rec, length, "iota", "length")
+    if not size.dtype.is_integral:
+        msg = f"iota: length must be an integer, given {size}."
+        raise DefinitionError(msg)
+    if size.value is not None and size.value.real < 0:
+        msg = f"iota: length is {size.value}; it must be 0 or more."
+        raise DefinitionError(msg)
+    zero: int | float = 0.0 if wanted.is_float else 0
+    operands = [
+        _term_of_range(rec, zero + default if given is None else given, argument, wanted)
+        for given, argument, default in ((start, "start", 0), (step, "step", 1))
+    ]
+    if operands[1].value == 0:
         msg = "iota: step is 0; it must not be."
         raise DefinitionError(msg)
-    return rec.emit(IOTA, [first, stride], shape=_shape(rec, [length], "iota"), dtype=wanted)[0]
+    return rec.emit(IOTA, operands, shape=rec.extents([size], "iota", "length"), dtype=wanted)[0]
+
+
+def _term_of_range(rec: Recorder, given: Operand, argument: str, dtype: DataType) -> Scalar:
+    """Return start or step, of the kind of the dtype and finite, in the type that the range is computed in."""
+    value = given_scalar(rec, given, "iota", argument)
+    if value.dtype.kind is not dtype.kind:
+        msg = f"iota: {argument} has dtype {value.dtype!r}, which is not of the kind of dtype {dtype!r}."
+        raise DefinitionError(msg)
+    if isinstance(value.value, float) and not math.isfinite(value.value):
+        msg = f"iota: {argument} is {shown(value.value)}; it must be finite."
+        raise DefinitionError(msg)
+    converted = convert(rec, value, dtype.compute, "iota", argument)
+    return given_scalar(rec, converted, "iota", argument)
+
+
+def _reference_iota(start: Any, step: Any, *, shape: tuple[int, ...], dtype: DataType) -> Array:
+    # Integers wrap around; floats are rounded once.
+    wide = dtype.numpy if dtype.is_integral else np.dtype(np.float64)
+    places: Array = np.arange(shape[0]).astype(wide)
+    with np.errstate(over="ignore"):
+        return np.asarray(places * np.asarray(step, wide) + np.asarray(start, wide)).astype(dtype.numpy)
 
 
 def _element_iota(e: Element) -> Term:
-    return e.read(0, ()) + t.cast(e.index[0], e.out.dtype) * e.read(1, ())
+    start, step = e.read(0, ()), e.read(1, ())
+    return t.cast(start + t.cast(e.index[0], start.dtype) * step, e.out.dtype)
 
 
 IOTA = register(
@@ -91,113 +163,39 @@ IOTA = register(
         name="iota",
         kind=OpKind.FACTORY,
         frontend=_iota,
-        infer=_infer,
-        reference=lambda start, step, *, shape, dtype: (
-            (np.arange(shape[0]) * step + start).astype(dtype.numpy)
-        ),
+        infer=infer_filled,
+        reference=_reference_iota,
         element=_element_iota,
         doc="start + step * i for i below length.",
+        samples=(
+            Sample("fd.ops.iota(7)", ()),
+            Sample("fd.ops.iota(7, 3, -2)", ()),
+            Sample("fd.ops.iota(length=7, start=3, step=2, dtype=DataType.Int32)", ()),
+            Sample("fd.ops.iota(7, 0.5, 0.25, DataType.Float)", ()),
+            Sample("fd.ops.iota(7, dtype=DataType.Double)", ()),
+            Sample("fd.ops.iota(7, 0.5, None, DataType.Half)", ()),
+            Sample("fd.ops.iota(7, None, 2.0, DataType.BFloat16)", ()),
+            Sample("fd.ops.iota(0)", ()),
+            Sample("fd.ops.iota(1)", ()),
+            Sample("fd.ops.iota(fd.ops.size(a, 0))"),
+            Sample("fd.ops.add(a, fd.ops.iota(fd.ops.size(a, 1), 0.0, 1.0, DataType.Float))"),
+        ),
+        misuses=(
+            Misuse("fd.ops.iota()", "missing a required argument: 'length'", ArgumentTypeError),
+            Misuse("fd.ops.iota(3.0)", "iota: length must be an integer"),
+            Misuse("fd.ops.iota(d)", "iota: length must be an integer"),
+            Misuse("fd.ops.iota(x)", "iota: length must be a scalar", ArgumentTypeError),
+            Misuse("fd.ops.iota('a')", "iota: length must be", ArgumentTypeError),
+            Misuse("fd.ops.iota(-2)", "iota: length is -2"),
+            Misuse("fd.ops.iota(3, 0.5)", "iota: start has dtype DataType.Double"),
+            Misuse("fd.ops.iota(3, 0, 0.5)", "iota: step has dtype DataType.Double"),
+            Misuse("fd.ops.iota(3, 1, 1.0, DataType.Float)", "iota: start has dtype DataType.Int"),
+            Misuse("fd.ops.iota(3, 0, 0)", "iota: step is 0"),
+            Misuse("fd.ops.iota(3, 0.0, 0.0, DataType.Float)", "iota: step is 0"),
+            Misuse("fd.ops.iota(3, float('inf'), 1.0, DataType.Float)", "iota: start is inf; it must be finite"),
+            Misuse("fd.ops.iota(3, 0.0, float('nan'), DataType.Float)", "iota: step is nan; it must be finite"),
+            Misuse("fd.ops.iota(3, dtype=DataType.Bool)", "iota: dtype must be an integer or a real"),
+            Misuse("fd.ops.iota(3, dtype=DataType.ComplexFloat)", "iota: dtype must be an integer or a real"),
+        ),
     ),
 )
-
-# Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC 2011).
-PHILOX_ROUNDS = 10
-PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-
-
-def philox(seed: int, offset: int, position: Array) -> Array:
-    """Return Philox 4x32-10 words, uint32 of shape [n, 4], for the counter (offset, position) and key ``seed``.
-
-    ``position`` is the element's row-major index divided by four; word ``i % 4`` belongs to element ``i``.
-    """
-    mask = np.uint64(0xFFFFFFFF)
-    where = position.astype(np.uint64)
-    counter = [
-        np.full(where.shape, offset & 0xFFFFFFFF, np.uint64),
-        np.full(where.shape, (offset >> 32) & 0xFFFFFFFF, np.uint64),
-        where & mask,
-        where >> np.uint64(32),
-    ]
-    key = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
-    for _ in range(PHILOX_ROUNDS):
-        first = counter[0] * np.uint64(PHILOX_MULTIPLIERS[0])
-        second = counter[2] * np.uint64(PHILOX_MULTIPLIERS[1])
-        counter = [
-            (second >> np.uint64(32)) ^ counter[1] ^ np.uint64(key[0]),
-            second & mask,
-            (first >> np.uint64(32)) ^ counter[3] ^ np.uint64(key[1]),
-            first & mask,
-        ]
-        key = [(k + step) & 0xFFFFFFFF for k, step in zip(key, PHILOX_KEY_STEPS, strict=True)]
-    return np.stack(counter, axis=-1).astype(np.uint32)
-
-
-def uniform_numbers(seed: int, offset: int, shape: tuple[int, ...]) -> Array:
-    """Return float64 numbers in [0, 1) with 24 random bits, one per element of ``shape``."""
-    count = int(np.prod(shape))
-    element = np.arange(count)
-    words = philox(int(seed), int(offset), element // 4)
-    bits = words[element, element % 4] if count else np.zeros(0, np.uint32)
-    return ((bits >> np.uint32(8)) * 2.0**-24).reshape(shape)
-
-
-def _random(
-    rec: Recorder, name: str, ends: tuple[Operand, Operand], shape: Sequence[Operand],
-    seeds: tuple[Operand, Operand], dtype: DataType,
-) -> Val:
-    if not element_type(dtype, name).is_float:
-        msg = f"{name}: random distributions only create floating point types, given {dtype!r}."
-        raise DefinitionError(msg)
-    seed, offset = seeds
-    if (seed is None) is not (offset is None):
-        msg = f"{name}: rng_seed and rng_offset must be given together."
-        raise DefinitionError(msg)
-    if seed is None:
-        msg = f"{name}: numbers without rng_seed and rng_offset are not implemented; give both."
-        raise UnsupportedError(msg)
-    operands = [
-        convert(rec, rec.value(given, name, argument), wanted, name, argument)
-        for wanted, values, names in ((dtype.compute, ends, _ENDS[name]), (DataType.Int, seeds, _SEEDS))
-        for given, argument in zip(values, names, strict=True)
-    ]
-    return rec.emit(_BY_NAME[name], operands, shape=_shape(rec, shape, name), dtype=dtype)[0]
-
-
-_ENDS = {"uniform": ("minval", "maxval")}
-_SEEDS = ("rng_seed", "rng_offset")
-
-
-def _uniform(
-    rec: Recorder, minval: Operand, maxval: Operand, shape: Sequence[Operand], *,
-    rng_seed: Operand = None, rng_offset: Operand = None, dtype: DataType = DataType.Float,
-) -> Val:
-    return _random(rec, "uniform", (minval, maxval), shape, (rng_seed, rng_offset), dtype)
-
-
-def _reference_uniform(
-    low: Any, high: Any, seed: Any, offset: Any, *, shape: tuple[int, ...], dtype: DataType,
-) -> Array:
-    unit = uniform_numbers(int(seed), int(offset), shape).astype(dtype.compute.numpy)
-    return np.asarray(low + (high - low) * unit)
-
-
-def _element_uniform(e: Element) -> Term:
-    low, high, seed, offset = (e.read(k, ()) for k in range(4))
-    where = linear_index(e.index, e.out.shape)
-    unit = t.apply("philox_uniform", seed, offset, where, dtype=low.dtype)
-    return t.cast(low + (high - low) * unit, e.out.dtype)
-
-
-UNIFORM = register(
-    OpDef(
-        name="uniform",
-        kind=OpKind.RANDOM,
-        frontend=_uniform,
-        infer=_infer,
-        reference=_reference_uniform,
-        element=_element_uniform,
-        doc="Uniform numbers in [minval, maxval), Philox 4x32-10 counted by element.",
-    ),
-)
-_BY_NAME = {"uniform": UNIFORM}

@@ -2,7 +2,8 @@
 
 from fuser_lab.passes.base import Pass, PassPipeline
 from fuser_lab.passes.consecutive_casts import ConsecutiveCasts
+from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_of
 
-PRESEGMENTATION = PassPipeline((ConsecutiveCasts(),))
+PRESEGMENTATION = PassPipeline((ConsecutiveCasts(), ExplicitSeeds()))
 
-__all__ = ["PRESEGMENTATION", "ConsecutiveCasts", "Pass", "PassPipeline"]
+__all__ = ["PRESEGMENTATION", "ConsecutiveCasts", "ExplicitSeeds", "Pass", "PassPipeline", "offsets_of"]

@@ -15,17 +15,21 @@ from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import may_overlap
 from fuser_lab.runtime.binding import (
     Slot,
     check_apart,
     check_outs,
+    check_places,
     checked_array,
     checked_scalar,
     library_of,
+    places_of,
     slot_of,
 )
 from fuser_lab.runtime.evaluate import evaluate_segment
+from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 
 Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
@@ -139,12 +143,14 @@ class PreparedPlan:
         self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
         self._clock = itertools.count()
+        self._draws = offsets_of(fusion) > 0
         self._inputs = tuple(slot_of(v) if isinstance(v, TensorView) else v for v in fusion.inputs)
         self._tensors = tuple(slot for slot in self._inputs if isinstance(slot, Slot))
         self._outputs = tuple(slot_of(tv) for tv in fusion.outputs)
         self._returned = tuple(slot for slot in self._outputs if slot.tensor not in fusion.hidden)
         self._slots = {slot.name: slot for slot in self._outputs}
         self._computed = tuple(slot for slot in self._outputs if slot.tensor not in fusion.inputs)
+        self._places = places_of(fusion)
         self._borrowed = {name for slot in (*self._tensors, *self._outputs) for name in (slot.name, slot.array)}
 
     # What a plan is made of
@@ -317,13 +323,16 @@ class PreparedPlan:
 
     def _imported(self, inputs: Sequence[Any]) -> list[Any]:
         """Return inputs as arrays of the memory and as Python numbers, checked against the fusion."""
+        inputs = with_seeds(self.fusion, inputs) if self._draws else inputs
         check_count(self.fusion.inputs, inputs)
         load = self.memory.import_input
-        return [
+        imported = [
             load(checked_array(number, slot, value), slot.tensor) if isinstance(slot, Slot)
             else checked_scalar(number, slot, value)
             for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True))
         ]
+        check_places(self._places, inputs, imported)
+        return imported
 
     def _environment(self, variant: _Variant) -> Environment:
         """Return an environment with storage: an idle one, or a new one."""

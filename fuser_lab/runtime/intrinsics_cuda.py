@@ -8,7 +8,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from fuser_lab.ops.factory import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
@@ -165,7 +165,7 @@ def power_int(a: Any, b: Any) -> Any:
 
 @cuda.jit(device=True)
 def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
-    """Return a float32 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.factory.philox`."""
+    """Return a float32 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
     mask = types.uint64(0xFFFFFFFF)
     half = types.uint64(32)
     group = types.uint64(position) >> types.uint64(2)

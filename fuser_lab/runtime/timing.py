@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from fuser_lab.ir import Expr, Fusion
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy, to_numpy
 from fuser_lab.runtime.executor import BoundRun, PreparedPlan
+from fuser_lab.runtime.generator import with_seeds
 
 Progress = Callable[[int, int, Timings], None]
 
@@ -157,6 +159,7 @@ class _Measurement:
     def __init__(self, target: str, inputs: list[Any], cancelled: Callable[[], bool], seconds: float) -> None:
         self._target, self._inputs, self._cancelled, self._seconds = target, inputs, cancelled, seconds
         self._rows: list[TimingRow] = []
+        self._given: dict[Fusion, list[Any]] = {}
         self._reference: dict[Fusion, tuple[Array, ...] | None] = {}
 
     @property
@@ -169,12 +172,13 @@ class _Measurement:
             if self._cancelled():
                 break
             prepared = plan.prepared(self._target)
-            outputs = prepared.run(self._inputs)
-            error = self._error(plan.fusion, prepared, outputs)
+            inputs = self._seeded(plan.fusion)
+            outputs = prepared.run(inputs)
+            error = self._error(plan.fusion, inputs, outputs)
             progress(done := done + 1, total, self._so_far)
-            bound = prepared.bind(self._inputs, outputs)
+            bound = prepared.bind(inputs, outputs)
             clock = _clock(prepared)
-            for row, call in self._calls(plan, prepared, bound, outputs):
+            for row, call in self._calls(plan, bound, partial(prepared.run, inputs, outputs)):
                 if self._cancelled():
                     break
                 sample = Sample(seconds=()) if error >= 1 else clock.sample(call, self._seconds)
@@ -182,8 +186,15 @@ class _Measurement:
                 progress(done := done + 1, total, self._so_far)
         return self._so_far
 
+    def _seeded(self, fusion: Fusion) -> list[Any]:
+        """Return the inputs of a fusion: what is measured is compared with the same random numbers."""
+        if fusion not in self._given:
+            self._given[fusion] = with_seeds(fusion, self._inputs)
+        return self._given[fusion]
+
+    @staticmethod
     def _calls(
-        self, plan: TimedPlan, prepared: PreparedPlan, bound: BoundRun, outputs: list[Any],
+        plan: TimedPlan, bound: BoundRun, complete: Callable[[], object],
     ) -> list[tuple[TimingRow, Callable[[], object]]]:
         found: list[tuple[TimingRow, Callable[[], object]]] = []
         for segment, step in zip(plan.segments, bound.steps, strict=True):
@@ -202,14 +213,14 @@ class _Measurement:
             bytes_in=sum(row.bytes_in for row, _ in found), bytes_out=sum(row.bytes_out for row, _ in found),
             bytes_crossing=plan.bytes_crossing,
         )
-        return [*found, (whole, lambda: prepared.run(self._inputs, outputs))]
+        return [*found, (whole, complete)]
 
-    def _error(self, fusion: Fusion, prepared: PreparedPlan, outputs: Sequence[Any]) -> float:
+    def _error(self, fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
         """Return the worst deviation from the reference evaluation; NaN if it was not made."""
         if fusion.aliases or sum(tv.numel for tv in fusion.tensors.values()) > CHECKED_ELEMENTS:
             return math.nan
         if fusion not in self._reference:
-            self._reference[fusion] = evaluate(fusion, inputs_to_numpy(self._inputs))
+            self._reference[fusion] = evaluate(fusion, inputs_to_numpy(inputs))
         wanted = self._reference[fusion] or ()
         return max((deviation(to_numpy(got), ref) for got, ref in zip(outputs, wanted, strict=True)), default=0.0)
 

@@ -148,7 +148,8 @@ def test_complex_arithmetic() -> None:
 
 def test_uniform_is_the_reference_bit_for_bit() -> None:
     def record(fd: Any, x: Any) -> Any:
-        random = fd.ops.uniform(0.0, 1.0, [37, 5], rng_seed=11, rng_offset=(1 << 33) + 4, dtype=D.Float)
+        seed, offset = fd.define_scalar(11), fd.define_scalar((1 << 33) + 4)
+        random = fd.ops.uniform(0.0, 1.0, [37, 5], rng_seed=seed, rng_offset=offset, dtype=D.Float)
         return fd.ops.add(x, random), random
 
     fusion = build(record, [(37, 5)], D.Float)

@@ -406,14 +406,17 @@ class Generator:
             self.call(f"fd.ops.full({shape}, {fill}, {dtype!r})")
         elif kind == "iota" and shape:
             dtype = c.pick((DataType.Int, DataType.Float, DataType.Int32))
-            self.call(f"fd.ops.iota({shape[0]}, {c.integer(-2, 2)}, {c.pick((1, 2, -1))}, {dtype!r})")
+            start, step = c.integer(-2, 2), c.pick((1, 2, -1))
+            kind = float if dtype is DataType.Float else int
+            self.call(f"fd.ops.iota({shape[0]}, {kind(start)}, {kind(step)}, {dtype!r})")
         elif kind == "size":
             name = self.ranked()
             if name is not None:
                 self.call(f"fd.ops.size({name}, {self.dim(name)})")
         elif kind in OPS:
             ends = c.pick(("-1.0, 1.0", "0.0, 1.0")) if kind == "uniform" else "0.0, 0.5"
-            seeds = f"rng_seed={c.integer(0, 99)}, rng_offset={c.integer(0, 9)}"
+            seed, offset = (f"fd.define_scalar({n}, dtype=DataType.Int)" for n in (c.integer(0, 99), c.integer(0, 9)))
+            seeds = f"rng_seed={seed}, rng_offset={offset}"
             self.call(f"fd.ops.{kind}({ends}, {shape}, {seeds}, dtype={c.pick(FLOATS)!r})")
 
     def symbol(self) -> None:

@@ -73,8 +73,10 @@ def test_every_op_compiles(dtype: DataType) -> None:
 
 def test_random_numbers_and_all_reductions_compile() -> None:
     def record(fd: object, x: object) -> object:
-        ops = fd.ops  # type: ignore[attr-defined]
-        return ops.add(x, ops.uniform(0.0, 1.0, [64, 80], rng_seed=1, rng_offset=2, dtype=D.Float))
+        ops, scalar = fd.ops, fd.define_scalar  # type: ignore[attr-defined]
+        seeds = {"rng_seed": scalar(1), "rng_offset": scalar(2)}
+        numbers = ops.add(x, ops.uniform(0.0, 1.0, [64, 80], **seeds, dtype=D.Float))
+        return ops.add(numbers, ops.normal(0.0, 1.0, [64, 80], **seeds, dtype=D.Float))
 
     compile_phases(generate(build(record, [(64, 80)], D.Float), S.POINTWISE, "cuda"))
     for dtype in (D.Double, D.Float, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool):

@@ -207,7 +207,7 @@ def test_forwarding_stops_before_outputs_hints_and_random_numbers():
         x = fd.define_tensor([4], contiguity=True)
         y = fd.ops.relu(x)
         fd.add_output(fd.ops.neg(y))
-        noise = fd.ops.uniform(0.0, 1.0, [4], rng_seed=1, rng_offset=0)
+        noise = fd.ops.uniform(0.0, 1.0, [4], rng_seed=fd.define_scalar(1), rng_offset=fd.define_scalar(0))
         fd.add_output(fd.ops.add(noise, fd.ops.segment_set(y)))
 
     log = DecisionLog()

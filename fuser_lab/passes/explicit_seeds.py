@@ -1,0 +1,50 @@
+"""ExplicitSeeds: random numbers without a seed get one that whoever runs the fusion draws."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar
+from fuser_lab.ops.random import is_seedless
+from fuser_lab.passes.base import Pass
+
+_SEED = "rng_seed"
+_OFFSET = "rng_offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplicitSeeds(Pass):
+    """``uniform(a, b) -> uniform(a, b, rng_seed, rng_offset_T3)`` with seed and offsets as new inputs, last of all.
+
+    The seed is one for the whole fusion; each expression has its own offset.
+    """
+
+    name: ClassVar[str] = "explicit_seeds"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion whose random numbers all depend on inputs."""
+        seed = Scalar(name=_SEED, dtype=DataType.Int)
+        offsets: list[Scalar] = []
+        exprs: list[Expr] = []
+        for expr in fusion.exprs:
+            if expr.kind is OpKind.RANDOM and is_seedless(expr.inputs):
+                offset = Scalar(name=f"{_OFFSET}_{expr.name}", dtype=DataType.Int)
+                offsets.append(offset)
+                inputs = (*expr.inputs, seed, offset)
+                exprs.append(Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs))
+            else:
+                exprs.append(expr)
+        if not offsets:
+            return fusion
+        return Fusion(
+            inputs=(*fusion.inputs, seed, *offsets),
+            exprs=tuple(exprs),
+            outputs=fusion.outputs,
+            aliases=fusion.aliases,
+            hidden=fusion.hidden,
+        )
+
+
+def offsets_of(fusion: Fusion) -> int:
+    """Return how many offsets `ExplicitSeeds` made; they are the last inputs, behind the seed."""
+    return sum(isinstance(v, Scalar) and v.name.startswith(_OFFSET) for v in fusion.inputs)

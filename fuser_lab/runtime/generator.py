@@ -1,0 +1,94 @@
+"""Seeds and offsets for random numbers that have none, drawn from the generator of the inputs' library.
+
+One run draws one seed, and an offset for each expression that makes random numbers, four apart as nvFuser counts. With
+torch the seed is that of torch's generator and offsets go on from run to run, so that after ``torch.manual_seed(s)``
+the runs of a definition give what it gives with seed s and offsets 0, 4, 8, ... With NumPy the seed is drawn from
+``np.random``, so that ``np.random.seed(s)`` repeats everything after it.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import ExplicitSeeds, offsets_of
+from fuser_lab.runtime.arrays import inputs_to_numpy, is_torch, torch_module
+
+STEP = 4  # offsets that one expression takes: the words of one Philox counter
+_KEPT_STATES = 256
+_lock = threading.Lock()
+_offsets: OrderedDict[bytes, int] = OrderedDict()  # by the state of torch's CPU generator after a run
+
+
+def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False) -> list[Any]:
+    """Return inputs with seed and offsets behind them where the fusion needs some and they are not given.
+
+    With ``ahead`` they are those of the next run, and the generator stays where it is.
+    """
+    count = offsets_of(fusion)
+    if not count or len(inputs) != len(fusion.inputs) - count - 1:
+        return list(inputs)
+    with _lock:
+        seed, first = _drawn(inputs, count, ahead=ahead)
+    return [*inputs, seed, *(first + STEP * number for number in range(count))]
+
+
+def reference_form(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False) -> tuple[Fusion, list[Any]]:
+    """Return a concretized fusion and its inputs for the reference evaluation: NumPy arrays, seeds and offsets."""
+    explicit = ExplicitSeeds().run(fusion)
+    return explicit, inputs_to_numpy(with_seeds(explicit, inputs, ahead=ahead))
+
+
+def _drawn(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]:
+    """Return a seed and the first of ``count`` offsets, and let the generator go on unless looking ahead."""
+    tensors = [value for value in inputs if is_torch(value)]
+    if not tensors:
+        state = np.random.get_state()  # noqa: NPY002 - the generator that users seed
+        seed = int(np.random.randint(0, 1 << 62, dtype=np.int64))  # noqa: NPY002
+        if ahead:
+            np.random.set_state(state)  # noqa: NPY002
+        return seed, 0
+    torch = torch_module()
+    device = next((tensor.device for tensor in tensors if tensor.is_cuda), None)
+    if device is not None:
+        generator = torch.cuda.default_generators[device.index]
+        offset = int(generator.get_offset())
+        if not ahead:
+            generator.set_offset(offset + STEP * count)
+        return _signed(generator.initial_seed()), offset
+    if ahead:
+        state = torch.get_rng_state()
+        try:
+            return _signed(torch.initial_seed()), _next_offset(torch, count)
+        finally:
+            torch.set_rng_state(state)
+    return _signed(torch.initial_seed()), _next_offset(torch, count)
+
+
+def _next_offset(torch: Any, count: int) -> int:
+    """Return where torch's CPU generator stands, which counts no offsets itself: known by its state."""
+    generator = torch.default_generator
+    before = _state(generator)
+    offset = _offsets.get(before)
+    if offset is None:
+        fresh = torch.Generator().manual_seed(generator.initial_seed())
+        # What others drew from it since it was seeded decides, as with torch's own numbers.
+        offset = 0 if _state(fresh) == before else STEP * int(torch.randint(1 << 40, ()))
+    torch.rand(())
+    _offsets[_state(generator)] = offset + STEP * count
+    if len(_offsets) > _KEPT_STATES:
+        _offsets.popitem(last=False)
+    return offset
+
+
+def _state(generator: Any) -> bytes:
+    return blake2b(generator.get_state().numpy().tobytes(), digest_size=16).digest()
+
+
+def _signed(seed: int) -> int:
+    """Return a seed of 64 bits as an Int."""
+    return seed - (1 << 64) if seed >> 63 else seed
