@@ -159,6 +159,7 @@ class FusionBuilder:
         self._aliases: list[tuple[TensorView, TensorView]] = []
         self._returned: set[TensorView] = set()
         self._known: set[Val] = set()
+        self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression decides first, by its place
         self._open: bool | None = None
         self._fusion: Fusion | None = None
 
@@ -219,8 +220,9 @@ class FusionBuilder:
         """Return the expressions that an output depends on; nvFuser forgets the others as well."""
         wanted: set[Val] = set(self._outputs)
         live: list[Expr] = []
-        for expr in reversed(self._exprs):
-            if wanted.isdisjoint(expr.outputs):
+        for place in range(len(self._exprs) - 1, -1, -1):
+            expr = self._exprs[place]
+            if wanted.isdisjoint(expr.outputs) and wanted.isdisjoint(self._sized.get(place, ())):
                 continue
             live.append(expr)
             wanted.update(expr.inputs)
@@ -384,10 +386,9 @@ class FusionBuilder:
             msg = f"define_scalar: value must be a number, given {shown(value)}."
             raise ArgumentTypeError(msg)
         wanted = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
-        if wanted.kind < of_python(value).kind:
-            value = convert_number(value, wanted, "define_scalar", "value")
-        check_range(value, wanted, "define_scalar", "value")
-        return Handle(Scalar(name="", dtype=wanted, value=value), self)
+        return Handle(
+            Scalar(name="", dtype=wanted, value=convert_number(value, wanted, "define_scalar", "value")), self,
+        )
 
     def define_vector(self, size: int) -> list[Handle]:
         """Add ``size`` integer scalar inputs."""
@@ -446,8 +447,9 @@ class FusionBuilder:
                 raise DefinitionError(msg)
         results = op.infer(tuple(inputs), attrs, self.axes)
         outputs = tuple(self._make(result) for result in results)
-        for value in outputs:
-            self._declare(value)
+        sizes = [size for value in outputs for size in self._declare(value)]
+        if sizes:
+            self._sized[len(self._exprs)] = sizes
         self._exprs.append(Expr(op=op, inputs=tuple(inputs), outputs=outputs, attrs=tuple(attrs.items())))
         return outputs
 
@@ -465,10 +467,14 @@ class FusionBuilder:
         self._inputs.append(value)
         self._declare(value)
 
-    def _declare(self, value: Val) -> None:
+    def _declare(self, value: Val) -> list[Scalar]:
+        """Make a value known; return the sizes that were not known before."""
         self._known.add(value)
-        if isinstance(value, TensorView):
-            self._known.update(extent for extent in value.extents if isinstance(extent, Scalar))
+        if isinstance(value, Scalar):
+            return []
+        sizes = [extent for extent in value.extents if isinstance(extent, Scalar) and extent not in self._known]
+        self._known.update(sizes)
+        return sizes
 
     def value(self, operand: Any, op: str, argument: str) -> Val:
         """Return an operand as a value; Python numbers become constants."""
