@@ -197,10 +197,11 @@ class FusionExecutorCache:
         device
             Taken for nvFuser's sake; the same kernels run on any device.
         """
-        parts = [_segment_source(part) for part in self.plan_for(inputs).segments]
-        if intrinsic_code:
-            parts.insert(0, (Path(__file__).parent / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8"))
-        return "\n".join(parts)
+        source = cuda_source(self.plan_for(inputs))
+        if not intrinsic_code:
+            return source
+        called = (Path(__file__).parent / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8")
+        return f"{called}\n{source}"
 
     def get_scheduled_ir(
         self, inputs: Iterable[Any], tensor_transforms: bool = False, device: object = 0,
@@ -245,6 +246,11 @@ def run_plan(
     outputs, profile = measured_run(plan, target, flat, fusion_id=fusion_id)
     receive(profile)
     return outputs
+
+
+def cuda_source(plan: Plan) -> str:
+    """Return the CUDA kernels of a plan; a comment stands for a segment that has none."""
+    return "\n".join(_segment_source(part) for part in plan.segments)
 
 
 def _segment_source(part: Segment) -> str:

@@ -3,13 +3,14 @@
 import importlib
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.binding import bind
+from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.python_text import definition_text
+from fuser_lab.definition.repro.writing import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -24,11 +25,13 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
-from fuser_lab.planning import flattened
+from fuser_lab.planning import described_input, flattened
 from fuser_lab.profiling import FusionProfile, receiving
-from fuser_lab.runtime.arrays import describe, torch_module
+from fuser_lab.runtime.arrays import describe, output_kind, torch_module
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.validation import check_outputs, expected_outputs
+
+Library = Literal["torch", "numpy"]
 
 
 class Executable:
@@ -40,7 +43,7 @@ class Executable:
 
     fec: FusionExecutorCache | None = None
     ke: KernelExecutor | None = None
-    _repro_inputs: tuple[Any, ...] | None = None
+    _repro_inputs: tuple[tuple[Described, ...], Library] | None = None
 
     @property
     def definition(self) -> Fusion:
@@ -87,7 +90,7 @@ class Executable:
         cache = self._executor_cache()
         flat = flattened(inputs)
         if save_repro_inputs:
-            self._repro_inputs = tuple(describe(value) for value in flat)
+            self._repro_inputs = (tuple(describe(value) for value in flat), _library(flat))
         return cache.execute(
             flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options,
         )
@@ -193,11 +196,11 @@ class Executable:
         inputs
             Arrays, abstract inputs and numbers; without them the script only defines.
         """
-        described = None
-        if inputs is not None:
-            described = [v if isinstance(v, TensorSpec) else describe(v) for v in flattened(inputs)]
-            bind(self.definition, described)
-        return self._script(described)
+        if inputs is None:
+            return self._script(None, "torch")
+        flat = flattened(inputs)
+        described = bind(self.definition, [described_input(value) for value in flat]).inputs
+        return self._script(described, _library(flat))
 
     def last_repro_script(self) -> str:
         """Return the script for the inputs of the last ``execute(inputs, save_repro_inputs=True)``.
@@ -210,12 +213,13 @@ class Executable:
         if self._repro_inputs is None:
             msg = "last_repro_script: no inputs are kept; call execute(inputs, save_repro_inputs=True) first."
             raise StateError(msg)
-        return self._script(list(self._repro_inputs))
+        return self._script(*self._repro_inputs)
 
-    def _script(self, described: list[Any] | None) -> str:
-        from fuser_lab.definition.repro.writing import script_text
-
-        return script_text(self.definition, described, _versions())
+    def _script(self, described: Sequence[Described] | None, library: Library) -> str:
+        torch = torch_module()
+        on_gpu = torch is not None and torch.cuda.is_available()
+        devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if on_gpu else []
+        return script_text(self.definition, described, _versions(), devices=devices, library=library)
 
     def profile(self, inputs: Iterable[Any]) -> FusionProfile:
         """Return what one run on these inputs took, segment by segment; what it computes is thrown away."""
@@ -241,6 +245,11 @@ class Executable:
             return definition_text(self.definition)
         except (EmptyDefinitionError, StateError) as error:
             return f"<FusionDefinition: {error}>"
+
+
+def _library(flat: Sequence[Any]) -> Library:
+    """Return the library that a script makes inputs with: NumPy for NumPy's arrays only."""
+    return "numpy" if flat and output_kind([v for v in flat if not isinstance(v, TensorSpec)]) == "numpy" else "torch"
 
 
 def _versions() -> dict[str, str]:

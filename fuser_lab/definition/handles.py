@@ -116,7 +116,7 @@ class Handle:
     def _rounded_down(self, dividend: Operand, divisor: Operand) -> "Handle":
         left = self._record("sub", dividend, self._record("remainder", dividend, divisor))
         quotient = self._record("div", left, divisor)
-        return quotient if quotient.dtype.is_integral else self._record("round", quotient)
+        return quotient if quotient.val.dtype.is_integral else self._record("round", quotient)
 
     def __and__(self, other: Operand) -> "Handle":
         """Record ``bitwise_and``."""

@@ -1,0 +1,131 @@
+"""nvFuser's direct Python bindings by their names, over this package.
+
+``import fuser_lab.nvfuser_direct as nvfuser_direct`` is the only line that a script changes. What nvFuser refuses for
+being on the CPU runs here on the CPU. Schedules of the user's own and fusions over several devices raise
+UnsupportedError.
+"""
+
+from typing import Any
+
+from fuser_lab.definition.python_text import definition_text
+from fuser_lab.dtypes import DataType
+from fuser_lab.nvfuser_direct import idm, multidevice, ops, pytorch_utils, schedule
+from fuser_lab.nvfuser_direct.definition import FusionDefinition
+from fuser_lab.nvfuser_direct.enums import (
+    CacheOp,
+    IdMappingMode,
+    LoadStoreOpType,
+    MemoryType,
+    ParallelType,
+    SchedulerType,
+)
+from fuser_lab.nvfuser_direct.executors import (
+    FusionExecutorCache,
+    KernelExecutor,
+    LRUCache,
+    LruFusionCache,
+)
+from fuser_lab.nvfuser_direct.executors import described_tensor as compute_tensor_descriptor
+from fuser_lab.nvfuser_direct.multidevice import (
+    Communicator,
+    CommunicatorBackend,
+    DeviceMesh,
+    Sharding,
+    execute_with_dtensors,
+)
+from fuser_lab.nvfuser_direct.profiler import PythonProfiler
+from fuser_lab.nvfuser_direct.recording import FusionGuard, active
+from fuser_lab.nvfuser_direct.recording import RecordedFusion as Fusion
+from fuser_lab.nvfuser_direct.values import (
+    BroadcastOp,
+    Expr,
+    IterDomain,
+    Merge,
+    ReshapeOp,
+    Split,
+    SqueezeOp,
+    TensorDomain,
+    TensorView,
+    Val,
+)
+from fuser_lab.planning import definition_of, flattened
+from fuser_lab.validation import check_outputs, get_val_tolerances
+
+
+def define_tensor(*args: Any, **kwargs: Any) -> TensorView:
+    """Return a tensor of the active fusion; ``fusion.add_input`` makes it an input."""
+    recorder = active()
+    handle = recorder.tensor_input(*args, **kwargs)
+    recorder.detach(handle)
+    return handle
+
+
+def define_scalar(*args: Any, **kwargs: Any) -> Val:
+    """Return a scalar of the active fusion; ``fusion.add_input`` makes a symbolic one an input."""
+    recorder = active()
+    handle = recorder.scalar_value(*args, **kwargs)
+    recorder.detach(handle)
+    return handle
+
+
+def translate_fusion(fusion: Fusion) -> str:
+    """Return Python that defines a fusion again."""
+    return definition_text(definition_of(fusion))
+
+
+def validate_with_auto_inferred_outputs(fusion: Fusion, fusion_outputs: list[Any], args: list[Any]) -> None:
+    """Raise ValidationError unless outputs are what the reference evaluation of these inputs gives."""
+    check_outputs(definition_of(fusion), flattened(args), fusion_outputs)
+
+
+def version() -> str:
+    """Return the version of this package."""
+    from fuser_lab import __version__
+
+    return __version__
+
+
+__all__ = [
+    "BroadcastOp",
+    "CacheOp",
+    "Communicator",
+    "CommunicatorBackend",
+    "DataType",
+    "DeviceMesh",
+    "Expr",
+    "Fusion",
+    "FusionDefinition",
+    "FusionExecutorCache",
+    "FusionGuard",
+    "IdMappingMode",
+    "IterDomain",
+    "KernelExecutor",
+    "LRUCache",
+    "LoadStoreOpType",
+    "LruFusionCache",
+    "MemoryType",
+    "Merge",
+    "ParallelType",
+    "PythonProfiler",
+    "ReshapeOp",
+    "SchedulerType",
+    "Sharding",
+    "Split",
+    "SqueezeOp",
+    "TensorDomain",
+    "TensorView",
+    "Val",
+    "compute_tensor_descriptor",
+    "define_scalar",
+    "define_tensor",
+    "execute_with_dtensors",
+    "get_val_tolerances",
+    "idm",
+    "multidevice",
+    "ops",
+    "pytorch_utils",
+    "schedule",
+    "translate_fusion",
+    "validate_with_auto_inferred_outputs",
+    "version",
+]

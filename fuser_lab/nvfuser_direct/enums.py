@@ -1,0 +1,53 @@
+"""nvFuser's enumerations, by its names."""
+
+import enum
+
+from fuser_lab.cost import verdict
+from fuser_lab.errors import ArgumentTypeError
+
+ParallelType = enum.Enum(
+    "ParallelType",
+    "mesh_x mesh_y mesh_z grid_x grid_y grid_z block_x block_y block_z mma serial tma unroll unswitch vectorize stream",
+    module=__name__,
+)
+MemoryType = enum.Enum("MemoryType", ["tensor", "local", "shared", "global", "symmetric"], module=__name__)
+LoadStoreOpType = enum.Enum("LoadStoreOpType", ["set", "load_matrix", "cp_async", "tma"], module=__name__)
+CacheOp = enum.Enum("CacheOp", ["unspecified", "all_levels", "streaming", "global"], module=__name__)
+IdMappingMode = enum.Enum(
+    "IdMappingMode", ["exact", "almost_exact", "broadcast", "permissive", "loop"], module=__name__,
+)
+
+
+class SchedulerType(enum.Enum):
+    """The schedulers that nvFuser's Python knows; ``SchedulerType.__entries`` lists them as its bindings do."""
+
+    none = 0
+    no_op = 1
+    pointwise = 2
+    matmul = 3
+    reduction = 4
+    inner_persistent = 5
+    inner_outer_persistent = 6
+    outer_persistent = 7
+    transpose = 8
+    expr_eval = 9
+    resize = 10
+
+    @property
+    def own(self) -> verdict.SchedulerType | None:
+        """The scheduler of this package; None for ``none``."""
+        return None if self is SchedulerType.none else verdict.SchedulerType(self.name)
+
+
+# The name that pybind11 gives its table of names; written in a class body it would be mangled.
+setattr(SchedulerType, "__entries", {member.name: (member, None) for member in SchedulerType})
+
+
+def own_scheduler(given: object) -> verdict.SchedulerType | None:
+    """Return this package's scheduler of a SchedulerType of nvFuser's or its own; None for none."""
+    if given is None or isinstance(given, verdict.SchedulerType):
+        return given
+    if isinstance(given, SchedulerType):
+        return given.own
+    msg = f"scheduler_type must be a SchedulerType, given {given!r}."
+    raise ArgumentTypeError(msg)

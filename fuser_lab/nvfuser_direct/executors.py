@@ -1,0 +1,126 @@
+"""What runs fusions, with nvFuser's methods: executors and caches of them."""
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+from fuser_lab import executors
+from fuser_lab.nvfuser_direct.enums import SchedulerType, own_scheduler
+from fuser_lab.nvfuser_direct.recording import RecordedFusion
+from fuser_lab.planning import flattened, has_arrays
+from fuser_lab.runtime.arrays import from_numpy_as
+from fuser_lab.runtime.executor_cache import FusionCache
+
+
+class FusionExecutorCache(executors.FusionExecutorCache):
+    """A fusion with its plans; outputs are torch's where no input is an array and torch is installed."""
+
+    def execute(
+        self, inputs: Iterable[Any], *, device: object = None, _enable_options: Iterable[str] = (),
+        _disable_options: Iterable[str] = (),
+    ) -> list[Any]:
+        """Return the outputs."""
+        flat = flattened(inputs)
+        torch = None if has_arrays(flat) else _torch()
+        if torch is not None and device is None and torch.cuda.is_available():
+            device = f"cuda:{torch.cuda.current_device()}"
+        outputs = super().execute(
+            flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options,
+        )
+        if torch is None:
+            return outputs
+        place = executors.device_name(device) or "cpu"
+        return [from_numpy_as("torch", array).to(place) for array in outputs]
+
+    def fusion(self) -> RecordedFusion:
+        """Return a copy of the fusion."""
+        return RecordedFusion(self.definition)
+
+
+def _torch() -> Any:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    return importlib.import_module("torch")
+
+
+class KernelExecutor(executors.KernelExecutor):
+    """A fusion that one scheduler takes whole."""
+
+    def compile(
+        self, fusion: object, args: Iterable[Any] = (), launch_constraints: object = None,
+        compile_params: object = None, scheduler_type: object = SchedulerType.none,
+    ) -> None:
+        """Plan a fusion as one kernel; the schedule is this package's own."""
+        marked = fusion.scheduler if isinstance(fusion, RecordedFusion) else None
+        super().compile(fusion, args, launch_constraints, compile_params, own_scheduler(scheduler_type) or marked)
+
+
+class LRUCache:
+    """Executors of fusions by structure: equal definitions share one, with all that it has compiled."""
+
+    def __init__(self, max_fusions: int) -> None:
+        self._cache: FusionCache[FusionExecutorCache] = FusionCache(max_fusions, FusionExecutorCache)
+
+    def cache_compile(self, fusion: RecordedFusion) -> FusionExecutorCache:
+        """Return the executor of an equal fusion, made now if there is none."""
+        from fuser_lab.planning import definition_of
+
+        return self._cache.cached(definition_of(fusion))
+
+    def num_fusions(self) -> int:
+        """Return how many fusions are kept."""
+        return self._cache.num_fusions()
+
+    def stats(self) -> str:
+        """Return counts of lookups and hits as text."""
+        return self._cache.stats()
+
+
+Defines = Callable[..., Any]
+
+
+@overload
+def LruFusionCache(func: Defines) -> Defines: ...
+@overload
+def LruFusionCache(func: None = None, *, max_fusions: int = 16384) -> Callable[[Defines], Defines]: ...
+def LruFusionCache(  # noqa: N802 - nvFuser's name
+    func: Defines | None = None, *, max_fusions: int = 16384,
+) -> Defines | Callable[[Defines], Defines]:
+    """Decorate a function that returns a FusionDefinition, so that equal definitions share one executor.
+
+    The decorated function has ``stats()`` and ``num_fusions()``.
+
+    Parameters
+    ----------
+    func
+        The function; or nothing, for ``@LruFusionCache(max_fusions=...)``.
+    max_fusions
+        How many fusions are kept.
+    """
+
+    def decorate(define: Defines) -> Defines:
+        cache = LRUCache(max_fusions)
+
+        @functools.wraps(define)
+        def cached(*args: Any, **kwargs: Any) -> Any:
+            fd = define(*args, **kwargs)
+            fd.adopt(cache.cache_compile(fd.fusion))
+            return fd
+
+        cached.stats = cache.stats  # type: ignore[attr-defined]
+        cached.num_fusions = cache.num_fusions  # type: ignore[attr-defined]
+        return cached
+
+    if isinstance(func, int):
+        max_fusions, func = func, None
+    return decorate if func is None else decorate(func)
+
+
+def described_tensor(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool | None], list[int]]:
+    """Return (contiguity, stride order) of a tensor of these sizes and strides, both in nvFuser's convention."""
+    from fuser_lab.definition.builder import describe_strides
+
+    contiguity, order = describe_strides(sizes, strides)
+    return list(contiguity), list(order)

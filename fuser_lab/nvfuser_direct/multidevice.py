@@ -1,0 +1,35 @@
+"""nvFuser's names for many devices; fusions here run on one, so that using a name raises UnsupportedError."""
+
+from typing import Any, NoReturn
+
+from fuser_lab.errors import UnsupportedError
+
+
+class _Unsupported:
+    """Something that only distributed fusions have."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        msg = f"{type(self).__name__}: fusions over several devices are not supported."
+        raise UnsupportedError(msg)
+
+
+class Communicator(_Unsupported):
+    """Raises UnsupportedError."""
+
+
+class CommunicatorBackend(_Unsupported):
+    """Raises UnsupportedError."""
+
+
+class DeviceMesh(_Unsupported):
+    """Raises UnsupportedError."""
+
+
+class Sharding(_Unsupported):
+    """Raises UnsupportedError."""
+
+
+def execute_with_dtensors(*_: Any, **__: Any) -> NoReturn:
+    """Raise UnsupportedError."""
+    msg = "execute_with_dtensors: fusions over several devices are not supported."
+    raise UnsupportedError(msg)

@@ -1,0 +1,50 @@
+"""nvFuser's ops as free functions; each records into the definition that is open (`recording.active`)."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn
+
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.nvfuser_direct.recording import active
+from fuser_lab.ops import COMPOSITES, OPS
+
+# Multi-device, CUTLASS and block quantization: nvFuser has them, this package does not.
+UNSUPPORTED = frozenset(
+    {
+        "cutlass_nvfp4_grouped_mm", "grouped_mm", "nv_block_quantize", "nv_grouped_block_quantize",
+        "preprocess_grouped_matmul_input_sf", "scaled_mm",
+    },
+)
+
+
+@cache
+def _function(name: str) -> Callable[..., Any]:
+    if name in UNSUPPORTED and name not in OPS and name not in COMPOSITES:
+
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            msg = f"fd.ops.{name} is not supported."
+            raise UnsupportedError(msg)
+
+        return refuse
+    entry = OPS.get(name) or COMPOSITES[name]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(active().ops, name)(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = entry.doc
+    call.__signature__ = entry.signature  # type: ignore[attr-defined]
+    return call
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Return the op called ``name``."""
+    if name in OPS or name in COMPOSITES or name in UNSUPPORTED:
+        return _function(name)
+    msg = f"there is no op fd.ops.{name}; dir(fd.ops) lists what there is."
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    """Return the names of all ops."""
+    return sorted([*OPS, *COMPOSITES])

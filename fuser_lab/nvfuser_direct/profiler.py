@@ -1,0 +1,54 @@
+"""PythonProfiler: what runs inside its ``with`` block is measured."""
+
+from contextlib import AbstractContextManager
+from typing import Self
+
+from fuser_lab.errors import StateError
+from fuser_lab.profiling import FusionProfile, receiving
+
+
+class PythonProfiler:
+    """Measures each run of this thread inside its ``with`` block; `profile` is that of the last one.
+
+    Parameters
+    ----------
+    auto_scheduled
+        Taken for nvFuser's sake: runs by ``execute`` and by ``manual_execute`` are measured alike.
+    """
+
+    def __init__(self, auto_scheduled: bool = True) -> None:
+        self.auto_scheduled = auto_scheduled
+        self._profile: FusionProfile | None = None
+        self._receiving: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to measure."""
+        if self._receiving is not None:
+            msg = "PythonProfiler: it is measuring already."
+            raise StateError(msg)
+        self._receiving = receiving(self._receive)
+        self._receiving.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End measuring."""
+        if self._receiving is not None:
+            self._receiving.__exit__(None, None, None)
+            self._receiving = None
+
+    def _receive(self, profile: FusionProfile) -> None:
+        self._profile = profile
+
+    @property
+    def profile(self) -> FusionProfile:
+        """The last run.
+
+        Raises
+        ------
+        StateError
+            If nothing has run.
+        """
+        if self._profile is None:
+            msg = "PythonProfiler: nothing has run inside its `with` block."
+            raise StateError(msg)
+        return self._profile

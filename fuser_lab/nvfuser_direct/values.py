@@ -1,0 +1,372 @@
+"""What a script holds: nvFuser's TensorView, Val, IterDomain, TensorDomain and Expr, over a definition's values."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuser_lab import ir
+from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError, UnsupportedError
+from fuser_lab.ir import domain
+from fuser_lab.ops.registry import wrap_dim
+
+if TYPE_CHECKING:
+    from fuser_lab.nvfuser_direct.recording import Recorder
+
+
+class Val(Handle):
+    """A scalar of a definition."""
+
+    __slots__ = ()
+    builder: "Recorder"
+
+    def dtype(self) -> DataType:  # type: ignore[override]  # a method there, a property in the package's own API
+        """Return the element type."""
+        return self.val.dtype
+
+    def is_symbolic(self) -> bool:
+        """Whether the value is known only once inputs are bound."""
+        return not (isinstance(self.val, ir.Scalar) and self.val.value is not None)
+
+    def is_tensor(self) -> bool:
+        """Whether this is a tensor."""
+        return isinstance(self.val, ir.TensorView)
+
+    def definition(self) -> "Expr | None":
+        """Return the expression that makes it, or None."""
+        expr = self.builder.producer(self.val)
+        return None if expr is None else expr_of(expr, self.builder)
+
+    def uses(self) -> "list[Expr]":
+        """Return the expressions that read it."""
+        return [expr_of(expr, self.builder) for expr in self.builder.readers(self.val)]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by value: two handles of one value are equal; records nothing, as in nvFuser."""
+        return isinstance(other, Val) and self.builder is other.builder and self.val == other.val
+
+    def __ne__(self, other: object) -> bool:
+        """Compare by value."""
+        return not self == other
+
+    def __bool__(self) -> bool:
+        """Return True: any object of nvFuser's is true."""
+        return True
+
+    def __hash__(self) -> int:
+        """Hash by value."""
+        return hash(self.val)
+
+
+class TensorView(Val, Tensor):
+    """A tensor of a definition. Schedules of the user's own are not supported: their methods raise UnsupportedError."""
+
+    __slots__ = ()
+    val: ir.TensorView
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, reductions not counted."""
+        return self.val.ndim
+
+    def size(self, dim: int) -> Val:
+        """Return the size of an axis."""
+        return self._extent(self.val.extents[wrap_dim(dim, self.ndim, "size")])
+
+    def shape(self) -> list[Val]:  # type: ignore[override]  # constants are values too here
+        """Return all sizes."""
+        return [self._extent(extent) for extent in self.val.extents]
+
+    def _extent(self, extent: ir.Extent) -> Val:
+        scalar = ir.Scalar(name="", dtype=DataType.Int, value=extent) if isinstance(extent, int) else extent
+        return Val(scalar, self.builder)
+
+    def domain(self) -> "TensorDomain":
+        """Return its axes as nvFuser's TensorDomain."""
+        return TensorDomain(self.val, self.builder)
+
+    def has_root(self) -> bool:
+        """Whether the logical domain comes from a root domain by a reshape or resize."""
+        return self.val.domain.root is not None
+
+    def get_logical_domain(self) -> "list[IterDomain]":
+        """Return the axes that a user sees, and those reduced away."""
+        return self._axes(self.val.domain.logical)
+
+    def get_loop_domain(self) -> "list[IterDomain]":
+        """Return the axes that loops run over: the logical ones, since nothing is scheduled by hand."""
+        return self._axes(self.val.domain.logical)
+
+    def get_root_domain(self) -> "list[IterDomain]":
+        """Return the axes before a reshape or resize; empty where there is none."""
+        return self._axes(self.val.domain.root or ())
+
+    def axis(self, position: int) -> "IterDomain":
+        """Return an axis of the loop domain."""
+        axes = self.get_loop_domain()
+        return axes[wrap_dim(position, len(axes), "axis", "position")]
+
+    def _axes(self, axes: Sequence[ir.IterDomain]) -> "list[IterDomain]":
+        return [IterDomain(axis, self.val, self.builder) for axis in axes]
+
+    def __str__(self) -> str:
+        """Return IR text: inputs and outputs are global, what lies between is local."""
+        memory = self.val in self.builder.recorded_inputs or self.val in self.builder.recorded_outputs
+        return self.val.to_text("g" if memory else "l")
+
+    __repr__ = __str__
+
+    def _unsupported(self, method: str) -> NoReturn:
+        msg = f"TensorView.{method}: schedules of the user's own are not supported; execute schedules by itself."
+        raise UnsupportedError(msg)
+
+    def cache_after(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("cache_after")
+
+    def cache_before(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("cache_before")
+
+    def set_memory_type(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("set_memory_type")
+
+    def split(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("split")
+
+    def inner_split(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("inner_split")
+
+    def outer_split(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("outer_split")
+
+    def merge(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("merge")
+
+    def reorder(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("reorder")
+
+    def swizzle(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("swizzle")
+
+    def swizzle1d(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("swizzle1d")
+
+    def rfactor(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("rfactor")
+
+    def set_allocation_domain(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("set_allocation_domain")
+
+    def set_device_mesh(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("set_device_mesh")
+
+
+class IterDomain:
+    """An axis of a tensor."""
+
+    __slots__ = ("axis", "builder", "tensor")
+
+    def __init__(self, axis: ir.IterDomain, tensor: ir.TensorView, builder: "Recorder") -> None:
+        self.axis, self.tensor, self.builder = axis, tensor, builder
+
+    def is_reduction(self) -> bool:
+        """Whether the axis is reduced away."""
+        return self.axis.is_reduction
+
+    def is_broadcast(self) -> bool:
+        """Whether the axis is a broadcast axis."""
+        return self.axis.is_broadcast
+
+    def extent(self) -> Val:
+        """Return its extent; 1 for a broadcast axis, expanded or not."""
+        extent = self.axis.extent
+        scalar = ir.Scalar(name="", dtype=DataType.Int, value=extent) if isinstance(extent, int) else extent
+        return Val(scalar, self.builder)
+
+    def definition(self) -> "Expr | None":
+        """Return the split, merge or resize that makes the axis, or None."""
+        for transform in self.tensor.domain.transforms:
+            if self.axis in _axes_of(transform)[1]:
+                return _TRANSFORMS.get(type(transform), Resize)(transform, self.tensor, self.builder)
+        return None
+
+    def parallelize(self, ptype: object) -> NoReturn:
+        """Raise UnsupportedError."""
+        msg = f"IterDomain.parallelize({ptype}): schedules of the user's own are not supported."
+        raise UnsupportedError(msg)
+
+    def __str__(self) -> str:
+        """Return IR text."""
+        return str(self.axis)
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by axis and definition."""
+        if not isinstance(other, IterDomain):
+            return NotImplemented
+        return self.builder is other.builder and self.axis == other.axis
+
+    def __hash__(self) -> int:
+        """Hash by axis."""
+        return hash(self.axis)
+
+
+class TensorDomain:
+    """The axes of a tensor."""
+
+    __slots__ = ("builder", "tensor")
+
+    def __init__(self, tensor: ir.TensorView, builder: "Recorder") -> None:
+        self.tensor, self.builder = tensor, builder
+
+    def __str__(self) -> str:
+        """Return the axes as IR text."""
+        return f"[{', '.join(map(str, self.tensor.domain.logical))}]"
+
+    __repr__ = __str__
+
+
+class Expr:
+    """An expression of a definition."""
+
+    __slots__ = ("builder", "expr")
+
+    def __init__(self, expr: ir.Expr, builder: "Recorder") -> None:
+        self.expr, self.builder = expr, builder
+
+    def input(self, index: int) -> Any:
+        """Return an operand."""
+        return self.builder.wrap(_at(self.expr.inputs, index, "input"))
+
+    def output(self, index: int) -> Any:
+        """Return a result."""
+        return self.builder.wrap(_at(self.expr.outputs, index, "output"))
+
+    def __str__(self) -> str:
+        """Return the expression in one line."""
+        made = ", ".join(str(self.builder.wrap(v)) for v in self.expr.outputs)
+        read = ", ".join(str(self.builder.wrap(v)) for v in self.expr.inputs)
+        return f"{made} = {self.expr.op.name}( {read} )"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by expression and definition."""
+        if not isinstance(other, Expr):
+            return NotImplemented
+        return self.builder is other.builder and self.expr == other.expr
+
+    def __hash__(self) -> int:
+        """Hash by expression."""
+        return hash(self.expr)
+
+
+def _at(values: Sequence[Any], index: int, what: str) -> Any:
+    if not 0 <= index < len(values):
+        msg = f"{what}({index}): the expression has {len(values)} of them."
+        raise DefinitionError(msg)
+    return values[index]
+
+
+class BroadcastOp(Expr):
+    """A broadcast."""
+
+    __slots__ = ()
+
+
+class SqueezeOp(Expr):
+    """A squeeze."""
+
+    __slots__ = ()
+
+
+class ReshapeOp(Expr):
+    """A reshape."""
+
+    __slots__ = ()
+
+
+_KINDS = {ir.OpKind.BROADCAST: BroadcastOp, ir.OpKind.SQUEEZE: SqueezeOp, ir.OpKind.RESHAPE: ReshapeOp}
+
+
+def expr_of(expr: ir.Expr, builder: "Recorder") -> Expr:
+    """Return an expression as nvFuser's class of its kind."""
+    return _KINDS.get(expr.kind, Expr)(expr, builder)
+
+
+class _AxisExpr(Expr):
+    """How axes of one tensor come from others."""
+
+    __slots__ = ("tensor", "transform")
+
+    def __init__(self, transform: domain.DomainTransform, tensor: ir.TensorView, builder: "Recorder") -> None:
+        self.transform, self.tensor, self.builder = transform, tensor, builder
+
+    def input(self, index: int) -> IterDomain:
+        """Return an axis that it starts from."""
+        axis = _at(_axes_of(self.transform)[0], index, "input")
+        return IterDomain(axis, self.tensor, self.builder)
+
+    def output(self, index: int) -> IterDomain:
+        """Return an axis that it makes."""
+        axis = _at(_axes_of(self.transform)[1], index, "output")
+        return IterDomain(axis, self.tensor, self.builder)
+
+    def __str__(self) -> str:
+        """Return IR text."""
+        return str(self.transform)
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by transform and definition."""
+        if not isinstance(other, _AxisExpr):
+            return NotImplemented
+        return self.builder is other.builder and self.transform == other.transform
+
+    def __hash__(self) -> int:
+        """Hash by transform."""
+        return hash(self.transform)
+
+
+class Split(_AxisExpr):
+    """One axis into two."""
+
+    __slots__ = ()
+
+
+class Merge(_AxisExpr):
+    """Two axes into one."""
+
+    __slots__ = ()
+
+
+class Resize(_AxisExpr):
+    """An axis made longer or shorter."""
+
+    __slots__ = ()
+
+
+_TRANSFORMS = {domain.Split: Split, domain.Merge: Merge}
+
+
+def _axes_of(transform: domain.DomainTransform) -> tuple[tuple[ir.IterDomain, ...], tuple[ir.IterDomain, ...]]:
+    """Return the axes that a transform starts from and those that it makes."""
+    if isinstance(transform, domain.Split):
+        return (transform.source,), (transform.outer, transform.inner)
+    if isinstance(transform, domain.Merge):
+        return (transform.outer, transform.inner), (transform.result,)
+    return (transform.source,), (transform.result,)
