@@ -251,7 +251,7 @@ class Emitter:
                 return special
         if fn == "neg":
             return f"-{self._argument(args[0], 7)}", 7
-        if fn == "abs":
+        if fn == "abs" and not operand.is_complex:
             return self._call("abs", args), _ATOM
         if fn in {"real", "imag"}:
             return f"{self._argument(args[0], 8)}.{fn}", _ATOM

@@ -247,7 +247,7 @@ def _rounding(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: function(x) if x.dtype.kind == "f" else x
 
 
-_NAMES = {
+_NAMES: dict[str, Callable[..., Any]] = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
     "atan2": np.arctan2, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "imag": np.imag, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2,

@@ -26,6 +26,7 @@ _BY_MATH = frozenset(
 )
 
 _COMPLEX = {
+    "abs": "abs",
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
     **{
         name: f"np.{name}"

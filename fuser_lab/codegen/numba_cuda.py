@@ -3,7 +3,9 @@
 The source imports numba.cuda but printing it does not: kernels can be read on a machine without a GPU or numba-cuda.
 """
 
-from fuser_lab.codegen.emitter import TYPE_NAMES, Emitter, storage_name, used_names
+import re
+
+from fuser_lab.codegen.emitter import REDUCED_INTRINSICS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Load, Loop, Phase, Reduce, Role, Scope
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -11,10 +13,24 @@ from fuser_lab.ir.term import Apply, Term, Var
 from fuser_lab.schedule.state import ParallelType
 
 _TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint8", "uint16", "uint64")
+# Our own: cmath has all but these for complex numbers, or has them in double precision only.
+_COMPLEX = {
+    "abs": "complex_abs", "div": "complex_div", "pow": "complex_pow", "exp2": "complex_exp2", "expm1": "complex_expm1",
+    "log1p": "complex_log1p", "log2": "complex_log2", "sqrt": "complex_sqrt",
+    **{
+        name: f"cmath.{name}"
+        for name in (
+            "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "log", "log10", "sin", "sinh",
+            "tan", "tanh",
+        )
+    },
+}
+COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
 _INTRINSICS = (
-    "bf16_bits", "bf16_to_float", "divide_int", "divide_uint", "float_to_bf16", "float_to_half", "half_to_float",
-    "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform", "power_int", "remainder_float",
-    "remainder_int", "round_bf16", "round_half",
+    *REDUCED_INTRINSICS,
+    *COMPLEX_INTRINSICS,
+    "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
+    "power_int", "remainder_float", "remainder_int", "shift_left", "shift_right",
 )
 _HARDWARE = {
     ParallelType.BIDX: "cuda.blockIdx.x",
@@ -23,7 +39,7 @@ _HARDWARE = {
 }
 _LIBRARY = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
-    "rsqrt": "rsqrt",
+    "rsqrt": "rsqrt", "erfinv": "erfinv", "erfcinv": "erfcinv", "nextafter": "nextafter",
 }
 _BY_MATH = frozenset(
     {
@@ -44,6 +60,7 @@ class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
 
     target = "cuda"
+    complex_calls = _COMPLEX
 
     def loaded(self, load: Load) -> str:
         """Return an element of a buffer in its compute type."""
@@ -59,7 +76,8 @@ class CudaEmitter(Emitter):
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
         body = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("#"))
-        lines = ["import math", ""] if "math." in body else []
+        lines = [f"import {name}" for name in ("cmath", "math") if re.search(rf"\b{name}\.", body)]
+        lines += [""] if lines else []
         lines.append(f"from numba import {', '.join(sorted({*used_names(body, _TYPES), 'cuda'}))}")
         if "libdevice." in body:
             lines.append("from numba.cuda import libdevice")
@@ -135,8 +153,8 @@ class CudaEmitter(Emitter):
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
         fn, args, operand = term.fn, term.args, term.args[0].dtype
-        if operand.is_complex and fn not in {"isnan", "isinf", "isfinite"}:
-            return self._complex(fn, args)
+        if operand.is_complex:
+            return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn in {"max", "min"}:
             return self._call("maximum" if fn == "max" else "minimum", args)
         if fn in _LIBRARY:
@@ -148,14 +166,8 @@ class CudaEmitter(Emitter):
             return self._call("math.fmod", args)
         if fn == "remainder":
             return self._call("remainder_float", args)
+        if fn == "signbit":
+            return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
-
-    def _complex(self, fn: str, args: tuple[Term, ...]) -> str:
-        if fn in {"exp", "log", "sqrt", "sin", "cos"}:
-            return self._call(f"cmath.{fn}", args)
-        msg = f"{fn} of complex numbers has no spelling for {self.target}."
-        raise CodegenError(msg)
-
-

@@ -501,8 +501,8 @@ def _clamped(x: Term, low: Term, high: Term) -> Term:
 
 
 def _reference_clamp(x: Array, low: Array, high: Array) -> Array:
-    above = np.where(x < low, low, x)
-    return np.where(above > high, high, above)
+    above = np.asarray(np.where(x < low, low, x))
+    return np.asarray(np.where(above > high, high, above))
 
 
 CLAMP = register(
@@ -597,7 +597,7 @@ def _reference_lerp(start: Array, end: Array, weight: Array) -> Array:
     near = start + weight * distance
     if near.dtype.kind not in "fc":
         return np.asarray(near)
-    return np.where(np.abs(weight) < 0.5, near, end - distance * (1 - weight))
+    return np.asarray(np.where(np.abs(weight) < 0.5, near, end - distance * (1 - weight)))
 
 
 LERP = register(

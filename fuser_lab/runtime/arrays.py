@@ -27,7 +27,7 @@ _TORCH_NAMES = {
 TORCH_OF = {dtype: name for name, dtype in _TORCH_NAMES.items()} | {DataType.Index: "int64"}
 
 # Integers of the size of floats that NumPy and Numba do not compute with: kernels see these.
-_WORDS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+_WORDS: "dict[int, np.dtype[np.generic]]" = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 # And what torch views them as.
 _TORCH_WORDS = {1: "uint8", 2: "int16"}
 _FOREIGN = {dtype.numpy: dtype for dtype in TORCH_OF if dtype.is_float8 or dtype is DataType.BFloat16}

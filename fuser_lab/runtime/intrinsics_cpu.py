@@ -130,7 +130,7 @@ def bf16_bits(x: Any) -> Any:
     return types.uint16(_bits_of_float(x) >> uint32(16))
 
 
-@njit
+@njit(error_model="numpy")
 def e4m3_to_float(bits: Any) -> Any:
     """Return the float32 value of a Float8_e4m3fn given as uint8."""
     # The same fields as those of a float16, with an exponent that counts from 7 instead of 15.
@@ -139,7 +139,7 @@ def e4m3_to_float(bits: Any) -> Any:
     return _float_of_bits(uint32(0x7FC00000)) if (uint32(bits) & uint32(0x7F)) == uint32(0x7F) else value
 
 
-@njit
+@njit(error_model="numpy")
 def _small_float(x: Any, mantissa: Any, bias: Any) -> Any:
     """Return a float32's magnitude as a float with few bits, rounded to nearest even, without regard to overflow."""
     size = abs(x)
@@ -156,7 +156,7 @@ def _small_float(x: Any, mantissa: Any, bias: Any) -> Any:
     return normal
 
 
-@njit
+@njit(error_model="numpy")
 def float_to_e4m3(x: Any) -> Any:
     """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN kept, at most 448), as uint8."""
     sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
@@ -166,19 +166,19 @@ def float_to_e4m3(x: Any) -> Any:
     return types.uint8(sign | (rounded if x == x else uint32(0x7F)))  # noqa: PLR0124 - false for NaN
 
 
-@njit
+@njit(error_model="numpy")
 def round_e4m3(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
     return e4m3_to_float(float_to_e4m3(x))
 
 
-@njit
+@njit(error_model="numpy")
 def e5m2_to_float(bits: Any) -> Any:
     """Return the float32 value of a Float8_e5m2, the upper half of a float16, given as uint8."""
     return half_to_float(types.uint16(uint32(bits) << uint32(8)))
 
 
-@njit
+@njit(error_model="numpy")
 def float_to_e5m2(x: Any) -> Any:
     """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
     sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
@@ -188,13 +188,13 @@ def float_to_e5m2(x: Any) -> Any:
     return types.uint8(sign | (rounded if x == x else uint32(0x7E)))  # noqa: PLR0124
 
 
-@njit
+@njit(error_model="numpy")
 def round_e5m2(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e5m2 value, still as float32."""
     return e5m2_to_float(float_to_e5m2(x))
 
 
-@njit
+@njit(error_model="numpy")
 def e8m0_to_float(bits: Any) -> Any:
     """Return the float32 value of a Float8_e8m0fnu, an exponent, given as uint8."""
     exponent = uint32(bits)
@@ -203,7 +203,7 @@ def e8m0_to_float(bits: Any) -> Any:
     return _float_of_bits(uint32(0x7FC00000) if exponent == uint32(255) else uint32(exponent << uint32(23)))
 
 
-@njit
+@njit(error_model="numpy")
 def float_to_e8m0(x: Any) -> Any:
     """Return a float32's magnitude rounded to a power of two (to nearest, between two to the larger), as uint8.
 
@@ -217,7 +217,7 @@ def float_to_e8m0(x: Any) -> Any:
     return types.uint8(uint32(exponent + uint32(1)) if up and exponent < uint32(255) else exponent)
 
 
-@njit
+@njit(error_model="numpy")
 def round_e8m0(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e8m0fnu value, still as float32."""
     return e8m0_to_float(float_to_e8m0(x))

@@ -37,7 +37,7 @@ minimum = _extreme(larger=False)
 
 def _assembly(text: str, result: Any, argument: Any, constraints: str) -> Any:
     """Return a function that is one PTX instruction."""
-    llvm = {types.uint16: _WORD, types.float32: _FLOAT}
+    llvm = {types.uint16: _WORD, types.float32: _FLOAT, types.uint32: _BITS}
 
     def rule(context: Any, x: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -52,6 +52,9 @@ def _assembly(text: str, result: Any, argument: Any, constraints: str) -> Any:
 half_to_float = _assembly("cvt.f32.f16 $0, $1;", types.float32, types.uint16, "=f,h")
 float_to_half = _assembly("cvt.rn.f16.f32 $0, $1;", types.uint16, types.float32, "=h,f")
 float_to_bf16 = _assembly("cvt.rn.bf16.f32 $0, $1;", types.uint16, types.float32, "=h,f")
+_rounded = _assembly("cvt.rni.f32.f32 $0, $1;", types.float32, types.float32, "=f,f")
+_float_of_bits = _assembly("mov.b32 $0, $1;", types.float32, types.uint32, "=f,r")
+_bits_of_float = _assembly("mov.b32 $0, $1;", types.uint32, types.float32, "=r,f")
 
 
 @intrinsic
@@ -86,6 +89,212 @@ def round_bf16(x: Any) -> Any:
 def round_half(x: Any) -> Any:
     """Return a float32 rounded to the nearest float16 value, still as float32."""
     return half_to_float(float_to_half(x))
+
+
+@cuda.jit(device=True)
+def e4m3_to_float(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e4m3fn given as uint8."""
+    magnitude = types.uint32(bits) & types.uint32(0x7F)
+    sign = types.uint32((types.uint32(bits) & types.uint32(0x80)) << types.uint32(8))
+    # The same fields as those of a float16, with an exponent that counts from 7 instead of 15.
+    value = half_to_float(types.uint16(sign | types.uint32(magnitude << types.uint32(7)))) * types.float32(256.0)
+    if magnitude == types.uint32(0x7F):
+        return types.float32(math.nan)
+    return value
+
+
+@cuda.jit(device=True)
+def _small_float(x: Any, mantissa: Any, bias: Any) -> Any:
+    """Return a float32's magnitude as a float with few bits, rounded to nearest even, without regard to overflow."""
+    size = abs(x)
+    bits = _bits_of_float(size)
+    dropped = types.uint32(types.uint32(23) - mantissa)
+    even = types.uint32((bits >> dropped) & types.uint32(1))
+    half = types.uint32((types.uint32(1) << types.uint32(dropped - types.uint32(1))) - types.uint32(1))
+    scale = types.uint32(types.uint32(types.uint32(127) - bias) << mantissa)
+    normal = types.uint32(types.uint32(types.uint32(bits + half + even) >> dropped) - scale)
+    # Below the smallest normal number steps are equal: count them.
+    smallest = _float_of_bits(types.uint32(types.uint32(types.uint32(128) - bias) << types.uint32(23)))
+    step = _float_of_bits(types.uint32(types.uint32(types.uint32(126) + bias + mantissa) << types.uint32(23)))
+    if size < smallest:
+        return types.uint32(_rounded(size * step))
+    return normal
+
+
+@cuda.jit(device=True)
+def float_to_e4m3(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN kept, at most 448), as uint8."""
+    sign = types.uint32((_bits_of_float(x) >> types.uint32(24)) & types.uint32(0x80))
+    limited = abs(x) if abs(x) <= types.float32(448.0) else types.float32(448.0)  # noqa: FURB136
+    rounded = _small_float(limited, types.uint32(3), types.uint32(7))
+    if x != x:  # noqa: PLR0124 - true for NaN
+        rounded = types.uint32(0x7F)
+    return types.uint8(sign | rounded)
+
+
+@cuda.jit(device=True)
+def round_e4m3(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
+    return e4m3_to_float(float_to_e4m3(x))
+
+
+@cuda.jit(device=True)
+def e5m2_to_float(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e5m2, the upper half of a float16, given as uint8."""
+    return half_to_float(types.uint16(types.uint32(bits) << types.uint32(8)))
+
+
+@cuda.jit(device=True)
+def float_to_e5m2(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
+    sign = types.uint32((_bits_of_float(x) >> types.uint32(24)) & types.uint32(0x80))
+    rounded = _small_float(x, types.uint32(2), types.uint32(15))
+    rounded = min(rounded, types.uint32(0x7C))
+    if x != x:  # noqa: PLR0124
+        rounded = types.uint32(0x7E)
+    return types.uint8(sign | rounded)
+
+
+@cuda.jit(device=True)
+def round_e5m2(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e5m2 value, still as float32."""
+    return e5m2_to_float(float_to_e5m2(x))
+
+
+@cuda.jit(device=True)
+def e8m0_to_float(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e8m0fnu, an exponent, given as uint8."""
+    exponent = types.uint32(bits)
+    word = types.uint32(exponent << types.uint32(23))
+    if exponent == types.uint32(0):
+        word = types.uint32(0x00400000)
+    elif exponent == types.uint32(255):
+        word = types.uint32(0x7FC00000)
+    return _float_of_bits(word)
+
+
+@cuda.jit(device=True)
+def float_to_e8m0(x: Any) -> Any:
+    """Return a float32's magnitude rounded to a power of two (to nearest, between two to the larger), as uint8.
+
+    Zero becomes the smallest and what is above it the second, as in torch; what is too large becomes NaN.
+    """
+    bits = _bits_of_float(abs(x))
+    exponent = types.uint32(bits >> types.uint32(23))
+    rest = types.uint32(bits & types.uint32(0x7FFFFF))
+    tie = types.uint32(0x400000)
+    up = rest > tie or (rest == tie and exponent > types.uint32(0))
+    if up and exponent < types.uint32(255):
+        exponent = types.uint32(exponent + types.uint32(1))
+    return types.uint8(exponent)
+
+
+@cuda.jit(device=True)
+def round_e8m0(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e8m0fnu value, still as float32."""
+    return e8m0_to_float(float_to_e8m0(x))
+
+
+@cuda.jit(device=True)
+def complex_abs(x: Any) -> Any:
+    """Return the magnitude of a complex number, without overflow on the way."""
+    return math.hypot(x.real, x.imag)
+
+
+@cuda.jit(device=True)
+def complex_div(a: Any, b: Any) -> Any:
+    """Return the quotient of complex numbers by Smith's method, which does not overflow where the quotient does not."""
+    if abs(b.real) >= abs(b.imag):
+        ratio = b.imag / b.real
+        divisor = b.real + b.imag * ratio
+        return complex((a.real + a.imag * ratio) / divisor, (a.imag - a.real * ratio) / divisor)
+    ratio = b.real / b.imag
+    divisor = b.real * ratio + b.imag
+    return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
+
+
+@cuda.jit(device=True)
+def complex_sqrt(x: Any) -> Any:
+    """Return the square root of a complex number with a real part that is not negative."""
+    size = math.sqrt((math.hypot(x.real, x.imag) + abs(x.real)) / 2)
+    if size == 0:
+        return complex(size, x.imag)
+    other = x.imag / (2 * size)
+    if x.real >= 0:
+        return complex(size, other)
+    return complex(abs(other), math.copysign(size, x.imag))
+
+
+@cuda.jit(device=True)
+def complex_pow(a: Any, b: Any) -> Any:
+    """Return a complex number to a complex power, on the main branch."""
+    size = math.hypot(a.real, a.imag)
+    if size == 0:
+        if b.real == 0 and b.imag == 0:
+            return complex(size + 1, size)
+        return complex(size, size)
+    log, angle = math.log(size), math.atan2(a.imag, a.real)
+    length = math.exp(b.real * log - b.imag * angle)
+    turn = b.imag * log + b.real * angle
+    return complex(length * math.cos(turn), length * math.sin(turn))
+
+
+@cuda.jit(device=True)
+def complex_exp2(x: Any) -> Any:
+    """Return 2 to a complex power."""
+    length = 2 ** x.real
+    turn = x.imag * 0.6931471805599453
+    return complex(length * math.cos(turn), length * math.sin(turn))
+
+
+@cuda.jit(device=True)
+def complex_expm1(x: Any) -> Any:
+    """Return exp(x) - 1 of a complex number, accurate near 0."""
+    grown, half = math.expm1(x.real), math.sin(x.imag / 2)
+    return complex(grown * math.cos(x.imag) - 2 * half * half, (grown + 1) * math.sin(x.imag))
+
+
+@cuda.jit(device=True)
+def complex_log1p(x: Any) -> Any:
+    """Return log(1 + x) of a complex number."""
+    return complex(math.log(math.hypot(x.real + 1, x.imag)), math.atan2(x.imag, x.real + 1))
+
+
+@cuda.jit(device=True)
+def complex_log2(x: Any) -> Any:
+    """Return the logarithm of a complex number to base 2."""
+    return complex(math.log2(math.hypot(x.real, x.imag)), math.atan2(x.imag, x.real) / 0.6931471805599453)
+
+
+@cuda.jit(device=True)
+def shift_left(a: Any, b: Any, width: Any) -> Any:
+    """Return ``a`` moved left; 0 for distances that are negative or the width or more."""
+    if b < 0 or b >= width:
+        return a - a
+    return a << b
+
+
+@cuda.jit(device=True)
+def shift_right(a: Any, b: Any, width: Any) -> Any:
+    """Return ``a`` moved right; nothing but copies of the sign for distances that are negative or the width or more."""
+    if b < 0 or b >= width:
+        return (a >> (width - 1)) >> 1
+    return a >> b
+
+
+@cuda.jit(device=True)
+def common_divisor(a: Any, b: Any) -> Any:
+    """Return the greatest common divisor of the magnitudes, as uint64."""
+    x, y = types.uint64(a), types.uint64(b)
+    if a < 0:
+        x = types.uint64(types.uint64(0) - x)
+    if b < 0:
+        y = types.uint64(types.uint64(0) - y)
+    while y != 0:
+        rest = x % y
+        x = y
+        y = rest
+    return x
 
 
 @cuda.jit(device=True)
