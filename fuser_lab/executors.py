@@ -23,6 +23,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import definition_of, flattened, segment
 from fuser_lab.profiling import measured_run, receiver
 from fuser_lab.runtime.arrays import describe
+from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 
 _KEPT_PLANS = 64
@@ -144,13 +145,17 @@ class FusionExecutorCache:
         wanted = device_name(device)
         _check_device(wanted, described)
         plan = self._plan(flat, described, options)
-        outputs = run_plan(plan, flat, described, wanted, self._id)
+        outputs = run_plan(plan, flat, described, wanted, self._id, self.like(flat, wanted))
         with self._lock:
             self._recent = plan
             self._ran[self._key(described)] = None
             if len(self._ran) > _KEPT_PLANS:
                 self._ran.popitem(last=False)
         return outputs
+
+    def like(self, flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
+        """Return an array whose library makes outputs and random numbers where no input is an array; none is NumPy."""
+        return ()
 
     def plan_for(self, inputs: Iterable[Any]) -> Plan:
         """Return the plan that `execute` runs for these inputs."""
@@ -232,6 +237,7 @@ class FusionExecutorCache:
 
 def run_plan(
     plan: Plan, flat: Sequence[Any], described: Sequence[Described], device: str | None = None, fusion_id: int = 0,
+    like: Sequence[Any] = (),
 ) -> list[Any]:
     """Return a plan's outputs; whoever receives profiles in this thread gets one.
 
@@ -240,6 +246,7 @@ def run_plan(
     arrays = [d for d in described if isinstance(d, TensorSpec)]
     on_gpu = any(d.device.startswith("cuda") for d in arrays) or (not arrays and (device or "").startswith("cuda"))
     target = "cuda" if on_gpu else "cpu"
+    flat = with_seeds(plan.fusion, flat, like=like)
     receive = receiver()
     if receive is None:
         return plan.prepared(target).run(flat)

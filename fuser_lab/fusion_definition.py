@@ -178,7 +178,11 @@ class Executable:
 
     def _expected(self, flat: Sequence[Any], given: Sequence[Any] | None) -> Sequence[Any]:
         # Evaluated before anything runs: a run may write to its inputs.
-        return expected_outputs(self.definition, flat) if given is None else given
+        return expected_outputs(self.definition, flat, self._like(flat)) if given is None else given
+
+    def _like(self, flat: Sequence[Any]) -> tuple[Any, ...]:
+        """Return an array whose library makes random numbers where no input is an array; none is NumPy."""
+        return ()
 
     def validate_definition(self) -> tuple[bool, str]:
         """Return whether there is something to run, and if not a sentence that says what is missing."""

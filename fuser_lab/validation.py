@@ -126,7 +126,7 @@ def get_val_tolerances(fusion: object, inputs: Sequence[Any]) -> list[tuple[floa
     return [(t.absolute, t.relative) for t in tolerances(bind(definition_of(fusion), described).fusion)]
 
 
-def expected_outputs(fusion: Fusion, inputs: Sequence[Any]) -> list[Array]:
+def expected_outputs(fusion: Fusion, inputs: Sequence[Any], like: Sequence[Any] = ()) -> list[Array]:
     """Return what the reference evaluation gives for the returned outputs; the inputs stay as they are.
 
     Parameters
@@ -135,9 +135,12 @@ def expected_outputs(fusion: Fusion, inputs: Sequence[Any]) -> list[Array]:
         A fusion, maybe with symbolic sizes.
     inputs
         Arrays and numbers, flat.
+    like
+        Arrays whose library makes outputs, and random numbers, where there are no arrays among the inputs.
     """
+    bound = bind(fusion, [describe(value) for value in inputs]).fusion
     # Random numbers without a seed are those of the run that comes next.
-    bound, given = reference_form(bind(fusion, [describe(value) for value in inputs]).fusion, inputs, ahead=True)
+    bound, given = reference_form(bound, inputs, ahead=True, like=like)
     results = evaluate(bound, given)
     return [np.array(x) for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
 

@@ -70,7 +70,7 @@ def check_tensor(position: int, value: TensorView, given: Described) -> TensorSp
     """Return the description of a tensor input, or raise InputError with what was expected and given."""
     expected = f"Expected input {position}, {value},"
     if not isinstance(given, TensorSpec):
-        msg = f"{expected} to be a tensor but got scalar {shown(given)}."
+        msg = f"{expected} to be an at::Tensor but got scalar {shown(given)}."
         raise InputError(msg)
     if given.dtype is not value.dtype and {given.dtype, value.dtype} != {DataType.Int, DataType.Index}:
         msg = (
@@ -100,7 +100,7 @@ def check_scalar(position: int, value: Scalar, given: Described) -> Number:
         raise InputError(msg)
     if of_python(given).kind > value.dtype.kind or (value.dtype is DataType.Bool and not isinstance(given, bool)):
         msg = (
-            f"Expected input {position}, {value}: scalar value {shown(given)} is not compatible with the expected "
+            f"Expected input {position}, {value}: Scalar value {_as_cpp(given)} is not compatible with the expected "
             f"data type: {value.dtype.ir_name}."
         )
         raise InputError(msg)
@@ -121,6 +121,11 @@ def check_scalar(position: int, value: Scalar, given: Described) -> Number:
             f"{value.dtype.ir_name}."
         )
         raise InputError(msg) from None
+
+
+def _as_cpp(number: Number) -> str:
+    """Return a number as nvFuser's sentences show it: complex ones as ``(2,1)``."""
+    return f"({number.real:g},{number.imag:g})" if isinstance(number, complex) else str(shown(number))
 
 
 def default_inputs(fusion: Fusion) -> tuple[Described, ...]:

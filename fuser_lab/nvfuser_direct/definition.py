@@ -5,6 +5,7 @@ Everything that runs is `fuser_lab.fusion_definition.Executable`.
 
 import sys
 import traceback
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from fuser_lab.fusion_definition import Executable, defined_like, described_arra
 from fuser_lab.ir import Fusion
 from fuser_lab.nvfuser_direct import ops, schedule
 from fuser_lab.nvfuser_direct.enums import SchedulerType, own_scheduler
-from fuser_lab.nvfuser_direct.executors import FusionExecutorCache
+from fuser_lab.nvfuser_direct.executors import FusionExecutorCache, torch_like
 from fuser_lab.nvfuser_direct.recording import EMPTY, NOTHING, FusionGuard, RecordedFusion, Recorder
 from fuser_lab.nvfuser_direct.values import TensorView, Val
 
@@ -101,6 +102,9 @@ class FusionDefinition(Executable):
         """Run by an executor from now on, whose copy of the fusion replaces the one recorded here."""
         self.fec = executor
         self.__dict__.pop("_fusion", None)
+
+    def _like(self, flat: Sequence[Any]) -> tuple[Any, ...]:
+        return torch_like(flat)
 
     def _manual_scheduler(self, heuristic_params: object) -> OwnScheduler | None:
         if isinstance(heuristic_params, SchedulerType):

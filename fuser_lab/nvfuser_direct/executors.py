@@ -23,26 +23,29 @@ class FusionExecutorCache(executors.FusionExecutorCache):
     ) -> list[Any]:
         """Return the outputs."""
         flat = flattened(inputs)
-        torch = None if has_arrays(flat) else _torch()
-        if torch is not None and device is None and torch.cuda.is_available():
-            device = f"cuda:{torch.cuda.current_device()}"
+        like = self.like(flat, executors.device_name(device))
+        if like and device is None:
+            device = str(like[0].device)
         outputs = super().execute(
             flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options,
         )
-        if torch is None:
-            return outputs
-        place = executors.device_name(device) or "cpu"
-        return [from_numpy_as("torch", array).to(place) for array in outputs]
+        return [from_numpy_as("torch", array).to(like[0].device) for array in outputs] if like else outputs
+
+    def like(self, flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
+        """Return a tensor of torch's where no input is an array: on the device named, or a GPU if there is one."""
+        return torch_like(flat, device)
 
     def fusion(self) -> RecordedFusion:
         """Return a copy of the fusion."""
         return RecordedFusion(self.definition)
 
 
-def _torch() -> Any:
-    if importlib.util.find_spec("torch") is None:
-        return None
-    return importlib.import_module("torch")
+def torch_like(flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
+    """Return a tensor of torch's where no input is an array: on the device named, or a GPU if there is one."""
+    if has_arrays(flat) or importlib.util.find_spec("torch") is None:
+        return ()
+    torch: Any = importlib.import_module("torch")
+    return (torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")),)
 
 
 class KernelExecutor(executors.KernelExecutor):

@@ -24,23 +24,26 @@ _lock = threading.Lock()
 _offsets: OrderedDict[bytes, int] = OrderedDict()  # by the state of torch's CPU generator after a run
 
 
-def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False) -> list[Any]:
+def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False, like: Sequence[Any] = ()) -> list[Any]:
     """Return inputs with seed and offsets behind them where the fusion needs some and they are not given.
 
-    With ``ahead`` they are those of the next run, and the generator stays where it is.
+    With ``ahead`` they are those of the next run, and the generator stays where it is. The arrays ``like`` decide whose
+    generator it is where inputs do not.
     """
     count = offsets_of(fusion)
     if not count or len(inputs) != len(fusion.inputs) - count - 1:
         return list(inputs)
     with _lock:
-        seed, first = _drawn(inputs, count, ahead=ahead)
+        seed, first = _drawn([*inputs, *like], count, ahead=ahead)
     return [*inputs, seed, *(first + STEP * number for number in range(count))]
 
 
-def reference_form(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False) -> tuple[Fusion, list[Any]]:
+def reference_form(
+    fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False, like: Sequence[Any] = (),
+) -> tuple[Fusion, list[Any]]:
     """Return a concretized fusion and its inputs for the reference evaluation: NumPy arrays, seeds and offsets."""
     explicit = ExplicitSeeds().run(fusion)
-    return explicit, inputs_to_numpy(with_seeds(explicit, inputs, ahead=ahead))
+    return explicit, inputs_to_numpy(with_seeds(explicit, inputs, ahead=ahead, like=like))
 
 
 def _drawn(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]:

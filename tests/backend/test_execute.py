@@ -147,7 +147,7 @@ A = np.zeros((3, 4), np.float32)
         ([A, A.astype(np.int8)], InputError, "dtype int8 is not a tensor type"),
         ([A, A[:, :3]], InputError, "T1 has size 3 on axis 1; the fusion was defined for 4"),
         ([A, A[:2]], InputError, "operands have sizes 3 and 2 on axis 0"),
-        ([A, 1.0], InputError, "to be a tensor but got scalar 1.0"),
+        ([A, 1.0], InputError, "to be an at::Tensor but got scalar 1.0"),
         ([A, "x"], InputError, "must be an array or a number, given str"),
         ([A, None], InputError, "must be an array or a number, given NoneType"),
         (A, ArgumentTypeError, "inputs must be a list"),
@@ -275,7 +275,7 @@ def test_integer_scalars_take_no_fractions():
         fd.add_output(fd.ops.mul(fd.define_tensor([-1]), fd.define_scalar(None, DataType.Int)))
     plan = fl.segment(fd, [A[0], 1])
     for run in (fd.execute, plan.run):
-        with pytest.raises(InputError, match="scalar value 2.5 is not compatible with the expected data type: int64_t"):
+        with pytest.raises(InputError, match="Scalar value 2.5 is not compatible with the expected data type: int64_t"):
             run([A[0], 2.5])
 
 
