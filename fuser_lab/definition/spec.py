@@ -100,7 +100,9 @@ class TensorSpec:
         steps = tuple(s * flat.itemsize for s in self.strides)
         # An axis with a negative stride begins at its far end.
         begin = sum(max(n - 1, 0) * -s for n, s in zip(self.shape, self.strides, strict=True) if s < 0)
-        return np.lib.stride_tricks.as_strided(flat[begin if count > begin else 0 :], self.shape, steps)
+        offset = begin * flat.itemsize if count > begin else 0
+        # As bytes, since not every library's dtype can be passed on as a buffer.
+        return np.ndarray(self.shape, flat.dtype, flat.view(np.uint8), offset, steps)
 
 
 def spec(

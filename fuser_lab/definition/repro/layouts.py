@@ -268,11 +268,13 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
         If the index is another one or lies outside.
     """
     entries = list(index) if isinstance(index, tuple) else [index]
-    shape, strides, offset, axis = [], [], 0, 0
+    shape: list[int] = []
+    strides: list[int | None] = []
+    offset = axis = 0
     for entry in entries:
         if entry is None:
             shape.append(1)
-            strides.append(0)
+            strides.append(None)
             continue
         if axis >= len(tensor.shape):
             msg = f"the tensor has {len(tensor.shape)} axes, fewer than the index."
@@ -289,5 +291,12 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
             offset += step * places.start
         else:
             offset += step * wrap_dim(entry, size, "index", "entry")
-    found = replace(tensor, shape=(*shape, *tensor.shape[axis:]), strides=(*strides, *tensor.strides[axis:]))
-    return _moved(found, offset)
+    shape += tensor.shape[axis:]
+    strides += tensor.strides[axis:]
+    known: list[int] = []
+    for place in reversed(range(len(shape))):
+        given = strides[place]
+        # A new axis steps over the one inside of it.
+        inside = shape[place + 1] * known[0] if known else 1
+        known.insert(0, inside if given is None else given)
+    return _moved(replace(tensor, shape=tuple(shape), strides=tuple(known)), offset)
