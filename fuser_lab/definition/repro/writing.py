@@ -89,10 +89,9 @@ def _torch_tensor(tensor: TensorSpec) -> str:
 
 def _made(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
     fill, count = tensor.fill, prod(shape)
-    # Torch draws no numbers of the narrow types.
-    is_narrow = tensor.dtype.name.startswith(("Float8", "Float4"))
-    name = "float32" if is_narrow else _TORCH_NAMES[tensor.dtype.name]
-    ending = f"dtype=torch.{name}, device='{tensor.device}')"
+    name = _TORCH_NAMES[tensor.dtype.name]
+    base = _base(tensor.dtype, fill)
+    ending = f"dtype=torch.{base}, device='{tensor.device}')"
     if fill is None:
         text = _usual(tensor.dtype, shape, ending, is_whole=is_whole)
     elif fill.kind == "normal":
@@ -105,17 +104,37 @@ def _made(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
     elif fill.kind == "values":
         repeated = [_scalar(fill.values[i % len(fill.values)]) for i in range(count)]
         text = f"torch.tensor([{', '.join(repeated)}], {ending}"
+    elif fill.kind == "integers" and not _is_integer(tensor.dtype):
+        text = f"torch.randint({fill.low}, {fill.high}, {shape}, {ending}"
     else:
         low, high = number_text(fill.low), number_text(fill.high)
         text = f"torch.testing.make_tensor({shape}, {ending[:-1]}, low={low}, high={high})"
-    return f"{text}.to(torch.{_TORCH_NAMES[tensor.dtype.name]})" if is_narrow else text
+    return text if base == name else f"{text}.to(torch.{name})"
+
+
+def _is_integer(dtype: DataType) -> bool:
+    return dtype.is_integral or dtype is DataType.Bool
+
+
+def _base(dtype: DataType, fill: Fill | None) -> str:
+    """Return the dtype in which torch can make such values; the tensor is converted from it."""
+    if dtype.name.startswith(("Float8", "Float4")):
+        return "float32"
+    match fill:
+        case Fill(kind="normal" | "uniform") if _is_integer(dtype):
+            return "float32"
+        case Fill(kind="integers") if dtype.is_complex:
+            return "float64"
+        case Fill(kind="range") if dtype.is_complex or dtype in {DataType.Bool, DataType.UInt64}:
+            return "int64" if all(isinstance(value, int) for value in fill.values) else "float64"
+    return _TORCH_NAMES[dtype.name]
 
 
 def _usual(dtype: DataType, shape: tuple[int, ...], ending: str, *, is_whole: bool) -> str:
     """Return nvFuser's own choice of an input: make_tensor, or random memory to be seen with strides."""
     if is_whole:
         return f"torch.testing.make_tensor({shape}, {ending}"
-    if dtype.is_integral or dtype is DataType.Bool:
+    if _is_integer(dtype):
         return f"torch.randint(0, {2 if dtype is DataType.Bool else 10}, {shape}, {ending}"
     return f"torch.randn({shape[0]}, {ending}"
 
