@@ -1,19 +1,37 @@
 """A fusion as nvFuser's IR text (the form of ``Fusion::printMath``)."""
 
+from collections.abc import Callable
+
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.expr import Expr, OpKind
 from fuser_lab.ir.fusion import Fusion
-from fuser_lab.ir.scalar import Scalar
+from fuser_lab.ir.scalar import Number, Scalar
 from fuser_lab.ir.val import TensorView, Val
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "truediv": "/", "mod": "%",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&&", "logical_or": "||",
+    "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
 }
 _PREFIX = {"neg": "-", "bitwise_not": "~", "logical_not": "!"}
 _REDUCTIONS = {"sum": "add", "prod": "mul", "max": "fmax", "min": "fmin"}
-_PLAIN_COPIES = {"set": "Set", "segment_set": "SegmenterSet", "permute": "Set.Permute", "stride_order": "Set"}
+_COPIES = {"set": "Set", "segment_set": "SegmenterSet", "permute": "Set.Permute", "stride_order": "Set"}
+# Functions of one element whose names differ in IR text; integers have their own largest and smallest.
+_FUNCTIONS = {"maximum": "fmax", "minimum": "fmin", "round": "nearbyint", "complex": "std::complex"}
+_OF_INTEGERS = {"maximum": "max", "minimum": "min"}
+# What C spells with an f for Float.
+_FLOAT_SUFFIX = frozenset(
+    {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfcinv"}
+    | {"erfinv", "exp", "exp2", "expm1", "floor", "fmod", "lgamma", "log", "log10", "log1p", "log2", "round", "rsqrt"}
+    | {"sin", "sinh", "sqrt", "tan", "tanh", "trunc"},
+)
+# Types with conversion functions of their own; all others are converted as C does.
+_NARROW = {
+    DataType.Half: "half", DataType.BFloat16: "bfloat", DataType.Float8_e4m3fn: "e4m3",
+    DataType.Float8_e5m2: "e5m2", DataType.Float8_e8m0fnu: "e8m0",
+}
+_IN_FUNCTIONS = {DataType.Int: "int", DataType.Int32: "int32", DataType.UInt64: "uint64", DataType.Index: "int"}
 
 
 def math_text(fusion: Fusion) -> str:
@@ -39,57 +57,149 @@ class _Names:
 
 
 def _lines(expr: Expr, names: _Names) -> list[str]:
-    out = names.text(expr.outputs[0])
     args = [names.text(v) for v in expr.inputs]
-    name = expr.op.name
-    if name == "welford":
-        avg, var, number = map(names.text, expr.outputs)
-        results = [f"{avg}(Avg),", f"{var}(Var),", f"{number}(Count)"]
-        return [*results, f"   = Welford( {args[0]}(Avg), axes = {_attr(expr.attr('dims'))}, allreduce = false );"]
-    if len(expr.outputs) > 1:
-        return [*(f"{names.text(v)}," for v in expr.outputs[:-1]), names.text(expr.outputs[-1]),
-                f"   = {_call(expr, args)};"]
-    if name in _INFIX:
-        return [out, f"   = {args[0]}", f"   {_INFIX[name]} {args[1]};"]
-    if name in _PREFIX:
-        return [out, f"   = {_PREFIX[name]}{args[0]};"]
-    return [out, f"   = {_call(expr, args)};"]
-
-
-def _call(expr: Expr, args: list[str]) -> str:
-    name, inside = expr.op.name, ", ".join(args)
+    results = [names.text(v) for v in expr.outputs]
+    op = expr.op.name
+    if op in _ONE_LINE:
+        return [f"{results[0]} = {_ONE_LINE[op](expr, args)}"]
+    if op in _STATEMENTS:
+        return [*_STATEMENTS[op](expr, args, results)]
     if expr.kind is OpKind.REDUCTION:
-        fold = _REDUCTIONS.get(name, name)
-        return f"reduction( {inside}, op = {fold}, axes = {_attr(expr.attr('dims'))} )"
-    if name == "cast":
-        return f"{_cast_name(expr.inputs[0].dtype, expr.outputs[0].dtype)}({inside})"
-    if name in _PLAIN_COPIES:
-        extra = "" if name in {"set", "segment_set"} else f", {_attrs(expr)}"
-        return f"{_PLAIN_COPIES[name]}( {inside}{extra} )"
-    if name == "broadcast":
-        return f"broadcast( {inside}, flags = {_attr(expr.attr('is_broadcast_dim'))} )"
+        return [*results, f"   = reduction( {args[0]}, {_fold(expr)} )"]
     if expr.kind is OpKind.POINTWISE:
-        return f"{_function(name, expr.outputs[0].dtype)}({inside})"
-    return f"{name}( {', '.join(x for x in (inside, _attrs(expr)) if x)} )"
+        if not expr.tensor_outputs:
+            return [f"{results[0]} = {''.join(_pointwise(expr, args))};"]
+        # Texts of tensors are long: each has a line of its own.
+        first, *rest = _pointwise(expr, args)
+        *lines, last = [f"   = {first}", *(f"  {part}" for part in rest)]
+        return [results[0], *lines, f"{last};"]
+    inside = ", ".join([*args, *(f"{key} = {_attr(value)}" for key, value in expr.attrs)])
+    return [*(f"{result}," for result in results[:-1]), results[-1], f"   = {op}( {inside} )"]
 
 
-def _function(name: str, dtype: DataType) -> str:
-    return f"{name}f" if dtype is DataType.Float and name in _FLOAT_SUFFIX else name
+def _pointwise(expr: Expr, args: list[str]) -> list[str]:
+    """Return an expression in parts, each but the first with what separates it from the one before."""
+    op, dtype = expr.op.name, expr.outputs[0].dtype
+    if op in _INFIX:
+        return [args[0], f" {_INFIX[op]} {args[1]}"]
+    if op in _PREFIX:
+        return [f"{_PREFIX[op]}{args[0]}"]
+    if op == "cast":
+        return [f"{_cast(expr.inputs[0].dtype, dtype)}({args[0]})"]
+    function = _OF_INTEGERS[op] if op in _OF_INTEGERS and dtype.is_integral else _FUNCTIONS.get(op, op)
+    if dtype is DataType.Float and op in _FLOAT_SUFFIX:
+        function += "f"
+    parts = [f"{function}({args[0]}", *(f", {arg}" for arg in args[1:])]
+    return [*parts[:-1], f"{parts[-1]})"]
 
 
-_FLOAT_SUFFIX = frozenset(
-    {"acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fmod"}
-    | {"log", "log10", "log1p", "log2", "pow", "round", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"},
-)
-_SHORT = {DataType.Half: "half", DataType.BFloat16: "bfloat", DataType.Float: "float", DataType.Double: "double"}
+def _cast(source: DataType, target: DataType) -> str:
+    if source is not target and (source in _NARROW or target in _NARROW):
+        a, b = (_NARROW.get(d, _IN_FUNCTIONS.get(d, d.ir_name)) for d in (source, target))
+        return f"__{a}2{b}"
+    real = "std::real" if source.is_complex and not target.is_complex else ""
+    return f"({target.ir_name}){real}"
 
 
-def _cast_name(source: DataType, target: DataType) -> str:
-    return f"__{_SHORT.get(source, source.ir_name)}2{_SHORT.get(target, target.ir_name)}"
+def _fold(expr: Expr) -> str:
+    dtype = expr.outputs[0].dtype
+    combine = getattr(expr.op, "combine", None)
+    initial = "" if combine is None else f", initial value = {_constant(combine.identity(dtype), dtype)}"
+    fold = _REDUCTIONS.get(expr.op.name, expr.op.name)
+    if dtype.is_integral or dtype is DataType.Bool:
+        fold = fold.removeprefix("f")
+    return f"op = {fold}{initial}, allreduce = false"
 
 
-def _attrs(expr: Expr) -> str:
-    return ", ".join(f"{key} = {_attr(value)}" for key, value in expr.attrs)
+def _constant(number: Number, dtype: DataType) -> str:
+    return str(Scalar(name="", dtype=dtype, value=number))
+
+
+def _welford(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    del expr
+    kinds = ("Avg", "Var", "Count")
+    first, second, third = (f"{text}({kind})" for text, kind in zip(results, kinds, strict=True))
+    return [f"{first},", f"{second},", third, f" = Welford ( {args[0]}(Avg), ", "  allreduce = false )"]
+
+
+def _copy(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    return [*results, f"   = {_COPIES[expr.op.name]}( {args[0]}, cache_op=Streaming )"]
+
+
+def _flags(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    if expr.op.name == "broadcast":
+        flags = expr.attr("is_broadcast_dim")
+    else:
+        flags = tuple(axis in expr.ints("dims") for axis in range(len(_tensor(expr).domain.axes)))
+    return [*results, f"   = {expr.op.name}( {args[0]}, flags = {_attr(flags)} )"]
+
+
+def _slice(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    bounds = zip(_entries(expr.attr("start_indices")), _entries(expr.attr("end_indices")), strict=True)
+    ranges = " ".join(f"{{{start}, {end}, 1}}" for start, end in bounds)
+    return [*results, f"   = slice( {args[0]}, {{ {ranges} }} )"]
+
+
+def _pad(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    """Print widths of all axes, the outermost first."""
+    widths = _entries(expr.attr("pad_widths"))
+    pairs = [widths[i : i + 2] for i in range(0, len(widths), 2)]
+    pairs += [["0", "0"]] * (len(_tensor(expr).domain.axes) - len(pairs))
+    shown = ", ".join(width for pair in reversed(pairs) for width in pair)
+    return [*results, f"   = pad( {args[0]}, {{{shown}}}, {args[1]} )"]
+
+
+def _cat(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    return [*results, f"   = cat( {', '.join(args)}, {expr.attr('dim')} )"]
+
+
+def _product(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    first, *rest = args
+    *lines, last = [f"   = {expr.op.name}({first}", *(f"            {arg}" for arg in rest)]
+    return [*results, *(f"{line}," for line in lines), f"{last})"]
+
+
+def _factory(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    sizes = _entries(expr.attr("shape"))
+    dtype = expr.outputs[0].dtype.ir_name
+    if expr.op.name == "iota":
+        return [*results, f"   = iota({', '.join([*sizes, *args, dtype])});"]
+    return [*results, f"   = full({{{', '.join(sizes)}}}, {args[0]});"]
+
+
+def _random(expr: Expr, args: list[str], results: list[str]) -> list[str]:
+    name = {"uniform": "rng_uniform_range", "normal": "rng_normal_general"}[expr.op.name]
+    inside = ", ".join([*args[:2], expr.outputs[0].dtype.ir_name, *args[2:]])
+    return [*results, f"   = {name}({{{', '.join(_entries(expr.attr('shape')))}}}, {inside});"]
+
+
+def _tensor(expr: Expr) -> TensorView:
+    return expr.tensor_inputs[0]
+
+
+def _entries(value: object) -> list[str]:
+    return [_attr(entry) for entry in value] if isinstance(value, tuple) else []
+
+
+_ONE_LINE: dict[str, Callable[[Expr, list[str]], str]] = {
+    "reshape": lambda expr, args: f"reshape( {args[0]} )",
+    "expand": lambda expr, args: f"expand( {args[0]}, {{{', '.join(_entries(expr.attr('shape')))}}} )",
+}
+_STATEMENTS: dict[str, Callable[[Expr, list[str], list[str]], list[str]]] = {
+    **dict.fromkeys(_COPIES, _copy),
+    "broadcast": _flags,
+    "squeeze": _flags,
+    "slice": _slice,
+    "pad": _pad,
+    "cat": _cat,
+    "welford": _welford,
+    "matmul": _product,
+    "linear": _product,
+    "full": _factory,
+    "iota": _factory,
+    "uniform": _random,
+    "normal": _random,
+}
 
 
 def _attr(value: object) -> str:

@@ -30,9 +30,16 @@ class Scalar:
         if self.value is None:
             return self.name
         if self.dtype is DataType.Bool:
-            return str(self.value).lower()
-        text = f"{self.value:g}" if isinstance(self.value, float) else str(self.value)
+            return str(bool(self.value)).lower()
+        if isinstance(self.value, complex):
+            return f"{self.dtype.ir_name}({_digits(self.value.real)},{_digits(self.value.imag)})"
+        text = _digits(self.value)
         return text if self.dtype is DataType.Int else f"{self.dtype.ir_name}({text})"
+
+
+def _digits(number: Number) -> str:
+    """Return a real number in as few digits as tell it from all others, without a fraction that is zero."""
+    return repr(number).removesuffix(".0")
 
 
 Extent = int | Scalar

@@ -73,7 +73,10 @@ class TensorView:
 
     def to_text(self, memory: str) -> str:
         """Return IR text with the memory letter ``g`` (global) or ``l`` (local)."""
-        axes = ", ".join(map(str, self.domain.logical))
+        root = self.domain.root
+        # Axes that an op made out of others are marked as nvFuser's rfactor products.
+        made = () if root is None else set(self.domain.logical).difference(root)
+        axes = ", ".join(f"{axis}rf" if axis in made else str(axis) for axis in self.domain.logical)
         return f"{self.name}_{memory}_{self.dtype.ir_name}[{axes}]"
 
 
