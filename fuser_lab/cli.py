@@ -63,6 +63,18 @@ def _print_report(report: ExampleReport, *, first: bool) -> None:
     print(line + ", ".join(report.schedulers), flush=True)
 
 
+def _ops(arguments: argparse.Namespace) -> int:
+    from fuser_lab.report import op_page
+
+    if arguments.json:
+        print(json.dumps(op_page.op_data(), indent=1))
+    elif arguments.markdown:
+        print(op_page.op_markdown(), end="")
+    else:
+        print(op_page.op_text(op_page.op_rows()))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -71,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("names", nargs="*", metavar="NAME", help="only these examples")
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)
+    ops = commands.add_parser("ops", help="all ops of fd.ops: signatures, dtypes, and who computes them")
+    form = ops.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print Markdown: the page docs/ops.md")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    ops.set_defaults(call=_ops)
     return parser
 
 

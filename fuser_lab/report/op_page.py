@@ -1,0 +1,253 @@
+"""The page of all ops: what each takes, which dtypes it gives, and who computes it; all of it is found by asking.
+
+Dtypes are those of the ops' own samples. For the kernels, samples of different dtypes are recorded with one more op
+behind them, cut as nvFuser would, and lowered for both targets: an op is in a kernel if the segment that holds it has
+one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fuser_lab.codegen.generate import EVALUATED, generate
+from fuser_lab.definition.binding import bind
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.definition.spec import TensorSpec, spec
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Fusion, OpKind, Val
+from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
+from fuser_lab.ops.registry import Sample
+from fuser_lab.passes import PRESEGMENTATION
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation import SegmentedGroup, segment
+
+TARGETS = ("cpu", "cuda")
+FAMILIES: tuple[tuple[str, frozenset[OpKind] | None], ...] = (
+    ("Pointwise", frozenset({OpKind.POINTWISE})),
+    ("Reductions", frozenset({OpKind.REDUCTION})),
+    ("Scans and sorts", frozenset({OpKind.SCAN, OpKind.SORT})),
+    ("Copies and shapes", frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.RESHAPE})),
+    ("Slices, pads and concatenations", frozenset({OpKind.RESIZE})),
+    ("Factories and random numbers", frozenset({OpKind.FACTORY, OpKind.RANDOM})),
+    ("Indexing", frozenset({OpKind.INDEXING, OpKind.SCATTER})),
+    ("Matrix products and attention", frozenset({OpKind.MATMUL, OpKind.ATTENTION})),
+    ("Scalars", frozenset({OpKind.SCALAR})),
+    ("Written with other ops", None),
+)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_SHOWN_RULES = 6
+_ASKED = 3  # samples per op: a segment takes some milliseconds to cut and to lower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """One op: ``dtypes`` are pairs of operands and results as its samples have them.
+
+    ``reference`` says whether NumPy evaluates it alone or as the ops that it is written with; ``kernels`` is, for each
+    target, ``"kernel"``, ``"library"`` (the array library of the inputs evaluates it), or both.
+    """
+
+    name: str
+    family: str
+    signature: str
+    doc: str
+    dtypes: tuple[tuple[str, str], ...]
+    reference: str
+    kernels: dict[str, str]
+    library: str
+
+
+def op_rows() -> tuple[OpRow, ...]:
+    """Return all ops of ``fd.ops``, family by family, in alphabetical order."""
+    entries: list[OpDef | Composite] = [*OPS.values(), *COMPOSITES.values()]
+    ordered = {title: place for place, (title, _) in enumerate(FAMILIES)}
+    rows = (_row(entry) for entry in entries)
+    return tuple(sorted(rows, key=lambda row: (ordered[row.family], row.name)))
+
+
+def _row(entry: OpDef | Composite) -> OpRow:
+    recorded = [_recorded(sample) for sample in entry.samples]
+    first: dict[tuple[str, str], _Recorded] = {}
+    for sample in recorded:
+        if not sample.is_empty:
+            first.setdefault(sample.dtypes, sample)
+    answers = [_asked(entry, sample) for sample in list(first.values())[:_ASKED]]
+    return OpRow(
+        name=entry.name,
+        family=_family(entry),
+        signature=f"{entry.name}{entry.signature}",
+        doc=entry.doc,
+        dtypes=tuple(dict.fromkeys(sample.dtypes for sample in recorded)),
+        reference="NumPy" if isinstance(entry, OpDef) else "its parts",
+        kernels={target: " or ".join(sorted(set().union(*(a[target] for a in answers)))) for target in TARGETS},
+        library=_library(entry),
+    )
+
+
+def _family(entry: OpDef | Composite) -> str:
+    kind = entry.kind if isinstance(entry, OpDef) else None
+    return next(title for title, kinds in FAMILIES if kinds is None or kind in kinds)
+
+
+def _library(entry: OpDef | Composite) -> str:
+    """Return what evaluates torch tensors of the op outside kernels."""
+    if isinstance(entry, Composite):
+        return "its parts"
+    return "torch" if entry.library is not None or entry.kind.is_view else "NumPy"
+
+
+def _asked(entry: OpDef | Composite, recorded: "_Recorded") -> dict[str, set[str]]:
+    """Return for each target who computes an op in a sample."""
+    fusion = PRESEGMENTATION.run(bind(recorded.fusion, recorded.inputs).fusion)
+    groups = segment(fusion, SchedulerRegistry()).groups
+    status: dict[str, set[str]] = {target: set() for target in TARGETS}
+    for group in groups:
+        if not any(expr.name in recorded.own and _is_meant(entry, expr.op.name) for expr in group.exprs):
+            continue
+        for target in TARGETS:
+            status[target].add("kernel" if _has_kernel(group, target) else "library")
+    return status
+
+
+def _is_meant(entry: OpDef | Composite, name: str) -> bool:
+    return isinstance(entry, Composite) or entry.name == name
+
+
+def _has_kernel(group: SegmentedGroup, target: str) -> bool:
+    if group.scheduler is None or group.scheduler in EVALUATED:
+        return False
+    try:
+        generate(group.candidate.narrowed, group.scheduler, target)
+    except CodegenError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """A sample as a fusion, the names of the expressions that its call made, and dtypes of operands and results."""
+
+    fusion: Fusion
+    inputs: tuple[TensorSpec, ...]
+    own: frozenset[str]
+    dtypes: tuple[str, str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether some tensor has no elements, so that nothing may be left to compute."""
+        return any(extent == 0 for tv in self.fusion.tensors.values() for extent in tv.extents)
+
+
+def _recorded(sample: Sample) -> _Recorded:
+    with FusionBuilder() as fd:
+        names: dict[str, Any] = {"fd": fd, "DataType": DataType}
+        for letter, arg in zip(_LETTERS, sample.args, strict=False):
+            names[letter] = fd.define_tensor(list(arg.shape), True, arg.dtype)
+        made = list(_flat(eval(sample.call, names)))  # noqa: S307 - calls of the registry, written by us
+        for value in made:
+            fd.add_output(_behind(fd, value))
+    operands = ", ".join(arg.dtype.name for arg in sample.args)
+    results = ", ".join(DataType.Int.name if isinstance(value, int) else value.dtype.name for value in made)
+    inputs = tuple(spec(arg.shape, arg.dtype) for arg in sample.args)
+    own = _computing(fd.fusion, [value.val for value in made if isinstance(value, Handle)])
+    return _Recorded(fusion=fd.fusion, inputs=inputs, own=own, dtypes=(operands or "none", results))
+
+
+def _computing(fusion: Fusion, values: Sequence[Val]) -> frozenset[str]:
+    """Return the names of the expressions that values are computed with."""
+    found: dict[str, None] = {}
+    pending = list(values)
+    while pending:
+        expr = fusion.producers.get(pending.pop())
+        if expr is not None and expr.name not in found:
+            found[expr.name] = None
+            pending += expr.inputs
+    return frozenset(found)
+
+
+def _behind(fd: FusionBuilder, value: Any) -> Any:
+    """Record one more op on a result, so that the op itself is no mere view of an input."""
+    if not isinstance(value, Tensor):
+        dtype = DataType.Int if isinstance(value, int) else value.dtype
+        return fd.ops.full([2], value, dtype)
+    return fd.ops.logical_not(value) if value.dtype is DataType.Bool else fd.ops.add(value, 1)
+
+
+def _flat(result: Any) -> Iterator[Any]:
+    if isinstance(result, list | tuple):
+        for part in result:
+            yield from _flat(part)
+    else:
+        yield result
+
+
+# The page
+
+
+def unsupported_rows() -> tuple[tuple[str, str], ...]:
+    """Return the names of ``fd.ops`` that nvFuser has and fuser_lab has not, with the reason."""
+    from fuser_lab.ops.unsupported import UNSUPPORTED
+
+    return tuple(sorted(UNSUPPORTED.items()))
+
+
+def op_data() -> dict[str, Any]:
+    """Return everything on the page, JSON-ready."""
+    return {
+        "ops": [asdict(row) for row in op_rows()],
+        "unsupported": [{"name": name, "reason": reason} for name, reason in unsupported_rows()],
+    }
+
+
+def op_markdown() -> str:
+    """Return the page as Markdown."""
+    rows = op_rows()
+    missing = unsupported_rows()
+    lines = [
+        "# Ops",
+        "",
+        "<!-- Made by `python -m fuser_lab ops --markdown > docs/ops.md`; a test fails when it is stale. -->",
+        "",
+        f"`fd.ops` has {len(rows)} ops. Each is called as its signature says; *dtypes* are operands and results of the",
+        "op's samples. The NumPy reference evaluates every op. *CPU* and *CUDA* say whether the op is computed in a",
+        "generated kernel or by the array library of the inputs; *library* is what evaluates torch tensors outside",
+        "kernels (torch itself, or NumPy on copies).",
+        "",
+    ]
+    for title, _ in FAMILIES:
+        family = [row for row in rows if row.family == title]
+        if family:
+            lines += [f"## {title}", "", *_family_table(family), ""]
+    lines += ["## Not supported", "", *_unsupported_table(missing), ""]
+    return "\n".join(lines)
+
+
+def _family_table(rows: Sequence[OpRow]) -> Iterator[str]:
+    yield "| call | what it is | dtypes | reference | CPU | CUDA | library |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in rows:
+        shown = [f"{operands} → {results}" for operands, results in row.dtypes[:_SHOWN_RULES]]
+        dtypes = "; ".join(shown) + (f"; {len(row.dtypes) - _SHOWN_RULES} more" if row.dtypes[_SHOWN_RULES:] else "")
+        kernels = [row.kernels[target] for target in TARGETS]
+        cells = (f"`{row.signature}`", row.doc, dtypes, row.reference, *kernels, row.library)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _unsupported_table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield "nvFuser has these; a call raises `UnsupportedError`, which names the op."
+    yield ""
+    yield "| name | why |"
+    yield "|---|---|"
+    for name, reason in rows:
+        yield f"| `{name}` | {reason} |"
+
+
+def op_text(rows: Sequence[OpRow]) -> str:
+    """Return one line per op."""
+    lines = []
+    for row in rows:
+        status = ", ".join(f"{target}: {row.kernels[target]}" for target in TARGETS)
+        lines.append(f"{row.signature:<60} {status}\n    {row.doc}")
+    return "\n".join(lines)
