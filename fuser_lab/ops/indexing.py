@@ -100,12 +100,12 @@ def _checked_torch(torch: Any, op: str, index: Any, size: int) -> Any:
     return found
 
 
-def _moved(torch: Any, x: Any, move: Callable[[Any], Any]) -> Any:
-    """Return ``move(x)``; what torch has no indexing for goes as integers of the same size."""
-    words = {1: torch.uint8, 8: torch.int64}
+def _moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
+    """Return ``move(x, *others)``, all of one dtype; what torch has no indexing for goes as integers of its size."""
     if x.dtype is torch.uint64 or "float8" in str(x.dtype):
-        return move(x.view(words[x.element_size()])).view(x.dtype)
-    return move(x)
+        words = torch.int64 if x.dtype is torch.uint64 else torch.uint8
+        return move(*(operand.contiguous().view(words) for operand in (x, *others))).view(x.dtype)
+    return move(x, *others)
 
 
 def _read(e: Element, place: Term, at: Sequence[Term], size: int) -> Term:
@@ -121,6 +121,15 @@ def _new_axis(axis: IterDomain, axes: AxisFactory) -> IterDomain:
     """Return an axis of another's size whose elements may all differ."""
     size = axis.visible_extent
     return axes.copy(axis) if axis.is_broadcast and axis.expanded is None else axes.fresh(size)
+
+
+def indexed_operands(expr: Expr) -> tuple[Val, int] | None:
+    """Return the operand that holds positions and the size of the axis that they are on; None for other ops."""
+    if expr.kind not in {OpKind.INDEXING, OpKind.SCATTER}:
+        return None
+    if expr.op.name == "embedding_fwd":
+        return expr.inputs[0], expr.tensor_inputs[1].shape[0]
+    return expr.inputs[1], expr.tensor_inputs[0].shape[indexed_axis(dict(expr.attrs))]
 
 
 # select
@@ -507,9 +516,7 @@ def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -
     places = _checked_torch(torch, "scatter", index, x.shape[dim])
     values = source if torch.is_tensor(source) else torch.as_tensor(source, dtype=x.dtype, device=x.device)
     values = values if values.ndim else values.expand(places.shape)
-    if x.dtype is torch.uint64:
-        return torch.scatter(x.view(torch.int64), dim, places, values.contiguous().view(torch.int64)).view(x.dtype)
-    return torch.scatter(x, dim, places, values)
+    return _moved(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
 
 
 def _axes_scatter(expr: Expr, result: int) -> tuple[Positions, ...]:

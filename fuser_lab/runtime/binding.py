@@ -11,8 +11,9 @@ from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
 from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.ir import Number, Scalar, TensorView
-from fuser_lab.runtime.arrays import describe, kind_of, may_overlap, output_kind, overlap
+from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView
+from fuser_lab.ops.indexing import indexed_operands, out_of_range
+from fuser_lab.runtime.arrays import describe, is_torch, kind_of, may_overlap, output_kind, overlap, to_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,62 @@ def check_apart(written: Mapping[str, Any]) -> None:
             if may_overlap(a, b) and overlap(a, b):
                 msg = f"{first} and {second} share memory; a run writes to both, so that they must be apart."
                 raise InputError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """An input that holds positions on an axis of ``size`` elements; ``number`` is its place among the inputs."""
+
+    number: int
+    name: str
+    op: str
+    size: int
+
+
+def places_of(fusion: Fusion) -> tuple[Places, ...]:
+    """Return the inputs that are positions for some op, as they are or behind views that keep every element."""
+    numbers = {value: number for number, value in enumerate(fusion.inputs)}
+    found: dict[Places, None] = {}
+    for expr in fusion.exprs:
+        indexed = indexed_operands(expr)
+        if indexed is None:
+            continue
+        value, size = indexed
+        empty = isinstance(value, TensorView) and not value.numel
+        while value not in numbers and value in fusion.producers and _keeps_elements(fusion.producers[value]):
+            value = fusion.producers[value].inputs[0]
+        if value in numbers and not empty:
+            found[Places(numbers[value], value.name, expr.op.name, size)] = None
+    return tuple(found)
+
+
+def _keeps_elements(expr: Expr) -> bool:
+    if expr.op.name == "cast":
+        source, target = expr.inputs[0].dtype, expr.outputs[0].dtype
+        return source.is_integral and target.is_integral and source.itemsize <= target.itemsize
+    return expr.kind.is_view and expr.kind is not OpKind.RESIZE
+
+
+def check_places(places: Sequence[Places], given: Sequence[Any], imported: Sequence[Any]) -> None:
+    """Raise InputError if a position lies outside its axis, as far as positions are in host memory.
+
+    Those on a device are not looked at, which would make the host wait: kernels read nothing outside and give 0.
+    """
+    for place in places:
+        values = _on_host(imported[place.number])
+        values = _on_host(given[place.number]) if values is None else values
+        if values is None or not values.size:
+            continue
+        for value in (int(values.min()), int(values.max())):
+            if not 0 <= value < place.size:
+                raise InputError(out_of_range(place.op, value, place.size, f"the index {place.name}"))
+
+
+def _on_host(value: Any) -> Any:
+    """Return positions as a NumPy array without copying, or None if they are elsewhere."""
+    if isinstance(value, np.ndarray | int):
+        return np.asarray(value)
+    return to_numpy(value) if is_torch(value) and value.device.type == "cpu" else None
 
 
 def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:
