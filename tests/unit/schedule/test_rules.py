@@ -184,6 +184,48 @@ def widened_elsewhere(fd):
                              tensor(fd, 8, 5)))
 
 
+@rule(Type.RESIZE, "resize_and_indexing")
+@rule(Type.POINTWISE, "resize_and_indexing")
+def sliced_and_looked_up(fd):
+    rows = fd.ops.slice(tensor(fd, 9, dtype=DataType.Int), start_indices=[1], end_indices=[7])
+    fd.add_output(fd.ops.index_select(tensor(fd, 8, 16), rows, 0))
+
+
+@rule(Type.POINTWISE, "index_input")
+@rule(Type.TRANSPOSE, "index_input")
+def looked_up_on_the_way(fd):
+    fd.add_output(fd.ops.index_select(fd.ops.neg(tensor(fd, 8, 16)), tensor(fd, 5, dtype=DataType.Int), 0))
+
+
+@rule(Type.NO_OP, "index_input")
+def one_element_on_the_way(fd):
+    one = fd.ops.select(fd.ops.add(tensor(fd, 8), tensor(fd, 8)), fd.define_scalar(3, DataType.Int), 0)
+    fd.add_output(fd.ops.neg(one))
+
+
+@rule(Type.REDUCTION, "indexed_before_reduction")
+def one_of_each_row_summed(fd):
+    picked = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 8, 1, dtype=DataType.Int), 1)
+    fd.add_output(fd.ops.neg(fd.ops.sum(picked, dims=[0, 1])))
+
+
+@rule(Type.INNER_PERSISTENT, "indexed_before_reduction")
+def one_of_each_row_normalized(fd):
+    row = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 1, 16, dtype=DataType.Int), 0)
+    fd.add_output(fd.ops.div(row, fd.ops.sum(row, dims=[1], keepdim=True)))
+
+
+@rule(Type.TRANSPOSE, "indexed_innermost")
+def innermost_looked_up(fd):
+    x = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 8, 4, dtype=DataType.Int), 1)
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, dims=[1, 0])))
+
+
+@rule(Type.POINTWISE, "evaluated_only")
+def gathered_and_negated(fd):
+    fd.add_output(fd.ops.neg(fd.ops.gather(tensor(fd, 8, 16), tensor(fd, 8, 4, dtype=DataType.Int), 1)))
+
+
 @rule(Type.MATMUL, "matmul_off")
 @rule(Type.POINTWISE, "matmul_inside")
 def product(fd):
@@ -246,6 +288,55 @@ def test_one_element_of_an_axis_needs_no_loop_over_it():
         fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[4, 8])))
 
     assert chosen(body) is Type.POINTWISE
+
+
+def test_no_loop_runs_over_an_axis_that_is_looked_up():
+    def rows(fd):
+        fd.add_output(fd.ops.exp(fd.ops.index_select(tensor(fd, 80, 16), tensor(fd, 5, dtype=DataType.Int), 0)))
+
+    def one(fd):
+        fd.add_output(fd.ops.exp(fd.ops.select(tensor(fd, 8, 16, 4), fd.define_scalar(3, DataType.Int), 1)))
+
+    def along(fd):
+        picked = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 8, 1, dtype=DataType.Int), 1)
+        fd.add_output(fd.ops.mul(picked, tensor(fd, 8, 4)))
+
+    def summed(fd):
+        picked = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 8, 40, dtype=DataType.Int), 1)
+        fd.add_output(fd.ops.sum(picked, dims=[1]))
+
+    assert [chosen(body) for body in (rows, one, along)] == [Type.POINTWISE] * 3
+    assert chosen(summed) is Type.REDUCTION
+
+
+@pytest.mark.parametrize("op", ["gather", "embedding_fwd", "scatter", "cumsum", "argsort", "topk"])
+def test_what_no_kernel_holds_is_a_library_call(op):
+    def body(fd):
+        x, places = tensor(fd, 8, 16), tensor(fd, 8, 4, dtype=DataType.Int)
+        results = {
+            "gather": lambda: fd.ops.gather(x, places, 1),
+            "embedding_fwd": lambda: fd.ops.embedding_fwd(places, x),
+            "scatter": lambda: fd.ops.scatter(x, places, x, 1),
+            "cumsum": lambda: fd.ops.cumsum(x, 1),
+            "argsort": lambda: fd.ops.argsort(x, 1),
+            "topk": lambda: fd.ops.topk(x, fd.define_scalar(3, DataType.Int))[0],
+        }[op]()
+        fd.add_output(results)
+
+    answer = ask(fusion_of(body))
+    assert answer.chosen is Type.EXPR_EVAL
+    assert answer.verdicts[-1].code == "library_call"
+
+
+def test_memory_promotion_is_for_take_along_axis():
+    def along(fd):
+        x = fd.ops.neg(fd.ops.add(tensor(fd, 8, 16), tensor(fd, 8, 16)))
+        fd.add_output(fd.ops.take_along_axis(x, tensor(fd, 8, 4, dtype=DataType.Int), 1))
+
+    registry = SchedulerRegistry(memory_promotion=True)
+    assert ask(fusion_of(along)).chosen is None
+    assert ask(fusion_of(along), None, registry).chosen is Type.POINTWISE
+    assert ask(fusion_of(looked_up_on_the_way), None, registry).chosen is None
 
 
 def test_a_scale_per_row_is_no_transpose():
