@@ -54,11 +54,8 @@ def _positions(expr: Expr, result: int = 0) -> tuple[Positions, ...]:
 
 
 def _matmul_positions(expr: Expr) -> tuple[Positions, ...]:
-    left, right, *bias = expr.tensor_inputs
+    left, right = expr.tensor_inputs
     rank = expr.out.ndim
-    if expr.op.name == "linear":
-        rows = tuple((i, i) for i in range(left.ndim - 1))
-        return (rows, ((0, rank - 1),), *(((0, rank - 1),) for tv in bias if tv.ndim == 1))
     # The result is [batch, rows, columns]; a 1-D operand has no axis of its own there.
     tail = (left.ndim > 1) + (right.ndim > 1)
     batch = rank - tail

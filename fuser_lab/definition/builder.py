@@ -5,7 +5,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Self, overload
+from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
 from fuser_lab.ops.arguments import check_range, element_type, flag, flags, is_whole, listed, shown, whole, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
+from fuser_lab.ops.unsupported import UNSUPPORTED, refusal
 from fuser_lab.ops.view import allocation_of
 
 
@@ -84,6 +85,8 @@ class Ops:
         if entry is None:
             if name.startswith("__"):
                 raise AttributeError(name)
+            if name in UNSUPPORTED:
+                return _refused(name)
             msg = f"fd.ops.{name} is not implemented; dir(fd.ops) lists what is."
             raise UnsupportedError(msg)
         # Kept, so that the next call of the op finds it without coming here.
@@ -93,6 +96,13 @@ class Ops:
     def __dir__(self) -> list[str]:
         """Return the names of all ops."""
         return sorted([*OPS, *COMPOSITES])
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> NoReturn:
+        raise UnsupportedError(refusal(name))
+
+    return call
 
 
 def _bound(builder: "FusionBuilder", entry: OpDef | Composite) -> Callable[..., Any]:

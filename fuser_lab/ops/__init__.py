@@ -1,6 +1,7 @@
 """Every op of ``fd.ops``, one record each."""
 
 from fuser_lab.ops import (
+    attention,
     broadcast,
     composite,
     factory,
@@ -27,6 +28,7 @@ __all__ = [
     "OpDef",
     "Recorder",
     "Result",
+    "attention",
     "broadcast",
     "composite",
     "factory",

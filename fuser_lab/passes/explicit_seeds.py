@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar
+from fuser_lab.ops.attention import draws
 from fuser_lab.ops.random import is_seedless
 from fuser_lab.passes.base import Pass
 
@@ -16,7 +17,7 @@ _OFFSET = "rng_offset"
 class ExplicitSeeds(Pass):
     """``uniform(a, b) -> uniform(a, b, rng_seed, rng_offset_T3)`` with seed and offsets as new inputs, last of all.
 
-    The seed is one for the whole fusion; each expression has its own offset.
+    The seed is one for the whole fusion; each expression has its own offset. Attention with dropout gets both as well.
     """
 
     name: ClassVar[str] = "explicit_seeds"
@@ -27,7 +28,7 @@ class ExplicitSeeds(Pass):
         offsets: list[Scalar] = []
         exprs: list[Expr] = []
         for expr in fusion.exprs:
-            if expr.kind is OpKind.RANDOM and is_seedless(expr.inputs):
+            if (expr.kind is OpKind.RANDOM and is_seedless(expr.inputs)) or draws(expr):
                 offset = Scalar(name=f"{_OFFSET}_{expr.name}", dtype=DataType.Int)
                 offsets.append(offset)
                 inputs = (*expr.inputs, seed, offset)

@@ -37,6 +37,7 @@ SAME = frozenset({
     "tanh", "trunc", "where",
 })
 WITHOUT = {
+    "sdpfa_bwd": "its operands are results of sdpfa_fwd; test_matmul_attention.py compares it with torch's gradients",
     "uniform": "its generator is nvFuser's; test_random.py compares it with published numbers",
     "normal": "its generator is nvFuser's; test_random.py compares it with published numbers",
     "rand_like": "its generator is nvFuser's; test_random.py looks at its distribution",
@@ -380,6 +381,31 @@ class Torch:
 
     def linear(self, arg1: Any, arg2: Any, bias: Any = None) -> Any:
         return nn.linear(arg1, arg2, bias)
+
+    def grouped_mm(self, mat1: Any, mat2: Any, offsets: Any) -> Any:
+        ends = offsets.tolist()
+        starts = [0, *ends[:-1]]
+        if mat1.ndim == 3:
+            return torch.cat([mat1[g] @ mat2[:, a:b] for g, (a, b) in enumerate(zip(starts, ends, strict=True))]
+                             + [torch.zeros(mat1.shape[1], mat2.shape[1] - ends[-1], dtype=mat1.dtype)], 1)
+        if mat2.ndim == 3:
+            return torch.cat([mat1[a:b] @ mat2[g] for g, (a, b) in enumerate(zip(starts, ends, strict=True))]
+                             + [torch.zeros(mat1.shape[0] - ends[-1], mat2.shape[2], dtype=mat1.dtype)])
+        return torch.stack([mat1[:, a:b] @ mat2[a:b] for a, b in zip(starts, ends, strict=True)])
+
+    def sdpfa_fwd(
+        self, query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, dropout_p: Any = None,
+        is_causal: Any = None, scale: Any = None,
+    ) -> Any:
+        added = torch.zeros((*query.shape[:-1], key.shape[-2]), dtype=query.dtype)
+        added = added if bias is None else added + bias
+        added = added if mask is None else added.masked_fill(~mask, -math.inf)
+        if is_causal:
+            added = added.masked_fill(~torch.ones(added.shape[-2:], dtype=torch.bool).tril(), -math.inf)
+        output = nn.scaled_dot_product_attention(query, key, value, attn_mask=added, scale=scale)
+        by = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = query @ key.mT * by + added
+        return output, torch.logsumexp(scores, -1), torch.zeros(2, dtype=torch.int64), torch.tensor(0)
 
 
 class TorchDefinition:
