@@ -20,6 +20,7 @@ from fuser_lab.definition.repro.values import (
     Function,
     Lists,
     Ops,
+    Other,
     Path,
     Recording,
     Scope,
@@ -209,7 +210,7 @@ class Expressions:
                 return len(owner.shape) if name == "ndim" else getattr(owner, name)
             case TensorSpec() if name in {"T", "mT"}:
                 return self.guarded(node, changed_by, "transpose", owner, [-2, -1], {})
-            case Unread() | Recording() | TensorSpec() | Unopened() | Class():
+            case Unread() | Recording() | Other() | TensorSpec() | Unopened() | Class():
                 return Unread(what=f".{name}", line=node.lineno)
         raise self.refusal(node, f".{name} of {said(owner)} is not read; {ACCEPTED}.")
 
@@ -425,7 +426,7 @@ class Expressions:
                 return None
             case Recording() if name in _SCHEDULES:
                 raise self.refusal(node, "user schedules are not read; delete them.", UnsupportedError)
-            case Unread() | Recording() | TensorSpec() | Unopened() | Class():
+            case Unread() | Recording() | Other() | TensorSpec() | Unopened() | Class():
                 pass
             case _:
                 raise self.refusal(node, f".{name}() of {said(owner)} is not read; {ACCEPTED}.")

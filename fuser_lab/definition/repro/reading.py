@@ -12,6 +12,7 @@ from fuser_lab.definition.repro.source import Script, scripts_in
 from fuser_lab.definition.repro.values import (
     Class,
     Function,
+    Other,
     Path,
     Recording,
     Scope,
@@ -223,7 +224,7 @@ class _Reader(Expressions):
         alias = item.optional_vars if item.optional_vars is not None else item.context_expr
         if node is not self._candidate.node or self._recorded is not None:
             if isinstance(alias, ast.Name):
-                scope.names[alias.id] = Unread(what="another definition", line=node.lineno)
+                scope.names[alias.id] = Other()
             return
         with self._make() as builder:
             self.open = self._recorded = Recording(builder=builder)
@@ -254,10 +255,8 @@ class _Reader(Expressions):
 
     def ran(self, recording: Recording | None, given: Any, place: ast.AST) -> None:
         """Keep the inputs of the first run of the chosen definition."""
-        if self._given is None and given is not None and not isinstance(given, Unread):
-            mine = recording is not None and recording is self._recorded
-            if mine or not isinstance(self._candidate.node, ast.With):
-                self._given = (given, place)
+        if self._given is None and given is not None and recording in {None, self._recorded}:
+            self._given = (given, place)
 
     def _inputs(self, fusion: Fusion, scope: Scope) -> list[Described]:
         """Return the inputs that the script executes its definition with, else those that its sizes fix, else none."""

@@ -76,13 +76,16 @@ class Unopened:
     of: Class | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recording:
-    """``fd``: the definition that is being recorded, and the inputs that it is executed with."""
+    """``fd``: the definition that is being recorded."""
 
     builder: FusionBuilder
-    inputs: list[Any] | None = None
-    inputs_at: ast.AST | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A definition that is not the chosen one; it is passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ def said(value: object) -> str:
             return str(value)
         case Function() | Class():
             return f"{value.node.name}, which the script defines"
-        case Recording() | Unopened():
+        case Recording() | Unopened() | Other():
             return "a definition"
         case Ops():
             return "fd.ops"

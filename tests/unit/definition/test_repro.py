@@ -244,6 +244,28 @@ def test_without_inputs_static_sizes_give_them():
         fl.segment(fd, inputs)
 
 
+def test_the_first_frontends_fusion_object():
+    text = define(
+        "x = fd.define_tensor(2)", "s = fd.define_scalar(DataType.Double)",
+        "fd.add_output(fd.ops.sum(fd.ops.mul(x, s), [-1], False, DataType.Float))",
+        before=["from nvfuser import Fusion, FusionDefinition, DataType", "fs = Fusion()"],
+        after=["for _ in range(5):", "    o = fs.execute([torch.ones(2, 4, device='cuda'), 2.0])[0]",
+               "torch.cuda.synchronize()", "print(o.shape, f'{o.sum():.3f}')",
+               "if __name__ == '__main__':", "    fd.validate([torch.ones(3)])"],
+    ).replace("FusionDefinition() as", "FusionDefinition(fs) as")  # fmt: skip
+    fd, inputs = fl.load_repro(text)
+    assert [expr.op.name for expr in fd.fusion.exprs][-1] == "sum"
+    assert [inputs[0].shape, inputs[1]] == [(2, 4), 2.0]
+
+
+def test_the_page_says_what_happens(capsys):
+    page = (DATA.parents[1] / "docs" / "repro_scripts.md").read_text()
+    begin = page.index("```python\n") + len("```python\n")
+    code, _, rest = page[begin:].partition("\n```\n")
+    exec(code, {})
+    assert capsys.readouterr().out == rest.partition("```text\n")[2].partition("```")[0]
+
+
 def test_several_definitions_are_chosen_by_name():
     one, two = (define(X, f"fd.add_output(fd.ops.{op}(x))").replace("as fd", f"as {op}_fd").replace("fd.", f"{op}_fd.")
                 for op in ("sin", "cos"))  # fmt: skip
@@ -314,6 +336,7 @@ BAD = [
     (define(X, OUT, after=["fd.execute([torch.nn.functional.relu(torch.randn(4, 6))])"]), 4,
      "the value of torch.nn.functional.relu (line 4) is not read as an input"),
     (define(X, OUT, after=["y = torch.randn(4, 6) * 2", "fd.execute([y])"]), 4, "the value of an operator"),
+    (define(X, OUT, after=["fd.execute(torch.load('x'))"]), 4, "the value of torch.load (line 4) is not read as"),
     (define(X, OUT, after=["fd.execute(['a'])"]), 4, "a str is no input"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6).as_strided((4, 6), (7, 1))])"]), 4,
      "reach over 27 elements, but the tensor has 24"),
@@ -347,7 +370,7 @@ def test_what_is_refused(text, line, says, tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("fd.ops.grouped_mm(x, x, x)", "grouped_mm"),
+        ("fd.ops.nv_block_quantize(x)", "nv_block_quantize"),
         ("fd.ops.rsqr(x)", "rsqrt"),
         ("fd.ops.cast(x, dtype=DataType.Float4)", "DataType.Float4 is not here"),
         ("fd.sched.split(x, 0, 2)", "user schedules are not read"),
