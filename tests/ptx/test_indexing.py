@@ -1,0 +1,22 @@
+"""Kernels that read at positions that are data compile for Hopper without a device."""
+
+import pytest
+from backend.lookups import LOOKUPS, Lookup
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.ptx import compile_phases
+
+pytestmark = [
+    pytest.mark.ptx,
+    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+]
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS, ids=lambda x: x.name)
+def test_compiles_for_hopper(lookup: Lookup) -> None:
+    phases = compile_phases(generate(lookup.fusion(), lookup.scheduler, "cuda"))
+    assert phases
+    for phase in phases:
+        assert ".target sm_90" in phase.ptx
+        assert "trap" not in phase.ptx
