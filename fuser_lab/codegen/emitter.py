@@ -312,7 +312,7 @@ class Emitter:
         elif fn == "remainder":
             text = self._call("modulo_uint" if unsigned else "remainder_int", args)
         elif fn == "pow":
-            text = self._call("power_int", args)
+            text = self._call("power_uint" if unsigned else "power_int", args)
         elif fn in {"max", "min"}:
             text = self._call(fn, args)
         elif fn in {"shl", "shr", "gcd"}:

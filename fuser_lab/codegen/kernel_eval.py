@@ -171,8 +171,10 @@ class _Lanes:
         if not len(stored):
             return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
         found = stored[index]
-        if buffer.dtype.is_reduced_float and found.dtype.kind == "u":
-            return np.asarray(found.view(buffer.dtype.numpy).astype(np.float32))
+        if buffer.dtype.is_reduced_float:
+            # Inputs and outputs are words, workspaces numbers.
+            numbers = found.view(buffer.dtype.numpy) if found.dtype.kind == "u" else found
+            return np.asarray(numbers.astype(np.float32))
         return np.asarray(found)
 
     def _store(self, statement: Store) -> None:
@@ -257,11 +259,11 @@ _NAMES: dict[str, Callable[..., Any]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
     "nextafter": np.nextafter, "signbit": np.signbit, "gcd": np.gcd, "erf": special.erf, "erfc": special.erfc,
-    "erfinv": special.erfinv, "erfcinv": special.erfcinv, "lgamma": special.gammaln,
+    "erfinv": special.erfinv, "erfcinv": special.erfcinv,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_NAMES,
-    **{name: OPS[name].reference for name in ("complex", "div", "fmod", "neg", "pow", "remainder", "sub")},
+    **{name: OPS[name].reference for name in ("complex", "div", "fmod", "lgamma", "neg", "pow", "remainder", "sub")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "not": _not,
     "floordiv": np.floor_divide,

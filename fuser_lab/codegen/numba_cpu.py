@@ -14,7 +14,7 @@ _INTRINSICS = (
     *REDUCED_INTRINSICS,
     "ceil", "common_divisor", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32", "floor", "fmod",
     "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform", "power_int",
-    "remainder_float", "remainder_int", "rint", "shift_left", "shift_right", "tanh32", "trunc",
+    "power_uint", "remainder_float", "remainder_int", "rint", "shift_left", "shift_right", "tanh32", "trunc",
 )
 _OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}

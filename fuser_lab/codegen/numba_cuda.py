@@ -30,7 +30,7 @@ _INTRINSICS = (
     *REDUCED_INTRINSICS,
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
-    "power_int", "remainder_float", "remainder_int", "shift_left", "shift_right",
+    "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
 )
 _HARDWARE = {
     ParallelType.BIDX: "cuda.blockIdx.x",

@@ -59,11 +59,11 @@ def _logical_right_shift(rec: Recorder, x: Operand, shift: Operand, /) -> Val:
     def number(n: int) -> Val:
         return convert(rec, rec.value(n, name, "x"), dtype, name, "x")
 
-    # Copies of the sign come in from the left; a mask with as many zeros there takes them away.
-    kept = record(rec, "sub", number(8 * dtype.itemsize), by)
-    mask = record(rec, "sub", record(rec, "bitwise_left_shift", number(1), kept), number(1))
-    cleared = record(rec, "bitwise_and", record(rec, "bitwise_right_shift", value, by), mask)
-    return record(rec, "where", record(rec, "eq", by, number(0)), value, cleared)
+    # After the first bit, without the copy of the sign that came in, the others are those of a number 0 or more.
+    largest = (1 << (8 * dtype.itemsize - 1)) - 1
+    halved = record(rec, "bitwise_and", record(rec, "bitwise_right_shift", value, number(1)), number(largest))
+    moved = record(rec, "bitwise_right_shift", halved, record(rec, "sub", by, number(1)))
+    return record(rec, "where", record(rec, "eq", by, number(0)), value, moved)
 
 
 F, H, N, N32 = DataType.Float, DataType.Half, DataType.Int, DataType.Int32

@@ -80,12 +80,19 @@ _FLOAT_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
 )
 for _name, _reference, _doc, _domain in _FLOAT_FUNCTIONS:
     pointwise(_name, _math(_name), _reference, _doc, FLOAT, domain=_domain)
+
+
+def _log_gamma(x: Array) -> Array:
+    # SciPy's is -inf at -inf, between poles where it is +inf.
+    return np.asarray(special.gammaln(np.where(np.equal(x, -np.inf), -x, x)))
+
+
 _REAL_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
     ("erf", special.erf, "Error function.", ()),
     ("erfc", special.erfc, "Complementary error function.", ()),
     ("erfinv", special.erfinv, "Inverse of erf; infinite at -1 and 1.", _INSIDE),
     ("erfcinv", special.erfcinv, "Inverse of erfc; infinite at 0 and 2.", ((0.05, 1.95),)),
-    ("lgamma", special.gammaln, "Natural logarithm of the magnitude of the gamma function.", ((0.5, 6.0),)),
+    ("lgamma", _log_gamma, "Natural logarithm of the magnitude of the gamma function.", ((0.5, 6.0),)),
 )
 for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
     pointwise(_name, _math(_name), _reference, _doc, FLOAT, takes_complex=False, domain=_domain)

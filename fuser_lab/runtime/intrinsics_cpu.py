@@ -496,6 +496,18 @@ def power_int(a: Any, b: Any) -> Any:
 
 
 @njit
+def power_uint(a: Any, b: Any) -> Any:
+    """Return a to the power b for unsigned integers."""
+    result = uint64(1)
+    while b > uint64(0):
+        if b & uint64(1):
+            result = result * a
+        a = a * a
+        b = b >> uint64(1)
+    return result
+
+
+@njit
 def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
     """Return a float64 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
     mask = uint64(0xFFFFFFFF)

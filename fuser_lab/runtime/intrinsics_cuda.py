@@ -373,6 +373,18 @@ def power_int(a: Any, b: Any) -> Any:
 
 
 @cuda.jit(device=True)
+def power_uint(a: Any, b: Any) -> Any:
+    """Return a to the power b for unsigned integers."""
+    result = types.uint64(1)
+    while b > types.uint64(0):
+        if b & types.uint64(1):
+            result = result * a
+        a = a * a
+        b = b >> types.uint64(1)
+    return result
+
+
+@cuda.jit(device=True)
 def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
     """Return a float32 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
     mask = types.uint64(0xFFFFFFFF)
