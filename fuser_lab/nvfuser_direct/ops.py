@@ -7,23 +7,15 @@ from typing import Any, NoReturn
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.nvfuser_direct.recording import active
 from fuser_lab.ops import COMPOSITES, OPS
-
-# Multi-device, CUTLASS and block quantization: nvFuser has them, this package does not.
-UNSUPPORTED = frozenset(
-    {
-        "cutlass_nvfp4_grouped_mm", "grouped_mm", "nv_block_quantize", "nv_grouped_block_quantize",
-        "preprocess_grouped_matmul_input_sf", "scaled_mm",
-    },
-)
+from fuser_lab.ops.unsupported import UNSUPPORTED, refusal
 
 
 @cache
 def _function(name: str) -> Callable[..., Any]:
-    if name in UNSUPPORTED and name not in OPS and name not in COMPOSITES:
+    if name in UNSUPPORTED:
 
         def refuse(*_: Any, **__: Any) -> NoReturn:
-            msg = f"fd.ops.{name} is not supported."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(refusal(name))
 
         return refuse
     entry = OPS.get(name) or COMPOSITES[name]

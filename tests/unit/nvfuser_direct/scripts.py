@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-import fuser_lab.nvfuser_direct as nvfuser_direct
+from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
 
 

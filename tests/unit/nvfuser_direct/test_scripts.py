@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-import fuser_lab.nvfuser_direct as nvfuser_direct
+from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
 from tests.unit.nvfuser_direct.scripts import exec_nvfuser, same
 
@@ -443,7 +443,12 @@ def test_operators_on_handles():
 
 def test_import_star_and_ops_by_name():
     names = {}
-    exec("from fuser_lab.nvfuser_direct import *\nfrom fuser_lab.nvfuser_direct.ops import add, sum, relu", names)
+    lines = [
+        "import fuser_lab.nvfuser_direct as nvfuser_direct",
+        "from fuser_lab.nvfuser_direct import *",
+        "from fuser_lab.nvfuser_direct.ops import add, sum, relu",
+    ]
+    exec("\n".join(lines), names)
     x = torch.randn(3, 4)
     with names["FusionDefinition"]() as fd:
         t0 = fd.from_pytorch(x)
