@@ -1,0 +1,128 @@
+"""Reductions: overloads, dtypes, broadcast and expanded axes, nothing to reduce."""
+
+import numpy as np
+import pytest
+
+from fuser_lab import FusionDefinition
+from fuser_lab.api import segment
+from fuser_lab.dtypes import DataType
+
+
+def recorded(call, shape=(3, 4), dtype=DataType.Float, flags=True):
+    """The fusion of one call on one input, as (names of ops, output)."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(list(shape), flags, dtype)
+        fd.add_output(call(fd, x))
+    return [e.op.name for e in fd.fusion.exprs], fd.fusion.outputs[0], fd
+
+
+OVERLOADS = {
+    "all axes": lambda ops, x: ops.sum(x),
+    "all axes, dtype": lambda ops, x: ops.sum(x, DataType.Double),
+    "dtype by name": lambda ops, x: ops.sum(x, dtype=DataType.Double),
+    "int": lambda ops, x: ops.sum(x, -1),
+    "int by name": lambda ops, x: ops.sum(x, dim=-1),
+    "int, all positional": lambda ops, x: ops.sum(x, 1, False, DataType.Double),
+    "list": lambda ops, x: ops.sum(x, [-1], False, DataType.Double),
+    "list by name": lambda ops, x: ops.sum(x, dims=[0, 1], keepdim=True),
+}
+
+
+@pytest.mark.parametrize("call", OVERLOADS.values(), ids=OVERLOADS)
+def test_overloads(call):
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    _, output, fd = recorded(lambda fd, x: call(fd.ops, x))
+    (got,) = fd.execute([data])
+    wanted = {(): data.sum(), (3,): data.sum(1), (1, 1): data.sum(keepdims=True)}[got.shape]
+    np.testing.assert_array_equal(got, wanted)
+    assert output.dtype.numpy == got.dtype
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (DataType.Bool, DataType.Int), (DataType.Int32, DataType.Int), (DataType.Int, DataType.Int),
+        (DataType.Half, DataType.Half), (DataType.BFloat16, DataType.BFloat16), (DataType.Double, DataType.Double),
+        (DataType.ComplexFloat, DataType.ComplexFloat),
+    ],
+)
+def test_dtypes(given, wanted):
+    for name in ("sum", "prod"):
+        _, output, _ = recorded(lambda fd, x, name=name: getattr(fd.ops, name)(x, [1]), dtype=given)
+        assert output.dtype is wanted
+    if not given.is_complex:
+        _, output, _ = recorded(lambda fd, x: fd.ops.max(x, [1]), dtype=given)
+        assert output.dtype is given
+
+
+def test_keepdim_is_a_broadcast_of_its_own():
+    names, _, fd = recorded(lambda fd, x: fd.ops.sum(x, [0], True))
+    assert names == ["sum", "broadcast"]
+    assert "keepdim" not in repr(fd)
+
+
+def test_a_broadcast_axis_is_squeezed_and_not_reduced():
+    assert recorded(lambda fd, x: fd.ops.sum(x, [0]), (1, 4))[0] == ["squeeze"]
+    assert recorded(lambda fd, x: fd.ops.max(x, [0, 1]), (1, 4))[0] == ["squeeze", "max"]
+    assert recorded(lambda fd, x: fd.ops.sum(x, [0]), ())[0] == ["set"]
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Half, DataType.Int])
+def test_expanded_axes_count_as_often_as_they_repeat(dtype):
+    row = np.array([[1, 2, -1, 3]]).astype(dtype.numpy)
+    data = np.broadcast_to(row, (5, 4))
+    for name, fold in (("sum", np.sum), ("prod", np.prod), ("max", np.max), ("min", np.min)):
+        for dims in ([0], [0, 1]):
+            names, _, fd = recorded(
+                lambda fd, x, name=name, dims=dims: getattr(fd.ops, name)(x, dims), (5, 4), dtype, [None, True],
+            )
+            assert "squeeze" in names
+            assert (name in names) == (1 in dims)
+            (got,) = fd.execute([data])
+            np.testing.assert_array_equal(got, fold(data, axis=tuple(dims)).astype(got.dtype))
+
+
+def test_an_expanded_axis_of_unknown_size():
+    with FusionDefinition() as fd:
+        x, size = fd.define_tensor([1, -1], [None, True]), fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.sum(fd.ops.expand(x, [size, -1]), [0, 1]))
+    (got,) = fd.execute([np.array([[1.5, 2, 3]], np.float32), 7])
+    assert got == 6.5 * 7
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("sum", 0.0), ("prod", 1.0), ("max", -np.inf), ("min", np.inf)],
+)
+def test_nothing_to_reduce_is_full_of_the_identity(name, wanted):
+    names, _, fd = recorded(lambda fd, x: getattr(fd.ops, name)(x, [1]), (3, 0))
+    assert names == ["full"]
+    np.testing.assert_array_equal(fd.execute([np.zeros((3, 0), np.float32)])[0], np.full(3, wanted))
+    # The same where the size is known only with the inputs.
+    _, _, fd = recorded(lambda fd, x: getattr(fd.ops, name)(x, [1]), (-1, -1))
+    np.testing.assert_array_equal(fd.execute([np.zeros((3, 0), np.float32)])[0], np.full(3, wanted))
+
+
+def test_nan_propagates():
+    data = np.array([[1, np.nan, 3], [4, 5, 6]], np.float32)
+    for name in ("max", "min"):
+        _, _, fd = recorded(lambda fd, x, name=name: getattr(fd.ops, name)(x, [1]), (2, 3))
+        (got,) = fd.execute([data])
+        assert np.isnan(got[0])
+        assert got[1] == (6 if name == "max" else 4)
+
+
+def test_complex_kernels():
+    data = (np.arange(600).reshape(20, 30) % 7 + 1j).astype(np.complex64)
+    for name, fold in (("sum", np.sum), ("prod", np.prod)):
+        for axis in (0, 1):
+            call = lambda fd, x, n=name, a=axis: getattr(fd.ops, n)(x, [a])  # noqa: E731 - recorded once
+            _, _, fd = recorded(call, (20, 30), DataType.ComplexFloat)
+            np.testing.assert_allclose(fd.execute([data])[0], fold(data, axis=axis), rtol=1e-4)
+
+
+def test_segments_squeeze_instead_of_reducing():
+    _, _, fd = recorded(lambda fd, x: fd.ops.neg(fd.ops.sum(x, [0])), (1, 64))
+    plan = segment(fd, [np.ones((1, 64), np.float32)])
+    assert len(plan.segments) == 1
+    assert plan.segments[0].scheduler.value == "pointwise"
