@@ -4,20 +4,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser_lab.errors import DefinitionError
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flags as flags_given
 from fuser_lab.ops.registry import (
+    OPS,
+    Arg,
     Array,
     Attrs,
     AxisFactory,
     Element,
+    Misuse,
     OpDef,
     Operand,
     Recorder,
     Result,
+    Sample,
     known_ints,
     register,
     same_extent,
@@ -46,6 +51,17 @@ def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> 
     return tensor_at(rec.emit(BROADCAST, [tensor], is_broadcast_dim=flags))
 
 
+def _broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> TensorView:
+    result = broadcast(rec, arg, is_broadcast_dim)
+    return result if any(is_broadcast_dim) else _copied(rec, result)
+
+
+def _copied(rec: Recorder, tensor: TensorView) -> TensorView:
+    """Return a copy of what an op leaves as it is, so that a call always makes a tensor of its own."""
+    copy: TensorView = OPS["set"].frontend(rec, tensor)
+    return copy
+
+
 def _infer_broadcast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     kept = iter(tensor.domain.axes)
@@ -67,10 +83,33 @@ BROADCAST = register(
     OpDef(
         name="broadcast",
         kind=OpKind.BROADCAST,
-        frontend=broadcast,
+        frontend=_broadcast,
         infer=_infer_broadcast,
         reference=_reference_broadcast,
         element=_element_broadcast,
+        samples=(
+            Sample("fd.ops.broadcast(a, [False, True, False])"),
+            Sample("fd.ops.broadcast(a, is_broadcast_dim=[True, True])", (Arg((), DataType.Half),)),
+            Sample("fd.ops.broadcast(a, [False, False])", (Arg((0, 4), DataType.Int),)),
+            Sample("fd.ops.broadcast(a, [True, False, True])", (Arg((1,), DataType.Bool),)),
+            Sample("fd.ops.mul(fd.ops.broadcast(a, [False, True]), b)", (Arg((3,)), Arg((3, 4)))),
+        ),
+        misuses=(
+            Misuse(
+                "fd.ops.broadcast(x, [True, False])",
+                "broadcast: is_broadcast_dim=[True, False] keeps 1 axes, but the tensor has 2",
+            ),
+            Misuse("fd.ops.broadcast(x, [False, False, False])", "keeps 3 axes"),
+            Misuse(
+                "fd.ops.broadcast(x, True)", "is_broadcast_dim must be a list of True and False", ArgumentTypeError,
+            ),
+            Misuse(
+                "fd.ops.broadcast(x, [0.5, False])",
+                "broadcast: is_broadcast_dim[0] must be one of True and False",
+                ArgumentTypeError,
+            ),
+            Misuse("fd.ops.broadcast(d, [True])", "broadcast: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="arg with an axis of size 1 inserted where is_broadcast_dim is True.",
     ),
 )
@@ -81,20 +120,23 @@ def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded:
     found = unique_dims(dims, tensor.ndim, "squeeze")
     for dim in found:
         axis = tensor.domain.axes[dim]
-        if not axis.is_broadcast:
-            msg = f"squeeze: axis {dim} has size {axis.visible_extent}; only axes of size 1 can be squeezed."
-            raise DefinitionError(msg)
         if axis.expanded is not None and not squeeze_expanded:
             msg = f"squeeze: axis {dim} is expanded to {axis.expanded}; pass squeeze_expanded=True to drop it."
             raise DefinitionError(msg)
     if not found:
-        return tensor
+        return _copied(rec, tensor)
     return tensor_at(rec.emit(SQUEEZE, [tensor], dims=found, squeeze_expanded=squeeze_expanded))
 
 
 def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     dropped = known_ints(attrs, "dims")
+    for dim in dropped:
+        axis = tensor.domain.axes[dim]
+        # What is not known yet is looked at again when inputs are bound.
+        if axis.kind not in {IterType.BROADCAST, IterType.SYMBOLIC}:
+            msg = f"squeeze: axis {dim} has size {axis.visible_extent}; only axes of size 1 can be squeezed."
+            raise DefinitionError(msg)
     logical = tuple(axes.copy(axis) for i, axis in enumerate(tensor.domain.axes) if i not in dropped)
     return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
@@ -119,24 +161,63 @@ SQUEEZE = register(
         infer=_infer_squeeze,
         reference=_reference_squeeze,
         element=_element_squeeze,
+        samples=(
+            Sample("fd.ops.squeeze(a, [1])", (Arg((3, 1)),)),
+            Sample("fd.ops.squeeze(a, dims=[0, -1])", (Arg((1, 4, 1), DataType.Half),)),
+            Sample("fd.ops.squeeze(a, [])"),
+            Sample("fd.ops.squeeze(a, [0])", (Arg((1,), DataType.Int),)),
+            Sample("fd.ops.squeeze(a, [0])", (Arg((1, 0), DataType.Bool),)),
+            Sample("fd.ops.squeeze(fd.ops.expand(a, [3, 4]), [0], True)", (Arg((1, 4)),)),
+            Sample("fd.ops.squeeze(fd.ops.reshape(a, [fd.define_scalar(1), -1]), [0])"),
+            Sample(
+                "fd.ops.squeeze(fd.ops.slice(a, [0, fd.define_scalar(1)], [3, 2]), [1])",
+                (Arg((3, 4), DataType.BFloat16),),
+            ),
+        ),
+        misuses=(
+            Misuse("fd.ops.squeeze(x, [0])", "squeeze: axis 0 has size 3; only axes of size 1 can be squeezed"),
+            Misuse("fd.ops.squeeze(x, [2])", "squeeze: dims=2 is outside [-2, 2)"),
+            Misuse(
+                "fd.ops.squeeze(fd.ops.broadcast(v, [True, False]), [0, -2])",
+                "squeeze: dims=[0, -2] names an axis twice",
+            ),
+            Misuse(
+                "fd.ops.squeeze(fd.ops.broadcast_in_dim(v, [3, 4], [1]), [0])",
+                "squeeze: axis 0 is expanded to 3; pass squeeze_expanded=True",
+            ),
+            Misuse("fd.ops.squeeze(x, 0)", "squeeze: dims must be a list of ints", ArgumentTypeError),
+            Misuse("fd.ops.squeeze(d, [])", "squeeze: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="arg without the broadcast axes dims.",
     ),
 )
 
 
-def expand(rec: Recorder, arg: Operand, shape: Sequence[Operand]) -> TensorView:
-    """Record the widening of broadcast axes to ``shape``; -1 keeps an axis."""
-    tensor = rec.tensor(arg, "expand", "arg")
-    sizes = rec.extents(shape, "expand", "shape")
+def _expand(rec: Recorder, arg: Operand, shape: Sequence[Operand]) -> TensorView:
+    return expand(rec, arg, shape)
+
+
+def expand(rec: Recorder, arg: Operand, shape: Sequence[Operand], op: str = "expand") -> TensorView:
+    """Record, for an op, the widening of broadcast axes to ``shape``; -1 keeps an axis."""
+    tensor = rec.tensor(arg, op, "arg")
+    sizes = rec.extents(shape, op, "shape")
     if len(sizes) < tensor.ndim:
-        msg = f"expand: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
+        msg = f"{op}: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
+    for axis, size in enumerate(sizes):
+        if isinstance(size, int) and size < -1:
+            msg = f"{op}: invalid expand size {size} for axis {axis}; sizes are 0 or more, or -1 to keep one."
+            raise DefinitionError(msg)
     if len(sizes) > tensor.ndim:
         extra = len(sizes) - tensor.ndim
         tensor = broadcast(rec, tensor, [True] * extra + [False] * tensor.ndim)
     if all(_keeps(tensor.extents[i], size) for i, size in enumerate(sizes)):
         return tensor
-    return tensor_at(rec.emit(EXPAND, [tensor], shape=sizes))
+    try:
+        return tensor_at(rec.emit(EXPAND, [tensor], shape=sizes))
+    except DefinitionError as error:
+        msg = str(error).replace("expand:", f"{op}:", 1)
+        raise DefinitionError(msg) from None
 
 
 def _keeps(extent: Extent, size: Extent) -> bool:
@@ -154,6 +235,8 @@ def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
             logical.append(axes.copy(axis))
         elif axis.is_broadcast and axis.expanded is None:
             logical.append(axes.fresh(1, IterType.BROADCAST, None if size == 1 else _as_extent(size)))
+        elif axis.kind is IterType.SYMBOLIC:
+            logical.append(axes.fresh(_as_extent(size), IterType.SYMBOLIC))
         elif same_extent(extent, _as_extent(size)):
             logical.append(axes.copy(axis))
         else:
@@ -187,10 +270,30 @@ EXPAND = register(
     OpDef(
         name="expand",
         kind=OpKind.EXPAND,
-        frontend=expand,
+        frontend=_expand,
         infer=_infer_expand,
         reference=_reference_expand,
         element=_element_expand,
+        samples=(
+            Sample("fd.ops.expand(a, [3, 4])", (Arg((3, 1)),)),
+            Sample("fd.ops.expand(a, shape=[-1, 5])", (Arg((3, 1), DataType.Half),)),
+            Sample("fd.ops.expand(a, [2, 3, 4])", (Arg((3, 4), DataType.Int),)),
+            Sample("fd.ops.expand(a, [3])", (Arg((), DataType.Double),)),
+            Sample("fd.ops.expand(a, [0, 4])", (Arg((1, 4), DataType.Bool),)),
+            Sample("fd.ops.expand(a, [3, 4])"),
+            Sample("fd.ops.expand(a, [-1, -1])"),
+            Sample("fd.ops.expand(a, [fd.ops.size(b, 0), 4])", (Arg((1, 4)), Arg((5,)))),
+            Sample("fd.ops.expand(a, fd.ops.shape(b))", (Arg((1, 4), DataType.BFloat16), Arg((3, 4)))),
+            Sample("fd.ops.sum(fd.ops.expand(a, [fd.define_scalar(3), 4]), [0])", (Arg((1, 4)),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.expand(x, [3, 8])", "expand: invalid expand size 8 for axis 1, which has size 4"),
+            Misuse("fd.ops.expand(x, [3])", "expand: shape has 1 entries for a tensor with 2 axes"),
+            Misuse("fd.ops.expand(x, [3, -2])", "expand: invalid expand size -2"),
+            Misuse("fd.ops.expand(x, 3)", "expand: shape must be a list of ints", ArgumentTypeError),
+            Misuse("fd.ops.expand(x, [3, d])", "expand: shape[1] is d0; it must be an integer", ArgumentTypeError),
+            Misuse("fd.ops.expand(d, [3])", "expand: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="arg with its broadcast axes widened to shape, without copying.",
     ),
 )

@@ -2,23 +2,21 @@
 
 from collections.abc import Sequence
 
-from fuser_lab.errors import DefinitionError
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import TensorView, Val
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.registry import (
-    OPS,
+    Arg,
     Composite,
+    Misuse,
     Operand,
     Recorder,
+    Sample,
     register_composite,
     unique_dims,
     wrap_dim,
 )
-
-
-def _emit(rec: Recorder, name: str, *operands: Operand) -> Val:
-    result: Val = OPS[name].frontend(rec, *operands)
-    return result
 
 
 def _broadcast_in_dim(
@@ -26,6 +24,9 @@ def _broadcast_in_dim(
 ) -> TensorView:
     tensor = rec.tensor(arg, "broadcast_in_dim", "arg")
     sizes = rec.extents(shape, "broadcast_in_dim", "shape")
+    if len(sizes) < tensor.ndim:
+        msg = f"broadcast_in_dim: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
+        raise DefinitionError(msg)
     kept = unique_dims(broadcast_dims, len(sizes), "broadcast_in_dim", "broadcast_dims")
     if len(kept) != tensor.ndim:
         msg = f"broadcast_in_dim: {len(kept)} broadcast_dims for a tensor with {tensor.ndim} axes."
@@ -34,7 +35,7 @@ def _broadcast_in_dim(
         msg = f"broadcast_in_dim: broadcast_dims={list(kept)} must be increasing."
         raise DefinitionError(msg)
     placed = broadcast(rec, tensor, [i not in kept for i in range(len(sizes))])
-    return expand(rec, placed, sizes)
+    return expand(rec, placed, sizes, "broadcast_in_dim")
 
 
 def _size_of(rec: Recorder, arg: Operand, dim: int) -> Val:
@@ -51,9 +52,64 @@ for _entry in (
     Composite(
         name="broadcast_in_dim",
         frontend=_broadcast_in_dim,
+        samples=(
+            Sample("fd.ops.broadcast_in_dim(a, [3, 4], [1])", (Arg((4,)),)),
+            Sample("fd.ops.broadcast_in_dim(a, shape=[3, 4, 2], broadcast_dims=[-2])", (Arg((4,), DataType.Half),)),
+            Sample("fd.ops.broadcast_in_dim(a, [3, 4], [0, 1])", (Arg((3, 1), DataType.Int),)),
+            Sample("fd.ops.broadcast_in_dim(a, [2, 3], [])", (Arg((), DataType.Bool),)),
+            Sample("fd.ops.broadcast_in_dim(a, [3, 1, 4], [0, 2])"),
+            Sample("fd.ops.broadcast_in_dim(a, fd.ops.shape(b), [1])", (Arg((4,)), Arg((3, 4)))),
+            Sample(
+                "fd.ops.mul(fd.ops.broadcast_in_dim(fd.ops.sum(a, [1]), [fd.ops.size(a, 0), 4], [0]), a)",
+                (Arg((3, 4), DataType.Double),),
+            ),
+            Sample("fd.ops.broadcast_in_dim(a, [fd.define_scalar(2), 0], [1])", (Arg((0,)),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.broadcast_in_dim(v, [3, 4], [0, 1])", "broadcast_in_dim: 2 broadcast_dims for a tensor"),
+            Misuse("fd.ops.broadcast_in_dim(x, [3], [0, 1])", "broadcast_in_dim: shape has 1 entries for a tensor"),
+            Misuse("fd.ops.broadcast_in_dim(x, [3, 4], [0, 0])", "broadcast_dims=[0, 0] names an axis twice"),
+            Misuse("fd.ops.broadcast_in_dim(x, [4, 3], [1, 0])", "broadcast_dims=[1, 0] must be increasing"),
+            Misuse("fd.ops.broadcast_in_dim(v, [3, 4], [2])", "broadcast_dims=2 is outside [-2, 2)"),
+            Misuse("fd.ops.broadcast_in_dim(v, [3, 5], [1])", "broadcast_in_dim: invalid expand size 5 for axis 1"),
+            Misuse("fd.ops.broadcast_in_dim(v, 3, [1])", "broadcast_in_dim: shape must be a list", ArgumentTypeError),
+            Misuse("fd.ops.broadcast_in_dim(v, [3, 4], 1)", "broadcast_dims must be a list", ArgumentTypeError),
+            Misuse("fd.ops.broadcast_in_dim(d, [3], [])", "broadcast_in_dim: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="arg's axes placed at broadcast_dims of shape, the rest broadcast; then expanded to shape.",
     ),
-    Composite(name="size", frontend=_size_of, doc="The size of axis dim, an integer scalar."),
-    Composite(name="shape", frontend=_shape_of, doc="The sizes of all axes."),
+    Composite(
+        name="size",
+        frontend=_size_of,
+        samples=(
+            Sample("fd.ops.size(a, 0)"),
+            Sample("fd.ops.size(a, dim=-1)", (Arg((3, 1), DataType.Half),)),
+            Sample("fd.ops.size(a, 0)", (Arg((0,), DataType.Int),)),
+            Sample("fd.ops.mul(a, fd.ops.size(a, 1))"),
+            Sample("fd.ops.size(fd.ops.reshape(a, [-1]), 0)"),
+        ),
+        misuses=(
+            Misuse("fd.ops.size(x, 2)", "size: dim=2 is outside [-2, 2)"),
+            Misuse("fd.ops.size(s, 0)", "size: dim=0 is outside [-0, 0)"),
+            Misuse("fd.ops.size(x, 'a')", "size: dim must be an int", ArgumentTypeError),
+            Misuse("fd.ops.size(x)", "missing a required argument: 'dim'", ArgumentTypeError),
+            Misuse("fd.ops.size(d, 0)", "size: arg must be a tensor", ArgumentTypeError),
+        ),
+        doc="The size of axis dim, an integer scalar.",
+    ),
+    Composite(
+        name="shape",
+        frontend=_shape_of,
+        samples=(
+            Sample("fd.ops.shape(a)"),
+            Sample("fd.ops.shape(a)", (Arg((1, 0, 2), DataType.Bool),)),
+            Sample("fd.ops.full(fd.ops.shape(a), 1.0, DataType.Float)"),
+        ),
+        misuses=(
+            Misuse("fd.ops.shape(d)", "shape: arg must be a tensor, given the scalar", ArgumentTypeError),
+            Misuse("fd.ops.shape([x])", "shape: arg must be a tensor", ArgumentTypeError),
+        ),
+        doc="The sizes of all axes.",
+    ),
 ):
     register_composite(_entry)

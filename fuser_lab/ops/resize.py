@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import (
     DomainTransform,
@@ -23,14 +24,17 @@ from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     OPS,
+    Arg,
     Array,
     Attrs,
     AxisFactory,
     Element,
+    Misuse,
     OpDef,
     Operand,
     Recorder,
     Result,
+    Sample,
     known_ints,
     register,
     same_extent,
@@ -170,6 +174,56 @@ SLICE = register(
         infer=_infer_slice,
         reference=_reference_slice,
         element=_element_slice,
+        samples=(
+            Sample("fd.ops.slice(a, [1, 0], [3, 2])"),
+            Sample(
+                "fd.ops.slice(a, start_indices=[0, 1], end_indices=[3, 3], strides=[1, 1])",
+                (Arg((3, 4), DataType.Half),),
+            ),
+            Sample("fd.ops.slice(a, [0, 0], [99, 99])", (Arg((3, 4), DataType.Int),)),
+            Sample("fd.ops.slice(a, [2, 4], [2, 4])", (Arg((3, 4), DataType.Bool),)),
+            Sample("fd.ops.slice(a, [5, 0], [6, 4])"),
+            Sample("fd.ops.slice(a, [0, 0], [3, 1])", (Arg((3, 1), DataType.ComplexFloat),)),
+            Sample("fd.ops.slice(a, [], [])", (Arg(()),)),
+            Sample("fd.ops.slice(a, [0, 2], [3, 4], None, True)"),
+            Sample(
+                "fd.ops.slice(a, [fd.define_scalar(1), 0], [fd.ops.size(a, 0), fd.define_scalar(2)])",
+                (Arg((3, 4), DataType.BFloat16),),
+            ),
+            Sample(
+                "fd.ops.slice(a, [0, 1], [fd.ops.size(a, 0) - 1, fd.ops.size(a, 1) + 3])",
+                (Arg((3, 4), DataType.Double),),
+            ),
+            Sample("fd.ops.mul(fd.ops.slice(a, [0, fd.define_scalar(1)], [3, fd.define_scalar(2)]), a)"),
+        ),
+        misuses=(
+            Misuse("fd.ops.slice(x, [0], [1])", "slice: start_indices has 1 entries for a tensor with 2 axes"),
+            Misuse("fd.ops.slice(x, [0, 0], [1])", "slice: end_indices has 1 entries"),
+            Misuse("fd.ops.slice(x, [0, 0], [1, 1], [1])", "slice: strides has 1 entries"),
+            Misuse("fd.ops.slice(x, [-1, 0], [2, 2])", "slice: axis 0 begins at -1; start_indices are 0 or more"),
+            Misuse("fd.ops.slice(x, [0, 2], [1, 1])", "slice: axis 1 has bounds [2, 1)"),
+            Misuse("fd.ops.slice(x, [0, i], [1, -1])", "slice: axis 1 has bounds [i1, -1)"),
+            Misuse(
+                "fd.ops.slice(x, [0, 0], [2, 2], [1, 2])",
+                "slice: nvFuser Limitation: strides are all 1, given 2 for axis 1",
+            ),
+            Misuse(
+                "fd.ops.slice(x, [0, 0], [2, 9], None, True)",
+                "slice: axis 1 of size 4 has bounds [0, 9), which manual_normalization=True",
+            ),
+            Misuse(
+                "fd.ops.slice(x, [0, 0], [2, 2], None, 'a')",
+                "slice: manual_normalization must be True or False",
+                ArgumentTypeError,
+            ),
+            Misuse("fd.ops.slice(x, 0, 1)", "slice: start_indices must be a list of ints", ArgumentTypeError),
+            Misuse(
+                "fd.ops.slice(x, [0, d], [1, 1])",
+                "slice: start_indices[1] is d0; it must be an integer",
+                ArgumentTypeError,
+            ),
+            Misuse("fd.ops.slice(d, [], [])", "slice: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="The block [start, end) of each axis; bounds are clamped to the size.",
     ),
 )
@@ -257,6 +311,42 @@ PAD = register(
         infer=_infer_pad,
         reference=_reference_pad,
         element=_element_pad,
+        samples=(
+            Sample("fd.ops.pad(a, [1, 2])"),
+            Sample("fd.ops.pad(a, pad_widths=[0, 1, 2, 0], value=2.5)"),
+            Sample("fd.ops.pad(a, [-1, 1, 0, -2])", (Arg((3, 4), DataType.Half),)),
+            Sample("fd.ops.pad(a, [1, 1], 7)", (Arg((3, 4), DataType.Int),)),
+            Sample("fd.ops.pad(a, [1, 0], True)", (Arg((3, 4), DataType.Bool),)),
+            Sample("fd.ops.pad(a, [0, 1])", (Arg((3, 4), DataType.ComplexFloat),)),
+            Sample("fd.ops.pad(a, [])", (Arg(()),)),
+            Sample("fd.ops.pad(a, [2, 3])", (Arg((0,), DataType.Double),)),
+            Sample("fd.ops.pad(a, [1, 0, 0, 2])", (Arg((1, 1), DataType.BFloat16),)),
+            Sample("fd.ops.pad(a, [-2, -1])"),
+            Sample("fd.ops.pad(a, [0, fd.ops.size(a, 0)])"),
+            Sample(
+                "fd.ops.pad(a, [fd.define_scalar(-1), fd.define_scalar(2)], fd.define_scalar(1.5))",
+                (Arg((3, 4), DataType.BFloat16),),
+            ),
+            Sample("fd.ops.add(fd.ops.pad(a, [fd.define_scalar(-3), 0]), a)"),
+        ),
+        misuses=(
+            Misuse("fd.ops.pad(x, [1])", "pad: pad_widths has 1 entries; it takes pairs"),
+            Misuse("fd.ops.pad(x, [0] * 6)", "pad: pad_widths has 6 entries"),
+            Misuse("fd.ops.pad(x, [-3, -2])", "pad: axis 1 of size 4 cannot be padded by (-3, -2)"),
+            Misuse(
+                "fd.ops.pad(n, [1, 1], 0.5)",
+                "pad: value has dtype DataType.Double, which is of another kind than the tensor's DataType.Int",
+            ),
+            Misuse("fd.ops.pad(x, [1, 1], 1)", "pad: value has dtype DataType.Int, which is of another kind"),
+            Misuse("fd.ops.pad(x, [1, 1], v)", "pad: value must be a scalar, given the tensor T2", ArgumentTypeError),
+            Misuse(
+                "fd.ops.pad(x, [0.5, 1])",
+                "pad: pad_widths[0] is double(0.5); it must be an integer",
+                ArgumentTypeError,
+            ),
+            Misuse("fd.ops.pad(x, 1)", "pad: pad_widths must be a list of ints", ArgumentTypeError),
+            Misuse("fd.ops.pad(d, [])", "pad: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="arg with elements added (or, if negative, removed) at both ends of axes, innermost axis first.",
     ),
 )
@@ -397,6 +487,40 @@ CAT = register(
         infer=_infer_cat,
         reference=_reference_cat,
         element=_element_cat,
+        samples=(
+            Sample("fd.ops.cat([a, b])", (Arg((3, 4)), Arg((2, 4)))),
+            Sample("fd.ops.cat([a, b, a], dim=-1)", (Arg((3, 4), DataType.Half), Arg((3, 1), DataType.Half))),
+            Sample("fd.ops.cat([a, a], 1)", (Arg((3, 4), DataType.Int),)),
+            Sample("fd.ops.cat([a])"),
+            Sample("fd.ops.cat([a, b])", (Arg((0, 4), DataType.Bool), Arg((2, 4), DataType.Bool))),
+            Sample("fd.ops.cat([a, b], 0)", (Arg((1,), DataType.ComplexDouble), Arg((5,), DataType.ComplexDouble))),
+            Sample(
+                "fd.ops.cat([fd.ops.slice(a, [0, fd.define_scalar(2)], [3, 4]), a], 1)",
+                (Arg((3, 4), DataType.BFloat16),),
+            ),
+            Sample("fd.ops.cat([fd.ops.pad(a, [0, 2]), fd.ops.pad(b, [4, 0])], 1, True)", (Arg((3, 4)), Arg((3, 2)))),
+            Sample("fd.ops.cat([fd.ops.broadcast(a, [True, False]), b])", (Arg((4,)), Arg((2, 4)))),
+        ),
+        misuses=(
+            Misuse("fd.ops.cat([])", "cat: tensors is empty"),
+            Misuse("fd.ops.cat([x, v])", "cat: tensors have 2 and 1 axes"),
+            Misuse(
+                "fd.ops.cat([x, n])",
+                "can't concatenate tensors with different data types, DataType.Float and DataType.Int",
+            ),
+            Misuse("fd.ops.cat([x, y])", "cat: sizes 4 and 5 differ on axis 1; only axis 0 may differ"),
+            Misuse("fd.ops.cat([x, x], 2)", "cat: Invalid dimension to cat, dim=2 is outside [-2, 2)"),
+            Misuse("fd.ops.cat([x, x], -3)", "cat: Invalid dimension to cat"),
+            Misuse("fd.ops.cat([s, s])", "cat: Invalid dimension to cat"),
+            Misuse("fd.ops.cat([x, x], 'a')", "cat: dim must be an int", ArgumentTypeError),
+            Misuse("fd.ops.cat(x)", "cat: tensors must be a list of tensors", ArgumentTypeError),
+            Misuse(
+                "fd.ops.cat([x, 1.0])",
+                "cat: tensors[1] must be a tensor, given the scalar double(1)",
+                ArgumentTypeError,
+            ),
+            Misuse("fd.ops.cat([x, x], 0, 'a')", "cat: manual_padding must be True or False", ArgumentTypeError),
+        ),
         doc="tensors one after another along dim; each is padded to the full size first.",
     ),
 )

@@ -5,7 +5,8 @@ from math import prod
 
 import numpy as np
 
-from fuser_lab.errors import DefinitionError
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import (
     DomainTransform,
     Extent,
@@ -23,14 +24,17 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import listed, wholes
 from fuser_lab.ops.registry import (
+    Arg,
     Array,
     Attrs,
     AxisFactory,
     Element,
+    Misuse,
     OpDef,
     Operand,
     Recorder,
     Result,
+    Sample,
     known_ints,
     linear_index,
     register,
@@ -59,6 +63,18 @@ def _identity(name: str, doc: str) -> OpDef:
         infer=infer,
         reference=lambda x: x,
         element=lambda e: e.read(0, e.index),
+        samples=(
+            Sample(f"fd.ops.{name}(a)"),
+            Sample(f"fd.ops.{name}(a)", (Arg((), DataType.Half),)),
+            Sample(f"fd.ops.{name}(a)", (Arg((0, 3), DataType.Bool),)),
+            Sample(f"fd.ops.{name}(a)", (Arg((2, 1, 3), DataType.ComplexFloat),)),
+            Sample(f"fd.ops.neg(fd.ops.{name}(a))", (Arg((4,), DataType.Int),)),
+        ),
+        misuses=(
+            Misuse(f"fd.ops.{name}(d)", f"{name}: x must be a tensor, given the scalar", ArgumentTypeError),
+            Misuse(f"fd.ops.{name}(x=x)", f"{name}(x, /)", ArgumentTypeError),
+            Misuse(f"fd.ops.{name}(None)", f"{name}: x is None", ArgumentTypeError),
+        ),
         doc=doc,
         positional_only=True,
     )
@@ -101,6 +117,23 @@ PERMUTE = register(
         infer=_infer_permute,
         reference=lambda x, *, dims: np.transpose(x, dims),
         element=_element_permute,
+        samples=(
+            Sample("fd.ops.permute(a, [1, 0])"),
+            Sample("fd.ops.permute(a, dims=[-1, 0, 1])", (Arg((2, 3, 4), DataType.Half),)),
+            Sample("fd.ops.permute(a, [0, 1])"),
+            Sample("fd.ops.permute(a, (2, 0, 1))", (Arg((3, 1, 4), DataType.ComplexFloat),)),
+            Sample("fd.ops.permute(a, [1, 0])", (Arg((0, 4), DataType.Bool),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.permute(x, [0])", "permute: dims=[0] has 1 entries for a tensor with 2 axes"),
+            Misuse("fd.ops.permute(x, [0, 0])", "permute: dims=[0, 0] names an axis twice"),
+            Misuse("fd.ops.permute(x, [0, 2])", "permute: dims=2 is outside [-2, 2)"),
+            Misuse("fd.ops.permute(x, [0, -3])", "permute: dims=-3 is outside [-2, 2)"),
+            Misuse("fd.ops.permute(x, 1)", "permute: dims must be a list of ints", ArgumentTypeError),
+            Misuse("fd.ops.permute(x, [0.5, 1])", "permute: dims must be an int, given 0.5", ArgumentTypeError),
+            Misuse("fd.ops.permute(d, [])", "permute: arg must be a tensor, given the scalar", ArgumentTypeError),
+            Misuse("fd.ops.permute(x)", "missing a required argument: 'dims'", ArgumentTypeError),
+        ),
         doc="arg with its axes in the order dims (axis i of the result is axis dims[i] of arg).",
     ),
 )
@@ -137,6 +170,22 @@ STRIDE_ORDER = register(
         infer=_infer_stride_order,
         reference=lambda x, *, stride_order: in_memory_order(x, allocation_of(stride_order)),
         element=lambda e: e.read(0, e.index),
+        samples=(
+            Sample("fd.ops.stride_order(a, [0, 1])"),
+            Sample("fd.ops.stride_order(a, stride_order=[1, 0, 2])", (Arg((2, 3, 4), DataType.BFloat16),)),
+            Sample("fd.ops.stride_order(a, [])"),
+            Sample("fd.ops.stride_order(a, [0, 1])", (Arg((0, 4), DataType.Int),)),
+            Sample("fd.ops.stride_order(a, [0, 2, 1])", (Arg((3, 1, 4), DataType.Double),)),
+            Sample("fd.ops.stride_order(a, [])", (Arg((), DataType.Bool),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.stride_order(x, [0, 0])", "stride_order: [0, 0] is no permutation of 0..1"),
+            Misuse("fd.ops.stride_order(x, [1])", "stride_order: [1] is no permutation of 0..1"),
+            Misuse(
+                "fd.ops.stride_order(x, 1)", "stride_order: stride_order must be a list of ints", ArgumentTypeError,
+            ),
+            Misuse("fd.ops.stride_order(d, [])", "stride_order: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="A copy of arg whose memory layout is given: stride_order[i] is the rank of axis i, 0 = fastest.",
     ),
 )
@@ -293,6 +342,50 @@ RESHAPE = register(
         infer=_infer_reshape,
         reference=lambda x, *, new_shape: np.reshape(x, new_shape),
         element=_element_reshape,
+        samples=(
+            Sample("fd.ops.reshape(a, [12])"),
+            Sample("fd.ops.reshape(a, new_shape=[2, -1])"),
+            Sample("fd.ops.reshape(a, [4, 3])", (Arg((3, 4), DataType.Half),)),
+            Sample("fd.ops.reshape(a, [3, 1, 4])", (Arg((3, 4), DataType.Int),)),
+            Sample("fd.ops.reshape(a, [1])", (Arg((), DataType.Double),)),
+            Sample("fd.ops.reshape(a, [])", (Arg((1, 1)),)),
+            Sample("fd.ops.reshape(a, [0, 7])", (Arg((3, 0), DataType.Bool),)),
+            Sample("fd.ops.reshape(a, [2, 6, 2])", (Arg((2, 3, 4), DataType.ComplexDouble),)),
+            Sample("fd.ops.reshape(a, [fd.ops.size(a, 0) * fd.ops.size(a, 1)])"),
+            Sample(
+                "fd.ops.reshape(a, [fd.define_scalar(2), -1, fd.define_scalar(3)])", (Arg((3, 4), DataType.BFloat16),),
+            ),
+            Sample("fd.ops.reshape(a, fd.ops.shape(b))", (Arg((3, 4)), Arg((2, 6)))),
+            Sample("fd.ops.add(fd.ops.reshape(a, fd.ops.shape(b)), c)", (Arg((3, 4)), Arg((12, 1)), Arg((12, 5)))),
+        ),
+        misuses=(
+            Misuse(
+                "fd.ops.reshape(x, [-1, -1])",
+                "reshape: a maximum of one value of -1 can be given, new_shape is [-1, -1]",
+            ),
+            Misuse(
+                "fd.ops.reshape(x, [5, -1])",
+                "reshape: total element counts must match, given [3, 4] and new_shape [5, -1]",
+            ),
+            Misuse("fd.ops.reshape(x, [2, 5])", "reshape: total element counts must match"),
+            Misuse("fd.ops.reshape(x, [-3, -4])", "reshape: new_shape is [-3, -4]; its entries are sizes, 0 or more"),
+            Misuse("fd.ops.reshape(x, [0, -1])", "reshape: total element counts must match"),
+            Misuse(
+                "fd.ops.reshape(x, 12)",
+                "reshape: new_shape must be a list of ints and integer scalars",
+                ArgumentTypeError,
+            ),
+            Misuse(
+                "fd.ops.reshape(x, [d])", "reshape: new_shape[0] is d0; it must be an integer", ArgumentTypeError,
+            ),
+            Misuse("fd.ops.reshape(x, [x])", "reshape: new_shape[0] is T0", ArgumentTypeError),
+            Misuse(
+                "fd.ops.reshape(x, [12.0])",
+                "reshape: new_shape[0] is double(12); it must be an integer",
+                ArgumentTypeError,
+            ),
+            Misuse("fd.ops.reshape(d, [1])", "reshape: arg must be a tensor", ArgumentTypeError),
+        ),
         doc="arg's elements in row-major order under a new shape; one entry may be -1.",
     ),
 )

@@ -32,7 +32,7 @@ WAITS = {
     "inplace_across_segments": "the pass SegmentInplaceUpdate",
     "copy_input_into_input": "the pass SegmentInplaceUpdate",
     "reshape_cross_segment_extent": "symbolic sizes across segments: here sizes are known before the cut",
-    "dynamic_reshape_slice": "slices with symbolic bounds",
+    "dynamic_reshape_slice": ALIASES,
     "combine_vertical": "the option that switches off single phases by nvFuser's names",
     "cat_after_broadcast_cat_dim": "the pass MovePad, for when the resize scheduler is off",
     "matmul_k1": "the pass TranslateNoReductionMatmulToMulSqueeze",
