@@ -15,9 +15,17 @@ UNARY = {
     **{n: n for n in ("acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "log", "log10")},
     **{n: n for n in ("log1p", "log2", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "reciprocal", "sigmoid", "neg")},
     **{n: n for n in ("abs", "relu", "ceil", "floor", "round", "trunc", "frac", "isfinite", "isinf", "isnan", "sign")},
+    **{n: n for n in ("asinh", "atanh", "acosh", "lgamma", "erfinv", "isneginf", "isposinf", "isreal", "signbit")},
     "silu": "nn.functional.silu",
     "logical_not": "logical_not",
 }
+# What torch takes complex numbers for.
+COMPLEX_UNARY = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "exp2", "expm1", "log", "log10", "log1p",
+    "log2", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "reciprocal", "sigmoid", "silu", "neg", "abs", "isfinite",
+    "isinf", "isnan", "isreal", "logical_not", "real", "imag",
+)
+COMPLEX_BINARY = ("add", "sub", "mul", "truediv", "pow", "eq", "ne", "logical_and", "logical_or")
 BINARY = {
     "add": "add",
     "sub": "sub",
@@ -32,6 +40,7 @@ BINARY = {
     **{n: n for n in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or")},
 }
 INTEGER_BINARY = {"bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor"}
+SHIFTS = {n: n for n in ("bitwise_left_shift", "bitwise_right_shift", "gcd")}
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, np.inf, -np.inf, np.nan], np.float32)
 
 
@@ -76,6 +85,97 @@ def test_bitwise(name, dtype):
     got = apply(name, x, y)
     assert got.dtype == dtype
     close(got, torch_function(INTEGER_BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)))
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_unary(dtype):
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal(40) + 1j * rng.standard_normal(40)).astype(dtype)
+    x.imag[:3] = 0
+    for name in COMPLEX_UNARY:
+        path = {"real": "real", "imag": "imag"}.get(name, UNARY.get(name))
+        got, wanted = apply(name, x), torch_function(path)(torch.from_numpy(x)).resolve_conj().numpy()
+        assert got.dtype == wanted.dtype, name
+        tolerance = 1e-5 if dtype == np.complex64 else 1e-12
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("other", [np.complex64, np.float32])
+def test_complex_binary(other):
+    rng = np.random.default_rng(6)
+    x = (rng.standard_normal((4, 5)) + 1j * rng.standard_normal((4, 5))).astype(np.complex64)
+    y = np.asarray(x[::-1] if other is np.complex64 else x.real + 3).astype(other)
+    for name in COMPLEX_BINARY:
+        got, wanted = apply(name, x, y), torch_function(BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+        assert got.dtype == wanted.dtype, name
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_parts_make_a_complex_number():
+    x, y = np.array([1, np.inf, np.nan, 0.0]), np.array([np.inf, 2, -0.0, np.nan])
+    got = apply("complex", x, y)
+    assert got.dtype == np.complex128
+    np.testing.assert_array_equal(got.real, x)
+    np.testing.assert_array_equal(got.imag, y)
+
+
+@pytest.mark.parametrize("name", sorted(SHIFTS))
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_shifts_and_divisors(name, dtype):
+    x, y = (v.ravel() for v in np.meshgrid(np.array([0, 1, -1, 12, -18, 2**30], dtype), np.arange(-2, 70, 3, dtype)))
+    got = apply(name, x, y)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, torch_function(name)(torch.from_numpy(x), torch.from_numpy(y)))
+
+
+def test_logical_right_shift_brings_in_zeros():
+    x = np.array([-1, -8, 8, 7, -(2**31)], np.int32)
+    assert apply("logical_right_shift", x, 1).tolist() == [2**31 - 1, 2**31 - 4, 4, 3, 2**30]
+    assert apply("logical_right_shift", x, 0).tolist() == x.tolist()
+    assert apply("logical_right_shift", x, np.array([31, 32, 33, -1, 31], np.int32)).tolist() == [1, 0, 0, 0, 1]
+    assert apply("logical_right_shift", x.astype(np.int64), 60).tolist() == [15, 15, 0, 0, 15]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_next_numbers(dtype):
+    x, y = (v.ravel().astype(dtype) for v in np.meshgrid(SPECIAL, SPECIAL))
+    got, wanted = apply("nextafter", x, y), torch.nextafter(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_inverse_of_the_complementary_error_function():
+    y = np.array([0.0, 1e-300, 1e-5, 0.3, 1.0, 1.5, 2.0, -1.0, np.nan])
+    got = apply("erfcinv", y)
+    np.testing.assert_array_equal(got[[0, 4, 6]], [np.inf, 0, -np.inf])
+    np.testing.assert_allclose(torch.special.erfc(torch.from_numpy(got[1:6])), y[1:6], rtol=1e-10)
+    assert np.isnan(got[7:]).all()
+
+
+@pytest.mark.parametrize("name", ["neg", "sub", "abs", "mul", "pow"])
+def test_truth_values_are_computed_with_as_in_c(name):
+    x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
+    operands = [x] if name in {"neg", "abs"} else [x, y]
+    wanted = torch_function(name)(*(torch.from_numpy(v.astype(np.int64)) for v in operands)) != 0
+    got = apply(name, *operands)
+    assert got.dtype == np.bool_
+    assert got.tolist() == wanted.tolist()
+
+
+def test_integer_powers_truncate():
+    x, y = (v.ravel() for v in np.meshgrid(np.array([-3, -1, 0, 1, 2]), np.array([-3, -2, 0, 1, 5])))
+    wanted = torch.pow(torch.from_numpy(x), torch.from_numpy(y))
+    assert apply("pow", x, y).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc", "relu", "abs", "silu", "isnan", "signbit", "neg"])
+@pytest.mark.parametrize("dtype", ["Half", "BFloat16"])
+def test_reduced_precision(name, dtype):
+    x = np.concatenate([SPECIAL, np.linspace(-3, 3, 25)]).astype(DataType[dtype].numpy)
+    wide = torch.from_numpy(x.astype(np.float32))
+    got = apply(name, x)
+    wanted = torch_function(UNARY[name])(wide).numpy()
+    assert got.dtype == (np.bool_ if wanted.dtype == np.bool_ else np.float32 if name == "neg" else x.dtype)
+    np.testing.assert_array_equal(got.astype(np.float32), wanted.astype(got.dtype).astype(np.float32))
 
 
 def test_integer_division_truncates_toward_zero():
@@ -128,6 +228,14 @@ def test_ternary():
     close(apply("clamp", x, None, 0.5), torch.clamp(a, None, 0.5))
     close(apply("threshold", x, 0.1, -2.0), torch.nn.functional.threshold(a, 0.1, -2.0))
     close(apply("addcmul", x, y, z, 0.5), torch.addcmul(a, b, c, value=0.5))
+    close(apply("clamp", x, 0.5, -0.5), torch.clamp(a, 0.5, -0.5))
+    close(apply("lerp", x, y, 0.7), torch.lerp(a, b, 0.7))
+    special = np.array([np.nan, np.inf, -np.inf, -0.0], np.float32)
+    close(apply("clamp", special, -1.0, 1.0), torch.clamp(torch.from_numpy(special), -1, 1))
+    close(apply("threshold", special, 0.0, 9.0), torch.nn.functional.threshold(torch.from_numpy(special), 0.0, 9.0))
+    whole = np.array([-7, -1, 0, 3, 9])
+    close(apply("clamp", whole, None, 2), torch.clamp(torch.from_numpy(whole), None, 2))
+    close(apply("addcmul", whole, whole, 2, 3), torch.from_numpy(whole + whole * 6))
 
 
 def test_views():
@@ -163,19 +271,26 @@ def test_matmul_and_linear():
 
 
 @pytest.mark.parametrize("source", [np.float32, np.float64, np.int32, np.int64, np.bool_])
-@pytest.mark.parametrize("target", ["Float", "Double", "Half", "BFloat16", "Int", "Int32", "Bool"])
+@pytest.mark.parametrize(
+    "target",
+    ["Float", "Double", "Half", "BFloat16", "Int", "Int32", "Bool", "ComplexFloat", "Float8_e4m3fn", "Float8_e5m2"],
+)
 def test_cast(source, target):
     x = np.array([0, 1, 2, 3, 100]).astype(source)
     got = apply("cast", x, dtype=DataType[target])
     assert got.dtype == DataType[target].numpy
     names = {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"}
-    names |= {"Int": "int64", "Int32": "int32", "Bool": "bool"}
-    want = torch.from_numpy(x).to(getattr(torch, names[target])).to(torch.float64)
+    names |= {"Int": "int64", "Int32": "int32", "Bool": "bool", "ComplexFloat": "complex64"}
+    names |= {"Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2"}
+    want = torch.from_numpy(x).to(getattr(torch, names[target]))
+    want = want.real.to(torch.float64) if want.is_complex() else want.to(torch.float64)
+    got = got.real
     np.testing.assert_array_equal(got.astype(np.float64), want)
 
 
 def test_every_pointwise_op_is_compared_here():
-    listed = {*UNARY, *BINARY, *INTEGER_BINARY, "div", "mod", "where", "cast", "bitwise_not"}
+    listed = {*UNARY, *BINARY, *INTEGER_BINARY, *SHIFTS, *COMPLEX_UNARY, "div", "mod", "where", "cast", "bitwise_not"}
+    listed |= {"clamp", "threshold", "lerp", "complex", "nextafter", "erfcinv"}
     assert {n for n, op in OPS.items() if op.kind.value == "pointwise"} <= listed
 
 
