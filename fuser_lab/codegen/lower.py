@@ -6,12 +6,13 @@ from fuser_lab.codegen.cpu_loops import CpuNest
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.gpu_loops import GpuNest
 from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase, Role
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nests import nests_of
 from fuser_lab.codegen.values import call_text
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Fusion, Scalar
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Var
 
 
@@ -51,11 +52,7 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    writer = GpuNest if target == "cuda" else CpuNest
-    phases: list[Phase] = []
-    for number, nest in enumerate(nests_of(segment, buffers, layouts)):
-        base = name if number == 0 else f"{name}_{number}"
-        phases.extend(writer(segment, nest, buffers, layouts, target, base).phases())
+    phases = _Lowering(buffers, layouts, target, name).phases(segment)
     workspace = dict.fromkeys(b for phase in phases for b in phase.buffers if b.role is Role.WORKSPACE)
     return Kernel(
         name=name,
@@ -68,6 +65,68 @@ def lower(
         phases=tuple(phases),
         ops=tuple((name, call_text(expr)) for name, expr in ({e.name: e for e in fusion.exprs} | recorded).items()),
     )
+
+
+class _Lowering:
+    def __init__(
+        self, buffers: dict[str, Buffer], layouts: dict[TensorView, Layout], target: str, name: str,
+    ) -> None:
+        self._buffers, self._layouts, self._target, self._name = buffers, layouts, target, name
+        self._nests = 0
+
+    def phases(self, segment: Fusion) -> list[Phase]:
+        """Return the phases of a segment, or of its parts where no nest of loops reaches all of it."""
+        nests = self._nests
+        try:
+            return self._direct(segment)
+        except CodegenError:
+            totals = _first_reductions(segment)
+            if not totals or set(totals) >= set(segment.outputs):
+                raise
+        # Totals that are needed at other places than those that they are computed at go through memory.
+        self._nests = nests
+        for tensor in totals:
+            layout = self._layouts.setdefault(tensor, layout_of(tensor))
+            place = Buffer(
+                name=f"{tensor.name}_whole", dtype=tensor.dtype, size=layout.size, role=Role.WORKSPACE,
+            )
+            self._buffers.setdefault(tensor.name, place)
+        first = _part(segment, segment.inputs, totals)
+        rest = _part(segment, (*segment.inputs, *totals), tuple(tv for tv in segment.outputs if tv not in totals))
+        return [*self.phases(first), *self.phases(rest)]
+
+    def _direct(self, segment: Fusion) -> list[Phase]:
+        writer = GpuNest if self._target == "cuda" else CpuNest
+        phases: list[Phase] = []
+        for nest in nests_of(segment, self._buffers, self._layouts):
+            base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
+            self._nests += 1
+            phases.extend(writer(segment, nest, self._buffers, self._layouts, self._target, base).phases())
+        return phases
+
+
+def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
+    """Return the results of the reductions that need no other one."""
+    behind: set[Val] = set()
+    found: list[TensorView] = []
+    for expr in fusion.exprs:
+        depends = not behind.isdisjoint(expr.inputs)
+        if expr.kind is OpKind.REDUCTION and not depends:
+            found.append(expr.out)
+        if depends or expr.kind is OpKind.REDUCTION:
+            behind.update(expr.outputs)
+    return tuple(found)
+
+
+def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
+    """Return the part of a fusion that computes some of its values from others."""
+    wanted: set[Val] = set(outputs)
+    kept: list[Expr] = []
+    for expr in reversed(fusion.exprs):
+        if not wanted.isdisjoint(expr.outputs) and set(expr.outputs).isdisjoint(inputs):
+            kept.append(expr)
+            wanted.update(expr.inputs)
+    return Fusion(inputs=inputs, exprs=tuple(reversed(kept)), outputs=outputs)
 
 
 def _parameter(value: Scalar) -> Var:

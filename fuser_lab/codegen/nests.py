@@ -164,10 +164,11 @@ class _Finder:
             components.append(index_var(axes[-1].name))
         ranges = {a.name: (0, a.extent - 1) for a in axes}
         places = IndexMap(self._fusion, {reference: tuple(components)}, ranges)
-        names = {a.name for a in axes}
+        names, points = {a.name for a in axes}, prod(a.extent for a in axes)
         full = [
             tv for tv in self._open
             if _covered(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
+            and (prod(tv.stored_shape) == points or not _divides(places.complete(tv)))
         ]
         self._open = [tv for tv in self._open if tv not in full]
         return Nest(
@@ -189,6 +190,11 @@ def _covered(tensor: TensorView, index: Index | None) -> set[str] | None:
         if size != 1:
             names |= variables(component)
     return names
+
+
+def _divides(index: Index | None) -> bool:
+    """Whether several points of a nest may have the same index."""
+    return any(isinstance(t, Apply) and t.fn in {"floordiv", "mod"} for c in index or () for t in c.walk())
 
 
 def _ancestors(fusion: Fusion, tensors: Sequence[TensorView]) -> set[Expr]:

@@ -183,3 +183,33 @@ def test_random_graphs(fusion: Fusion, target: str) -> None:
     reduces = any(e.op.name == "max" for e in fusion.exprs)
     inputs = [numbers(tv.shape, tv.dtype, n) for n, tv in enumerate(fusion.tensor_inputs)]
     check(fusion, S.REDUCTION if reduces else S.POINTWISE, target, inputs)
+
+
+ELSEWHERE = {
+    "expanded sum": (lambda fd, x: fd.ops.expand(fd.ops.sum(x, [0, 1, 2, 3], True), [5, 2, 1, 1]), (1, 3, 8, 1)),
+    "expanded row": (lambda fd, x: fd.ops.expand(fd.ops.max(x, [1]), [6, -1, -1]), (1, 3, 8, 2)),
+    "split sum": (lambda fd, x: fd.ops.reshape(fd.ops.sum(x, [0], keepdim=True), [1, 2, 2, 2, 2]), (4, 2, 2, 4)),
+    "sum of sums elsewhere": (
+        lambda fd, x: fd.ops.sum(fd.ops.reshape(fd.ops.sum(x, [0], keepdim=True), [2, 2, 4]), [1]), (4, 2, 2, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_totals_that_are_needed_elsewhere_go_through_memory(name: str, dtype: D, target: str) -> None:
+    record, shape = ELSEWHERE[name]
+    fusion = build(record, [shape], dtype)
+    kernel = check(fusion, S.REDUCTION, target, [numbers(shape, dtype)])
+    assert len(kernel.phases) > 1
+    assert any(b.name.endswith("_whole") for b in kernel.workspace)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_column_beside_the_whole_is_written_once(target: str) -> None:
+    def record(fd: object, x: object) -> object:
+        ops = fd.ops  # type: ignore[attr-defined]
+        return ops.select(x, fd.define_scalar(2, D.Int), -1), ops.reshape(x, [-1])  # type: ignore[attr-defined]
+
+    check(build(record, [(6, 4)], D.Float), S.POINTWISE, target, [numbers((6, 4), D.Float)])
