@@ -19,7 +19,6 @@ from fuser_lab.ir import (
     TensorDomain,
     TensorView,
     Val,
-    scalars_in,
 )
 from fuser_lab.ops import OPS
 
@@ -43,15 +42,6 @@ def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: M
         If the sizes contradict the definition or each other.
     """
     return _Concretizer(shapes, scalars).run(fusion)
-
-
-def deciding_scalars(fusion: Fusion) -> frozenset[str]:
-    """Return the names of the scalar inputs that sizes and other attributes depend on, through arithmetic too."""
-    found = {scalar.name for expr in fusion.exprs for scalar in scalars_in(value for _, value in expr.attrs)}
-    for expr in reversed(fusion.exprs):
-        if not expr.tensor_outputs and any(out.name in found for out in expr.outputs):
-            found.update(v.name for v in expr.inputs)
-    return frozenset(v.name for v in fusion.inputs if isinstance(v, Scalar) and v.name in found)
 
 
 class _Concretizer:

@@ -6,7 +6,7 @@ from functools import cached_property
 from hashlib import sha256
 
 from fuser_lab.ir.domain import IterDomain
-from fuser_lab.ir.expr import AttrValue, Expr
+from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
 from fuser_lab.ir.scalar import Scalar
 from fuser_lab.ir.val import TensorView, Val
 from fuser_lab.ir.verifier import verify_graph
@@ -76,6 +76,15 @@ class Fusion:
     def is_concrete(self) -> bool:
         """Whether every extent is known."""
         return all(isinstance(e, int) for tv in self.tensors.values() for e in tv.extents)
+
+    @cached_property
+    def deciding_scalars(self) -> frozenset[str]:
+        """Names of the scalar inputs that sizes and other attributes depend on, through arithmetic too."""
+        found = {scalar.name for expr in self.exprs for scalar in scalars_in(value for _, value in expr.attrs)}
+        for expr in reversed(self.exprs):
+            if not expr.tensor_outputs and any(out.name in found for out in expr.outputs):
+                found.update(v.name for v in expr.inputs)
+        return frozenset(v.name for v in self.inputs if isinstance(v, Scalar) and v.name in found)
 
     @cached_property
     def key(self) -> tuple[object, ...]:

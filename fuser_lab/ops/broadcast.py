@@ -143,6 +143,9 @@ def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
 
 def _reference_squeeze(x: Array, *, dims: tuple[int, ...], squeeze_expanded: bool) -> Array:
     del squeeze_expanded
+    if any(x.shape[dim] == 0 for dim in dims):
+        # Expanded to nothing: there is no element to be seen.
+        return np.zeros([n for i, n in enumerate(x.shape) if i not in dims], x.dtype)
     return x[tuple(0 if i in dims else slice(None) for i in range(x.ndim))]
 
 
