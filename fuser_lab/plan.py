@@ -18,13 +18,23 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import html, save, svg, text
 from fuser_lab.schedule.registry import SchedulerRegistry
-from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOptions, Why, edits, why
+from fuser_lab.segmentation import (
+    Certificate,
+    SegmentedFusion,
+    SegmentedGroup,
+    SegmenterOptions,
+    Why,
+    certify,
+    edits,
+    why,
+)
+from fuser_lab.segmentation.ideals import Budget
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
 
 Edit = tuple[str, tuple[str | int, ...]]
-NAMED_STRATEGIES = ("bottom_up", "top_down", "unfused")
+NAMED_STRATEGIES = ("bottom_up", "top_down", "optimal", "unfused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +256,17 @@ class Plan:
             if not isinstance(value, str):
                 _check_number("why", argument, value, "a tensor's name or a segment's number")
         return why(self.segmented, a, b, self.decisions, self.oracle)
+
+    def certificate(self, *, states: int = 400_000, seconds: float = 10.0) -> Certificate:
+        """Return what the plan costs in bytes and launches, what every plan costs at least, and why.
+
+        Parameters
+        ----------
+        states, seconds
+            How long may be searched where simple reasons do not prove the plan optimal; each ends the search.
+        """
+        budget = Budget(states=states, seconds=seconds)
+        return certify(self.segmented, self.oracle, self.options, budget)
 
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.

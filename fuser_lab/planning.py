@@ -78,8 +78,9 @@ def segment(
         Arrays, abstract inputs (`fuser_lab.spec`) and numbers, one per fusion input; may be left out if the
         definition fixes all sizes.
     strategy
-        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"unfused"``, or a function of fusion
-        and oracle that returns groups of expressions or of the names of their results.
+        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"optimal"`` (the fewest bytes and
+        launches, as far as search gets), ``"unfused"``, or a function of fusion and oracle that returns groups of
+        expressions or of the names of their results.
     target
         Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``) or a Device; an H200 if
         left out.
@@ -96,7 +97,7 @@ def segment(
         If inputs do not fit, or strategy or target are unknown.
     """
     definition = definition_of(fd)
-    if strategy in {"optimal", "saving"}:
+    if strategy == "saving":
         msg = f"strategy {strategy!r} is not implemented."
         raise UnsupportedError(msg)
     if options is not None and not isinstance(options, SegmenterOptions):

@@ -6,7 +6,10 @@ from fuser_lab.errors import InputError, SegmentationError, VerificationError
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.certificate import Certificate
+from fuser_lab.segmentation.checker import Verification, verify
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
+from fuser_lab.segmentation.optimal import certify, optimal
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.replay import Fold, replay
@@ -34,8 +37,9 @@ def segment(
     oracle
         The schedulers.
     strategy
-        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"unfused"`` (every expression alone), or a function
-        of fusion and oracle that returns groups of expressions or of their results' names.
+        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"optimal"`` (least bytes and launches),
+        ``"unfused"`` (every expression alone), or a function of fusion and oracle that returns groups of expressions
+        or of their results' names.
     options
         Switches; nvFuser's defaults if left out.
     log
@@ -63,9 +67,11 @@ def _attempts(
         return bottom_up(fusion, oracle, options)
     if strategy == "top_down":
         return top_down(fusion, oracle, options)
+    if strategy == "optimal":
+        return optimal(fusion, oracle, options)
     if strategy == "unfused":
         return iter(())
-    msg = f"strategy {strategy!r} is unknown; there are 'bottom_up', 'top_down', 'unfused' or a function."
+    msg = f"strategy {strategy!r} is unknown; there are 'bottom_up', 'top_down', 'optimal', 'unfused' or a function."
     raise InputError(msg)
 
 
@@ -116,6 +122,7 @@ def _assembled(fusion: Fusion, fold: Fold, oracle: SchedulerOracle, *, own_choic
 
 __all__ = [
     "Candidate",
+    "Certificate",
     "DecisionLog",
     "Fold",
     "Relation",
@@ -125,9 +132,12 @@ __all__ = [
     "SegmentedGroup",
     "SegmenterOptions",
     "Strategy",
+    "Verification",
     "Why",
     "candidate",
+    "certify",
     "replay",
     "segment",
+    "verify",
     "why",
 ]

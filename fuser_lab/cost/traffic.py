@@ -1,0 +1,91 @@
+"""What segments cost: the bytes that each reads and writes, and each launch, at a device's bandwidth.
+
+Costs are whole numbers of bytes, a launch being worth the bytes that memory could have moved meanwhile, so that sums
+are exact and comparing them needs no tolerance. Each segment is charged once for each tensor that it reads and for
+each that it writes: a tensor read by three segments costs one write and three reads, however many edges lead to them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.ir import Expr, Fusion, TensorView
+
+LAUNCH_SECONDS = 4e-6  # one kernel after the other on a stream, without CUDA graphs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostModel:
+    """Seconds per byte and per launch.
+
+    Attributes
+    ----------
+    device
+        Name of the device.
+    bandwidth
+        Bytes per second that memory moves.
+    launch
+        Seconds that each segment costs beyond its bytes.
+    """
+
+    device: str = DEFAULT.name
+    bandwidth: float = DEFAULT.bandwidth * 1e9
+    launch: float = LAUNCH_SECONDS
+
+    @classmethod
+    def of(cls, device: Device, launch: float = LAUNCH_SECONDS) -> "CostModel":
+        """Return the model of a device by its data sheet."""
+        return cls(device=device.name, bandwidth=device.bandwidth * 1e9, launch=launch)
+
+    @property
+    def launch_bytes(self) -> int:
+        """Bytes that memory moves in the time of one launch."""
+        return round(self.launch * self.bandwidth)
+
+    def seconds(self, cost: float) -> float:
+        """Return a cost in seconds."""
+        return cost / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Bytes that a segment reads and writes."""
+
+    read: int
+    written: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of both."""
+        return self.read + self.written
+
+
+def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Traffic:
+    """Return the bytes that expressions of a fusion, as one segment, read and write.
+
+    ``recomputed`` names expressions that each reader makes for itself: their results are not written, unless the
+    segment consists of nothing else.
+    """
+    chosen = set(exprs)
+    if all(expr.name in recomputed for expr in chosen if expr.tensor_outputs):
+        recomputed = frozenset()
+    made = {tensor for expr in chosen for tensor in expr.tensor_outputs}
+    read = {tensor for expr in chosen for tensor in expr.tensor_inputs} - made
+    results = set(fusion.outputs)
+    written = 0
+    for expr in chosen:
+        for tensor in expr.tensor_outputs:
+            leaves = expr.name not in recomputed and any(user not in chosen for user in fusion.users.get(tensor, ()))
+            if tensor in results or leaves:
+                written += tensor.nbytes
+    return Traffic(read=sum(tensor.nbytes for tensor in read), written=written)
+
+
+def stored_bytes(tensors: Iterable[TensorView]) -> int:
+    """Return the bytes of tensors in memory."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def cost(model: CostModel, segments: Iterable[Traffic]) -> int:
+    """Return the cost of segments together, in bytes."""
+    return sum(model.launch_bytes + segment.total for segment in segments)

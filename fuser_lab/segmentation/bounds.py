@@ -1,0 +1,351 @@
+"""A lower bound for every legal partition, from pairs of expressions that can never share a kernel.
+
+Two expressions are incompatible if their convex hull is refused for monotone reasons only: then every segment with
+both would be refused too. Members of a clique of incompatible expressions are in different segments. So a tensor
+whose producer and readers contain a clique of w is written once and read w - 1 times, and a clique of m among all
+expressions means m launches. Each of these terms is charged to other (tensor, segment) pairs than all others, hence
+their sum is a bound.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from fuser_lab.cost.traffic import CostModel
+from fuser_lab.cost.verdict import Answer
+from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.segmentation.certificate import Term, TermKind, byte_text
+from fuser_lab.segmentation.forwarding import Chain
+from fuser_lab.segmentation.hints import refused_by_hint
+from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+
+MOST_WAYS = 16  # ways to copy or read chains that are tried before a set of expressions is presumed legal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A tensor between expressions: its bytes, its producer's mask (0: in memory already) and its readers' mask.
+
+    ``kept`` says that it must be written whoever reads it, since it is a fusion output.
+    """
+
+    name: str
+    bytes: int
+    producer: int
+    readers: int
+    kept: bool
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the places of the set bits, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Space:
+    """The partitions among which the best is looked for.
+
+    ``chains`` are copied into each segment that reads their ends, or, where a scheduler refuses the copy, read from
+    memory; all other expressions (the units, numbered in order) are in exactly one segment. Sets of units are masks.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        oracle: SchedulerOracle,
+        options: SegmenterOptions,
+        model: CostModel,
+        chains: Sequence[Chain] = (),
+    ) -> None:
+        self.fusion = fusion
+        self.model = model
+        self.chains = tuple(chains)
+        self.asked = 0
+        self._oracle = oracle
+        self._options = options
+        self._copied = frozenset(name for chain in chains for name in chain.names)
+        self.units: tuple[Expr, ...] = tuple(e for e in fusion.tensor_exprs if e.name not in self._copied)
+        self.all = (1 << len(self.units)) - 1
+        self._answers: dict[tuple[int, int], Answer] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        place = {expr: i for i, expr in enumerate(self.units)}
+        self.above = [0] * len(self.units)
+        self.below = [0] * len(self.units)
+        for i, expr in enumerate(self.units):
+            for tensor in expr.tensor_inputs:
+                maker = self.fusion.producers.get(tensor)
+                if maker in place:
+                    self.above[i] |= self.above[place[maker]] | 1 << place[maker]
+            for j in bits(self.above[i]):
+                self.below[j] |= 1 << i
+        self._ends = {chain.end: number for number, chain in enumerate(self.chains)}
+        outputs = set(self.fusion.outputs)
+        flows = []
+        for tensor in self.fusion.tensors.values():
+            maker = self.fusion.producers.get(tensor)
+            users = self.fusion.users.get(tensor, ())
+            readers = sum(1 << place[user] for user in users if user in place)
+            producer = 1 << place[maker] if maker in place else 0
+            kept = bool(producer) and (tensor in outputs or any(user not in place for user in users))
+            size = min(self._ways(self._ends[tensor])) if tensor in self._ends else tensor.nbytes
+            if readers or kept:
+                flows.append(
+                    Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=kept),
+                )
+        self.flows = tuple(flows)
+
+    def _ways(self, number: int) -> tuple[int, int]:
+        """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
+        chain = self.chains[number]
+        return sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs), chain.end.nbytes
+
+    def exprs(self, mask: int) -> list[Expr]:
+        """Return the expressions of a mask in order."""
+        return [self.units[i] for i in bits(mask)]
+
+    def names(self, mask: int) -> tuple[str, ...]:
+        """Return the names of a mask's expressions in order."""
+        return tuple(self.units[i].name for i in bits(mask))
+
+    def mask(self, names: Iterable[str]) -> int:
+        """Return the mask of those names that are units."""
+        return sum(1 << self._place[name] for name in names if name in self._place)
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {expr.name: i for i, expr in enumerate(self.units)}
+
+    def hull(self, mask: int) -> int:
+        """Return the set with everything on paths between its members."""
+        up = down = 0
+        for i in bits(mask):
+            up |= self.above[i]
+            down |= self.below[i]
+        return mask | (up & down)
+
+    def copies(self, mask: int) -> int:
+        """Return the numbers of the chains whose ends a set reads, as a mask."""
+        found = 0
+        for i in bits(mask) if self.chains else ():
+            for tensor in self.units[i].tensor_inputs:
+                if tensor in self._ends:
+                    found |= 1 << self._ends[tensor]
+        return found
+
+    def ask(self, mask: int, copies: int = 0) -> Answer:
+        """Return the verdicts about a set with copies of chains."""
+        found = self._answers.get((mask, copies))
+        if found is None:
+            self.asked += 1
+            exprs = [*self.exprs(mask), *(e for n in bits(copies) for e in self.chains[n].exprs)]
+            group = candidate(self.fusion, exprs, self._copied)
+            found = self._answers[mask, copies] = refused_by_hint(group, self._options) or self._oracle.ask(group)
+        return found
+
+    def ways(self, mask: int) -> list[tuple[int, int]]:
+        """Return ways to provide a set with the chains that it reads, cheapest first.
+
+        Each is the bytes above the cheapest and the mask of the copied chains; the last has -1 for the mask if there
+        are more ways than are worth trying: then it counts as legal.
+        """
+        reads = list(bits(self.copies(mask)))
+        if not reads:
+            return [(0, 0)]
+        costs = {number: self._ways(number) for number in reads}
+        best = sum(1 << n for n in reads if costs[n][0] <= costs[n][1])
+        extra = {n: abs(costs[n][0] - costs[n][1]) for n in reads}
+        shown = sorted(reads, key=extra.__getitem__)[:8]
+        found = sorted(
+            (sum(extra[n] for n in changed), best ^ sum(1 << n for n in changed))
+            for size in range(len(shown) + 1)
+            for changed in combinations(shown, size)
+        )
+        if len(found) <= MOST_WAYS and len(shown) == len(reads):
+            return found
+        more = min([entry[0] for entry in found[MOST_WAYS:]] + [extra[n] for n in reads if n not in shown])
+        kept = [entry for entry in found[:MOST_WAYS] if entry[0] <= more]
+        return [*kept, (more, -1)]
+
+    def is_legal(self, mask: int, copies: int) -> bool:
+        """Whether a set can be a segment: a scheduler takes it, or it is a single expression that nobody takes."""
+        alone = not mask & (mask - 1) and not copies
+        return copies == -1 or alone or self.ask(mask, copies).chosen is not None
+
+    def takes(self, exprs: Sequence[Expr]) -> bool:
+        """Whether a scheduler takes expressions that may be recomputed as a segment of their own."""
+        group = candidate(self.fusion, exprs, self._copied)
+        return (refused_by_hint(group, self._options) or self._oracle.ask(group)).chosen is not None
+
+    def price(self, mask: int) -> int:
+        """Return the cost of a set as one segment, chains provided in the cheapest way."""
+        total = self.model.launch_bytes
+        for flow in self.flows:
+            if flow.producer & mask:
+                if flow.kept or flow.readers & ~mask:
+                    total += flow.bytes
+            elif flow.readers & mask:
+                total += flow.bytes
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A pair that can never share a kernel, and the sentence that says why."""
+
+    a: int
+    b: int
+    why: str
+
+
+class Conflicts:
+    """Which units of a space can never share a kernel: ``of[i]`` is the mask of those that unit i cannot be with."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        size = len(space.units)
+        self.of = [0] * size
+        self._why: dict[tuple[int, int], Conflict] = {}
+        pairs = [(space.hull(1 << i | 1 << j), i, j) for i, j in combinations(range(size), 2)]
+        for hull, i, j in sorted(pairs, key=lambda pair: pair[0].bit_count()):
+            inner = next((k for k in bits(hull) if self.of[k] & hull), None)
+            if inner is not None:
+                other = next(bits(self.of[inner] & hull))
+                self._note(i, j, self._why[min(inner, other), max(inner, other)])
+                continue
+            answer = space.ask(hull)
+            if is_final(answer):
+                self._note(i, j, Conflict(i, j, answer.decisive[0].text))
+
+    def _note(self, i: int, j: int, conflict: Conflict) -> None:
+        self.of[i] |= 1 << j
+        self.of[j] |= 1 << i
+        self._why[i, j] = conflict
+
+    def text(self, i: int, j: int) -> str:
+        """Return why two units can never share a kernel."""
+        conflict = self._why[min(i, j), max(i, j)]
+        names = [f"{self.space.units[k].name} ({self.space.units[k].op.name})" for k in (i, j)]
+        said = f"{names[0]} and {names[1]} can never share a kernel, since "
+        if {i, j} != {conflict.a, conflict.b}:
+            inner = " and ".join(self.space.units[k].name for k in (conflict.a, conflict.b))
+            said += f"{inner} would be there too and "
+        return said + conflict.why
+
+    def clique(self, among: int, start: int = 0) -> int:
+        """Return a set of mutually incompatible units that contains ``start``, grown greedily."""
+        best = start
+        by_degree = sorted(bits(among & ~start), key=lambda i: -(self.of[i] & among).bit_count())
+        for order in (by_degree, list(bits(among & ~start)), list(bits(among & ~start))[::-1]):
+            chosen = start
+            for i in order:
+                if not chosen & ~self.of[i]:
+                    chosen |= 1 << i
+            if chosen.bit_count() > best.bit_count():
+                best = chosen
+        return best
+
+    def parts(self) -> list[int]:
+        """Return the sets of units between which no segment can reach, in order."""
+        left, found = self.space.all, []
+        while left:
+            part = waiting = left & -left
+            while waiting:
+                i = next(bits(waiting))
+                waiting &= ~(1 << i)
+                new = left & ~part & ~self.of[i]
+                part |= new
+                waiting |= new
+            found.append(part)
+            left &= ~part
+        return found
+
+
+def is_final(answer: Answer) -> bool:
+    """Whether every scheduler refuses for a reason that holds for every larger set too."""
+    return answer.chosen is None and bool(answer.verdicts) and all(v.monotone for v in answer.verdicts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Cliques with what they cost: one for each flow of the space, in order, and one for the launches."""
+
+    cliques: tuple[int, ...]
+    launches: int
+    terms: tuple[Term, ...]
+
+    @property
+    def cost(self) -> int:
+        """The bound."""
+        return sum(term.cost for term in self.terms)
+
+
+def clique_bound(space: Space, conflicts: Conflicts) -> Bound:
+    """Return the bound and its terms as sentences."""
+    cliques, terms = [], []
+    for flow in space.flows:
+        clique = conflicts.clique(flow.producer | flow.readers, flow.producer)
+        cliques.append(clique)
+        term = _flow_term(space, conflicts, flow, clique)
+        if term.cost:
+            terms.append(term)
+    launches = conflicts.clique(space.all)
+    if space.units:
+        terms.append(_launch_term(space, conflicts, launches))
+    return Bound(cliques=tuple(cliques), launches=launches, terms=tuple(terms))
+
+
+def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> Term:
+    size, members = byte_text(flow.bytes), list(bits(clique))
+    count = len(members)
+    label = _label(space.fusion.tensors[flow.name], space)
+    if not flow.producer:
+        cost = flow.bytes * max(count, 1)
+        text = f"{label} ({size}) is read once"
+        if count > 1:
+            text = f"{label} ({size}) is read {count} times: {conflicts.text(members[0], members[1])}"
+        return Term(kind=TermKind.INPUT, subject=flow.name, members=space.names(clique), cost=cost, text=text)
+    if count < 2:
+        cost = flow.bytes if flow.kept else 0
+        text = f"{label} ({size}) is written once"
+        return Term(kind=TermKind.OUTPUT, subject=flow.name, members=space.names(clique), cost=cost, text=text)
+    maker = next(bits(flow.producer))
+    other = next(i for i in members if i != maker)
+    times = "once" if count == 2 else f"{count - 1} times"
+    text = (
+        f"{label} ({size}) must go through memory, written once and read {times}: {conflicts.text(maker, other)}"
+    )
+    return Term(
+        kind=TermKind.MEMORY, subject=flow.name, members=space.names(clique), cost=flow.bytes * count, text=text,
+    )
+
+
+def _launch_term(space: Space, conflicts: Conflicts, clique: int) -> Term:
+    members = list(bits(clique))
+    cost = space.model.launch_bytes * max(len(members), 1)
+    text = "something has to be launched"
+    if len(members) > 1:
+        text = f"at least {len(members)} launches, since no two of {_shortened(space.names(clique))} share a kernel: "
+        text += f"{conflicts.text(members[0], members[1])}"
+        text += ", and so on" if len(members) > 2 else ""
+    return Term(kind=TermKind.LAUNCHES, subject="", members=space.names(clique), cost=cost, text=text)
+
+
+def _label(tensor: TensorView, space: Space) -> str:
+    maker = space.fusion.producers.get(tensor)
+    if maker is None:
+        return f"input {tensor.name}"
+    chain = next((c for c in space.chains if c.end == tensor), None)
+    if chain is not None:
+        source = chain.exprs[0].tensor_inputs
+        return f"input {source[0].name}, for {tensor.name}," if source else f"factory {tensor.name}"
+    return f"{tensor.name} ({maker.op.name})"
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names if len(names) <= 8 else (*names[:5], "...", *names[-2:]))

@@ -1,0 +1,392 @@
+"""The checker of certificates: it believes nothing, and repeats everything in its own, plainer way.
+
+It shares the oracle and the traffic model with the prover, and no other code: convex hulls, segments, costs and
+searches are its own.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import combinations, pairwise
+
+from fuser_lab.cost.traffic import traffic
+from fuser_lab.cost.verdict import Answer
+from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.segmentation.certificate import Certificate, Proof, Term, TermKind
+from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.hints import refused_by_hint
+from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a checker found wrong in a certificate, and what it had no time to check."""
+
+    problems: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything was checked and right."""
+        return not self.problems and not self.unchecked
+
+    def __str__(self) -> str:
+        """Return one line for each finding."""
+        if self.holds:
+            return "the certificate holds"
+        return "\n".join([*self.problems, *(f"not checked: {text}" for text in self.unchecked)])
+
+
+def verify(
+    certificate: Certificate, plan: SegmentedFusion, oracle: SchedulerOracle, seconds: float = 30.0,
+) -> Verification:
+    """Check a certificate against a plan, from scratch.
+
+    Costs, cover, convexity, order and schedulers of the plan, and each term of each bound: that members exclude each
+    other, by asking about the hull of each pair; that no term is counted twice; that a search repeated in another way
+    comes to no cheaper plan.
+
+    Parameters
+    ----------
+    certificate
+        What is claimed.
+    plan
+        The plan that it is claimed of.
+    oracle
+        The schedulers.
+    seconds
+        How long searches may be repeated.
+    """
+    problems = _plan_problems(certificate, plan, oracle)
+    unchecked: list[str] = []
+    if not certificate.proofs:
+        problems.append("there is no proof")
+    spaces = {frozenset(name for chain in proof.recomputed for name in chain) for proof in certificate.proofs}
+    for wanted in (frozenset[str](), plan.recomputed):
+        if wanted not in spaces and not certificate.obstacle:
+            problems.append(f"no proof covers the plans that recompute {', '.join(sorted(wanted)) or 'nothing'}")
+    end = time.monotonic() + seconds
+    for proof in certificate.proofs:
+        checker = _Checker(certificate, proof, plan.fusion, oracle)
+        if proof.bound > certificate.known and checker.copied == plan.recomputed and not certificate.obstacle:
+            problems.append("the bound is above the cost of a known plan")
+        checker.check(end)
+        problems += checker.problems
+        unchecked += checker.unchecked
+    return Verification(problems=tuple(dict.fromkeys(problems)), unchecked=tuple(dict.fromkeys(unchecked)))
+
+
+def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: SchedulerOracle) -> list[str]:
+    """Return what is wrong with the plan itself, or with what is said of it."""
+    found = []
+    if [set(segment.exprs) for segment in certificate.segments] != [set(group.names) for group in plan.groups]:
+        found.append("the segments are not those of the plan")
+    for index, (group, told) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
+        moved = traffic(plan.fusion, group.exprs, plan.recomputed)
+        if (told.read, told.written, told.launch) != (moved.read, moved.written, certificate.model.launch_bytes):
+            found.append(f"segment {index} reads {moved.read} and writes {moved.written} bytes, unlike what is claimed")
+        own = [expr for expr in group.exprs if expr.tensor_outputs]
+        asked = candidate(plan.fusion, group.exprs, plan.recomputed)
+        answer = refused_by_hint(asked, SegmenterOptions(segment_set=certificate.segment_set)) or oracle.ask(asked)
+        if len(own) > 1 and answer.chosen is None and not certificate.obstacle:
+            found.append(f"no scheduler takes segment {index}")
+    device = getattr(oracle, "device", None)
+    if device is not None and certificate.model.bandwidth != device.bandwidth * 1e9:
+        found.append(f"the model is not that of {device.name}")
+    done: set[TensorView] = set(plan.fusion.tensor_inputs)
+    for index, group in enumerate(plan.groups):
+        early = [tensor.name for tensor in group.tensor_inputs if tensor not in done]
+        found += [f"segment {index} reads {name} before it is written" for name in early]
+        done.update(group.outputs)
+    lost = [tensor.name for tensor in plan.fusion.outputs if tensor not in done]
+    if lost:
+        found.append(f"nothing writes {', '.join(lost)}")
+    if not certificate.obstacle and certificate.known > certificate.cost:
+        found.append("the cheapest known plan is dearer than this one")
+    return found
+
+
+class _Checker:
+    """Checks one proof; sets of expressions are sets of names here."""
+
+    def __init__(
+        self, certificate: Certificate, proof: Proof, fusion: Fusion, oracle: SchedulerOracle,
+    ) -> None:
+        self.problems: list[str] = []
+        self.unchecked: list[str] = []
+        self._proof = proof
+        self.fusion = fusion
+        self._oracle = oracle
+        self.launch = certificate.model.launch_bytes
+        self._options = SegmenterOptions(segment_set=certificate.segment_set)
+        self.copied = frozenset(name for chain in proof.recomputed for name in chain)
+        self.exprs: dict[str, Expr] = {e.name: e for e in fusion.tensor_exprs if e.name not in self.copied}
+        self.ends: dict[TensorView, tuple[Expr, ...]] = {}
+        self._read_chains()
+        self.behind: dict[str, set[str]] = {}
+        for name in reversed(list(self.exprs)):
+            self.behind[name] = set()
+            for tensor in self.exprs[name].tensor_outputs:
+                for user in self.users(tensor):
+                    self.behind[name] |= {user, *self.behind[user]}
+        self._apart: dict[frozenset[str], bool] = {}
+
+    def _read_chains(self) -> None:
+        """Take the chains that the proof says are recomputed, if they are what a chain is."""
+        by_name = {expr.name: expr for expr in self.fusion.tensor_exprs}
+        for chain in self._proof.recomputed:
+            exprs = tuple(by_name[name] for name in chain if name in by_name)
+            legal = len(exprs) == len(chain) > 0 and len(exprs[0].tensor_inputs) < 2
+            for first, second in pairwise(exprs):
+                legal = legal and second.tensor_inputs == (first.out,) and self.fusion.users[first.out] == (second,)
+            legal = legal and all(tensor not in self.fusion.producers for tensor in exprs[0].tensor_inputs)
+            legal = legal and not any(expr.out in self.fusion.outputs for expr in exprs)
+            if legal:
+                self.ends[exprs[-1].out] = exprs
+            else:
+                self.problems.append(f"{', '.join(chain)} is no chain that readers can recompute")
+
+    def users(self, tensor: TensorView) -> list[str]:
+        """Return the names of a tensor's readers, chains left out."""
+        return [user.name for user in self.fusion.users.get(tensor, ()) if user.name in self.exprs]
+
+    def bytes(self, tensor: TensorView) -> int:
+        """Bytes that a reader reads at least for a tensor: for the end of a chain, it or what the chain reads."""
+        chain = self.ends.get(tensor)
+        if chain is None:
+            return tensor.nbytes
+        return min(tensor.nbytes, sum(source.nbytes for source in chain[0].tensor_inputs))
+
+    def maker(self, tensor: TensorView) -> str | None:
+        """Return the name of the expression that makes a tensor, None for inputs and in chains."""
+        maker = self.fusion.producers.get(tensor)
+        return maker.name if maker is not None and maker.name in self.exprs else None
+
+    def kept(self, tensor: TensorView) -> bool:
+        """Whether a tensor is written whoever reads it."""
+        users = self.fusion.users.get(tensor, ())
+        return tensor in self.fusion.outputs or any(user.name not in self.exprs for user in users)
+
+    def _hull(self, names: Iterable[str]) -> frozenset[str]:
+        inside = frozenset(names)
+        after = {other for name in inside for other in self.behind[name]}
+        return inside | {name for name in after if not inside.isdisjoint(self.behind[name])}
+
+    def ask(self, names: Iterable[str], chains: Iterable[TensorView] = ()) -> Answer:
+        """Return the verdicts about expressions with copies of the chains that end in some tensors."""
+        exprs = [self.exprs[name] for name in names] + [expr for end in chains for expr in self.ends[end]]
+        group = candidate(self.fusion, exprs, self.copied)
+        return refused_by_hint(group, self._options) or self._oracle.ask(group)
+
+    def never_together(self, a: str, b: str) -> bool:
+        """Whether no segment can hold both: their hull, or the hull of a pair in it, is refused for good."""
+        hull = self._hull((a, b))
+        if self._refused(hull):
+            return True
+        inner = {self._hull(pair) for pair in combinations(sorted(hull), 2)}
+        return any(self._refused(other) for other in inner)
+
+    def _refused(self, hull: frozenset[str]) -> bool:
+        known = self._apart.get(hull)
+        if known is None:
+            answer = self.ask(hull)
+            known = not any(v.accepted or not v.monotone for v in answer.verdicts) and bool(answer.verdicts)
+            self._apart[hull] = known
+        return known
+
+    def check(self, end: float) -> None:
+        """Collect what is wrong with the terms."""
+        seen: set[object] = set()
+        for term in self._proof.terms:
+            unknown = [name for name in term.members if name not in self.exprs]
+            key = (term.kind is TermKind.SEARCH, term.members if term.kind is TermKind.SEARCH else term.subject)
+            if unknown or key in seen or term.cost < 0:
+                self.problems.append(f"a term names what it may not, or twice: {term.text}")
+                continue
+            seen.add(key)
+            if term.kind is TermKind.SEARCH:
+                continue
+            if len(set(term.members)) != len(term.members):
+                self.problems.append(f"a member stands twice: {term.text}")
+            for a, b in combinations(term.members, 2):
+                if not self.never_together(a, b):
+                    self.problems.append(f"{a} and {b} may share a kernel, against: {term.text}")
+            if term.cost > self._worth(term):
+                self.problems.append(f"{term.cost} bytes are claimed where {self._worth(term)} are due: {term.text}")
+        if not self.problems:
+            self._check_searches(end)
+
+    def _worth(self, term: Term) -> int:
+        count = len(term.members)
+        if term.kind is TermKind.LAUNCHES:
+            return self.launch * max(count, 1) if self.exprs else 0
+        tensor = self.fusion.tensors.get(term.subject)
+        if tensor is None:
+            return 0
+        maker, users = self.maker(tensor), self.users(tensor)
+        if not set(term.members) <= {*users, *([maker] if maker else [])}:
+            return 0
+        if maker is None:
+            is_read = (tensor not in self.fusion.producers or tensor in self.ends) and users
+            return self.bytes(tensor) * max(count, 1) if is_read else 0
+        if maker not in term.members:
+            return self.bytes(tensor) if self.kept(tensor) else 0
+        return self.bytes(tensor) * (count - 1 + (count > 1 or self.kept(tensor)))
+
+    def _check_searches(self, end: float) -> None:
+        covered: set[str] = set()
+        for term in self._proof.terms:
+            if term.kind is not TermKind.SEARCH:
+                continue
+            part = frozenset(term.members)
+            if part & covered:
+                self.problems.append(f"two searches cover the same expressions: {term.text}")
+            covered |= part
+            outside = [name for name in self.exprs if name not in part]
+            joined = next(((a, b) for a in part for b in outside if not self.never_together(a, b)), None)
+            if joined:
+                self.problems.append(f"{joined[0]} and {joined[1]} may share a kernel, so that the search is not whole")
+                continue
+            claimed = term.cost + sum(self._share(other, part) for other in self._proof.terms)
+            cheaper = _Repeat(self, part, claimed, end).run()
+            if cheaper is None:
+                self.unchecked.append(term.text)
+            elif cheaper < claimed:
+                self.problems.append(f"a plan costs {cheaper}, less than the {claimed} of: {term.text}")
+
+    def _share(self, term: Term, part: frozenset[str]) -> int:
+        """Return what a term charges to the segments of a part."""
+        inside = [name for name in term.members if name in part]
+        if term.kind is TermKind.SEARCH:
+            return 0
+        if term.kind is TermKind.LAUNCHES:
+            return self.launch * max(len(inside), 1)
+        tensor = self.fusion.tensors[term.subject]
+        maker = self.maker(tensor)
+        if maker in part:
+            return self.bytes(tensor) * (len(inside) - 1 + (len(term.members) > 1 or self.kept(tensor)))
+        return self.bytes(tensor) * max(len(inside), 1) if part.intersection(self.users(tensor)) else 0
+
+
+class _Repeat:
+    """Looks once more for a cheaper plan of a part: Dijkstra's algorithm over what is done, one segment a step."""
+
+    def __init__(self, checker: _Checker, part: frozenset[str], claimed: int, end: float) -> None:
+        self._checker = checker
+        self._claimed = claimed
+        self._end = end
+        self._names = [name for name in checker.exprs if name in part]
+        place = {name: i for i, name in enumerate(self._names)}
+        self._before = [0] * len(place)
+        for name in self._names:
+            for other in checker.behind[name]:
+                if other in place:
+                    self._before[place[other]] |= 1 << place[name]
+        # Per tensor: bytes, maker's bit, readers' bits, whether it must be written.
+        self._tensors: list[tuple[int, int, int, bool]] = []
+        for tensor in checker.fusion.tensors.values():
+            maker = checker.maker(tensor)
+            users = checker.users(tensor)
+            made = 1 << place[maker] if maker in place else 0
+            read = sum(1 << place[user] for user in users if user in place)
+            kept = bool(made) and (checker.kept(tensor) or any(user not in place for user in users))
+            if read or kept:
+                self._tensors.append((checker.bytes(tensor), made, read, kept))
+
+    def run(self) -> int | None:
+        """Return the least cost, or any that is not below what is claimed; None without the time to know."""
+        everything = (1 << len(self._names)) - 1
+        cost: dict[int, int] = {0: 0}
+        waiting = [(0, 0)]
+        while waiting:
+            so_far, done = heappop(waiting)
+            if so_far > cost[done]:
+                continue
+            if done == everything:
+                return so_far
+            for segment in self._next(done, self._claimed - so_far):
+                price = so_far + self._price(segment)
+                extra = self._legal(segment, self._claimed - price)
+                if extra is None:
+                    continue
+                after = done | segment
+                total = price + extra
+                if total < cost.get(after, self._claimed):
+                    cost[after] = total
+                    heappush(waiting, (total, after))
+            if self._is_late:
+                return None
+        return self._claimed
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._end
+
+    def _next(self, done: int, left: int) -> Iterator[int]:
+        """Yield the segments that can come next and leave enough for the rest; ends early without time."""
+        waiting = [(0, 0)]
+        count = len(self._names)
+        while waiting and not self._is_late:
+            segment, place = waiting.pop()
+            if self._at_least(done, segment, place) >= left:
+                continue
+            if place == count:
+                if segment:
+                    yield segment
+                continue
+            waiting.append((segment, place + 1))
+            if not done >> place & 1 and not self._before[place] & ~(done | segment):
+                waiting.append((segment | 1 << place, place + 1))
+
+    def _at_least(self, done: int, segment: int, place: int) -> int:
+        """Return what a segment that takes no more of the first ``place`` expressions, and the rest, cost at least."""
+        everything = (1 << len(self._names)) - 1
+        rest = everything & ~done & ~segment
+        never = rest & ((1 << place) - 1)
+        total = (self._checker.launch if segment else 0) + (self._checker.launch if never or not segment else 0)
+        for size, made, read, kept in self._tensors:
+            if made & segment:
+                total += size * (2 if read & never else kept)
+            elif made & rest:
+                total += size * kept
+            elif read & segment:
+                total += size * (2 if read & never else 1)
+            elif read & rest:
+                total += size
+        return total
+
+    def _price(self, segment: int) -> int:
+        total = self._checker.launch
+        for size, made, read, kept in self._tensors:
+            if made & segment:
+                total += size if kept or read & ~segment else 0
+            elif read & segment:
+                total += size
+        return total
+
+    def _legal(self, segment: int, left: int) -> int | None:
+        """Return what a segment costs beyond the cheapest way to read chains, None if nobody takes it below a limit."""
+        checker = self._checker
+        names = [name for i, name in enumerate(self._names) if segment >> i & 1]
+        ends = [
+            end for end in checker.ends if any(end in checker.exprs[name].tensor_inputs for name in names)
+        ]
+        best: int | None = None
+        for count in range(len(ends) + 1):
+            for copied in combinations(ends, count):
+                extra = sum(_cost_of(checker, end, copy=end in copied) - checker.bytes(end) for end in ends)
+                if extra >= left or (best is not None and extra >= best):
+                    continue
+                alone = len(names) == 1 and not copied
+                if alone or checker.ask(names, copied).chosen is not None:
+                    best = extra
+        return best
+
+
+def _cost_of(checker: _Checker, end: TensorView, *, copy: bool) -> int:
+    if not copy:
+        return end.nbytes
+    return sum(tensor.nbytes for tensor in checker.ends[end][0].tensor_inputs)
+

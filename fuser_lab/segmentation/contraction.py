@@ -1,0 +1,221 @@
+"""Exact contraction: what every plan cheaper than a known one has together.
+
+If a bound with a tensor through memory reaches the cost of a known plan, then every cheaper plan has the tensor's
+producer and its readers (or all readers of an input) in one segment, and with them everything between. Nothing is
+assumed of the schedulers here, unlike in rules that merge a producer because schedulers usually take it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.segmentation.bounds import Conflicts, Flow, Space, bits
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Convex sets of units that stay together, in topological order, as a small problem of its own.
+
+    ``members`` are masks over the space's units; all other masks are over the blocks: which blocks each needs before
+    it, which it can never be with, and the flows between blocks with their cliques.
+    """
+
+    space: Space
+    members: tuple[int, ...]
+    needs: tuple[int, ...]
+    apart: tuple[int, ...]
+    flows: tuple[Flow, ...]
+    cliques: tuple[int, ...]
+    launches: int
+
+    @property
+    def all(self) -> int:
+        """Mask of all blocks."""
+        return (1 << len(self.members)) - 1
+
+    def units(self, mask: int) -> int:
+        """Return the units of blocks."""
+        found = 0
+        for i in bits(mask):
+            found |= self.members[i]
+        return found
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether some block holds units that can never be together."""
+        return any(own >> i & 1 for i, own in enumerate(self.apart))
+
+
+def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Blocks:
+    """Return groups of units as blocks; what lies between the members of a group joins it."""
+    members = _ordered(space, _closed(space, groups))
+    count = len(members)
+    above = [_union(space.above, m) for m in members]
+    needs = tuple(
+        sum(1 << j for j in range(count) if j != i and members[j] & above[i]) for i in range(count)
+    )
+    forbidden = [_union(conflicts.of, m) for m in members]
+    apart = [
+        sum(1 << j for j in range(count) if members[j] & forbidden[i]) for i in range(count)
+    ]
+    home = {unit: i for i, m in enumerate(members) for unit in bits(m)}
+    flows = tuple(_flows(space, home))
+    blocks = Blocks(space, tuple(members), needs, tuple(apart), flows, (), 0)
+    cliques = tuple(_clique(blocks, flow.producer | flow.readers, flow.producer) for flow in flows)
+    return Blocks(space, tuple(members), needs, tuple(apart), flows, cliques, _clique(blocks, blocks.all, 0))
+
+
+def _union(masks: Sequence[int], members: int) -> int:
+    found = 0
+    for i in bits(members):
+        found |= masks[i]
+    return found
+
+
+def _closed(space: Space, groups: Iterable[int]) -> list[int]:
+    """Return groups made convex, with those joined that overlap or form a cycle."""
+    found = list(groups)
+    while True:
+        found = _joined([space.hull(group) for group in found])
+        if any(space.hull(group) != group for group in found):
+            continue
+        above = [_union(space.above, m) for m in found]
+        reach = [sum(1 << j for j in range(len(found)) if j != i and found[j] & above[i]) for i in range(len(found))]
+        for k in range(len(found)):
+            for i in range(len(found)):
+                if reach[i] >> k & 1:
+                    reach[i] |= reach[k]
+        loops = [
+            group | _union(found, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
+            for i, group in enumerate(found)
+        ]
+        if loops == found:
+            return found
+        found = loops
+
+
+def _joined(groups: Iterable[int]) -> list[int]:
+    found: list[int] = []
+    for group in groups:
+        mask = group
+        apart = []
+        for other in found:
+            if other & mask:
+                mask |= other
+            else:
+                apart.append(other)
+        found = [*apart, mask]
+        if any(other & mask for other in apart):
+            found = _joined(found)
+    return found
+
+
+def _ordered(space: Space, groups: list[int]) -> list[int]:
+    """Return groups so that each comes after those that it needs."""
+    above = {group: _union(space.above, group) & ~group for group in groups}
+    waiting, done, found = sorted(groups, key=lambda g: g & -g), 0, []
+    inside = sum(groups)
+    while waiting:
+        ready = next(g for g in waiting if not above[g] & inside & ~done)
+        waiting.remove(ready)
+        done |= ready
+        found.append(ready)
+    return found
+
+
+def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
+    """Yield the flows that touch the blocks; what comes from elsewhere is an input, what goes there is kept."""
+    inside = sum(1 << unit for unit in home)
+    for flow in space.flows:
+        producer = flow.producer & inside
+        own = flow.readers & inside
+        kept = bool(producer) and (flow.kept or bool(flow.readers & ~inside))
+        at = sum(1 << home[i] for i in bits(producer))
+        readers = 0
+        for i in bits(own):
+            readers |= 1 << home[i]
+        readers &= ~at
+        if readers or kept:
+            yield Flow(name=flow.name, bytes=flow.bytes, producer=at, readers=readers, kept=kept)
+
+
+def _clique(blocks: Blocks, among: int, start: int) -> int:
+    best = start
+    by_degree = sorted(bits(among & ~start), key=lambda i: -(blocks.apart[i] & among).bit_count())
+    for order in (by_degree, list(bits(among & ~start))):
+        chosen = start
+        for i in order:
+            if not chosen & ~blocks.apart[i]:
+                chosen |= 1 << i
+        if chosen.bit_count() > best.bit_count():
+            best = chosen
+    return best
+
+
+def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> int:
+    """Return what finishing costs at least.
+
+    ``done`` blocks are in closed segments, whose cost does not count here. ``chosen`` blocks are in the one open
+    segment, which others may still join unless they are ``excluded`` (whatever needs an excluded block is excluded
+    too, and must be given so). Without an open segment, ``chosen`` is empty.
+    """
+    space = blocks.space
+    rest = blocks.all & ~done & ~chosen
+    launch = space.model.launch_bytes
+    ahead = (blocks.launches & rest).bit_count()
+    apart = excluded
+    if chosen:
+        for i in bits(chosen):
+            apart |= blocks.apart[i]
+        if not blocks.launches & chosen and blocks.launches & rest & ~apart:
+            ahead -= 1  # one of them may join the open segment
+        if not ahead and apart & rest:
+            ahead = 1
+        total = launch * (1 + ahead)
+    else:
+        total = launch * max(ahead, 1) if rest else 0
+    for flow, clique in zip(blocks.flows, blocks.cliques, strict=True):
+        left = flow.readers & rest
+        if flow.producer & rest:
+            count = clique.bit_count()
+            total += flow.bytes * (count if count > 1 else flow.kept)
+        elif flow.producer & chosen:
+            away = left & apart
+            if away:
+                total += flow.bytes * (1 + max((clique & away).bit_count(), 1))
+            elif flow.kept:
+                total += flow.bytes
+        elif flow.readers & chosen:
+            away = left & apart
+            total += flow.bytes * (1 + (max((clique & away).bit_count(), 1) if away else 0))
+        elif left:
+            total += flow.bytes * max((clique & left).bit_count(), 1)
+    return total
+
+
+def contracted(conflicts: Conflicts, part: int, limit: int) -> Blocks:
+    """Return a part of the space as blocks such that every plan of it cheaper than ``limit`` keeps them whole."""
+    space = conflicts.space
+    blocks = blocks_of(space, conflicts, [1 << i for i in bits(part)])
+    while not blocks.is_contradictory:
+        floor = bound(blocks)
+        if floor >= limit:
+            break
+        joined = [
+            blocks.units(flow.producer | flow.readers)
+            for flow, clique in zip(blocks.flows, blocks.cliques, strict=True)
+            if floor + _parting(blocks, flow, clique) >= limit
+        ]
+        if not joined:
+            break
+        blocks = blocks_of(space, conflicts, [*blocks.members, *joined])
+    return blocks
+
+
+def _parting(blocks: Blocks, flow: Flow, clique: int) -> int:
+    """Return what the bound grows by if a flow's producer and readers (or an input's readers) are not together."""
+    if (flow.producer | flow.readers).bit_count() < 2:
+        return 0
+    launch = blocks.space.model.launch_bytes if blocks.launches.bit_count() < 2 else 0
+    if clique.bit_count() > 1:
+        return 0
+    return launch + flow.bytes * (1 if flow.kept or not flow.producer else 2)

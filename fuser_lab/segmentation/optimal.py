@@ -1,0 +1,403 @@
+"""The least-cost legal partition, and for any plan the proof of how far it is from that.
+
+Two spaces are searched: partitions in which every expression is in one segment, and those in which forwarded chains
+are copied into their readers, as nvFuser does. In each: the clique bound; the parts between which no segment can
+reach, each a problem of its own; contraction of what any cheaper plan has together; A* over what is left.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from fuser_lab.cost.device import DEFAULT
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.traffic import CostModel, traffic
+from fuser_lab.cost.verdict import reason
+from fuser_lab.events import Attempt, Kind, Names, Outcome
+from fuser_lab.ir import Fusion
+from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
+from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound
+from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
+from fuser_lab.segmentation.contraction import contracted
+from fuser_lab.segmentation.edits import with_recomputed
+from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
+from fuser_lab.segmentation.graph import SegmentedFusion, assemble
+from fuser_lab.segmentation.hints import refused_by_hint
+from fuser_lab.segmentation.ideals import Budget, search
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.top_down import top_down
+
+Parts = tuple[int, ...]
+
+
+def model_for(oracle: SchedulerOracle) -> CostModel:
+    """Return the cost model of the oracle's device, or of the default one."""
+    return CostModel.of(getattr(oracle, "device", DEFAULT))
+
+
+def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[SegmentCost, ...]:
+    """Return what each segment of a plan costs."""
+    found = []
+    for group in segmented.groups:
+        moved = traffic(segmented.fusion, group.exprs, segmented.recomputed)
+        name = group.scheduler.value if group.scheduler else ""
+        found.append(
+            SegmentCost(
+                exprs=group.names, scheduler=name, read=moved.read, written=moved.written, launch=model.launch_bytes,
+            ),
+        )
+    return tuple(found)
+
+
+def plan_cost(segmented: SegmentedFusion, model: CostModel) -> int:
+    """Return what a plan costs, in bytes."""
+    return sum(segment.cost for segment in segment_costs(segmented, model))
+
+
+def optimal(
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, budget: Budget | None = None,
+) -> Iterator[Attempt]:
+    """Yield the attempts that make the cheapest plan found, then a refusal for each pair of neighbours in it."""
+    finder = _Finder(fusion, oracle, options, model_for(oracle), budget or Budget())
+    finder.seed()
+    finder.prove()
+    best = finder.best
+    yield from best.attempts
+    yield from _between(best.segmented, oracle, options)
+
+
+def certify(
+    segmented: SegmentedFusion,
+    oracle: SchedulerOracle,
+    options: SegmenterOptions | None = None,
+    budget: Budget | None = None,
+) -> Certificate:
+    """Return the certificate of a plan, however it was made.
+
+    Parameters
+    ----------
+    segmented
+        The plan.
+    oracle
+        The schedulers.
+    options
+        Switches under which it was made; they say what is recomputed and how hints are read.
+    budget
+        How long may be searched where the clique bound does not reach the plan's cost.
+    """
+    chosen = options or SegmenterOptions()
+    if any(refused_by_hint(group.candidate, chosen) for group in segmented.groups):
+        # An edit may have gone against a hint; then plans that do are what it is compared with.
+        chosen = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
+    model = model_for(oracle)
+    finder = _Finder(segmented.fusion, oracle, chosen, model, budget or Budget())
+    obstacle = finder.obstacle(segmented)
+    if not obstacle:
+        finder.add(segmented)
+    proofs = finder.prove()
+    return Certificate(
+        model=model,
+        segment_set=chosen.segment_set,
+        segments=segment_costs(segmented, model),
+        known=min(finder.best.cost, plan_cost(segmented, model)) if not obstacle else finder.best.cost,
+        proofs=proofs,
+        obstacle=obstacle,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A plan that is legal under the model, with its cost and the attempts that make it."""
+
+    segmented: SegmentedFusion
+    cost: int
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(slots=True)
+class _Finder:
+    """Looks for the best plan in all spaces; every plan that turns up tightens the limit."""
+
+    fusion: Fusion
+    oracle: SchedulerOracle
+    options: SegmenterOptions
+    model: CostModel
+    budget: Budget
+    known: list[_Known] = field(default_factory=list)
+    _seeded: bool = False
+
+    @property
+    def best(self) -> _Known:
+        """The cheapest plan so far, the first of equals."""
+        return min(self.known, key=lambda plan: plan.cost)
+
+    def add(self, segmented: SegmentedFusion, attempts: Sequence[Attempt] = ()) -> None:
+        """Take notice of a plan."""
+        self.known.append(
+            _Known(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=tuple(attempts)),
+        )
+
+    def seed(self) -> None:
+        """Make the plans of the other strategies known, each with forwarding and without."""
+        self._seeded = True
+        plain = replace(self.options, forward_inputs=False, forward_factories=frozenset())
+        for word, strategy in (("bottom-up", bottom_up), ("top-down", top_down)):
+            for options in (self.options, plain) if self.chains else (self.options,):
+                attempts = tuple(
+                    replace(attempt, phase=f"{word}: {attempt.phase}")
+                    for attempt in strategy(self.fusion, self.oracle, options)
+                )
+                segmented = _folded(self.fusion, attempts, self.oracle)
+                if not self.obstacle(segmented):
+                    self.add(segmented, attempts)
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """Chains that may be recomputed by their readers."""
+        return tuple(forwarded_chains(self.fusion, self.options))
+
+    def obstacle(self, segmented: SegmentedFusion) -> str:
+        """Return why a plan is none of those that the model compares, or nothing."""
+        for index, group in enumerate(segmented.groups):
+            own = [expr for expr in group.exprs if expr.tensor_outputs]
+            if group.scheduler is None and len(own) > 1:
+                return f"no scheduler takes segment {index} ({', '.join(group.names)})"
+        names = {name for chain in self.chains for name in chain.names}
+        alien = [name for name in sorted(segmented.recomputed) if name not in names]
+        if alien:
+            return f"{', '.join(alien)} is computed more than once, and is no forwarded chain"
+        for chain in self.chains:
+            if 0 < len(segmented.recomputed.intersection(chain.names)) < len(chain.exprs):
+                return f"only a part of the chain {', '.join(chain.names)} is recomputed"
+        return ""
+
+    def prove(self) -> tuple[Proof, ...]:
+        """Return a proof for each space; plans that turn up on the way are added."""
+        spaces: dict[frozenset[str], tuple[Chain, ...]] = {frozenset(): ()}
+        spaces[frozenset(name for chain in self.chains for name in chain.names)] = self.chains
+        for plan in self.known:
+            own = plan.segmented.recomputed
+            spaces[own] = tuple(chain for chain in self.chains if own.issuperset(chain.names))
+        problems = []
+        for chains in spaces.values():
+            space = Space(self.fusion, self.oracle, self.options, self.model, chains)
+            conflicts = Conflicts(space)
+            problems.append((conflicts, clique_bound(space, conflicts)))
+        if not self._seeded and not (self.known and all(b.cost >= self.best.cost for _, b in problems)):
+            self.seed()
+        problems.sort(key=lambda problem: problem[1].cost)
+        found = []
+        for conflicts, base in problems:
+            found.append(self._explore(conflicts, base))
+        return tuple(found)
+
+    def _explore(self, conflicts: Conflicts, base: Bound) -> Proof:
+        space = conflicts.space
+        names = tuple(chain.names for chain in space.chains)
+        parts = conflicts.parts()
+        best: Proof | None = None
+        while True:
+            floors, plan = self._solve(conflicts, base, parts)
+            extra = [
+                _search_term(space, part, floor - share)
+                for part, floor in floors.items()
+                if floor > (share := part_share(space, base, part))
+            ]
+            proof = Proof(recomputed=names, terms=(*base.terms, *extra))
+            best = proof if best is None or proof.bound > best.bound else best
+            if plan is None or proof.bound >= self.best.cost:
+                return best
+            order = _in_order(space, plan)
+            if order is not None:
+                self._realise(space, order)
+                return best
+            # Parts solved apart may form a cycle together: then they are one problem.
+            parts = _joined_parts(space, parts, plan)
+            if self.budget.is_spent:
+                return best
+
+    def _solve(
+        self, conflicts: Conflicts, base: Bound, parts: Sequence[int],
+    ) -> tuple[dict[int, int], Parts | None]:
+        """Return what each part costs at least and, if that is reached in all of them, the segments."""
+        space = conflicts.space
+        floors = {part: part_share(space, base, part) for part in parts}
+        plan: list[int] = []
+        complete = True
+        seeds = [seed for known in self.known if (seed := self._seed_in(space, known)) is not None]
+        limits = {}
+        for part in parts:
+            own = [(sum(cost for m, cost in seed.items() if m & part), seed) for seed in seeds]
+            limits[part] = min(own, key=lambda entry: entry[0], default=None)
+        for part in sorted(parts, key=int.bit_count):
+            if sum(floors.values()) >= self.best.cost:
+                return floors, None
+            limit = self.best.cost - sum(floors.values()) + floors[part]
+            seeded = limits[part]
+            if seeded is not None and seeded[0] <= limit:
+                limit = seeded[0]
+            found = search(contracted(conflicts, part, limit), limit, self.budget)
+            floors[part] = max(floors[part], found.bound)
+            if found.segments is not None:
+                plan.extend(found.segments)
+            elif found.bound >= limit and seeded is not None and seeded[0] == limit:
+                plan.extend(m for m in seeded[1] if m & part)
+            else:
+                complete = False
+        return floors, tuple(plan) if complete else None
+
+    def _seed_in(self, space: Space, known: _Known) -> dict[int, int] | None:
+        """Return a known plan's segments with their costs, if it belongs to a space."""
+        if known.segmented.recomputed != frozenset(n for chain in space.chains for n in chain.names):
+            return None
+        found = {}
+        for group in known.segmented.groups:
+            mask = space.mask(group.names)
+            if mask:
+                way = next((w for w in space.ways(mask) if space.is_legal(mask, w[1])), None)
+                if way is None:
+                    return None
+                found[mask] = space.price(mask) + way[0]
+        return found
+
+    def _realise(self, space: Space, segments: Sequence[int]) -> None:
+        """Make a plan of segments known, if every chain can be provided."""
+        attempts = _attempts(space, segments)
+        if attempts is not None:
+            self.add(_folded(self.fusion, attempts, self.oracle), attempts)
+
+
+def part_share(space: Space, base: Bound, part: int) -> int:
+    """Return what the clique bound charges to the segments of a part; the shares add up to the bound."""
+    total = space.model.launch_bytes * max((base.launches & part).bit_count(), 1)
+    for flow, clique in zip(space.flows, base.cliques, strict=True):
+        own = (clique & part).bit_count()
+        if flow.producer & part:
+            total += flow.bytes * (own - 1 + (flow.kept or clique.bit_count() > 1))
+        elif flow.readers & part:
+            total += flow.bytes * max(own, 1)
+    return total
+
+
+def _search_term(space: Space, part: int, extra: int) -> Term:
+    names = space.names(part)
+    shown = ", ".join(names if len(names) <= 8 else (*names[:5], "...", *names[-2:]))
+    text = f"however {shown} are cut, this much more has to be moved or launched, as search shows"
+    return Term(kind=TermKind.SEARCH, subject="", members=names, cost=extra, text=text)
+
+
+def _in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
+    """Return segments so that each comes after those that it reads from; None if they form a cycle."""
+    left, done, found = sorted(segments, key=lambda m: m & -m), 0, []
+    while left:
+        ready = next((m for m in left if not _needs(space, m) & ~done), None)
+        if ready is None:
+            return None
+        left.remove(ready)
+        done |= ready
+        found.append(ready)
+    return found
+
+
+def _needs(space: Space, segment: int) -> int:
+    found = 0
+    for i in bits(segment):
+        found |= space.above[i]
+    return found & ~segment
+
+
+def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -> list[int]:
+    """Return parts, with those in one whose segments are left when all that can run has run, and wait for a cycle."""
+    left, done = list(segments), 0
+    while ready := [m for m in left if not _needs(space, m) & ~done]:
+        left = [m for m in left if m not in ready]
+        done |= sum(ready)
+    stuck = sum(left)
+    inside = [part for part in parts if part & stuck]
+    return [*(part for part in parts if not part & stuck), sum(inside)]
+
+
+def _folded(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
+    fold = Fold(fusion)
+    for attempt in attempts:
+        fold.apply(attempt)
+    return assemble(fusion, fold.groups(), fold.recomputed, oracle)
+
+
+def _attempts(space: Space, segments: Sequence[int]) -> tuple[Attempt, ...] | None:
+    """Return the attempts that make a plan of segments; None if some chain cannot be provided."""
+    found = [
+        Attempt(
+            phase="optimal: forward",
+            kind=Kind.FORWARD,
+            subjects=(chain.names,),
+            outcome=Outcome.ACCEPTED,
+            text=f"{chain.end.name} is recomputed by each reader",
+        )
+        for chain in space.chains
+    ]
+    copied: list[tuple[int, Names]] = []
+    stored = (1 << len(space.chains)) - 1
+    kept = 0
+    for mask in segments:
+        way = next((copies for _, copies in space.ways(mask) if space.is_legal(mask, copies)), -1)
+        if way == -1:
+            return None
+        stored &= ~way
+        kept |= space.copies(mask) & ~way
+        names = space.names(mask)
+        copied += [(number, names) for number in bits(way)]
+        answer = space.ask(mask, way)
+        if len(names) > 1:
+            found.append(
+                Attempt(
+                    phase="optimal",
+                    kind=Kind.MERGE,
+                    subjects=tuple((name,) for name in names),
+                    outcome=Outcome.ACCEPTED,
+                    code=decisive_code(answer),
+                    text=answer.text,
+                    verdicts=records(answer),
+                ),
+            )
+    found += [
+        Attempt(
+            phase="optimal: chains",
+            kind=Kind.REPLICATE,
+            subjects=(space.chains[number].names, names),
+            outcome=Outcome.ACCEPTED,
+        )
+        for number, names in copied
+    ]
+    for number in bits(stored | kept):
+        chain = space.chains[number]
+        whole = space.takes(chain.exprs)
+        subjects = (chain.names,) if whole else tuple((name,) for name in chain.names)
+        found.append(Attempt(phase="optimal: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
+    return tuple(found)
+
+
+def _between(
+    segmented: SegmentedFusion, oracle: SchedulerOracle, options: SegmenterOptions,
+) -> Iterator[Attempt]:
+    """Yield why no two segments, one of which reads from the other, are one."""
+    for first, readers in enumerate(segmented.successors):
+        for second in sorted(readers):
+            groups = segmented.groups[first], segmented.groups[second]
+            subjects = (groups[0].names, groups[1].names)
+            through = segmented.path(first, second)
+            if through:
+                why = reason(ReasonCode.CYCLE, through=segmented.groups[through[0]].names[0])
+                yield Attempt(
+                    phase="optimal: neighbours", kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED,
+                    code=why.code.value, text=why.text,
+                )
+                continue
+            union = with_recomputed(segmented.fusion, [e for g in groups for e in g.exprs], segmented.recomputed)
+            answer = refused_by_hint(union, options) or oracle.ask(union)
+            if answer.chosen is None:
+                yield Attempt(
+                    phase="optimal: neighbours", kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED,
+                    code=decisive_code(answer), text=answer.text, verdicts=records(answer),
+                )
