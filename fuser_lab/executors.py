@@ -17,7 +17,7 @@ from fuser_lab.errors import (
     StateError,
     UnsupportedError,
 )
-from fuser_lab.ir import Expr, Fusion, TensorView, scalars_in
+from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import definition_of, flattened, segment
@@ -64,9 +64,11 @@ def options_of(enable: object, disable: object) -> SegmenterOptions:
     ArgumentTypeError
         If they are no lists of names.
     """
-    _known("_enable_options", enable, ENABLE_OPTIONS)
+    on = _known("_enable_options", enable, ENABLE_OPTIONS)
     off = {_DISABLES[name] for name in _known("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
-    return SegmenterOptions(disabled_schedulers=frozenset(scheduler.value for scheduler in off))
+    return SegmenterOptions(
+        disabled_schedulers=frozenset(scheduler.value for scheduler in off), memory_promotion="memory_promotion" in on,
+    )
 
 
 def _known(argument: str, given: object, names: frozenset[str]) -> tuple[str, ...]:
@@ -176,9 +178,15 @@ class FusionExecutorCache:
         return plan
 
     def _key(self, described: Sequence[Described]) -> tuple[object, ...]:
-        # Values of scalars matter only where some size or other attribute may depend on one.
-        sized = any(True for expr in self.definition.exprs for _ in scalars_in(value for _, value in expr.attrs))
-        return tuple(d if isinstance(d, TensorSpec) or sized else type(d) for d in described)
+        values = self.definition.inputs
+        if len(values) != len(described):
+            return tuple(described)
+        # Values of scalars matter only where some size or other attribute depends on one.
+        deciding = self.definition.deciding_scalars
+        return tuple(
+            d if isinstance(d, TensorSpec) or v.name in deciding else type(d)
+            for v, d in zip(values, described, strict=True)
+        )
 
     def is_compiled(self, inputs: Iterable[Any], device: object = 0) -> bool:
         """Whether inputs like these have run."""

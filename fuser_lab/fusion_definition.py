@@ -71,9 +71,10 @@ class Executable:
         save_repro_inputs
             Whether to keep descriptions of the inputs for `last_repro_script`.
         _enable_options, _disable_options
-            Names of nvFuser's options. Disabling ``resize_scheduler``, ``transpose_scheduler`` or
-            ``greedy_scheduler`` disables that scheduler; all others (`fuser_lab.executors.ENABLE_OPTIONS` and
-            ``DISABLE_OPTIONS``) are accepted and have no effect, since what they switch is not here.
+            Names of nvFuser's options. Enabling ``memory_promotion`` is the segmenter's option of that name; disabling
+            ``resize_scheduler``, ``transpose_scheduler`` or ``greedy_scheduler`` disables that scheduler. All others
+            (`fuser_lab.executors.ENABLE_OPTIONS` and ``DISABLE_OPTIONS``) are accepted and have no effect, since what
+            they switch is not here.
 
         Raises
         ------

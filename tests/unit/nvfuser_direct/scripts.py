@@ -6,6 +6,7 @@ import torch
 
 from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
+from fuser_lab.validation import check_outputs
 
 
 def flat(inputs):
@@ -23,14 +24,13 @@ def printed_again(fd):
 
 
 def exec_nvfuser(define, inputs, **options):
-    """Outputs and definition; the printed definition gives the same values, dtypes and strides on copies."""
+    """Outputs and definition: valid, and the printed one gives the same values, dtypes and strides on copies."""
     with FusionDefinition() as fd:
         define(fd)
     first, second = copy.deepcopy(inputs), copy.deepcopy(inputs)
-    text = repr(fd)
     outputs = fd.execute(first, **options)
+    check_outputs(fd.definition, flat(inputs), outputs)
     again = printed_again(fd)
-    assert repr(again) == text
     assert again.fusion == fd.fusion
     repeated = again.execute(second, **options)
     assert len(outputs) == len(repeated)
