@@ -3,14 +3,12 @@
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from backend.fusions import CASES, Case, D, S, build
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
-from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.numba_compat import has_numba_cuda
@@ -51,7 +49,10 @@ def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
         assert int(used.group(1)) * threads <= 65536
 
 
-DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool)
+DTYPES = (
+    D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.Float8_e4m3fn, D.Float8_e5m2,
+    D.Float8_e8m0fnu, D.ComplexFloat, D.ComplexDouble,
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
@@ -61,9 +62,8 @@ def test_every_op_compiles(dtype: DataType) -> None:
         for op in OPS.values():
             if op.kind is OpKind.POINTWISE and op.positional_only and op.arity == arity and op.name != "where":
                 try:
-                    fusion = build(lambda fd, *xs, n=op.name: getattr(fd.ops, n)(*xs), [(1,)] * arity, dtype)
-                    evaluate(fusion, [np.ones(1, dtype.numpy)] * arity)
-                except (FuserLabError, TypeError):
+                    build(lambda fd, *xs, n=op.name: getattr(fd.ops, n)(*xs), [(1,)] * arity, dtype)
+                except FuserLabError:
                     continue
                 names.append(op.name)
         fusion = build(lambda fd, *xs, names=names: [getattr(fd.ops, n)(*xs) for n in names], [(300,)] * arity, dtype)
