@@ -1,14 +1,18 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
 # make check   lint and types only
+# make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed
 #
 # PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
 # LAB_ARGS="--no-browser"    more arguments for JupyterLab
 # PYTEST_ARGS="-k softmax"   more arguments for pytest
+# N=20000 SEED=17            how many definitions make fuzz checks, and which
 
 PYTHON ?= python3
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+N ?= 2000
+SEED ?= 17
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -17,7 +21,7 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check browser
+.PHONY: help lab test check fuzz browser
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -39,6 +43,9 @@ test: check browser
 check: $(TEST_READY)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+fuzz: $(TEST_READY)
+	$(PY) -m tests.fuzz --count $(N) --seed $(SEED)
 
 browser: $(TEST_READY)
 	@$(PY) tests/browser_path.py --install

@@ -206,11 +206,11 @@ def check_reference(fusion: Fusion, inputs: Sequence[Any], tolerance: float) -> 
 
 def check_kernels(
     fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence[np.ndarray], tolerance: float,
-    strategy: str = "bottom_up",
+    strategy: str = "bottom_up", targets: Sequence[str] = TARGETS,
 ) -> None:
     """Segmented kernels, run in lock step, agree with the reference."""
     plan = segment(fd, list(inputs), strategy=strategy)
-    for target in TARGETS:
+    for target in targets:
         for tv, a, b in zip(plan.fusion.outputs, lock_step(plan, inputs, target), wanted, strict=True):
             close(a, b, tolerance, f"{tv.name}, {target} kernels of {strategy}")
 

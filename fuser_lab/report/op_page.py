@@ -19,6 +19,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, OpKind, Val
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
 from fuser_lab.ops.registry import Sample
+from fuser_lab.ops.unsupported import UNSUPPORTED
 from fuser_lab.passes import PRESEGMENTATION
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedGroup, segment
@@ -188,8 +189,6 @@ def _flat(result: Any) -> Iterator[Any]:
 
 def unsupported_rows() -> tuple[tuple[str, str], ...]:
     """Return the names of ``fd.ops`` that nvFuser has and fuser_lab has not, with the reason."""
-    from fuser_lab.ops.unsupported import UNSUPPORTED
-
     return tuple(sorted(UNSUPPORTED.items()))
 
 

@@ -1,0 +1,130 @@
+"""Random fusions over all ops: every way of computing one agrees with the reference (`make fuzz` does more of them)."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fuser_lab.codegen import kernel_eval
+from fuser_lab.dtypes import DataType
+from tests.agreement import STRATEGIES, TARGETS, Disagreement
+from tests.fuzz.analysis import Analysis
+from tests.fuzz.check import Way
+from tests.fuzz.choices import Seeded
+from tests.fuzz.generator import ENTRIES, Generator, generate
+from tests.fuzz.program import Program, Step, TensorInput
+from tests.fuzz.runner import failure_of, run_chunk
+from tests.fuzz.shrink import shrink
+
+pytestmark = [pytest.mark.property, pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")]
+
+SEED, COUNT, BATCHES = 3, 120, 4
+COMPILED = 10
+
+
+class Drawn:
+    """Choices that hypothesis draws, and can make simpler."""
+
+    def __init__(self, data):
+        self._data = data
+
+    def integer(self, low, high):
+        return self._data.draw(st.integers(low, high))
+
+    def pick(self, options):
+        return options[self.integer(0, len(options) - 1)]
+
+    def chance(self, percent):
+        return self.integer(0, 99) >= 100 - percent
+
+
+# Programs shrink much faster than the choices that they are made of.
+@settings(max_examples=100, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from(TARGETS))
+def test_every_way_agrees(data, strategy, target):
+    program, way = generate(Drawn(data), 12), Way(strategy=strategy, targets=(target,))
+    error = failure_of(program, way)
+    if error is not None:
+        small = shrink(program, lambda p: failure_of(p, way))
+        raise AssertionError(f"{way}: {failure_of(small, way)}\n{small}") from error
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_a_fixed_batch(batch):
+    size = COUNT // BATCHES
+    tally = run_chunk(SEED, range(batch * size, (batch + 1) * size), compile_every=0)
+    assert not tally.findings, tally.findings[0].trace
+    assert tally.calls > 5 * size
+
+
+@pytest.mark.parametrize("index", range(COMPILED))
+def test_compiled_kernels(index):
+    program = generate(Seeded(SEED, 10_000 + index), 10)
+    error = failure_of(program, Way(targets=(), compiled=True))
+    assert error is None, f"{error}\n{program}"
+
+
+def test_a_wrong_kernel_is_found_and_shrunk(monkeypatch):
+    functions = kernel_eval._FUNCTIONS
+    monkeypatch.setitem(functions, "tanh", lambda x: np.tanh(x) + 0.01)
+    for index in range(1000):
+        program = generate(Seeded(0, index), 12)
+        error = failure_of(program, Way(targets=("cpu",)))
+        if error is not None:
+            break
+    assert isinstance(error, Disagreement)
+    assert len(program.steps) > 2
+    small = shrink(program, lambda p: failure_of(p, Way(targets=("cpu",))))
+    assert len(small.steps) == 1
+    monkeypatch.undo()
+    assert failure_of(small, Way(targets=("cpu",))) is None
+
+
+def test_the_same_seed_gives_the_same_program():
+    assert str(generate(Seeded(1, 2))) == str(generate(Seeded(1, 2)))
+    assert str(generate(Seeded(1, 2))) != str(generate(Seeded(1, 3)))
+
+
+def test_a_printed_program_runs_and_gives_its_inputs():
+    for index in range(40):
+        program = generate(Seeded(5, index), 12)
+        names = {}
+        exec(str(program).rpartition("outputs = ")[0], names)
+        assert names["fd"].fusion == program.define().fusion
+        for printed, given_ in zip(names["inputs"], program.arrays(), strict=True):
+            np.testing.assert_array_equal(np.asarray(printed), given_)
+            assert np.asarray(printed).dtype == np.asarray(given_).dtype or not np.ndim(given_)
+            if np.size(given_) > 1:
+                sized = [i for i, n in enumerate(given_.shape) if n > 1]
+                assert [printed.strides[i] for i in sized] == [given_.strides[i] for i in sized]
+
+
+def test_what_jumps_meets_exact_values_only():
+    values = np.array([0.3, 1.7, 2.0, -0.5], np.float32)
+    analysis = Analysis()
+    analysis.add_input(TensorInput(name="t0", values=values, dtype=DataType.Float))
+    assert analysis.add_call("fd.ops.floor(t0)") is not None
+    assert analysis.known(analysis.steps[-1].results[0]).error == 0
+    (uncertain,) = analysis.add_call("fd.ops.exp(t0)")
+    assert 0 < analysis.known(uncertain).error < 1e-4
+    assert analysis.add_call(f"fd.ops.floor({uncertain})") is None
+    assert analysis.add_call(f"fd.ops.cast({uncertain}, DataType.Int)") is None
+    assert analysis.add_call(f"fd.ops.lt({uncertain}, 1.0)") is None
+    assert analysis.add_call("fd.ops.log(t0)") is None  # not finite
+
+
+def test_dead_steps_go_away():
+    given_ = TensorInput(name="t0", values=np.ones(3, np.float32), dtype=DataType.Float)
+    steps = (Step(results=("t1",), call="fd.ops.neg(t0)"), Step(results=("t2",), call="fd.ops.exp(t0)"))
+    program = Program(inputs=(given_,), steps=steps, outputs=("t2",)).live()
+    assert [s.results for s in program.steps] == [("t2",)]
+    assert program.ops() == ["exp"]
+
+
+def test_all_families_are_reached():
+    generator = Generator(Seeded(0, 0))
+    generator.program(60)
+    ops = {op for index in range(150) for op in generate(Seeded(9, index), 60).ops()}
+    kinds = {getattr(ENTRIES[op], "kind", None) for op in ops}
+    missing = {e.kind for e in ENTRIES.values() if getattr(e, "kind", None) and e.samples} - kinds
+    assert {kind.value for kind in missing} <= {"attention"}, missing
