@@ -86,11 +86,13 @@ class FusionDefinition(Executable):
     @property
     def definition(self) -> Fusion:
         """The recorded fusion, as the rest of the package knows it."""
+        # In this order: while one thread adopts an executor, others may ask.
+        recorded = self._recorded
+        if recorded is not None:
+            return recorded.definition
         if self.fec is not None:
             return self.fec.definition
-        if self._recorded is None:
-            raise EmptyDefinitionError(NOTHING)
-        return self._recorded.definition
+        raise EmptyDefinitionError(NOTHING)
 
     def _executor_cache(self) -> FusionExecutorCache:
         if not isinstance(self.fec, FusionExecutorCache):

@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 
+import fuser_lab as fl
 from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
 from tests.unit.nvfuser_direct.scripts import exec_nvfuser, same
@@ -407,6 +408,37 @@ def test_two_threads_define_at_once():
     torch.testing.assert_close(results["a"][1], x * 1.01**50)
     torch.testing.assert_close(results["b"][1], x * 0.99**50)
     assert len(results["a"][0].fusion.exprs()) == 50
+
+
+def test_threads_run_one_definition_at_once():
+    x = torch.randn(8, 4)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.from_pytorch(x)))
+    barrier, results = threading.Barrier(4, timeout=60), []
+
+    def run(factor):
+        barrier.wait()
+        results.append((factor, fd.execute([x * factor])[0]))
+
+    threads = [threading.Thread(target=run, args=(float(factor),)) for factor in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    for factor, result in results:
+        torch.testing.assert_close(result, (x * factor).exp())
+
+
+def test_plans_and_pictures_of_a_script():
+    x = torch.randn(8, 4)
+    with FusionDefinition() as fd:
+        t0 = fd.from_pytorch(x)
+        fd.add_output(fd.ops.sum(fd.ops.exp(t0), [1]))
+    plan = fl.segment(fd, [x])
+    assert [s.scheduler.value for s in plan.segments] == ["reduction"]
+    assert plan.hash == fl.segment(fd.fusion, [x]).hash == fd.plan_for([x]).hash
+    torch.testing.assert_close(plan.run([x])[0], x.exp().sum(1))
 
 
 def test_nested_definitions_record_into_the_innermost():
