@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
+from fuser_lab.definition.python_text import definition_text
+from fuser_lab.ir import Fusion
 
 pytestmark = pytest.mark.benchmark
 
@@ -62,3 +64,60 @@ def test_a_cut_is_drawn_at_once():
     took = median_seconds(cut_and_draw, samples=5)
     print(f"cut and draw 56 ops: {1e3 * took:.1f} ms")
     assert took < 0.3
+
+
+def chain(ops: int) -> fl.FusionDefinition:
+    """Return a definition of so many ops, one after another: arithmetic, functions, broadcasts and reductions."""
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = x
+        for number in range(ops // 4):
+            total = fd.ops.sum(fd.ops.exp(y), dims=[1], keepdim=True)
+            y = fd.ops.mul(x if number % 2 else y, total)
+        fd.add_output(y)
+    return fd
+
+
+def fresh(fusion: Fusion) -> Fusion:
+    """Return the fusion without anything that it remembers of its content."""
+    return Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=fusion.outputs)
+
+
+def quickest(call: Callable[[], object], samples: int = 3) -> float:
+    """Return the least processor time of a call: others on the machine only add to it."""
+    found = []
+    for _ in range(samples):
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def test_1000_ops_are_defined_in_100_ms():
+    took = quickest(lambda: chain(1000).fusion)
+    print(f"1,000 ops: {1e3 * took:.0f} ms")
+    assert took < 0.1
+
+
+@pytest.mark.parametrize("what", ["define", "repr", "hash", "equality"])
+def test_definitions_cost_in_proportion_to_their_size(what):
+    sizes = (1000, 8000)
+    fusions = [chain(n).fusion for n in sizes]
+    calls = {
+        "define": lambda k: chain(sizes[k]).fusion,
+        "repr": lambda k: definition_text(fusions[k]),
+        "hash": lambda k: hash(fresh(fusions[k])),
+        "equality": lambda k: fresh(fusions[k]) == fresh(fusions[k]),
+    }
+    small, large = (quickest(lambda k=k: calls[what](k)) for k in range(2))
+    print(f"{what}: {1e3 * small:.1f} ms for 1,000 ops, {1e3 * large:.1f} ms for 8,000")
+    # Eight times the size; what is quadratic takes sixty-four times as long.
+    assert large < 20 * small
+
+
+def test_very_long_chains_need_no_deep_recursion():
+    fusion = chain(20_000).fusion
+    assert len(fusion.exprs) == 20_000
+    assert fresh(fusion) == fusion
+    assert hash(fresh(fusion)) == hash(fusion)
+    assert definition_text(fusion).count("\n") > 20_000
