@@ -139,10 +139,11 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
 
 
 def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
+    del sorted  # always sorted, so that results do not depend on where they are computed
     if x.dtype is torch.bool:
-        found = torch.topk(x.to(torch.uint8), k, dim, largest, sorted)
+        found = torch.topk(x.to(torch.uint8), k, dim, largest, sorted=True)
         return found.values.to(torch.bool), found.indices
-    found = torch.topk(ordered(torch, x), k, dim, largest, sorted)
+    found = torch.topk(ordered(torch, x), k, dim, largest, sorted=True)
     return unordered(torch, found.values, x.dtype), found.indices
 
 

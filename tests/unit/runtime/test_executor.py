@@ -221,7 +221,7 @@ def test_wrong_scalars_and_outputs() -> None:
     plan = prepare(fusion, [(fusion, S.POINTWISE)])
     with pytest.raises(InputError, match="Expected input 1, d., to be a scalar but got float tensor of rank 2"):
         plan.run([x, x, 3, True])
-    with pytest.raises(InputError, match="scalar value 2.5 is not compatible"):
+    with pytest.raises(InputError, match="Scalar value 2.5 is not compatible"):
         plan.run([x, 1.0, 2.5, True])
     with pytest.raises(InputError, match="not compatible"):
         plan.run([x, 2 + 1j, 3, True])
