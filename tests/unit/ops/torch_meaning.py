@@ -187,7 +187,7 @@ class Torch:
 
     def _dims(self, arg: Any, dims: Any, dim: Any) -> tuple[int, ...]:
         given = dims if dim is None else dim
-        if given is None:
+        if given is None or not arg.ndim:
             return tuple(range(arg.ndim))
         return (given,) if isinstance(given, int) else tuple(given)
 
