@@ -171,7 +171,7 @@ class DeviceMemory:
     def copy(self, target: Any, source: Any) -> None:
         """Copy elements between arrays of any place."""
         if is_torch(target):
-            moved = source if is_torch(source) else from_numpy_as("torch", np.ascontiguousarray(source))
+            moved = source if is_torch(source) else from_numpy_as("torch", np.require(source, requirements=("C", "W")))
             steps = enumerate(zip(target.shape, target.stride(), strict=True))
             for axis in [axis for axis, (size, step) in steps if size > 1 > step]:
                 # An expanded axis is one element in memory; torch refuses to write it several times.

@@ -65,7 +65,7 @@ class HostMemory:
         if isinstance(target, np.ndarray):
             np.copyto(target, to_numpy(source), casting="unsafe")
         elif is_torch(target):
-            target.copy_(from_numpy_as("torch", np.ascontiguousarray(source)))
+            target.copy_(from_numpy_as("torch", np.require(source, requirements=("C", "W"))))
         else:
             msg = f"an array of type {type(target).__name__} cannot be written to; give NumPy or torch arrays as out."
             raise InputError(msg)
