@@ -12,7 +12,7 @@ from fuser_lab.ir import Fusion, TensorView, Val
 from fuser_lab.ir.term import MATH, Apply, Var
 
 # What is dearer to compute again than to read back.
-COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform", "philox_normal"}
+COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

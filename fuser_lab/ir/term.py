@@ -24,7 +24,7 @@ MATH = frozenset(
     },
 )
 TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
-OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "philox_normal"})
+OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform"})
 FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER
 
 TermLike = Union["Term", Number]
