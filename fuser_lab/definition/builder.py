@@ -299,28 +299,38 @@ class FusionBuilder:
             values["shape"] = [n if static or n in {0, 1} else -1 for n in sizes]
         return self._define_tensor(**values)
 
-    def define_from_spec(self, described: TensorSpec, *, static_sizes: bool = False) -> Tensor:
+    def define_from_spec(
+        self, described: TensorSpec, *, static_sizes: bool = False, is_cpu: bool = False,
+    ) -> Tensor:
         """Add a tensor input like a described array: its dtype, the order of its strides, its contiguity.
 
         Parameters
         ----------
         described
-            What `fuser_lab.runtime.arrays.describe` or `fl.spec` gives.
+            What `fuser_lab.runtime.arrays.describe` or `fl.spec` gives. Strides may be negative: such axes are not
+            contiguous.
         static_sizes
             Whether sizes above 1 stay as they are; else they become symbolic. Sizes of 1 become broadcast axes.
+        is_cpu
+            A 0-d tensor that stays on the CPU beside GPU tensors.
 
         Raises
         ------
         ArgumentTypeError
             If it is no TensorSpec.
-        DefinitionError
-            If it has a negative stride.
         """
         if not isinstance(described, TensorSpec):
             msg = f"define_from_spec: described must be a TensorSpec, given {shown(described)}."
             raise ArgumentTypeError(msg)
+        static = flag(static_sizes, "define_from_spec", "static_sizes")
+        contiguity, ranks = describe_strides(described.shape, [abs(s) for s in described.strides])
+        backwards = [described.strides[axis] < 0 for axis in allocation_of(ranks)]
         return self.define_tensor(
-            sizes=described.shape, strides=described.strides, dtype=described.dtype, static_sizes=static_sizes,
+            shape=[n if static or n in {0, 1} else -1 for n in described.shape],
+            contiguity=[False if back and known else known for known, back in zip(contiguity, backwards, strict=True)],
+            dtype=described.dtype,
+            is_cpu=is_cpu,
+            stride_order=ranks,
         )
 
     def _define_tensor(

@@ -397,8 +397,8 @@ def _padded_for_cat(rec: Recorder, operands: Sequence[TensorView], axis: int) ->
     before: Extent = 0
     after = total
     padded = []
-    for tv in operands:
-        after = _combined(rec, "sub", after, tv.extents[axis])
+    for place, tv in enumerate(operands, 1):
+        after = 0 if place == len(operands) else _combined(rec, "sub", after, tv.extents[axis])
         padded.append(_pad(rec, tv, [0, 0] * inner_axes + [before, after]))
         before = _combined(rec, "add", before, tv.extents[axis])
     return padded
