@@ -142,7 +142,9 @@ def convert(rec: Recorder, value: Val, dtype: DataType, op: str, argument: str) 
     DefinitionError
         If a constant has no value of that dtype.
     """
-    if value.dtype is dtype:
+    constant = isinstance(value, Scalar) and value.value is not None
+    # A constant of few bits is rounded here, however it was defined.
+    if value.dtype is dtype and not (constant and dtype.is_reduced_float):
         return value
     if isinstance(value, Scalar) and value.value is not None:
         return Scalar(name="", dtype=dtype, value=convert_number(value.value, dtype, op, argument))
