@@ -152,7 +152,7 @@ def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition,
     text
         A script in any of nvFuser's forms, or a whole issue with one in a Markdown fence.
     name
-        The function or variable to read where the text has several definitions.
+        Which of several definitions to read: its function, class or variable, or ``"line 12"``.
 
     Raises
     ------

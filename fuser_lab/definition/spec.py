@@ -12,6 +12,8 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ops.arguments import shown, wholes
 from fuser_lab.ops.registry import Array
 
+_FILLS = ("normal", "uniform", "integers", "range", "values")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
@@ -27,7 +29,12 @@ class Fill:
     values: tuple[bool | int | float | complex, ...] = ()
 
     def __post_init__(self) -> None:
-        """Reject an empty range and missing values."""
+        """Reject an unknown kind, an empty range and missing values."""
+        numbers = (self.low, self.high, *self.values)
+        if self.kind not in _FILLS or not all(isinstance(n, bool | int | float | complex) for n in numbers):
+            given = f"kind {shown(self.kind)} with the numbers {shown(numbers)}"
+            msg = f"Fill: {given} is none; kinds are {', '.join(_FILLS)}, and the others are numbers."
+            raise ArgumentTypeError(msg)
         if self.kind in {"uniform", "integers"} and not self.low < self.high:
             msg = f"Fill: low is {self.low} and high is {self.high}; low must be below high."
             raise InputError(msg)

@@ -14,17 +14,19 @@ _DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_o
 class Candidate:
     """A part of a script that defines a fusion: a ``with`` block, a function, a class, or the script as it stands.
 
-    ``names`` are those by which a user may choose it; ``around`` are the functions that it stands in.
+    ``names`` are those by which a user may choose it, ``calls`` is the function that a ``with`` block calls, and
+    ``around`` are the functions that it stands in.
     """
 
     node: ast.With | ast.FunctionDef | ast.ClassDef | ast.Module
     names: tuple[str, ...]
+    calls: str | None = None
     around: tuple[ast.FunctionDef, ...] = ()
 
     @property
     def line(self) -> int:
         """Line on which it begins."""
-        return getattr(self.node, "lineno", 1)
+        return self.node.body[0].lineno if isinstance(self.node, ast.Module) else self.node.lineno
 
 
 def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candidate]:
@@ -36,14 +38,16 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
             "the parameter fd, and fd.add_output in it."
         )
         raise DefinitionError(msg)
-    fitting = [pair for pair in found if name is None or name in pair[1].names]
+    fitting = [pair for pair in found if name is None or name in {*pair[1].names, f"line {pair[1].line}"}]
     # A function that several `with` blocks call is one definition.
-    distinct = {(id(script), candidate.names[0]): (script, candidate) for script, candidate in reversed(fitting)}
+    distinct = {(id(script), one.calls or id(one.node)): (script, one) for script, one in reversed(fitting)}
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     listed = ", ".join(f"{candidate.names[0]} (line {candidate.line})" for _, candidate in found[:20])
     if name is None:
-        msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one by name=."
+        first = found[0][1]
+        ways = f"name={first.names[0]!r} or name='line {first.line}'"
+        msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one, as {ways}."
     else:
         several = f"{len(fitting)} definitions" if fitting else "no definition"
         msg = f"load_repro: the text has {several} called {name!r}; it has {listed}."
@@ -54,7 +58,7 @@ def _candidates(script: Script) -> list[Candidate]:
     tree = script.tree
     calls = _names_of(tree)
     blocks = [
-        Candidate(node=node, names=_block_names(node, calls), around=around)
+        _block(node, calls, around)
         for node, around in _statements(tree, ())
         if isinstance(node, ast.With) and any(_opens(item.context_expr, calls) for item in node.items)
     ]
@@ -103,16 +107,22 @@ def _statements(
                     pending.append((child, inside))
 
 
-def _block_names(node: ast.With, calls: frozenset[str]) -> tuple[str, ...]:
-    item = next(item for item in node.items if _opens(item.context_expr, calls))
-    alias = item.optional_vars.id if isinstance(item.optional_vars, ast.Name) else ""
-    called = [
-        call.func.id
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-        and any(isinstance(arg, ast.Name) and arg.id == alias for arg in call.args)
-    ]
-    return (*called[:1], *([alias] if alias else ["with"]))
+def _block(node: ast.With, names: frozenset[str], around: tuple[ast.FunctionDef, ...]) -> Candidate:
+    item = next(item for item in node.items if _opens(item.context_expr, names))
+    variable = item.optional_vars if item.optional_vars is not None else item.context_expr
+    alias = variable.id if isinstance(variable, ast.Name) else ""
+    called = next(
+        (
+            call.func.id
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+            and any(isinstance(arg, ast.Name) and arg.id == alias for arg in call.args)
+        ),
+        None,
+    )
+    # Only a block that records nothing itself is the same as another one that calls the same function.
+    calls = None if _defines(node, alias) else called
+    return Candidate(node=node, names=(*([called] if called else []), alias or "with"), calls=calls, around=around)
 
 
 def _defines(node: ast.AST, fd: str) -> bool:

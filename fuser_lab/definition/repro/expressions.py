@@ -39,7 +39,7 @@ from fuser_lab.ops.arguments import is_whole
 
 _DEEPEST = 100
 _DEEPEST_CALLS = 12
-_SPARE_STEPS = 200_000
+_SPARE_STEPS = 50_000
 
 # Libraries whose names may occur. Those of nvFuser's frontends, ours among them, are one.
 LIBRARIES = frozenset({"torch", "numpy", "math", "thunder", "typing", "__future__", "ml_dtypes", "pytest"})
@@ -101,9 +101,9 @@ class Expressions:
         """Learn that a definition is executed with inputs."""
         raise NotImplementedError
 
-    def step(self, node: ast.AST) -> None:
-        """Count one step; loops and functions of a script end early rather than run on."""
-        self._steps -= 1
+    def step(self, node: ast.AST, steps: int = 1) -> None:
+        """Count steps; loops and functions of a script end early rather than run on."""
+        self._steps -= steps
         if self._steps < 0:
             raise self.refusal(node, "reading stops here: the script's loops take too many steps.")
 
@@ -421,9 +421,7 @@ class Expressions:
             case TensorSpec() if name == "size":
                 return self._item(node, owner.shape, args[0]) if args else owner.shape
             case list() if name == "append" and len(args) == 1 and not keywords:
-                owner.append(args[0])
-                self.guarded(node, self.lists.keep, owner)
-                return None
+                return self.guarded(node, self.lists.append, owner, args[0])
             case Recording() if name in _SCHEDULES:
                 raise self.refusal(node, "user schedules are not read; delete them.", UnsupportedError)
             case Unread() | Recording() | Other() | TensorSpec() | Unopened() | Class():
@@ -452,6 +450,8 @@ class Expressions:
 
     def check_plain(self, place: ast.AST, values: list[Any]) -> None:
         """Raise DefinitionError for an argument that is no plain value."""
+        # What an op costs grows with the axes of its operands and the length of its lists.
+        self.step(place, sum(value.ndim if isinstance(value, Tensor) else 1 for value in values))
         for value in values:
             if isinstance(value, list | tuple):
                 self.check_plain(place, list(value))

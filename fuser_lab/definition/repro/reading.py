@@ -41,7 +41,7 @@ def read_script(
     make
         Makes the empty definition to record into.
     name
-        The function, class or variable to read where the text has several definitions.
+        Which of several definitions to read: its function, class or variable, or ``"line 12"``.
 
     Raises
     ------

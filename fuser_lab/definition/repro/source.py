@@ -8,19 +8,20 @@ from dataclasses import dataclass
 
 from fuser_lab.errors import DefinitionError, FuserLabError
 
-LONGEST = 2_000_000
+LONGEST = 1_000_000
 _SHOWN = 120
-_FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)")
+_FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
 _DEFINES = re.compile(r"\b(?:define_tensor|add_output|from_pytorch)\b")
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A parsed script; line numbers are those of the text that it was found in."""
+    """A parsed script; line numbers are those of the text that it was found in, of which ``above`` lines precede it."""
 
     tree: ast.Module
     lines: tuple[str, ...]
+    above: int = 0
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
@@ -28,14 +29,14 @@ class Script:
         """Return the error for something at a place: line number, reason, the line itself and a caret."""
         line = place if isinstance(place, int) else int(getattr(place, "lineno", 0))
         column = -1 if isinstance(place, int) else int(getattr(place, "col_offset", -1))
-        return kind(_located(self.lines, line, column, why))
+        return kind(_located(self.lines, self.above, line, column, why))
 
 
-def _located(lines: tuple[str, ...], line: int, column: int, why: str) -> str:
+def _located(lines: tuple[str, ...], above: int, line: int, column: int, why: str) -> str:
     message = f"line {line}: {why}"
-    if not 1 <= line <= len(lines):
+    if not 1 <= line - above <= len(lines):
         return message
-    whole = lines[line - 1]
+    whole = lines[line - above - 1]
     shown = whole.strip()
     if not shown:
         return message
@@ -71,12 +72,12 @@ def scripts_in(text: str) -> tuple[Script, ...]:
     fences = [fence for fence in _fences(lines) if _DEFINES.search(fence.text)]
     fences = [fence for fence in fences if fence.is_python] or fences
     if not fences:
-        return (_parse(lines, 0, lines),)
+        return (_parse(lines, 0),)
     found: list[Script] = []
     failures: list[DefinitionError] = []
     for fence in fences:
         try:
-            found.append(_parse(tuple(_NEWLINE.split(fence.text)), fence.above, lines))
+            found.append(_parse(tuple(_NEWLINE.split(fence.text)), fence.above))
         except DefinitionError as error:
             failures.append(error)
     if not found:
@@ -107,20 +108,19 @@ def _fences(lines: tuple[str, ...]) -> list[Fence]:
     return found
 
 
-def _parse(script: tuple[str, ...], above: int, lines: tuple[str, ...]) -> Script:
-    text = "\n" * above + "\n".join(script)
-    # Inside a fence, what is parsed may be indented less than what the user sees; both have the same line numbers.
-    shown = lines[:above] + script + lines[above + len(script) :]
+def _parse(lines: tuple[str, ...], above: int) -> Script:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            tree = ast.parse("\n".join(lines))
+        if above:
+            ast.increment_lineno(tree, above)
     except SyntaxError as error:
-        line = error.lineno or above + 1
+        line = above + (error.lineno or 1)
         hint = "of an issue, paste the whole text with its ```python fence, or the script alone."
-        raise DefinitionError(_located(shown, line, -1, f"this is no Python ({error.msg}); {hint}")) from None
+        raise DefinitionError(_located(lines, above, line, -1, f"this is no Python ({error.msg}); {hint}")) from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         reason = str(error) or "it is nested too deeply"
         msg = f"load_repro: the text cannot be parsed as Python ({reason})."
         raise DefinitionError(msg) from None
-    return Script(tree=tree, lines=shown)
+    return Script(tree=tree, lines=lines, above=above)

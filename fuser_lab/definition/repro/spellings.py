@@ -100,6 +100,9 @@ def tensor_arguments(
         names = ("sizes", "strides", "dtype", "static_sizes", "is_cpu")
         args, keywords = [], dict(zip(names, args, strict=False)) | keywords
     shape, flags = keywords.get("shape", args[0] if args else None), keywords.get("contiguity")
+    if isinstance(shape, list | tuple) and len(shape) > _HIGHEST_RANK:
+        msg = f"define_tensor: a tensor with {len(shape)} axes is not read."
+        raise DefinitionError(msg)
     if isinstance(flags, str):
         flags = [_LETTERS.get(letter.lower(), letter) for letter in flags]
     if isinstance(flags, list | tuple) and isinstance(shape, list | tuple):

@@ -16,6 +16,7 @@ from fuser_lab.ir import Number
 
 _MOST_BITS = 128
 _MOST_ENTRIES = 10_000
+_MOST_ENTRIES_IN_ALL = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +102,29 @@ class Lists:
 
     weights: dict[int, int] = field(default_factory=dict)
     kept: list[object] = field(default_factory=list)
+    left: int = _MOST_ENTRIES_IN_ALL
 
     def keep(self, made: Any) -> Any:
         """Return a list or tuple, or raise DefinitionError if it has too many entries, nested ones included."""
-        weight = sum(self.weights.get(id(entry), 1) for entry in made)
+        self.left -= len(made)
+        if self.left < 0:
+            msg = "the script's lists have too many entries in all."
+            raise DefinitionError(msg)
+        return self._weighed(made, sum(self.weights.get(id(entry), 1) for entry in made))
+
+    def append(self, made: list[Any], entry: Any) -> None:
+        """Append to a list that was kept before."""
+        made.append(entry)
+        self._weighed(made, self.weights.get(id(made), len(made)) + self.weights.get(id(entry), 1))
+
+    def _weighed(self, made: Any, weight: int) -> Any:
         if weight > _MOST_ENTRIES:
             msg = f"this list has more than {_MOST_ENTRIES} entries."
             raise DefinitionError(msg)
+        if id(made) not in self.weights:
+            # Identities stay taken only as long as the objects live.
+            self.kept.append(made)
         self.weights[id(made)] = weight
-        # Identities stay taken only as long as the objects live.
-        self.kept.append(made)
         return made
 
 

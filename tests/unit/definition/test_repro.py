@@ -269,7 +269,8 @@ def test_the_page_says_what_happens(capsys):
 def test_several_definitions_are_chosen_by_name():
     one, two = (define(X, f"fd.add_output(fd.ops.{op}(x))").replace("as fd", f"as {op}_fd").replace("fd.", f"{op}_fd.")
                 for op in ("sin", "cos"))  # fmt: skip
-    with pytest.raises(DefinitionError, match=r"2 definitions: sin_fd \(line 1\), cos_fd \(line 4\); choose one"):
+    says = r"2 definitions: sin_fd \(line 1\), cos_fd \(line 4\); choose one, as name='sin_fd'"
+    with pytest.raises(DefinitionError, match=says):
         fl.load_repro(f"{one}\n{two}")
     fenced = f"```\n{one}\n```\nand\n```\n{two}\n```"
     for text in (f"{one}\n{two}", fenced):
@@ -277,6 +278,22 @@ def test_several_definitions_are_chosen_by_name():
         assert fd.fusion.exprs[0].op.name == "cos"
     with pytest.raises(DefinitionError, match=r"no definition called 'tan'; it has sin_fd \(line 2\), cos_fd \(line 8"):
         fl.load_repro(fenced, name="tan")
+
+
+def test_blocks_of_the_same_name_are_chosen_by_line():
+    one, two = (define(X, f"fd.add_output(fd.ops.{op}(x))") for op in ("sin", "cos"))
+    with pytest.raises(DefinitionError, match=r"2 definitions: fd \(line 1\), fd \(line 4\); .* or name='line 1'"):
+        fl.load_repro(f"{one}\n{two}")
+    with pytest.raises(DefinitionError, match="the text has 2 definitions called 'fd'"):
+        fl.load_repro(f"{one}\n{two}", name="fd")
+    assert fl.load_repro(f"{one}\n{two}", name="line 4")[0].fusion.exprs[0].op.name == "cos"
+
+
+def test_blocks_that_call_one_function_are_one_definition():
+    block = "with FusionDefinition() as fd:\n    f(fd)\n"
+    text = f"def f(fd):\n    {X}\n    {OUT}\n{block}fd.execute([torch.randn(4, 6)])\n{block}"
+    fd, inputs = fl.load_repro(text)
+    assert len(fd.fusion.exprs) == len(inputs) == 1
 
 
 def test_inputs_belong_to_the_chosen_definition():

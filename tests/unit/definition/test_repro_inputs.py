@@ -209,6 +209,9 @@ def test_a_fill_takes_no_part_in_equality():
 def test_fills_that_are_none(given, says):
     with pytest.raises(InputError, match=says):
         Fill(**given)
+    for wrong in ({"kind": "zeros"}, {"kind": "values", "values": ("a",)}, {"kind": "uniform", "low": None}):
+        with pytest.raises(ArgumentTypeError, match="kinds are normal, uniform"):
+            Fill(**wrong)
     with pytest.raises(ArgumentTypeError, match="fill must be a Fill"):
         spec((2,), fill="normal")
 
