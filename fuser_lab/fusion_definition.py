@@ -339,9 +339,8 @@ class FusionDefinition(Executable, FusionBuilder):
 
 def defined_like(builder: FusionBuilder, spec: TensorSpec, static_sizes: bool) -> Tensor:
     """Add a tensor input of a description to a definition; a scalar tensor on the CPU may stay there."""
-    return builder.define_tensor(
-        sizes=spec.shape, strides=spec.strides, dtype=spec.dtype, static_sizes=static_sizes,
-        is_cpu=not spec.shape and spec.device == "cpu",
+    return builder.define_from_spec(
+        spec, static_sizes=static_sizes, is_cpu=not spec.shape and spec.device == "cpu",
     )
 
 
