@@ -116,15 +116,15 @@ class CudaEmitter(Emitter):
     def reduce(self, statement: Reduce) -> None:
         """Print shuffles among the lanes of a warp, then shared memory among the warps of a block."""
         dtype, name, origin = statement.value.dtype, statement.name, statement.origin
-        if dtype.is_complex:
-            msg = "complex sums among threads are not implemented on the GPU."
-            raise CodegenError(msg)
         carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
         self._line(f"{name} = {self.term(statement.value)}", origin)
         for distance in (16, 8, 4, 2, 1):
             sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
             received = f"cuda.shfl_xor_sync({FULL_MASK}, {sent}, {distance})"
-            if carried is not dtype:
+            if dtype.is_complex:
+                parts = (f"cuda.shfl_xor_sync({FULL_MASK}, {name}.{part}, {distance})" for part in ("real", "imag"))
+                received = f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+            elif carried is not dtype:
                 received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
             self._combined(statement, f"{name}_other", received)
         if statement.scope is Scope.WARP:

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import importlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,19 @@ from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy
 from fuser_lab.runtime.launcher import arguments_of
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, machine_code
 
-_C_TYPES: Mapping[DataType, Any] = {
-    DataType.Double: ctypes.c_double, DataType.Float: ctypes.c_float, DataType.Half: ctypes.c_float,
-    DataType.BFloat16: ctypes.c_float, DataType.Int: ctypes.c_int64, DataType.Index: ctypes.c_int64,
-    DataType.Int32: ctypes.c_int32, DataType.UInt64: ctypes.c_uint64, DataType.Bool: ctypes.c_uint8,
+
+def _complex(part: Any) -> Callable[[complex], Any]:
+    """Return what makes a complex argument of two parts."""
+    pair: Any = part * 2
+    return lambda value: pair(value.real, value.imag)
+
+
+_C_TYPES: Mapping[DataType, Callable[[Any], Any]] = {
+    DataType.Double: ctypes.c_double, DataType.Float: ctypes.c_float,
+    **{dtype: ctypes.c_float for dtype in DataType if dtype.is_reduced_float},
+    DataType.Int: ctypes.c_int64, DataType.Index: ctypes.c_int64, DataType.Int32: ctypes.c_int32,
+    DataType.UInt64: ctypes.c_uint64, DataType.Bool: ctypes.c_uint8,
+    DataType.ComplexFloat: _complex(ctypes.c_float), DataType.ComplexDouble: _complex(ctypes.c_double),
 }
 
 

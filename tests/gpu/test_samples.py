@@ -74,3 +74,40 @@ def test_drawn_numbers_continue_from_the_seed_of_torch(name: str) -> None:
         for offset in range(0, 40, 4):
             (got,), (wanted,) = drawing.execute([x]), stateless.execute([x, seed, offset])
             torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["ComplexFloat", "ComplexDouble"])
+@pytest.mark.parametrize("shape", [(4, 4096), (4096, 4), (3, 70000)])
+def test_complex_sums_have_kernels(dtype: str, shape: tuple[int, int]) -> None:
+    from fuser_lab import DataType, FusionDefinition
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType[dtype])
+        scale = fd.define_scalar(None, DataType[dtype])
+        fd.add_output(fd.ops.sum(fd.ops.mul(x, scale), [1]))
+        fd.add_output(fd.ops.sum(x, [0]))
+    rng = np.random.default_rng(0)
+    x_cpu = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(DataType[dtype].numpy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EvaluationWarning)
+        got = fd.execute([on_gpu(x_cpu), 2 - 3j])
+    tolerance = 1e-3 if dtype == "ComplexFloat" else 1e-10
+    for a, b in zip(got, ((x_cpu * (2 - 3j)).sum(1), x_cpu.sum(0)), strict=True):
+        assert a.is_cuda
+        np.testing.assert_allclose(to_numpy(a), b, rtol=tolerance, atol=tolerance * 100)
+
+
+@pytest.mark.parametrize("dtype", ["Half", "BFloat16", "Float8_e4m3fn", "Float8_e5m2", "UInt64", "Int32", "Bool"])
+def test_scalar_inputs_of_every_dtype(dtype: str) -> None:
+    from fuser_lab import DataType, FusionDefinition
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True, dtype=DataType[dtype])
+        scalar = fd.define_scalar(None, DataType[dtype])
+        fd.add_output(fd.ops.where(fd.ops.eq(x, scalar), x, x))
+        fd.add_output(fd.ops.eq(x, scalar))
+    x_cpu = np.array([0, 1, 1, 0, 1]).astype(DataType[dtype].numpy)
+    value = True if dtype == "Bool" else 1 if DataType[dtype].is_integral else 1.0
+    same, equal = fd.execute([on_gpu(x_cpu), value])
+    np.testing.assert_array_equal(to_numpy(same), x_cpu)
+    np.testing.assert_array_equal(to_numpy(equal), [False, True, True, False, True])
