@@ -97,6 +97,9 @@ class _Finder:
             behind = _reductions_behind(self._fusion, tensor)
             if names is None or not behind <= inside:
                 continue
+            # A tensor that meets a view of itself is reached along the diagonal only.
+            if prod(tensor.stored_shape) > prod(a.extent for a in (*kept, *reduced) if a.name in names):
+                continue
             if names == row_names and (behind or names != all_names):
                 rows.append(tensor)
             elif names == all_names:

@@ -17,7 +17,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
-from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir import Expr, OpKind, TensorView, Val, scalars_in
 from tests.fuzz.program import Input, Program, Step, TensorInput
 
 # The distance of neighbouring numbers, relative to their size; and the smallest distance.
@@ -158,6 +158,8 @@ class Analysis:
             raise Unfit(f"{name} jumps")
         if name in BRANCHING and any(_near_branch(x.value) for x in operands):
             raise Unfit(f"{name} has branches")
+        if any(True for _ in scalars_in(value for _, value in expr.attrs)):
+            raise Unfit(f"{name} has sizes that are computed")
         values = evaluate_expr(expr, [x.value for x in operands], exact=False)
         shifted = [values]
         if uncertain:
@@ -259,8 +261,3 @@ def _is_round(value: Any, dtype: DataType) -> bool:
 def _near_branch(value: Any) -> bool:
     array = np.asarray(value)
     return array.dtype.kind == "c" and bool((np.abs(array.imag) < 1e-2).any())
-
-
-def is_scalar(value: Val) -> bool:
-    """Whether a value is a scalar."""
-    return isinstance(value, Scalar)

@@ -48,6 +48,10 @@ def shrink(program: Program, failure: Failure, attempts: int = 400) -> Program:
 def _smaller(program: Program) -> Iterator[Program]:
     """Yield simpler programs, the boldest changes first."""
     outputs = program.outputs
+    for step in program.steps[:-1]:
+        # What is wrong may be wrong before the end.
+        if step.results[0].startswith("t") and outputs != (step.results[0],):
+            yield replace(program, outputs=(step.results[0],)).live()
     if len(outputs) > 1:
         for half in (outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]):
             yield replace(program, outputs=half).live()

@@ -39,7 +39,7 @@ class Drawn:
 
 
 # Programs shrink much faster than the choices that they are made of.
-@settings(max_examples=100, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from(TARGETS))
 def test_every_way_agrees(data, strategy, target):
     program, way = generate(Drawn(data), 12), Way(strategy=strategy, targets=(target,))
@@ -75,7 +75,8 @@ def test_a_wrong_kernel_is_found_and_shrunk(monkeypatch):
     assert isinstance(error, Disagreement)
     assert len(program.steps) > 2
     small = shrink(program, lambda p: failure_of(p, Way(targets=("cpu",))))
-    assert len(small.steps) == 1
+    assert len(small.steps) <= 2
+    assert "tanh" in small.ops()
     monkeypatch.undo()
     assert failure_of(small, Way(targets=("cpu",))) is None
 

@@ -207,6 +207,16 @@ def test_totals_that_are_needed_elsewhere_go_through_memory(name: str, dtype: D,
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_tensor_beside_a_view_of_itself_is_written_everywhere(target: str) -> None:
+    def record(fd: object, x: object) -> object:
+        ops = fd.ops  # type: ignore[attr-defined]
+        y = ops.reshape(x, [2, 1, 2, 1, 2, 1])
+        return ops.add(x, y), ops.max(y, [4])
+
+    check(build(record, [(4, 2, 1)], D.Float), S.REDUCTION, target, [numbers((4, 2, 1), D.Float)])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_column_beside_the_whole_is_written_once(target: str) -> None:
     def record(fd: object, x: object) -> object:
         ops = fd.ops  # type: ignore[attr-defined]
