@@ -22,6 +22,10 @@ class EmptyDefinitionError(FuserLabError, NotImplementedError):
     """A fusion with nothing in it, or without outputs, where one is needed."""
 
 
+class UnknownNameError(FuserLabError, AttributeError):
+    """A name that neither nvFuser nor fuser_lab has."""
+
+
 class StateError(FuserLabError, AssertionError):
     """A call that is not allowed at this moment of an object's life."""
 

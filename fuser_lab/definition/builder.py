@@ -5,6 +5,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn, Self, overload
 
 import numpy as np
@@ -17,6 +18,7 @@ from fuser_lab.errors import (
     DefinitionError,
     EmptyDefinitionError,
     StateError,
+    UnknownNameError,
     UnsupportedError,
     VerificationError,
 )
@@ -87,8 +89,10 @@ class Ops:
                 raise AttributeError(name)
             if name in UNSUPPORTED:
                 return _refused(name)
-            msg = f"fd.ops.{name} is not implemented; dir(fd.ops) lists what is."
-            raise UnsupportedError(msg)
+            near = get_close_matches(name, dir(self), 1)
+            hint = f"did you mean {near[0]}?" if near else "dir(fd.ops) lists all ops."
+            msg = f"fd.ops has no op {name}; {hint}"
+            raise UnknownNameError(msg)
         # Kept, so that the next call of the op finds it without coming here.
         call = self.__dict__[name] = _bound(self._builder, entry)
         return call

@@ -9,7 +9,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder, describe_strides
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnknownNameError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Scalar
 from tests.unit.builders import record
@@ -88,7 +88,8 @@ def test_cpu_scalars():
             DefinitionError, "an update in place needs the same number",
         ),
         (lambda fd: bool(fd.define_tensor([2])), DefinitionError, "cannot be a condition"),
-        (lambda fd: fd.ops.nothing_like_this, UnsupportedError, "fd.ops.nothing_like_this is not implemented"),
+        (lambda fd: fd.ops.nothing_like_this, UnknownNameError, "fd.ops has no op nothing_like_this; dir"),
+        (lambda fd: fd.ops.rsqr, UnknownNameError, "fd.ops has no op rsqr; did you mean rsqrt?"),
     ],
 )
 def test_what_cannot_be_defined(call, error, text):
