@@ -81,6 +81,7 @@ class _Reader(Expressions):
         self._given: tuple[Any, ast.AST] | None = None
         self._deferred: Function | Class | None = None
         self._functions: dict[tuple[int, str], int] = {}
+        self._bodies = 0
 
     def read(self) -> tuple[Any, list[Described]]:
         """Return the definition and its inputs."""
@@ -138,11 +139,14 @@ class _Reader(Expressions):
 
     def run_body(self, function: Function, scope: Scope) -> Any:
         """Run the statements of a function and return what it returns."""
+        self._bodies += 1
         try:
             for statement in function.node.body:
                 self._run(statement, scope)
         except _Return as done:
             return done.value
+        finally:
+            self._bodies -= 1
         return None
 
     def _run(self, node: ast.stmt, scope: Scope) -> None:
@@ -173,7 +177,7 @@ class _Reader(Expressions):
                         self._run(statement, scope)
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
-            case ast.Return(value=value):
+            case ast.Return(value=value) if self._bodies:
                 raise _Return(None if value is None else self.evaluate(value, scope))
             case ast.If(
                 test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body, orelse=[],

@@ -323,6 +323,7 @@ BAD = [
     (define(X, "k = 1 if x else 2", OUT), 3, "a conditional expression is not read"),
     (define(X, "while True:", "    pass", OUT), 3, "the statement while is not read"),
     (define(X, "try:", "    pass", "except: pass", OUT), 3, "the statement try is not read"),
+    (define(X, "return x", OUT), 3, "the statement return is not read"),
     (define(X, "del x", OUT), 3, "the statement del is not read"),
     (define(X, "x[0] = 1", OUT), 3, "assignments are read to names"),
     (define(X, "a, b = fd.ops.neg(x)", OUT), 3, "2 names are assigned, but 1 values come"),
