@@ -20,22 +20,16 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy
-from fuser_lab.runtime.launcher import arguments_of
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, machine_code
 
-
-def _complex(part: Any) -> Callable[[complex], Any]:
-    """Return what makes a complex argument of two parts."""
-    pair: Any = part * 2
-    return lambda value: pair(value.real, value.imag)
-
-
-_C_TYPES: Mapping[DataType, Callable[[Any], Any]] = {
-    DataType.Double: ctypes.c_double, DataType.Float: ctypes.c_float,
-    **{dtype: ctypes.c_float for dtype in DataType if dtype.is_reduced_float},
-    DataType.Int: ctypes.c_int64, DataType.Index: ctypes.c_int64, DataType.Int32: ctypes.c_int32,
-    DataType.UInt64: ctypes.c_uint64, DataType.Bool: ctypes.c_uint8,
-    DataType.ComplexFloat: _complex(ctypes.c_float), DataType.ComplexDouble: _complex(ctypes.c_double),
+# Parameters that a scalar becomes: a complex one is two, as Numba's kernels take it.
+_PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
+    DataType.Double: (ctypes.c_double,), DataType.Float: (ctypes.c_float,),
+    **{dtype: (ctypes.c_float,) for dtype in DataType if dtype.is_reduced_float},
+    DataType.Int: (ctypes.c_int64,), DataType.Index: (ctypes.c_int64,), DataType.Int32: (ctypes.c_int32,),
+    DataType.UInt64: (ctypes.c_uint64,), DataType.Bool: (ctypes.c_uint8,),
+    DataType.ComplexFloat: (lambda z: ctypes.c_float(z.real), lambda z: ctypes.c_float(z.imag)),
+    DataType.ComplexDouble: (lambda z: ctypes.c_double(z.real), lambda z: ctypes.c_double(z.imag)),
 }
 
 
@@ -53,22 +47,22 @@ def _torch() -> Any:
     return torch
 
 
+def _pointer(array: Any) -> Any:
+    return ctypes.c_void_p(array.data_ptr())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:
-    """One launch: the loaded function and the names of its arguments."""
+    """One launch: the loaded function and its parameters, each a name and what makes it of the value."""
 
     function: Any
     phase: Phase
-    arguments: tuple[str, ...]
-    kinds: tuple[Any, ...]  # C types of the arguments; None for buffers
+    parameters: tuple[tuple[str, Callable[[Any], Any]], ...]
 
     def __call__(self, env: Mapping[str, Any]) -> None:
         """Launch on torch's current stream."""
         driver = _driver()
-        values = [
-            ctypes.c_void_p(env[name].data_ptr()) if kind is None else kind(env[name])
-            for name, kind in zip(self.arguments, self.kinds, strict=True)
-        ]
+        values = [made(env[name]) for name, made in self.parameters]
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         launch = self.phase.launch
         stream = driver.CUstream(_torch().cuda.current_stream().cuda_stream)
@@ -193,8 +187,11 @@ class DeviceMemory:
         """Return the launches of a kernel, compiled for the current device and loaded."""
         return tuple(
             DeviceCall(
-                function=function, phase=phase, arguments=arguments_of(phase),
-                kinds=(*(None for _ in phase.buffers), *(_C_TYPES[v.dtype] for v in phase.scalars)),
+                function=function, phase=phase,
+                parameters=(
+                    *((b.name, _pointer) for b in phase.buffers),
+                    *((v.name, made) for v in phase.scalars for made in _PARAMETERS[v.dtype]),
+                ),
             )
             for phase, function in _loaded(generated)
         )
