@@ -12,7 +12,9 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
 
-EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
+EVALUATED = frozenset(
+    {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
+)
 _EMITTERS = {"cpu": CpuEmitter, "cuda": CudaEmitter}
 
 

@@ -9,7 +9,6 @@ class ReasonCode(enum.Enum):
     SEGMENT_SET_INSIDE = "segment_set_inside"
     ACROSS_CUT = "across_cut"
     CYCLE = "cycle"
-    NOT_IMPLEMENTED = "not_implemented"
     DISABLED = "disabled"
 
     # The common gate
@@ -49,6 +48,15 @@ class ReasonCode(enum.Enum):
     # Matmul
     NO_MATMUL = "no_matmul"
     MATMUL_OFF = "matmul_off"
+    SEVERAL_MATMULS = "several_matmuls"
+    OTHER_MATMUL = "other_matmul"
+    MATMUL_VECTOR = "matmul_vector"
+    MATMUL_DTYPE = "matmul_dtype"
+    MATMUL_OLD_DEVICE = "matmul_old_device"
+    MATMUL_PROLOGUE = "matmul_prologue"
+    MATMUL_EPILOGUE = "matmul_epilogue"
+    MATMUL_TOO_LARGE = "matmul_too_large"
+    MATMUL_FUSED = "matmul_fused"
 
     # Reduction
     BROADCAST_AFTER_REDUCTION = "broadcast_after_reduction"
@@ -65,6 +73,10 @@ class ReasonCode(enum.Enum):
     # Transpose
     ONE_INNERMOST_AXIS = "one_innermost_axis"
     INDEXED_INNERMOST = "indexed_innermost"
+    TRANSPOSE_SMALL = "transpose_small"
+    TRANSPOSE_SMALL_INNER = "transpose_small_inner"
+    TRANSPOSE_SMALL_RESHAPED = "transpose_small_reshaped"
+    TRANSPOSED_IN_TILES = "transposed_in_tiles"
 
     # Persistent
     REDUCTION_IS_INNER = "reduction_is_inner"
@@ -77,8 +89,33 @@ class ReasonCode(enum.Enum):
     BUFFER_FITS = "buffer_fits"
     BUFFER_NEEDS_CLUSTER = "buffer_needs_cluster"
 
+    # Persistent along columns
+    COLUMNS_TOO_LARGE = "columns_too_large"
+    COLUMNS_NOT_WELFORD = "columns_not_welford"
+    COLUMNS_NOT_VECTORIZED = "columns_not_vectorized"
+    COLUMNS_NO_GRID = "columns_no_grid"
+    NOT_ENOUGH_COLUMNS = "not_enough_columns"
+    COLUMNS_FIT = "columns_fit"
+    COLUMNS_ACROSS_BLOCKS = "columns_across_blocks"
+
+    # Persistent along rows, with sums along columns
+    NOT_COMPLEMENTARY = "not_complementary"
+    NO_SHARED_INPUT = "no_shared_input"
+    SHARED_CONSUMER = "shared_consumer"
+    SHARED_AFTERWARDS = "shared_afterwards"
+    OUTER_BEFORE_INNER = "outer_before_inner"
+    ROWS_AND_SUMS_TOO_LARGE = "rows_and_sums_too_large"
+    ROWS_AND_SUMS_FIT = "rows_and_sums_fit"
+
     # Greedy
     NO_GREEDY_OP = "no_greedy_op"
+    GREEDY_FOREIGN_OP = "greedy_foreign_op"
+    GREEDY_OTHER_AXES = "greedy_other_axes"
+    SCATTER_INEXACT = "scatter_inexact"
+    SCATTER_SHARED = "scatter_shared"
+    GREEDY_REGISTERS = "greedy_registers"
+    GREEDY_SHARED_MEMORY = "greedy_shared_memory"
+    GREEDY_BLOCK = "greedy_block"
 
 
 # What says only that a scheduler is for another kind of fusion; where others have more to say, these are left out.
@@ -87,7 +124,8 @@ OTHER_KIND = frozenset(
         *(ReasonCode.NOT_VIEWS, ReasonCode.CONCRETE_OUTPUT, ReasonCode.REDUCES_ELEMENTS, ReasonCode.NO_MATMUL),
         *(ReasonCode.NO_REDUCTION, ReasonCode.HAS_REDUCTION, ReasonCode.NO_RESIZE, ReasonCode.ONE_INNERMOST_AXIS),
         *(ReasonCode.REDUCTION_IS_INNER, ReasonCode.REDUCTION_IS_OUTER, ReasonCode.ONE_KIND_OF_REDUCTION),
-        *(ReasonCode.NO_PERSISTENT_BUFFER, ReasonCode.NO_GREEDY_OP, ReasonCode.NOT_IMPLEMENTED, ReasonCode.DISABLED),
+        *(ReasonCode.NO_PERSISTENT_BUFFER, ReasonCode.NO_GREEDY_OP, ReasonCode.DISABLED),
+        *(ReasonCode.TRANSPOSE_SMALL, ReasonCode.TRANSPOSE_SMALL_INNER, ReasonCode.TRANSPOSE_SMALL_RESHAPED),
     },
 )
 
@@ -95,10 +133,9 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.ACROSS_CUT: "{before} comes before the cut at {tensor} and {after} after it",
     ReasonCode.CYCLE: "one kernel for both would close a cycle through {through}",
     ReasonCode.SEGMENT_SET_INSIDE: "{tensor} is made by segment_set and used inside the candidate",
-    ReasonCode.NOT_IMPLEMENTED: "this scheduler is not implemented here yet",
     ReasonCode.DISABLED: "this scheduler is switched off",
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
-    ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel holds: it is evaluated alone",
+    ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler holds",
     ReasonCode.NOT_CONNECTED: (
         "the expressions fall into {parts} groups that share no tensor: {first} has no path to {second}"
     ),
@@ -147,6 +184,18 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.NOTHING_TO_COMPUTE: "no output has more than one element to compute",
     ReasonCode.NO_MATMUL: "there is no matrix product",
     ReasonCode.MATMUL_OFF: "matmul fusion is off by default",
+    ReasonCode.SEVERAL_MATMULS: "{first} and {second} are both matrix products; a kernel holds one",
+    ReasonCode.OTHER_MATMUL: "{tensor} is made by {op}; only matmul and linear are fused",
+    ReasonCode.MATMUL_VECTOR: "{operand}, which {tensor} multiplies, is a vector: this is no product of two matrices",
+    ReasonCode.MATMUL_DTYPE: "{operand}, which {tensor} multiplies, is {dtype}; only Half and BFloat16 are fused",
+    ReasonCode.MATMUL_OLD_DEVICE: "{device} has compute capability {cc}; matrix products are fused from {least} on",
+    ReasonCode.MATMUL_PROLOGUE: (
+        "{operand} = {op} computes an operand of {tensor} on {device}, where operands are only {ways} on their way "
+        "from memory"
+    ),
+    ReasonCode.MATMUL_EPILOGUE: "{tensor} = {op} comes after the product {product} and is nothing that ends its kernel",
+    ReasonCode.MATMUL_TOO_LARGE: "{operand} has an axis of {extent} elements; at most {limit} are addressed in tiles",
+    ReasonCode.MATMUL_FUSED: "one kernel for the product {tensor} and {others} expressions around it",
     ReasonCode.BROADCAST_AFTER_REDUCTION: (
         "{tensor} broadcasts a result of the reduction, and {user} widens it to {extent} elements again"
     ),
@@ -173,6 +222,20 @@ TEXTS: dict[ReasonCode, str] = {
         "{tensor} = {op} reads at positions that are data along axis {axis} of {operand}, its innermost: no tile of it "
         "can be transposed"
     ),
+    ReasonCode.TRANSPOSE_SMALL: (
+        "{tensor} has {elements} elements, fewer than the {wave} of one tile of 32 x 32 on each SM"
+    ),
+    ReasonCode.TRANSPOSE_SMALL_INNER: (
+        "the axes of {tensor} from the outer one of the two that change places have {elements} elements together, "
+        "fewer than the {tile} of a tile"
+    ),
+    ReasonCode.TRANSPOSE_SMALL_RESHAPED: (
+        "the axes that change places have {first} and {second} elements; below {side} they would be merged with "
+        "others, which the reshape {tensor} does not allow"
+    ),
+    ReasonCode.TRANSPOSED_IN_TILES: (
+        "{first} and {second} have different innermost axes: tiles of 32 x 32 go through shared memory"
+    ),
     ReasonCode.REDUCTION_IS_INNER: "{tensor} reduces the innermost axis",
     ReasonCode.REDUCTION_IS_OUTER: "{tensor} keeps the innermost axis",
     ReasonCode.REDUCTIONS_OF_BOTH_KINDS: "{inner} reduces the innermost axis and {outer} keeps it",
@@ -191,10 +254,76 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.BUFFER_NEEDS_CLUSTER: (
         "{bytes} bytes of each row are kept ({tensors}), more than the {limit} of one SM: a cluster of {cluster} blocks"
     ),
+    ReasonCode.COLUMNS_TOO_LARGE: (
+        "{bytes} bytes of each column have to be kept ({tensors}), of {columns} columns at once: the registers of "
+        "{needed} SMs, and at most {most}, half of them, reduce together"
+    ),
+    ReasonCode.COLUMNS_NOT_WELFORD: (
+        "{columns} columns would be kept in the registers of {needed} SMs, which is done for Welford reductions only; "
+        "{tensor} is a {op}"
+    ),
+    ReasonCode.COLUMNS_NOT_VECTORIZED: (
+        "{columns} columns would be kept in the registers of {needed} SMs, which takes accesses of {least} elements; "
+        "{vector} are possible"
+    ),
+    ReasonCode.COLUMNS_NO_GRID: (
+        "no grid of at most {sms} blocks keeps {rows} columns of {bytes} bytes in registers and uses {least} blocks"
+    ),
+    ReasonCode.NOT_ENOUGH_COLUMNS: (
+        "{tensor} reduces {numel} elements for each of only {rows} columns, which keep {used} SMs busy; fewer than "
+        "{needed} leave most of them idle"
+    ),
+    ReasonCode.COLUMNS_FIT: "{bytes} bytes of each column are kept in registers ({tensors}), {columns} columns a block",
+    ReasonCode.COLUMNS_ACROSS_BLOCKS: (
+        "{bytes} bytes of each column are kept in registers ({tensors}), each column by {across} of {blocks} blocks"
+    ),
+    ReasonCode.NOT_COMPLEMENTARY: (
+        "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}: what one reduces, the other has to keep"
+    ),
+    ReasonCode.NO_SHARED_INPUT: "the inner reduction {inner} and the outer reduction {outer} read no input in common",
+    ReasonCode.SHARED_CONSUMER: (
+        "{user} joins what comes after the inner reduction {inner} with what comes after the outer reduction {outer}"
+    ),
+    ReasonCode.SHARED_AFTERWARDS: (
+        "{tensor} is read by what comes after the inner reduction {inner} and by what comes after the outer reduction "
+        "{outer}"
+    ),
+    ReasonCode.OUTER_BEFORE_INNER: (
+        "the reduction {second} needs the outer reduction {first}, which is complete only when all rows are through"
+    ),
+    ReasonCode.ROWS_AND_SUMS_TOO_LARGE: (
+        "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums have to be kept; registers hold "
+        "{registers} bytes and shared memory {shared}"
+    ),
+    ReasonCode.ROWS_AND_SUMS_FIT: (
+        "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums are kept, {moved} of them in "
+        "shared memory"
+    ),
     ReasonCode.NO_GREEDY_OP: "nothing is sorted, scanned or scattered",
+    ReasonCode.GREEDY_FOREIGN_OP: "{tensor} is made by {op}, which no kernel with a sort, scan or scatter holds",
+    ReasonCode.GREEDY_OTHER_AXES: (
+        "{first} and {second} run along an axis each, and their other axes, which blocks share out, are not the same"
+    ),
+    ReasonCode.SCATTER_INEXACT: (
+        "axis {axis} of {tensor} has {extent} elements and that of its index {given}: only the scattered axis may "
+        "differ"
+    ),
+    ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is needed elsewhere too, by {user}",
+    ReasonCode.GREEDY_REGISTERS: (
+        "{tensor} = {op} along {extent} elements takes {registers} registers of each of {threads} threads; "
+        "at most {limit} are there"
+    ),
+    ReasonCode.GREEDY_SHARED_MEMORY: (
+        "{tensor} = {op} along {extent} elements takes {bytes} bytes of shared memory; a block has {limit}"
+    ),
+    ReasonCode.GREEDY_BLOCK: (
+        "{tensor} = {op} along {extent} elements: {threads} threads of a block, {items} elements each; "
+        "the array library evaluates it"
+    ),
 }
 
-# Reasons that hold for every larger set of expressions too: axes that are one stay one, a reduction stays inside.
+# Reasons that hold for every larger set of expressions too: axes that are one stay one, what is inside stays inside.
+# Each is a promise of the scheduler that gives it; a set is refused for good once all schedulers promise it.
 MONOTONE: frozenset[ReasonCode] = frozenset(
     {
         ReasonCode.SELF_MAPPED,
@@ -204,5 +333,17 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
         ReasonCode.CONFLICTING_RESHAPES,
         ReasonCode.CYCLIC_RESHAPE,
         ReasonCode.RESIZE_AND_INDEXING,
+        ReasonCode.GREEDY_FOREIGN_OP,
+        ReasonCode.SEVERAL_MATMULS,
+        ReasonCode.OTHER_MATMUL,
+        ReasonCode.MATMUL_VECTOR,
+        ReasonCode.MATMUL_DTYPE,
+        ReasonCode.MATMUL_OLD_DEVICE,
+        ReasonCode.MATMUL_OFF,
+        ReasonCode.SCATTER_INEXACT,
+        ReasonCode.SCATTER_SHARED,
+        ReasonCode.GREEDY_REGISTERS,
+        ReasonCode.GREEDY_SHARED_MEMORY,
+        ReasonCode.DISABLED,
     },
 )

@@ -18,9 +18,13 @@ Refusal = tuple[Reason, tuple[str, ...]]
 class CandidateFacts:
     """A candidate with what is known of it; a refusal is a reason with the names of expressions that suffice for it."""
 
-    def __init__(self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False) -> None:
+    def __init__(
+        self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
+        fuse_matmul: bool = False,
+    ) -> None:
         self.candidate = candidate
         self.memory_promotion = memory_promotion
+        self.fuse_matmul = fuse_matmul
         self.links: list[Link] = fusion_links.of(candidate.exprs)
         first: dict[OpKind, Link] = {}
         for link in self.links:
@@ -32,6 +36,7 @@ class CandidateFacts:
         self.matmul = first.get(OpKind.MATMUL)
         self.indexing = first.get(OpKind.INDEXING)
         self.reserved = next((link for kind, link in first.items() if kind.is_reserved), None)
+        self.attention = first.get(OpKind.ATTENTION)
 
     @property
     def outputs(self) -> tuple[TensorView, ...]:
@@ -47,6 +52,11 @@ class CandidateFacts:
     def exact(self) -> ExactMap:
         """Classes of all axes."""
         return exact_map(self.links)
+
+    @property
+    def reductions(self) -> tuple[Link, ...]:
+        """All results of reductions in order; those of a Welford count one by one."""
+        return tuple(link for link in self.links if link.kind is OpKind.REDUCTION)
 
     @cached_property
     def patterns(self) -> tuple[ReductionPattern, ...]:
@@ -86,6 +96,21 @@ class CandidateFacts:
         alone = self.reserved or self.inexact_gather
         if alone is not None:
             return reason(ReasonCode.EVALUATED_ONLY, tensor=alone.name, op=alone.op), (alone.name,)
+        return self.shape_gate
+
+    @cached_property
+    def greedy_gate(self) -> Refusal | None:
+        """Why not even a kernel with sorts, scans and scatters may hold these expressions, or None."""
+        if self.matmul is not None:
+            return self.gate
+        alone = self.attention or self.inexact_gather
+        if alone is not None:
+            return reason(ReasonCode.EVALUATED_ONLY, tensor=alone.name, op=alone.op), (alone.name,)
+        return self.shape_gate
+
+    @cached_property
+    def shape_gate(self) -> Refusal | None:
+        """Why no kernel has loops for these expressions, whatever their ops compute, or None."""
         exact = self.exact
         if exact.components > 1:
             first, second = self._strangers()
@@ -304,9 +329,14 @@ class CandidateFacts:
         first = self.reduction
         return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
 
-    @cached_property
+    @property
     def inner_groups(self) -> dict[int, str]:
-        """Innermost axes of the inputs and outputs that have all axes of the reference, with a tensor for each.
+        """Innermost axes of the inputs and outputs that have all axes of the reference, with a tensor for each."""
+        return {number: tensors[0].name for number, tensors in self.inner_tensors.items()}
+
+    @cached_property
+    def inner_tensors(self) -> dict[int, list[TensorView]]:
+        """Innermost axes of the inputs and outputs that have all axes of the reference, with these tensors.
 
         Axes are classes joined through views; a broadcast axis counts as the axis that it meets. Two entries
         mean a transpose: whatever is innermost in the loops, one of the tensors is read or written across its rows.
@@ -316,7 +346,7 @@ class CandidateFacts:
             return {}
         wanted = exact.concrete(reference)
         near = Neighbourhoods(exact)
-        found: dict[int, str] = {}
+        found: dict[int, list[TensorView]] = {}
         for tensor in (*self.inputs, *self.outputs):
             numbers = exact.classes.get(tensor.name)
             if not numbers:
@@ -327,8 +357,8 @@ class CandidateFacts:
             if number < 0:
                 continue
             source = near.of(number)
-            if source not in found and self._covers(numbers, wanted):
-                found[source] = tensor.name
+            if self._covers(numbers, wanted):
+                found.setdefault(source, []).append(tensor)
         return found
 
     def _covers(self, own: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

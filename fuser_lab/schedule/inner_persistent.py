@@ -1,21 +1,21 @@
 """InnerPersistent: rows are kept at hand while they are reduced, then used again (softmax, normalizations)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fuser_lab.analysis.reductions import ReductionFlow
-from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
+from fuser_lab.schedule.persistent import (
+    LARGE_REDUCTION,
+    broadcast_elsewhere,
+    keep_exp_up_to,
+    kept_bytes,
+    needs_buffer,
+)
 from fuser_lab.schedule.reduction import reshape_mixes
-
-LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
-# Above this size exponentials are computed twice rather than kept.
-KEEP_EXP_BYTES = 24 * KIB
-KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class InnerPersistent:
             or facts.pattern_mismatch
             or needs_buffer(facts)
             or facts.unique_broadcasts
-            or _broadcast_elsewhere(facts)
+            or broadcast_elsewhere(facts)
             or reshape_mixes(facts)
             or facts.covered_by_reduction(inputs=False)
             or facts.expanded_after
@@ -47,7 +47,7 @@ class InnerPersistent:
 
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]
-        size, kept = kept_bytes(facts, device)
+        size, kept = kept_bytes(facts.flow, keep_exp_up_to(device))
         most = 1 if pattern.is_split else device.max_cluster  # clusters reduce rows of one stretch only
         limit = device.persistent_bytes * most
         names = ", ".join(kept)
@@ -75,18 +75,6 @@ class InnerPersistent:
         return accept(self.type, why)
 
 
-def kept_bytes(facts: CandidateFacts, device: Device) -> tuple[int, Sequence[str]]:
-    """Return the bytes that each row keeps and of which tensors: the buffers, or the inputs that give them again."""
-    flow: ReductionFlow = facts.flow
-    size = flow.peak_bytes(facts.buffers)
-    projection = flow.projection(facts.buffers)
-    if projection is not None and projection.bytes < size:
-        threshold = KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
-        if not projection.slow or size > threshold:
-            return projection.bytes, [tensor.name for tensor in projection.inputs]
-    return size, [buffer.tensor.name for buffer in facts.buffers]
-
-
 def inner_only(facts: CandidateFacts) -> Refusal | None:
     """Return why not every reduction touches the innermost axis, or None."""
     outer = next((p for p in facts.patterns if not p.inner), None)
@@ -96,24 +84,3 @@ def inner_only(facts: CandidateFacts) -> Refusal | None:
     if inner is None:
         return reason(ReasonCode.REDUCTION_IS_OUTER, tensor=outer.name), (outer.name,)
     return reason(ReasonCode.REDUCTIONS_OF_BOTH_KINDS, inner=inner.name, outer=outer.name), (inner.name, outer.name)
-
-
-def needs_buffer(facts: CandidateFacts) -> Refusal | None:
-    """Return why nothing has to be kept, or None."""
-    if facts.buffers:
-        return None
-    return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
-
-
-def _broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
-    exact = facts.exact
-    reduced = facts.patterns[0].reduced
-    meets = exact.concretized
-    for name, new in facts.flow.broadcasts_after():
-        for number in new:
-            for target, user in meets.get(number, {}).items():
-                if target not in reduced:
-                    extent = exact.extent[target]
-                    why = reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user)
-                    return why, facts.names
-    return None

@@ -11,12 +11,16 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.schedule.base import Scheduler, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.greedy import Greedy
+from fuser_lab.schedule.inner_outer_persistent import InnerOuterPersistent
 from fuser_lab.schedule.inner_persistent import InnerPersistent
+from fuser_lab.schedule.matmul import Matmul
 from fuser_lab.schedule.no_op import NoOp
+from fuser_lab.schedule.outer_persistent import OuterPersistent
 from fuser_lab.schedule.pointwise import PointWise
 from fuser_lab.schedule.reduction import Reduction
-from fuser_lab.schedule.refusing import Greedy, InnerOuterPersistent, Matmul, OuterPersistent, Transpose
 from fuser_lab.schedule.resize import Resize
+from fuser_lab.schedule.transpose import Transpose
 from fuser_lab.segmentation.oracle import Candidate
 
 SCHEDULERS: tuple[Scheduler, ...] = (
@@ -32,6 +36,9 @@ SCHEDULERS: tuple[Scheduler, ...] = (
     InnerOuterPersistent(),
     Greedy(),
 )
+
+# Who may take what the common gate refuses for all others.
+_EXEMPT = {ReasonCode.MATMUL_INSIDE: SchedulerType.MATMUL, ReasonCode.EVALUATED_ONLY: SchedulerType.GREEDY}
 
 MAX_FUSIONS = 8  # fusions whose answers are remembered
 
@@ -56,15 +63,18 @@ class SchedulerRegistry:
         Schedulers that refuse everything.
     memory_promotion
         Whether what take_along_axis reads may be computed in the same segment (nvFuser's option of this name).
+    fuse_matmul
+        Whether the Matmul scheduler may take matrix products with what is around them (nvFuser's option of this name).
     """
 
     def __init__(
         self, device: Device = DEFAULT, disabled: frozenset[SchedulerType] = frozenset(), *,
-        memory_promotion: bool = False,
+        memory_promotion: bool = False, fuse_matmul: bool = False,
     ) -> None:
         self.device = device
         self.disabled = disabled
         self.memory_promotion = memory_promotion
+        self.fuse_matmul = fuse_matmul
         self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def ask(self, candidate: Candidate) -> Answer:
@@ -81,7 +91,9 @@ class SchedulerRegistry:
         return self._facts(candidate, self._of(candidate.fusion))
 
     def _facts(self, candidate: Candidate, known: _Known) -> CandidateFacts:
-        return CandidateFacts(candidate, known.links, memory_promotion=self.memory_promotion)
+        return CandidateFacts(
+            candidate, known.links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
+        )
 
     def _of(self, fusion: Fusion) -> _Known:
         known = self._known.get(id(fusion))
@@ -108,7 +120,11 @@ class SchedulerRegistry:
             verdicts.append(accept(SchedulerType.EXPR_EVAL, why))
         elif facts.gate is not None and facts.gate[0].code in MONOTONE:
             # Whoever makes a kernel asks the gate, so what it refuses for good is refused for good by each of them,
-            # whatever else they said first.
-            core = facts.gate[1]
-            return Answer(tuple(v if v.monotone else replace(v, core=core, monotone=True) for v in verdicts))
+            # whatever else they said first; an exempt scheduler has to promise that by itself.
+            core, exempt = facts.gate[1], _EXEMPT.get(facts.gate[0].code)
+            return Answer(
+                tuple(
+                    v if v.monotone or v.scheduler is exempt else replace(v, core=core, monotone=True) for v in verdicts
+                ),
+            )
         return Answer(tuple(verdicts))

@@ -16,7 +16,7 @@ RULES = {}
 
 def rule(scheduler, code):
     def add(body):
-        RULES[body.__name__] = (body, scheduler, code)
+        RULES[f"{body.__name__}-{scheduler.value}"] = (body, scheduler, code)
         return body
 
     return add
@@ -150,9 +150,38 @@ def only_neg(fd):
     fd.add_output(fd.ops.neg(tensor(fd, 16, 8)))
 
 
-@rule(Type.TRANSPOSE, "not_implemented")
+@rule(Type.TRANSPOSE, "transpose_small")
 def transposed(fd):
     fd.add_output(fd.ops.neg(fd.ops.permute(tensor(fd, 16, 8), dims=[1, 0])))
+
+
+@rule(Type.TRANSPOSE, "transposed_in_tiles")
+def transposed_large(fd):
+    fd.add_output(fd.ops.neg(fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0])))
+
+
+@rule(Type.TRANSPOSE, "transpose_small_inner")
+def small_corners_transposed(fd):
+    fd.add_output(fd.ops.neg(fd.ops.permute(tensor(fd, 4096, 8, 8), dims=[0, 2, 1])))
+
+
+@rule(Type.TRANSPOSE, "transpose_small_reshaped")
+def narrow_reshaped(fd):
+    x = fd.ops.permute(tensor(fd, 16, 512, 64), dims=[2, 1, 0])
+    fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[64 * 512, 16])))
+
+
+@rule(Type.TRANSPOSE, "transposed_in_tiles")
+def wide_reshaped(fd):
+    x = fd.ops.permute(tensor(fd, 64, 512, 64), dims=[2, 1, 0])
+    fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[64 * 512, 64])))
+
+
+@rule(Type.TRANSPOSE, "broadcast_not_unique")
+def one_column_for_two(fd):
+    bias = fd.ops.neg(tensor(fd, 1, 16))
+    fd.add_output(fd.ops.add(tensor(fd, 8, 16), bias))
+    fd.add_output(fd.ops.add(tensor(fd, 9, 16), bias))
 
 
 @rule(Type.INNER_PERSISTENT, "reduction_is_outer")
@@ -160,24 +189,190 @@ def outer(fd):
     reduced(fd)
 
 
-@rule(Type.OUTER_PERSISTENT, "not_implemented")
-def outer_later(fd):
-    reduced(fd)
+def column_norm(rows, columns, op="sum", dtype=DataType.Float):
+    def body(fd):
+        x = tensor(fd, rows, columns, dtype=dtype)
+        if op == "welford":
+            total = fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)[1]
+        else:
+            total = fd.ops.sum(x, dims=[0], keepdim=True)
+        fd.add_output(fd.ops.sub(x, total))
+
+    return body
+
+
+rule(Type.OUTER_PERSISTENT, "columns_fit")(reduced)
 
 
 @rule(Type.OUTER_PERSISTENT, "reduction_is_inner")
 def inner(fd):
+    fd.add_output(fd.ops.add(fd.ops.sum(tensor(fd, 8, 16), dims=[1]), fd.ops.neg(tensor(fd, 8))))
+
+
+@rule(Type.OUTER_PERSISTENT, "reductions_of_both_kinds")
+def both(fd):
     both_ways(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "no_persistent_buffer")
+def sums_of_columns_and_a_row(fd):
+    total = fd.ops.sum(tensor(fd, 64, 16), dims=[0])
+    fd.add_output(fd.ops.add(fd.ops.broadcast(total, [True, False]), tensor(fd, 8, 16)))
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_too_large")
+def tall(fd):
+    column_norm(66 * 2048 + 1, 4096)(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_not_welford")
+def tall_sums(fd):
+    column_norm(8192, 4096)(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_across_blocks")
+def tall_statistics(fd):
+    column_norm(8192, 512, "welford")(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_no_grid")
+def too_many_tall_columns(fd):
+    column_norm(65536, 4096, "welford")(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_not_vectorized")
+def narrow_statistics(fd):
+    column_norm(16384, 1026, "welford")(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "not_enough_columns")
+def few_tall_columns(fd):
+    column_norm(8192, 32)(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "broadcast_elsewhere")
+def columns_widened_elsewhere(fd):
+    x = tensor(fd, 8, 16)
+    fd.add_output(fd.ops.div(x, fd.ops.broadcast(fd.ops.sum(x, dims=[0]), is_broadcast_dim=[True, False])))
+    fd.add_output(fd.ops.mul(fd.ops.neg(fd.ops.broadcast(fd.ops.sum(x, dims=[0]), is_broadcast_dim=[True, False])),
+                             tensor(fd, 5, 16)))
 
 
 @rule(Type.INNER_OUTER_PERSISTENT, "one_kind_of_reduction")
 def only_outer(fd):
-    reduced(fd)
+    sums_of_columns_and_a_row(fd)
+
+
+def rows_and_columns(rows, width, dtype=DataType.Float, later=None):
+    """A row norm of x, and the column sums of x, with what ``later`` adds."""
+
+    def body(fd):
+        x = tensor(fd, rows, width, dtype=dtype)
+        total = fd.ops.sum(x, dims=[1], keepdim=True)
+        normed = fd.ops.div(x, total)
+        columns = fd.ops.sum(x, dims=[0])
+        fd.add_output(normed)
+        fd.add_output(columns if later is None else later(fd, x, normed, columns))
+
+    return body
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
+def norm_and_column_sums(fd):
+    rows_and_columns(64, 32)(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
+def norm_and_sums_of_what_is_normed(fd):
+    rows_and_columns(64, 32, later=lambda fd, x, normed, columns: fd.ops.sum(normed, dims=[0]))(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "not_complementary")
+def sums_of_other_axes(fd):
+    x = tensor(fd, 8, 16, 32)
+    fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[2], keepdim=True)))
+    fd.add_output(fd.ops.sum(x, dims=[0]))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "pattern_mismatch")
+def two_inner_kinds(fd):
+    x = tensor(fd, 8, 16, 32)
+    fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[2], keepdim=True)))
+    fd.add_output(fd.ops.sum(x, dims=[1, 2]))
+    fd.add_output(fd.ops.sum(x, dims=[0, 1]))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "no_shared_input")
+def two_operands(fd):
+    x, y, scale = tensor(fd, 64, 32), tensor(fd, 64, 32), tensor(fd, 32)
+    normed = fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True))
+    fd.add_output(fd.ops.mul(fd.ops.add(normed, y), scale))
+    fd.add_output(fd.ops.sum(y, dims=[0]))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "shared_consumer")
+def joined_again(fd):
+    x = tensor(fd, 64, 32)
+    total = fd.ops.sum(x, dims=[1], keepdim=True)
+    fd.add_output(fd.ops.add(fd.ops.div(x, total), fd.ops.broadcast(fd.ops.sum(x, dims=[0]), [True, False])))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "shared_afterwards")
+def one_scale_for_both(fd):
+    x, scale = tensor(fd, 64, 32), tensor(fd, 32)
+    normed = fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True))
+    fd.add_output(fd.ops.mul(normed, scale))
+    fd.add_output(fd.ops.mul(fd.ops.sum(x, dims=[0]), scale))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "outer_before_inner")
+def rows_of_what_columns_gave(fd):
+    x = tensor(fd, 64, 32)
+    y = fd.ops.sub(x, fd.ops.sum(x, dims=[0], keepdim=True))
+    fd.add_output(fd.ops.div(y, fd.ops.sum(y, dims=[1], keepdim=True)))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "no_persistent_buffer")
+def sums_both_ways(fd):
+    both_ways(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_too_large")
+def wide_rows_and_sums(fd):
+    rows_and_columns(2048, 65536)(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
+def narrower_rows_and_sums(fd):
+    rows_and_columns(2048, 32768)(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "not_enough_blocks")
+def few_long_rows_and_sums(fd):
+    rows_and_columns(15, 8192)(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "broadcast_elsewhere")
+def rows_widened_elsewhere(fd):
+    x = tensor(fd, 8, 16)
+    widened_elsewhere_of(fd, x)
+    fd.add_output(fd.ops.sum(x, dims=[0]))
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "broadcast_after_reduction")
+def columns_repeated(fd):
+    def later(fd, x, normed, columns):
+        return fd.ops.add(fd.ops.broadcast(columns, [True, False]), tensor(fd, 7, 32))
+
+    rows_and_columns(64, 32, later=later)(fd)
 
 
 @rule(Type.INNER_PERSISTENT, "broadcast_elsewhere")
 def widened_elsewhere(fd):
-    x = tensor(fd, 8, 16)
+    widened_elsewhere_of(fd, tensor(fd, 8, 16))
+
+
+def widened_elsewhere_of(fd, x):
     total = fd.ops.broadcast(fd.ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
     fd.add_output(fd.ops.div(x, total))
     fd.add_output(fd.ops.mul(fd.ops.neg(fd.ops.broadcast(fd.ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])),

@@ -33,15 +33,8 @@ WAITS = {
     "copy_input_into_input": "the pass SegmentInplaceUpdate",
     "reshape_cross_segment_extent": "symbolic sizes across segments: here sizes are known before the cut",
     "dynamic_reshape_slice": ALIASES,
-    "combine_vertical": "the option that switches off single phases by nvFuser's names",
     "cat_after_broadcast_cat_dim": "the pass MovePad, for when the resize scheduler is off",
     "matmul_k1": "the pass TranslateNoReductionMatmulToMulSqueeze",
-    "matmul_sin_cast_fused": "the Matmul scheduler",
-    "split_reshape_norm_0_1": "the OuterPersistent scheduler",
-    "outer_norm_small": "the OuterPersistent scheduler",
-    "inner_outer_match": "the InnerOuterPersistent scheduler",
-    "rms_norm_backward": "the InnerOuterPersistent scheduler",
-    "topk_with_adds": "the Greedy scheduler",
 }
 
 
@@ -54,7 +47,8 @@ def segmented(case: dict) -> SegmentedFusion:
     ]
     fusion = bind(fd.fusion, inputs).fusion
     log = DecisionLog()
-    oracle = SchedulerRegistry(memory_promotion="memory_promotion" in case.get("options", {}).get("enable", ()))
+    enabled = case.get("options", {}).get("enable", ())
+    oracle = SchedulerRegistry(memory_promotion="memory_promotion" in enabled, fuse_matmul="fuse_matmul" in enabled)
     result = segment(fusion, oracle, log=log)
     assert replay(fusion, log, oracle) == result
     assert all(group.scheduler is not None for group in result.groups)

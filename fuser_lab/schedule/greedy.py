@@ -1,0 +1,131 @@
+"""Greedy: sorts, scans and scatters with the pointwise ops around them, one block for each of their rows.
+
+There is no such kernel here yet: the array library evaluates what it takes, op by op.
+"""
+
+from dataclasses import dataclass
+
+from fuser_lab.analysis.domain_map import Link
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import OpKind
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+
+RUNS_ALONG = frozenset({OpKind.SCAN, OpKind.SORT, OpKind.SCATTER})
+AROUND = frozenset(
+    {
+        *(OpKind.POINTWISE, OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.RESHAPE, OpKind.FACTORY),
+        OpKind.SCALAR,
+    },
+)
+REGISTERS_OF_ADDRESSES = 40  # of each thread, for anything but the elements
+MOST_REGISTERS = 255  # of one thread
+INDEX_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """Takes candidates with sorts, scans and scatters along rows that one block can hold."""
+
+    type: SchedulerType = SchedulerType.GREEDY
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or the first rule that is broken."""
+        refusal = facts.greedy_gate
+        if refusal is not None:
+            return refused(self.type, refusal)
+        along = [link for link in facts.links if link.kind in RUNS_ALONG]
+        if not along:
+            return no(self.type, ReasonCode.NO_GREEDY_OP)
+        for link in facts.links:
+            if not (link.kind in RUNS_ALONG or link.kind in AROUND or link.op == "pad"):
+                return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
+        refusal = facts.reshapes or _scattered(facts, along) or _other_axes(facts, along)
+        if refusal is not None:
+            return refused(self.type, refusal)
+        return self._fits(along, device)
+
+    def _fits(self, along: list[Link], device: Device) -> Verdict:
+        """Return whether every row fits the threads, registers and shared memory of one block.
+
+        The needs are an estimate: the elements of a thread in registers, a row of keys in shared memory.
+        """
+        longest = max(along, key=_extent)
+        for link in along:
+            extent, size = _extent(link), _bytes(link)
+            threads, items = _shape(extent, device)
+            limit = min(MOST_REGISTERS, device.registers // threads)
+            registers = REGISTERS_OF_ADDRESSES + -(-items * size // 4)
+            if registers > limit:
+                return no(
+                    self.type, ReasonCode.GREEDY_REGISTERS, link.name, tensor=link.name, op=link.op, extent=extent,
+                    registers=registers, threads=threads, limit=limit,
+                )
+            shared = extent * max(link.tensors[0].dtype.itemsize, INDEX_BYTES if link.kind is OpKind.SORT else 0)
+            if shared > device.shared_per_block:
+                return no(
+                    self.type, ReasonCode.GREEDY_SHARED_MEMORY, link.name, tensor=link.name, op=link.op, extent=extent,
+                    bytes=shared, limit=device.shared_per_block,
+                )
+        threads, items = _shape(_extent(longest), device)
+        why = reason(
+            ReasonCode.GREEDY_BLOCK, tensor=longest.name, op=longest.op, extent=_extent(longest), threads=threads,
+            items=items,
+        )
+        return accept(self.type, why)
+
+
+def _dim(link: Link) -> int:
+    dim = link.expr.attr("dim")
+    assert isinstance(dim, int)
+    return dim
+
+
+def _extent(link: Link) -> int:
+    """Return the number of elements that an op runs along."""
+    tensors = link.tensors[:2] if link.kind is OpKind.SCATTER else link.tensors[:1]
+    return max(tensor.shape[_dim(link)] for tensor in tensors)
+
+
+def _bytes(link: Link) -> int:
+    """Return the bytes that a thread holds of each element: a sort moves its index along."""
+    return link.tensors[0].dtype.itemsize + (INDEX_BYTES if link.kind is OpKind.SORT else 0)
+
+
+def _shape(extent: int, device: Device) -> tuple[int, int]:
+    """Return threads of a block and elements of each."""
+    threads = min(max(-(-extent // 32) * 32, 32), device.max_threads_per_block)
+    return threads, max(-(-extent // threads), 1)
+
+
+def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
+    for link in along:
+        if link.kind is not OpKind.SCATTER:
+            continue
+        target, places = link.tensors[0], link.tensors[1]
+        for axis, (extent, given) in enumerate(zip(target.shape, places.shape, strict=True)):
+            if axis != _dim(link) and extent != given:
+                why = reason(ReasonCode.SCATTER_INEXACT, tensor=link.name, axis=axis, extent=extent, given=given)
+                return why, (link.name,)
+        user = next((u.name for u in facts.links if target.name in u.operands and u.name != link.name), None)
+        if user is not None:
+            why = reason(ReasonCode.SCATTER_SHARED, tensor=link.name, operand=target.name, user=user)
+            return why, (link.name, user)
+    return None
+
+
+def _other_axes(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
+    """Return two ops whose rows are not shared out among blocks in the same way, or None."""
+    first = along[0]
+    for other in along[1:]:
+        if _free(facts, other) != _free(facts, first):
+            return reason(ReasonCode.GREEDY_OTHER_AXES, first=first.name, second=other.name), (first.name, other.name)
+    return None
+
+
+def _free(facts: CandidateFacts, link: Link) -> frozenset[int]:
+    """Return the classes of the axes that an op does not run along."""
+    numbers, broadcast = facts.exact.classes[link.operands[0]], facts.exact.broadcast
+    return frozenset(c for place, c in enumerate(numbers) if place != _dim(link) and not broadcast[c])

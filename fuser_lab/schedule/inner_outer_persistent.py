@@ -1,0 +1,201 @@
+"""InnerOuterPersistent: rows are kept while they are reduced, and column sums grow on the way (backward passes)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from fuser_lab.analysis.domain_map import Link
+from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
+from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.gate import common_gate
+from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, needs_buffer
+from fuser_lab.schedule.reduction import reshape_mixes
+
+MOST_THREADS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class InnerOuterPersistent:
+    """Takes inner and outer reductions of one iteration space that share an input, while a row and the sums fit."""
+
+    type: SchedulerType = SchedulerType.INNER_OUTER_PERSISTENT
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance with the bytes kept, or the first rule that is broken."""
+        if facts.reduction is None:
+            return no(self.type, ReasonCode.NO_REDUCTION)
+        if not facts.inputs:
+            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
+        refusal = common_gate(facts) or facts.index_input or facts.indexed_before_reduction
+        if refusal is not None:
+            return refused(self.type, refusal)
+        inner = [p for p in facts.patterns if p.inner]
+        outer = [p for p in facts.patterns if not p.inner]
+        if not inner or not outer:
+            return no(self.type, ReasonCode.ONE_KIND_OF_REDUCTION, kind="inner" if inner else "outer")
+        refusal = (
+            _not_complementary(inner, outer)
+            or facts.unique_broadcasts
+            or _no_shared_input(facts)
+            or _tied_elsewhere(facts)
+            or needs_buffer(facts)
+            or _widened(facts, inner[0])
+            or reshape_mixes(facts)
+            or facts.covered_by_reduction(inputs=False)
+            or facts.expanded_after
+        )
+        return refused(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
+
+    def _fits(
+        self, facts: CandidateFacts, device: Device, inner: Sequence[ReductionPattern],
+        outer: Sequence[ReductionPattern],
+    ) -> Verdict:
+        exact, row = facts.exact, inner[0]
+        size, kept = kept_bytes(ReductionFlow.of(exact, facts.links, inner))
+        sums_of = {p.name for p in outer}
+        sums = sum(
+            prod(exact.extent[c] for c in outer[0].kept) * link.out.dtype.itemsize
+            for link in facts.reductions if link.name in sums_of
+        )
+        registers = device.register_file // 8 * 7
+        # The rest of shared memory is for the threads of a block to add up what each of them found.
+        workspace = MOST_THREADS * len(inner) * max(link.out.dtype.itemsize for link in facts.reductions)
+        shared = max(device.shared_per_block - KIB - workspace, 0)
+        moved = max(size + sums - registers, 0)
+        names = ", ".join(kept)
+        if moved > min(shared, size):
+            return no(
+                self.type, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, *facts.names, bytes=size, tensors=names, sums=sums,
+                registers=registers, shared=shared,
+            )
+        needed = device.sms // 8
+        if row.numel >= LARGE_REDUCTION and row.rows < needed:
+            return no(
+                self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=row.name, numel=row.numel, rows=row.rows,
+                needed=needed,
+            )
+        why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=moved)
+        return accept(self.type, why)
+
+
+def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern]) -> Refusal | None:
+    """Return why inner reductions are not over [kept, reduced] and outer ones over [reduced, kept] axes, or None."""
+    first = inner[0]
+    for other in inner[1:]:
+        if other.axes != first.axes:
+            return _mismatch(ReasonCode.PATTERN_MISMATCH, first, other)
+    for other in outer:
+        if other.axes != tuple((c, not reduced) for c, reduced in first.axes):
+            return _mismatch(ReasonCode.NOT_COMPLEMENTARY, first, other)
+    return None
+
+
+def _mismatch(code: ReasonCode, first: ReductionPattern, other: ReductionPattern) -> Refusal:
+    if code is ReasonCode.PATTERN_MISMATCH:
+        why = reason(
+            code, first=first.name, second=other.name, first_numel=first.numel, first_rows=first.rows,
+            second_numel=other.numel, second_rows=other.rows,
+        )
+        return why, (first.name, other.name)
+    why = reason(
+        code, inner=first.name, inner_axes=_reduced_axes(first), outer=other.name, outer_axes=_reduced_axes(other),
+    )
+    return why, (first.name, other.name)
+
+
+def _reduced_axes(pattern: ReductionPattern) -> str:
+    """Return the places of the reduced axes among those that are no broadcast axes, as text."""
+    return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
+
+
+def _no_shared_input(facts: CandidateFacts) -> Refusal | None:
+    """Return why no kernel would read anything only once, or None."""
+    below = _Closure(facts.links)
+    inner, outer = _operands(facts, inner=True), _operands(facts, inner=False)
+    read = {tensor.name for tensor in facts.inputs}
+    if below.ancestors(inner) & below.ancestors(outer) & read:
+        return None
+    first = {p.inner: p.name for p in reversed(facts.patterns)}
+    return reason(ReasonCode.NO_SHARED_INPUT, inner=first[True], outer=first[False]), facts.names
+
+
+def _operands(facts: CandidateFacts, *, inner: bool) -> set[str]:
+    wanted = {p.name for p in facts.patterns if p.inner is inner}
+    return {name for link in facts.reductions if link.name in wanted for name in link.operands}
+
+
+def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
+    """Return where inner and outer reductions are tied by more than what outer reductions add up, or None."""
+    inner = {p.name for p in facts.patterns if p.inner}
+    outer = {p.name for p in facts.patterns if not p.inner}
+    after_outer: dict[str, str] = {}
+    after_inner: dict[str, str] = {}
+    for link in facts.links:
+        summed = next((after_outer[name] for name in link.operands if name in after_outer), None)
+        rowed = next((after_inner[name] for name in link.operands if name in after_inner), None)
+        if summed is not None and link.name in inner | outer:
+            return reason(ReasonCode.OUTER_BEFORE_INNER, first=summed, second=link.name), (summed, link.name)
+        if summed is not None and rowed is not None:
+            return reason(ReasonCode.SHARED_CONSUMER, user=link.name, inner=rowed, outer=summed), facts.names
+        if link.name in outer:
+            after_outer[link.name] = link.name  # an outer reduction is free to add up what follows an inner one
+        elif summed is not None:
+            after_outer[link.name] = summed
+        elif link.name in inner:
+            after_inner[link.name] = link.name
+        elif rowed is not None:
+            after_inner[link.name] = rowed
+    closure = _Closure(facts.links)
+    besides = _besides(facts, after_outer, outer), _besides(facts, after_inner, inner)
+    common = closure.ancestors(besides[0]) & closure.ancestors(besides[1])
+    if common:
+        why = reason(
+            ReasonCode.SHARED_AFTERWARDS, tensor=min(common), inner=next(iter(after_inner.values())),
+            outer=next(iter(after_outer.values())),
+        )
+        return why, facts.names
+    return None
+
+
+def _besides(facts: CandidateFacts, after: dict[str, str], reductions: set[str]) -> set[str]:
+    """Return what the consumers of some reductions read that does not come after these reductions."""
+    users = (link for link in facts.links if link.name in after and link.name not in reductions)
+    return {name for link in users for name in link.operands if name not in after}
+
+
+def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
+    """Return why a row's result is broadcast to other axes, or a column's result to rows again, or None."""
+    exact, after = facts.exact, facts.flow.after
+    columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
+    for name, new in facts.flow.broadcasts_after():
+        for number in new:
+            for target, user in exact.concretized.get(number, {}).items():
+                extent = exact.extent[target]
+                if after[name] & columns:
+                    why = reason(ReasonCode.BROADCAST_AFTER_REDUCTION, tensor=name, user=user, extent=extent)
+                    return why, facts.names
+                if target not in row.reduced:
+                    return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user), facts.names
+    return None
+
+
+class _Closure:
+    """What tensors are computed from, within some expressions."""
+
+    def __init__(self, links: Iterable[Link]) -> None:
+        self._operands = {link.name: link.operands for link in links}
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return tensors with all that they are computed from."""
+        found = set(names)
+        stack = list(found)
+        while stack:
+            for name in self._operands.get(stack.pop(), ()):
+                if name not in found:
+                    found.add(name)
+                    stack.append(name)
+        return found

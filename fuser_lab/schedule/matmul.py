@@ -1,0 +1,109 @@
+"""Matmul: one matrix product with what comes after it, where fusing around products is switched on.
+
+There is no such kernel here: the array library evaluates what it takes, op by op.
+"""
+
+from dataclasses import dataclass
+
+from fuser_lab.analysis.domain_map import Link
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import OpKind
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+
+OLDEST = (7, 5)
+HOPPER = (9, 0)
+MOVES = frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE})
+AFTER = MOVES | {OpKind.POINTWISE, OpKind.FACTORY, OpKind.SCALAR}
+MOST_ELEMENTS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """Takes a matmul or linear of half-precision matrices with pointwise ops after it, if this is switched on."""
+
+    type: SchedulerType = SchedulerType.MATMUL
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance, or the first rule that is broken."""
+        product = facts.matmul
+        if product is None:
+            return no(self.type, ReasonCode.NO_MATMUL)
+        if not facts.fuse_matmul:
+            return no(self.type, ReasonCode.MATMUL_OFF, product.name)
+        if device.cc < OLDEST:
+            return no(
+                self.type, ReasonCode.MATMUL_OLD_DEVICE, product.name, device=device.name, cc=_version(device.cc),
+                least=_version(OLDEST),
+            )
+        refusal = _product(facts, product) or _alone(facts) or facts.shape_gate or facts.reshapes
+        refusal = refusal or _around(facts, product, device)
+        if refusal is not None:
+            return refused(self.type, refusal)
+        why = reason(ReasonCode.MATMUL_FUSED, tensor=product.name, others=len(facts.candidate.exprs) - 1)
+        return accept(self.type, why)
+
+
+def _version(cc: tuple[int, int]) -> str:
+    return f"{cc[0]}.{cc[1]}"
+
+
+def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
+    """Return why there is more than one product, or one of another kind, or None."""
+    for link in facts.links:
+        if link.kind is not OpKind.MATMUL:
+            continue
+        if link.op not in {"matmul", "linear"}:
+            return reason(ReasonCode.OTHER_MATMUL, tensor=link.name, op=link.op), (link.name,)
+        if link.name != product.name:
+            why = reason(ReasonCode.SEVERAL_MATMULS, first=product.name, second=link.name)
+            return why, (product.name, link.name)
+    for operand in product.tensors[:2]:
+        if operand.ndim < 2:
+            return reason(ReasonCode.MATMUL_VECTOR, operand=operand.name, tensor=product.name), (product.name,)
+        if operand.dtype not in {DataType.Half, DataType.BFloat16}:
+            why = reason(
+                ReasonCode.MATMUL_DTYPE, operand=operand.name, tensor=product.name, dtype=operand.dtype.name,
+            )
+            return why, (product.name,)
+        if max(operand.shape) >= MOST_ELEMENTS:
+            why = reason(
+                ReasonCode.MATMUL_TOO_LARGE, operand=operand.name, extent=max(operand.shape), limit=MOST_ELEMENTS - 1,
+            )
+            return why, (product.name,)
+    return None
+
+
+def _alone(facts: CandidateFacts) -> Refusal | None:
+    found = facts.reserved or facts.inexact_gather
+    if found is None:
+        return None
+    return reason(ReasonCode.EVALUATED_ONLY, tensor=found.name, op=found.op), (found.name,)
+
+
+def _around(facts: CandidateFacts, product: Link, device: Device) -> Refusal | None:
+    """Return why something before or after the product cannot be in its kernel, or None."""
+    makers = {link.name: link for link in facts.links}
+    before: set[str] = set()
+    stack = list(product.operands[:2])
+    while stack:
+        name = stack.pop()
+        if name in makers and name not in before:
+            before.add(name)
+            stack.extend(makers[name].operands)
+    for link in facts.links:
+        if link.name in before:
+            if link.kind not in MOVES and (device.cc >= HOPPER or link.kind is not OpKind.POINTWISE):
+                ways = "copied, broadcast or squeezed" if device.cc >= HOPPER else "moved or made element by element"
+                why = reason(
+                    ReasonCode.MATMUL_PROLOGUE, operand=link.name, op=link.op, tensor=product.name, device=device.name,
+                    ways=ways,
+                )
+                return why, (link.name, product.name)
+        elif link.name != product.name and link.kind not in AFTER:
+            why = reason(ReasonCode.MATMUL_EPILOGUE, tensor=link.name, op=link.op, product=product.name)
+            return why, (link.name, product.name)
+    return None

@@ -1,0 +1,119 @@
+"""OuterPersistent: columns are kept at hand while they are reduced, then used again (batch norm, channels last)."""
+
+from dataclasses import dataclass
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.gate import common_gate
+from fuser_lab.schedule.persistent import LARGE_REDUCTION, broadcast_elsewhere, kept_bytes, needs_buffer, vector_width
+from fuser_lab.schedule.reduction import reshape_mixes
+
+LANES = 8  # fewest threads of a block side by side along the kept axes
+LEAST_VECTOR = 4  # elements of an access that make it worth while to go across blocks
+BLOCK_THREADS = 256
+REGISTERS_OF_ADDRESSES = 40  # of each thread, for anything but kept values
+MOST_REGISTERS = 255  # of one thread
+
+
+@dataclass(frozen=True, slots=True)
+class OuterPersistent:
+    """Takes reductions that keep the innermost axis and whose operands are needed again, while columns fit."""
+
+    type: SchedulerType = SchedulerType.OUTER_PERSISTENT
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance with the bytes kept, or the first rule that is broken."""
+        if facts.reduction is None:
+            return no(self.type, ReasonCode.NO_REDUCTION)
+        if not facts.inputs:
+            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
+        refusal = (
+            common_gate(facts)
+            or facts.index_input
+            or facts.indexed_before_reduction
+            or _outer_only(facts)
+            or facts.pattern_mismatch
+            or needs_buffer(facts)
+            or facts.unique_broadcasts
+            or broadcast_elsewhere(facts)
+            or reshape_mixes(facts)
+            or facts.covered_by_reduction(inputs=False)
+            or facts.expanded_after
+        )
+        return refused(self.type, refusal) if refusal is not None else self._fits(facts, device)
+
+    def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
+        pattern = facts.patterns[0]
+        size, kept = kept_bytes(facts.flow)
+        vector = vector_width(facts)
+        columns, names, most = vector * LANES, ", ".join(kept), device.sms // 2
+        needed = -(-size * columns // device.register_file)
+        if needed > most:
+            return no(
+                self.type, ReasonCode.COLUMNS_TOO_LARGE, *facts.names, bytes=size, tensors=names, columns=columns,
+                needed=needed, most=most,
+            )
+        groups = -(-pattern.rows // columns)
+        if pattern.numel >= LARGE_REDUCTION and groups * max(needed, 1) < device.sms // 8:
+            return no(
+                self.type, ReasonCode.NOT_ENOUGH_COLUMNS, *facts.names, tensor=pattern.name, numel=pattern.numel,
+                rows=pattern.rows, used=groups * max(needed, 1), needed=device.sms // 8,
+            )
+        if needed <= 1:
+            return accept(self.type, reason(ReasonCode.COLUMNS_FIT, bytes=size, tensors=names, columns=columns))
+        return self._across(facts, device, size, names, vector)
+
+    def _across(self, facts: CandidateFacts, device: Device, size: int, names: str, vector: int) -> Verdict:
+        """Return whether blocks can keep columns together: they meet at a barrier of the whole grid."""
+        columns = vector * LANES
+        needed = -(-size * columns // device.register_file)
+        plain = next((link for link in facts.reductions if link.op != "welford"), None)
+        if plain is not None:
+            return no(
+                self.type, ReasonCode.COLUMNS_NOT_WELFORD, *facts.names, tensor=plain.name, op=plain.op,
+                columns=columns, needed=needed,
+            )
+        if vector < LEAST_VECTOR:
+            return no(
+                self.type, ReasonCode.COLUMNS_NOT_VECTORIZED, *facts.names, columns=columns, needed=needed,
+                least=LEAST_VECTOR, vector=vector,
+            )
+        rows = facts.patterns[0].rows
+        grid = _grid(rows, size, vector, device)
+        if grid is None:
+            return no(
+                self.type, ReasonCode.COLUMNS_NO_GRID, *facts.names, sms=device.sms, rows=rows, bytes=size,
+                least=device.sms // 2,
+            )
+        wide, across = grid
+        why = reason(
+            ReasonCode.COLUMNS_ACROSS_BLOCKS, bytes=size, tensors=names, across=across, blocks=wide * across,
+        )
+        return accept(self.type, why)
+
+
+def _grid(rows: int, size: int, vector: int, device: Device) -> tuple[int, int] | None:
+    """Return the blocks along the kept and along the reduced axes that keep all columns at once, or None."""
+    room = BLOCK_THREADS * (MOST_REGISTERS - REGISTERS_OF_ADDRESSES) * 4
+    lanes = LANES
+    while lanes <= BLOCK_THREADS:
+        columns = lanes * vector
+        wide = min(-(-rows // columns), device.sms)
+        across = device.sms // wide
+        if rows % columns == 0 and size * columns <= room * across and 2 * wide * across >= device.sms and across > 1:
+            return wide, across
+        lanes *= 2
+    return None
+
+
+def _outer_only(facts: CandidateFacts) -> Refusal | None:
+    inner = next((p for p in facts.patterns if p.inner), None)
+    if inner is None:
+        return None
+    outer = next((p for p in facts.patterns if not p.inner), None)
+    if outer is None:
+        return reason(ReasonCode.REDUCTION_IS_INNER, tensor=inner.name), (inner.name,)
+    return reason(ReasonCode.REDUCTIONS_OF_BOTH_KINDS, inner=inner.name, outer=outer.name), (inner.name, outer.name)

@@ -1,0 +1,86 @@
+"""What the schedulers have in common that keep values at hand across a reduction."""
+
+from collections.abc import Sequence
+
+from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import reason
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+
+LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
+# Above this size exponentials are computed twice rather than kept.
+KEEP_EXP_BYTES = 24 * KIB
+KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
+ACCESS_BYTES = 16  # of the widest access of one thread
+INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs accesses get narrower, so that registers suffice
+
+
+def keep_exp_up_to(device: Device) -> int:
+    """Return the bytes up to which a row of exponentials is kept rather than computed again."""
+    return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
+
+
+def kept_bytes(flow: ReductionFlow, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
+    """Return the bytes that each row keeps and of which tensors: the buffers, or the inputs that give them again."""
+    buffers = flow.buffers()
+    size = flow.peak_bytes(buffers)
+    projection = flow.projection(buffers)
+    if projection is not None and projection.bytes < size and (not projection.slow or size > exp_up_to):
+        return projection.bytes, [tensor.name for tensor in projection.inputs]
+    return size, [buffer.tensor.name for buffer in buffers]
+
+
+def needs_buffer(facts: CandidateFacts) -> Refusal | None:
+    """Return why nothing has to be kept, or None."""
+    if facts.buffers:
+        return None
+    return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
+
+
+def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
+    """Return why a result is broadcast to an axis that was not reduced, or None."""
+    exact = facts.exact
+    reduced = facts.patterns[0].reduced
+    meets = exact.concretized
+    for name, new in facts.flow.broadcasts_after():
+        for number in new:
+            for target, user in meets.get(number, {}).items():
+                if target not in reduced:
+                    extent = exact.extent[target]
+                    why = reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user)
+                    return why, facts.names
+    return None
+
+
+def vector_width(facts: CandidateFacts) -> int:
+    """Return how many neighbouring elements of kept axes one access can take, a power of two.
+
+    An access has at most 16 bytes of the widest dtype, less with many inputs; the innermost kept axes must be one
+    stretch of memory in every input and output that has them innermost, and its length a multiple.
+    """
+    exact, pattern = facts.exact, facts.patterns[0]
+    run: list[int] = []
+    for number, reduced in reversed(pattern.axes):
+        if reduced:
+            break
+        run.append(number)
+    if not run:
+        return 1
+    widest = 1
+    most = 1 << 30
+    for tensor in (*facts.inputs, *facts.outputs):
+        widest = max(widest, tensor.dtype.itemsize)
+        order, flags = tensor.domain.allocation_order, tensor.domain.contiguity
+        numbers = exact.classes.get(tensor.name, ())
+        if not numbers or numbers[order[-1]] != run[0]:
+            continue
+        length = 1
+        for place, number in zip(range(len(order) - 1, -1, -1), run, strict=False):
+            if numbers[order[place]] != number or (flags is not None and not flags[place]):
+                break
+            length *= exact.extent[number]
+        most = min(most, length & -length)
+    inputs = max(len(facts.inputs) // INPUTS_OF_WIDE_ACCESSES, 1)
+    wide = max(ACCESS_BYTES // widest // inputs, 1)
+    return min(1 << (wide.bit_length() - 1), most)
