@@ -495,8 +495,6 @@ class Generator:
             return
         c = self.choices
         sample: Sample = c.pick(ENTRIES[c.pick(SAMPLED)].samples)
-        if sum(prod(a.shape) for a in sample.args) > 4 * MOST_ELEMENTS:
-            return
         bound: dict[str, str] = {}
         for letter, arg in zip("abcdefghij", sample.args, strict=False):
             found = None
