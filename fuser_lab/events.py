@@ -7,7 +7,7 @@ accepted attempts rebuilds the plan (`fuser_lab.segmentation.replay`).
 import enum
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import InputError
@@ -75,10 +75,24 @@ class Attempt:
         return frozenset(name for group in self.subjects for name in group)
 
 
-class DecisionLog:
-    """Attempts in order; pass one to `fuser_lab.segment` to collect, or read ``plan.decisions``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassApplied:
+    """A pre-segmentation pass that changed the fusion: digests of it before and after, and how long that took."""
 
-    def __init__(self, attempts: Iterable[Attempt] = ()) -> None:
+    name: str
+    before: str
+    after: str
+    seconds: float = field(compare=False)
+
+
+class DecisionLog:
+    """Attempts in order; pass one to `fuser_lab.segment` to collect, or read ``plan.decisions``.
+
+    ``passes`` are the rewrites that came before the first attempt.
+    """
+
+    def __init__(self, attempts: Iterable[Attempt] = (), passes: Iterable[PassApplied] = ()) -> None:
+        self.passes: list[PassApplied] = list(passes)
         self._attempts: list[Attempt] = []
         for attempt in attempts:
             self.append(attempt)
@@ -100,8 +114,10 @@ class DecisionLog:
         return self._attempts[seq]
 
     def __eq__(self, other: object) -> bool:
-        """Compare attempt by attempt."""
-        return self._attempts == other._attempts if isinstance(other, DecisionLog) else NotImplemented
+        """Compare attempt by attempt, and pass by pass."""
+        if not isinstance(other, DecisionLog):
+            return NotImplemented
+        return self._attempts == other._attempts and self.passes == other.passes
 
     __hash__ = None  # type: ignore[assignment]  # a log grows
 
@@ -136,9 +152,10 @@ class DecisionLog:
         return DecisionLog(a for a in self if all(test(a) for test in tests))
 
     def to_json(self) -> str:
-        """Return JSON lines: the schema version, then one attempt a line."""
+        """Return JSON lines: the schema version, then the passes, then one attempt a line."""
         head = json.dumps({"schema": "fuser_lab.decisions", "version": SCHEMA_VERSION})
-        return "\n".join([head, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self)])
+        passes = [json.dumps({"pass": asdict(applied)}) for applied in self.passes]
+        return "\n".join([head, *passes, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self)])
 
     @classmethod
     def from_json(cls, text: str) -> "DecisionLog":
@@ -158,7 +175,11 @@ class DecisionLog:
         if version != SCHEMA_VERSION:
             msg = f"this is no decision log of schema version {SCHEMA_VERSION}."
             raise InputError(msg)
-        return cls(_from_dict(json.loads(line)) for line in lines[1:])
+        records = [json.loads(line) for line in lines[1:]]
+        return cls(
+            (_from_dict(record) for record in records if "pass" not in record),
+            (PassApplied(**record["pass"]) for record in records if "pass" in record),
+        )
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return one row per attempt."""
@@ -183,7 +204,8 @@ class DecisionLog:
             f"{' + '.join(map(group_text, a.subjects))}  {a.text}".rstrip()
             for a in self
         ]
-        return "\n".join([repr(self), *lines])
+        passes = [f"   pass {a.name}: {a.before} -> {a.after}, {1000 * a.seconds:.1f} ms" for a in self.passes]
+        return "\n".join([repr(self), *passes, *lines])
 
 
 def group_text(names: Names) -> str:

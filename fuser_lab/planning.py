@@ -9,9 +9,9 @@ from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
-from fuser_lab.events import DecisionLog
+from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import PRESEGMENTATION
+from fuser_lab.passes import PRESEGMENTATION, Pass
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.schedule.registry import SchedulerRegistry
@@ -109,12 +109,17 @@ def segment(
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
     bound = bind(definition, described)
     chosen = options or SegmenterOptions()
+    device = device_of(target)
+    if chosen.least_capability is not None and device.cc < chosen.least_capability:
+        needed, has = (".".join(map(str, cc)) for cc in (chosen.least_capability, device.cc))
+        msg = f"segment: the options need compute capability {needed}; target {device.name} has {has}."
+        raise InputError(msg)
     oracle = SchedulerRegistry(
-        device_of(target), frozenset(map(SchedulerType, chosen.disabled_schedulers)),
-        memory_promotion=chosen.memory_promotion,
+        device, frozenset(map(SchedulerType, chosen.disabled_schedulers)),
+        memory_promotion=chosen.memory_promotion, fuse_matmul=chosen.fuse_matmul,
     )
     decisions = DecisionLog() if log is None else log
-    fusion = PRESEGMENTATION.run(bound.fusion, disabled=chosen.disabled_passes)
+    fusion = rewritten(bound.fusion, chosen, decisions)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
     word = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
     return Plan(
@@ -126,6 +131,17 @@ def segment(
         options=chosen,
         oracle=oracle,
         decisions=decisions,
+    )
+
+
+def rewritten(fusion: Fusion, options: SegmenterOptions, log: DecisionLog) -> Fusion:
+    """Return a concretized fusion after the pre-segmentation passes; those that changed it are noted in the log."""
+
+    def note(one: Pass, before: Fusion, after: Fusion, seconds: float) -> None:
+        log.passes.append(PassApplied(name=one.name, before=before.digest, after=after.digest, seconds=seconds))
+
+    return PRESEGMENTATION.run(
+        fusion, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,
     )
 
 

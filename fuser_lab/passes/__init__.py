@@ -1,9 +1,36 @@
-"""Rewrites before the cut, in the order in which they run."""
+"""Rewrites before the cut, in the order in which they run, which is nvFuser's."""
 
+from fuser_lab.passes.allocation_domain import AllocationDomain
 from fuser_lab.passes.base import Pass, PassPipeline
 from fuser_lab.passes.consecutive_casts import ConsecutiveCasts
 from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_of
+from fuser_lab.passes.mark_aliases import MarkAliases
+from fuser_lab.passes.remove_broadcast_squeeze import RemoveBroadcastSqueeze
+from fuser_lab.passes.segment_inplace_update import SegmentInplaceUpdate
+from fuser_lab.passes.translate_matmul import TranslateNoReductionMatmul
 
-PRESEGMENTATION = PassPipeline((ConsecutiveCasts(), ExplicitSeeds()))
+PRESEGMENTATION = PassPipeline(
+    (
+        TranslateNoReductionMatmul(),
+        ConsecutiveCasts(),
+        RemoveBroadcastSqueeze(),
+        SegmentInplaceUpdate(),
+        MarkAliases(),
+        AllocationDomain(),
+        ExplicitSeeds(),
+    ),
+)
 
-__all__ = ["PRESEGMENTATION", "ConsecutiveCasts", "ExplicitSeeds", "Pass", "PassPipeline", "offsets_of"]
+__all__ = [
+    "PRESEGMENTATION",
+    "AllocationDomain",
+    "ConsecutiveCasts",
+    "ExplicitSeeds",
+    "MarkAliases",
+    "Pass",
+    "PassPipeline",
+    "RemoveBroadcastSqueeze",
+    "SegmentInplaceUpdate",
+    "TranslateNoReductionMatmul",
+    "offsets_of",
+]

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import ClassVar
 
 from fuser_lab.errors import InputError
@@ -17,13 +18,15 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
+    nvfuser: ClassVar[str] = ""  # nvFuser's name of it, without "Pass"; empty for passes that it does not have
+    only_without: ClassVar[str] = ""  # scheduler that makes the pass needless: it runs only where that one is off
 
     @abstractmethod
     def run(self, fusion: Fusion) -> Fusion:
         """Return the rewritten fusion, or the same object if there is nothing to do."""
 
 
-Callback = Callable[[Pass, Fusion, Fusion], None]
+Callback = Callable[[Pass, Fusion, Fusion, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,14 @@ class PassPipeline:
 
     passes: tuple[Pass, ...]
 
-    def run(self, fusion: Fusion, *, disabled: Iterable[str] = (), callback: Callback | None = None) -> Fusion:
+    def run(
+        self,
+        fusion: Fusion,
+        *,
+        disabled: Iterable[str] = (),
+        without_schedulers: Iterable[str] = (),
+        callback: Callback | None = None,
+    ) -> Fusion:
         """Return the fusion after all passes.
 
         Parameters
@@ -41,26 +51,29 @@ class PassPipeline:
             A concretized fusion.
         disabled
             Names of passes to leave out.
+        without_schedulers
+            Names of schedulers that are off; some passes run only then.
         callback
-            Called as ``callback(pass, before, after)`` after each pass that changed something.
+            Called as ``callback(pass, before, after, seconds)`` after each pass that changed something.
 
         Raises
         ------
         InputError
             If ``disabled`` names no pass.
         """
-        off = set(disabled)
+        off, missing = set(disabled), set(without_schedulers)
         unknown = off - {p.name for p in self.passes}
         if unknown:
             names = ", ".join(p.name for p in self.passes)
             msg = f"there is no pass {min(unknown)!r}; there are {names}."
             raise InputError(msg)
         for one in self.passes:
-            if one.name in off:
+            if one.name in off or (one.only_without and one.only_without not in missing):
                 continue
+            started = perf_counter()
             after = one.run(fusion)
             if callback is not None and after is not fusion:
-                callback(one, fusion, after)
+                callback(one, fusion, after, perf_counter() - started)
             fusion = after
         return fusion
 

@@ -26,6 +26,7 @@ class ConsecutiveCasts(Pass):
     """``cast(cast(x, wide), y) -> cast(x, y)`` when the first cast loses nothing, and ``-> x`` when y is x's dtype."""
 
     name: ClassVar[str] = "consecutive_casts"
+    nvfuser: ClassVar[str] = "ConsecutiveCast"
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such chain shortened."""

@@ -32,7 +32,7 @@ def bottom_up(
     ``committed`` are groups that top-down presegmentation has already decided on: they may grow, and the passes that
     look for certain single expressions leave them alone.
     """
-    if not committed and not has_hints(fusion, options):
+    if options.whole_fusion and not committed and not has_hints(fusion, options):
         names = tuple(expr.name for expr in fusion.tensor_exprs)
         answer = _Asker(fusion, oracle, options, frozenset()).ask(fusion.tensor_exprs)
         yield _attempt("whole fusion", Kind.MERGE, _single(names), answer)

@@ -1,9 +1,14 @@
-"""Switches of the segmenter."""
+"""Switches of the segmenter, under our names and under nvFuser's."""
 
 import enum
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.passes import PRESEGMENTATION
 
 
 class SegmentSetMeaning(enum.Enum):
@@ -25,7 +30,10 @@ class SegmenterOptions:
     forward_inputs
         Recompute chains of unary ops from inputs in each reader.
     forward_factories
-        Names of factory ops that are recomputed in each reader; nvFuser forwards ``full`` only.
+        Names of factory ops that are recomputed in each reader: ``"full"``, which is all that nvFuser forwards,
+        ``"iota"`` and ``"constant"`` (tensors computed from neither inputs nor random numbers, whatever the ops).
+    whole_fusion
+        Whether the fusion is tried in one piece first, where no hint forbids it.
     combine_reductions, level_merge, final_merge
         Whether these phases run.
     connect_through_inputs
@@ -38,11 +46,16 @@ class SegmenterOptions:
         Names of schedulers that refuse everything.
     memory_promotion
         Whether what take_along_axis reads may be computed in the same segment.
+    fuse_matmul
+        Whether matrix products share a segment with what is around them; the array library evaluates it then.
+    least_capability
+        Compute capability that the target must have at least, as ``(9, 0)``; other targets are refused.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
     forward_inputs: bool = True
     forward_factories: frozenset[str] = frozenset({"full"})
+    whole_fusion: bool = True
     combine_reductions: bool = True
     level_merge: bool = True
     final_merge: bool = True
@@ -52,11 +65,131 @@ class SegmenterOptions:
     disabled_passes: frozenset[str] = frozenset()
     disabled_schedulers: frozenset[str] = frozenset()
     memory_promotion: bool = False
+    fuse_matmul: bool = False
+    least_capability: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Take the meaning of hints by name too."""
         object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
+        unknown = sorted(frozenset(self.forward_factories) - FACTORIES)
+        if unknown:
+            msg = f"forward_factories: {unknown[0]!r} cannot be recomputed; there are {_listed(FACTORIES)}."
+            raise InputError(msg)
         object.__setattr__(self, "forward_factories", frozenset(self.forward_factories))
         object.__setattr__(self, "disabled_passes", frozenset(self.disabled_passes))
         names = frozenset(SchedulerType(scheduler).value for scheduler in self.disabled_schedulers)
         object.__setattr__(self, "disabled_schedulers", names)
+
+    @classmethod
+    def from_nvfuser(
+        cls,
+        *,
+        enable: Iterable[str] = (),
+        disable: Iterable[str] = (),
+        disable_preseg: Iterable[str] = (),
+        segmenter: Mapping[str, bool] | None = None,
+        entry: str = "executor_cache",
+        requires: str | None = None,
+    ) -> "SegmenterOptions":
+        """Return the switches that nvFuser's names stand for.
+
+        Parameters
+        ----------
+        enable
+            Names of ``NVFUSER_ENABLE``: ``fuse_matmul`` and ``memory_promotion``; ``resize_scheduler``, which is on
+            anyhow, and ``warp_specialized_normalization``, which changes no cut, are taken too.
+        disable
+            Names of ``NVFUSER_DISABLE``: ``resize_scheduler``; ``kernel_reuse`` and ``parallel_compile`` are taken and
+            change no cut.
+        disable_preseg
+            Class names of pre-segmentation passes, as ``MarkAliasesPreparePass``; those that have no meaning once all
+            sizes are known, or on one GPU, are taken and change nothing.
+        segmenter
+            Fields of ``SegmentCandidateFinderOptions``: ``run_combine_reductions``, ``run_herrmann_merge`` (rounds by
+            levels), ``run_final_merge``; ``run_translate_welford`` is taken and changes nothing, since Welford's
+            reductions are never rewritten before the cut.
+        entry
+            ``"executor_cache"``, what a user's call runs through, or ``"segmenter_only"``, the segmenter alone: no
+            passes, and no attempt to take the fusion in one piece.
+        requires
+            What the device must have; of this text a compute capability counts, as in ``"compute capability 9.0"``.
+
+        Raises
+        ------
+        InputError
+            If a name is none of these.
+        """
+        on, off = _names("enable", enable, _ENABLE), _names("disable", disable, _DISABLE)
+        passes = {_PASSES[name] for name in _names("disable_preseg", disable_preseg, _PASSES)}
+        phases = _phases({} if segmenter is None else segmenter)
+        if entry not in _ENTRIES:
+            msg = f"from_nvfuser: entry {entry!r} is unknown; there are {_listed(_ENTRIES)}."
+            raise InputError(msg)
+        alone = entry == "segmenter_only"
+        return cls(
+            **phases,
+            whole_fusion=not alone,
+            disabled_passes=frozenset(name for name in (_PASSES.values() if alone else passes) if name),
+            disabled_schedulers=frozenset(_DISABLE[name] for name in off if _DISABLE[name]),
+            memory_promotion="memory_promotion" in on,
+            fuse_matmul="fuse_matmul" in on,
+            least_capability=_capability(requires),
+        )
+
+
+FACTORIES = frozenset({"full", "iota", "constant"})
+
+_ENABLE = ("fuse_matmul", "memory_promotion", "resize_scheduler", "warp_specialized_normalization")
+# The scheduler that goes with a name; empty where nothing here does.
+_DISABLE = {"resize_scheduler": SchedulerType.RESIZE.value, "kernel_reuse": "", "parallel_compile": ""}
+_ENTRIES = ("executor_cache", "segmenter_only")
+_PHASES = {
+    "run_combine_reductions": "combine_reductions",
+    "run_herrmann_merge": "level_merge",
+    "run_final_merge": "final_merge",
+    "run_translate_welford": "",
+}
+# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution, and
+# there is one GPU.
+_NEEDLESS = (
+    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "PropagateShardingsPass", "DecomposeReshardingsPass",
+    "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
+)
+_PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfuser} | dict.fromkeys(_NEEDLESS, "")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
+
+
+def _names(argument: str, given: Iterable[str], known: Iterable[str]) -> frozenset[str]:
+    """Return names that nvFuser knows, or raise InputError for the first that is none."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"from_nvfuser: {argument} must be a list of names, given {given!r}."
+        raise ArgumentTypeError(msg)
+    names = tuple(given)
+    for name in names:
+        if name not in known:
+            msg = f"from_nvfuser: {argument} names {name!r}, which is unknown here; there are {_listed(known)}."
+            raise InputError(msg)
+    return frozenset(names)
+
+
+def _phases(given: Mapping[str, bool]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        msg = f"from_nvfuser: segmenter must map names of switches to True and False, given {given!r}."
+        raise ArgumentTypeError(msg)
+    _names("segmenter", given, _PHASES)
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            msg = f"from_nvfuser: segmenter[{name!r}] must be True or False, given {value!r}."
+            raise ArgumentTypeError(msg)
+    return {_PHASES[name]: value for name, value in given.items() if _PHASES[name]}
+
+
+def _capability(text: str | None) -> tuple[int, int] | None:
+    if text is not None and not isinstance(text, str):
+        msg = f"from_nvfuser: requires must be a text such as 'compute capability 9.0', given {text!r}."
+        raise ArgumentTypeError(msg)
+    found = re.search(r"compute capability (\d+)\.(\d+)", text or "")
+    return None if found is None else (int(found[1]), int(found[2]))

@@ -73,9 +73,9 @@ def test_examples_keep_their_meaning(name):
 
 def test_the_pipeline_reports_and_can_be_switched_off():
     fusion, seen = chain("Float", "BFloat16"), []
-    PRESEGMENTATION.run(fusion, callback=lambda one, before, after: seen.append((one.name, before, after)))
+    PRESEGMENTATION.run(fusion, callback=lambda one, before, after, seconds: seen.append((one.name, before, after)))
     assert [name for name, *_ in seen] == ["consecutive_casts"]
     assert seen[0][1] is fusion
     assert PRESEGMENTATION.run(fusion, disabled=["consecutive_casts"]) is fusion
-    with pytest.raises(InputError, match="there is no pass 'nothing'; there are consecutive_casts"):
+    with pytest.raises(InputError, match="there is no pass 'nothing'; there are .*consecutive_casts"):
         PRESEGMENTATION.run(fusion, disabled=["nothing"])

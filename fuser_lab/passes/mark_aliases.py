@@ -1,0 +1,148 @@
+"""MarkAliasesPrepare: what only moves elements on the way to an output is split off, since it needs no kernel.
+
+nvFuser's pass of this name (csrc/preseg_passes/mark_aliases_prepare.cpp). It makes most of the hints that the segmenter
+sees.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fuser_lab.analysis.aliasing import Strides, input_strides, view_strides
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.passes.base import Pass
+from fuser_lab.passes.rewriter import Rewriter, in_memory_order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkAliases(Pass):
+    """``output = permute(x)`` becomes ``output = permute(segment_set(x))``, for any run of views up to an output.
+
+    The hint goes to where the run leaves what is computed from: a view that also feeds arithmetic stays with it. Where
+    ``x`` is itself an output, it becomes the result of the hint, so that it is still written once. Outputs that are
+    views get the memory order that makes them views.
+    """
+
+    name: ClassVar[str] = "mark_aliases_prepare"
+    nvfuser: ClassVar[str] = "MarkAliasesPrepare"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion with hints before its trailing views."""
+        views = views_of(fusion)
+        if views.keys().isdisjoint(fusion.outputs):
+            return fusion
+        hinted = _hinted(fusion, views)
+        orders = {tensor: order for tensor in fusion.outputs if (order := _order(tensor, views)) is not None}
+        if not hinted and not orders:
+            return fusion
+        return _Marking(fusion, hinted, orders).run()
+
+
+def views_of(fusion: Fusion) -> dict[TensorView, Strides]:
+    """Return strides of the results that are views of another tensor of the fusion."""
+    strides: dict[TensorView, Strides] = {}
+    written, results = {output for output, _ in fusion.aliases}, set(fusion.outputs)
+    views: dict[TensorView, Strides] = {}
+    for expr in fusion.tensor_exprs:
+        if not expr.kind.is_view or expr.out in written or expr.op.name == "pad":
+            continue
+        source = expr.tensor_inputs[0]
+        if expr.op.name == "set" and source in results and source not in views:
+            # An output that is returned once more: one kernel writes both.
+            continue
+        found = view_strides(expr, strides[source] if source in strides else input_strides(source))
+        if found is not None:
+            views[expr.out] = strides[expr.out] = found
+    return views
+
+
+def _order(tensor: TensorView, views: Mapping[TensorView, Strides]) -> tuple[int, ...] | None:
+    """Return the memory order of a view whose layout is left open, None if it is row-major."""
+    if tensor not in views or tensor.domain.allocation is not None:
+        return None
+    strides, axes = views[tensor], tensor.domain.axes
+    places = [place for place, axis in enumerate(axes) if not axis.is_broadcast]
+    ranked = iter(sorted(places, key=lambda place: -strides[place]))
+    order = tuple(next(ranked) if place in places else place for place in range(len(axes)))
+    return None if order == tuple(range(len(axes))) else order
+
+
+def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorView, tuple[Expr, ...]]:
+    """Return the tensors that get a hint, with the expressions that read it instead of the tensor."""
+    computing = _computing(fusion, views)
+    found: dict[TensorView, dict[Expr, None]] = {}
+    for output in fusion.outputs:
+        tensor: TensorView = output
+        user: Expr | None = None
+        while tensor in views and fusion.producers[tensor] not in computing:
+            user = fusion.producers[tensor]
+            tensor = user.tensor_inputs[0]
+        if user is not None:
+            found.setdefault(tensor, {})[user] = None
+    return {tensor: tuple(users) for tensor, users in found.items() if _worthwhile(fusion, tensor, tuple(users))}
+
+
+def _computing(fusion: Fusion, views: Mapping[TensorView, Strides]) -> set[Expr]:
+    """Return the expressions that some tensor which is no view depends on."""
+    found: set[Expr] = set()
+    wanted: set[Val] = set()
+    for expr in reversed(fusion.exprs):
+        if not wanted.isdisjoint(expr.outputs) or any(out not in views for out in expr.outputs):
+            found.add(expr)
+            wanted.update(expr.inputs)
+    return found
+
+
+def _worthwhile(fusion: Fusion, tensor: TensorView, users: Sequence[Expr]) -> bool:
+    """Whether a hint separates anything that is not separate yet."""
+    if all(user.op.name == "segment_set" for user in users):
+        return False
+    maker = fusion.producers.get(tensor)
+    alone = set(fusion.users[tensor]) <= set(users)
+    return not (alone and (maker is None or maker.op.name == "segment_set"))
+
+
+class _Marking:
+    def __init__(
+        self, fusion: Fusion, hinted: Mapping[TensorView, tuple[Expr, ...]],
+        orders: Mapping[TensorView, tuple[int, ...]],
+    ) -> None:
+        self._fusion = fusion
+        self._hinted = hinted
+        self._orders = orders
+        self._writer = Rewriter(fusion)
+        self._hints: dict[tuple[Expr, Val], TensorView] = {}
+        self._final: dict[TensorView, TensorView] = {}
+
+    def run(self) -> Fusion:
+        for value in self._fusion.tensor_inputs:
+            if value in self._hinted:
+                self._hint(value, value, self._writer.new_name(value.name, "hint"))
+        for expr in self._fusion.exprs:
+            self._expr(expr)
+        return self._writer.fusion_of(self._final)
+
+    def _expr(self, expr: Expr) -> None:
+        inputs = tuple(self._hints.get((expr, value), value) for value in expr.inputs)
+        current = Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)
+        made: dict[Val, TensorView] = {}
+        for out in expr.tensor_outputs:
+            placed = out
+            if out in self._orders:
+                placed = replace(out, domain=in_memory_order(out.domain, self._orders[out]))
+                made[out] = placed
+            if out in self._hinted and out in self._fusion.outputs:
+                made[out] = replace(placed, name=self._writer.new_name(out.name, "computed"))
+        self._writer.redo(current, made)
+        for out in expr.tensor_outputs:
+            if out not in self._hinted:
+                continue
+            if out in self._fusion.outputs:
+                self._final[out] = self._hint(out, made[out], out.name)
+            else:
+                self._hint(out, out, self._writer.new_name(out.name, "hint"))
+
+    def _hint(self, old: TensorView, source: TensorView, name: str) -> TensorView:
+        hint = self._writer.copy(name, "segment_set", source)
+        self._hints.update(((user, old), hint) for user in self._hinted[old])
+        return hint

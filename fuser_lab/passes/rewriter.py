@@ -1,0 +1,178 @@
+"""How a pass writes a fusion anew: expression by expression, in order, with axes and names that are new."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+
+from fuser_lab.errors import VerificationError
+from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir.domain import Merge, Split
+from fuser_lab.ops import OPS
+
+
+class Axes:
+    """Numbers new axes after those of a fusion."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        numbers = (axis.id for tensor in fusion.tensors.values() for axis in _axes_of(tensor.domain))
+        self._numbers = count(max(numbers, default=-1) + 1)
+
+    def fresh(
+        self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
+    ) -> IterDomain:
+        """Return a new axis."""
+        return IterDomain(id=next(self._numbers), extent=extent, kind=kind, expanded=expanded)
+
+    def copy(self, axis: IterDomain) -> IterDomain:
+        """Return a new axis with the extent, kind and expansion of another."""
+        return self.fresh(axis.extent, axis.kind, axis.expanded)
+
+    def symbol(self) -> Scalar:
+        """Passes run when all sizes are known: no rule may ask for one that is not."""
+        msg = "a concretized fusion has no sizes that are unknown."
+        raise VerificationError(msg)
+
+
+def _axes_of(domain: TensorDomain) -> Iterator[IterDomain]:
+    yield from domain.logical
+    yield from domain.root or ()
+    for step in domain.transforms:
+        if isinstance(step, Merge):
+            yield step.result
+        elif isinstance(step, Split):
+            yield from (step.outer, step.inner)
+        else:
+            yield step.result
+
+
+class Rewriter:
+    """Collects the expressions of the fusion that a pass returns.
+
+    What reads a value that was replaced reads its replacement. Values that stay keep their names; new ones are named
+    after the value for whose sake they are made, as ``T3_hint``.
+    """
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.exprs: list[Expr] = []
+        self.makers: dict[Val, Expr] = {}
+        self._replaced: dict[Val, TensorView] = {}
+        self._axes: Axes | None = None
+        self._taken = {*fusion.tensors, *(v.name for v in fusion.inputs)}
+
+    def now(self, value: Val) -> Val:
+        """Return what stands for a value of the fusion as it was."""
+        return self._replaced.get(value, value)
+
+    def tensor(self, value: TensorView) -> TensorView:
+        """Return the tensor that stands for a tensor of the fusion as it was."""
+        return self._replaced.get(value, value)
+
+    def replace(self, old: TensorView, new: TensorView) -> None:
+        """Let what follows read another tensor."""
+        self._replaced[old] = new
+
+    def reading(self, expr: Expr) -> Expr:
+        """Return an expression with the operands that it has now."""
+        inputs = tuple(self.now(v) for v in expr.inputs)
+        if inputs == expr.inputs:
+            return expr
+        return Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)
+
+    def keep(self, expr: Expr) -> Expr:
+        """Add an expression as it is, with the operands that it has now, and return it."""
+        kept = self.reading(expr)
+        self._add(kept)
+        return kept
+
+    def _add(self, expr: Expr) -> None:
+        self.exprs.append(expr)
+        self.makers.update((value, expr) for value in expr.outputs)
+
+    def new_name(self, base: str, suffix: str) -> str:
+        """Return a name of a new value."""
+        name = f"{base}_{suffix}"
+        for number in count(2):
+            if name not in self._taken:
+                break
+            name = f"{base}_{suffix}{number}"
+        self._taken.add(name)
+        return name
+
+    def emit(self, name: str, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
+        """Add ``name = op(inputs)`` and return the result; ``name`` is new, or that of a value that is made anew."""
+        return self._emit(name, op, inputs, attrs, None)
+
+    def remake(self, old: TensorView, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
+        """Add ``old = op(inputs)`` in place of what made ``old`` before; name and memory order stay."""
+        new = self._emit(old.name, op, inputs, attrs, old.domain.allocation)
+        self.replace(old, new)
+        return new
+
+    def copy(self, name: str, op: str, source: TensorView) -> TensorView:
+        """Add a copy, by ``set`` or ``segment_set``, in the memory order of what is copied."""
+        return self._emit(name, op, (source,), {}, source.domain.allocation)
+
+    def _emit(
+        self, name: str, op: str, inputs: tuple[Val, ...], attrs: dict[str, AttrValue], order: tuple[int, ...] | None,
+    ) -> TensorView:
+        if self._axes is None:
+            self._axes = Axes(self.fusion)
+        (result,) = OPS[op].infer(inputs, attrs, self._axes)
+        if result.domain is None:
+            msg = f"{op} of {name} is a scalar; a tensor is needed here."
+            raise VerificationError(msg)
+        domain = result.domain if order is None else in_memory_order(result.domain, order)
+        out = TensorView(name=name, dtype=result.dtype, domain=domain)
+        self._add(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
+        return out
+
+    def redo(self, expr: Expr, made: Mapping[Val, TensorView]) -> None:
+        """Add an expression, some of its results replaced by tensors of another name or memory order."""
+        current = self.reading(expr)
+        outputs = tuple(made.get(value, value) for value in expr.outputs)
+        self._add(Expr(op=current.op, inputs=current.inputs, outputs=outputs, attrs=current.attrs))
+        for value in expr.tensor_outputs:
+            if value in made:
+                self.replace(value, made[value])
+
+    def fusion_of(self, outputs: Mapping[TensorView, TensorView] | None = None) -> Fusion:
+        """Return the fusion of the collected expressions, less those that no output needs.
+
+        ``outputs`` maps outputs to what is returned in their place; all others follow their replacements.
+        """
+        final = outputs or {}
+        fusion = self.fusion
+
+        def result(tensor: TensorView) -> TensorView:
+            return final.get(tensor) or self.tensor(tensor)
+
+        new = Fusion(
+            inputs=fusion.inputs,
+            exprs=tuple(self.exprs),
+            outputs=tuple(map(result, fusion.outputs)),
+            aliases=tuple((result(a), b) for a, b in fusion.aliases),
+            hidden=frozenset(map(result, fusion.hidden)),
+        )
+        live = tuple(needed(new))
+        if len(live) == len(new.exprs):
+            return new
+        return Fusion(inputs=new.inputs, exprs=live, outputs=new.outputs, aliases=new.aliases, hidden=new.hidden)
+
+
+def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomain:
+    """Return a domain that is dense in ``order``, slowest axis first."""
+    natural = order == tuple(range(len(domain.axes)))
+    return TensorDomain(
+        logical=domain.logical, root=domain.root, transforms=domain.transforms, allocation=None if natural else order,
+    )
+
+
+def needed(fusion: Fusion) -> Iterable[Expr]:
+    """Return the expressions that some output needs, in order."""
+    wanted: set[Val] = set(fusion.outputs)
+    live: list[Expr] = []
+    for expr in reversed(fusion.exprs):
+        if not wanted.isdisjoint(expr.outputs):
+            live.append(expr)
+            wanted.update(expr.inputs)
+    return reversed(live)

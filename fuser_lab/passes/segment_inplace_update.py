@@ -1,0 +1,79 @@
+"""SegmentInplaceUpdate: a result that overwrites an input near a broadcast is written by a kernel of its own.
+
+nvFuser's pass of this name (csrc/preseg_passes/segment_inplace_update.cpp): where an input is broadcast, one thread may
+overwrite an element that another one has still to read.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.passes.base import Pass
+from fuser_lab.passes.rewriter import Rewriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentInplaceUpdate(Pass):
+    """``x <- y`` becomes ``x <- set(segment_set(y))`` where a broadcast leads to or from x or y.
+
+    An input that overwrites another input is copied by an expression in any case.
+    """
+
+    name: ClassVar[str] = "segment_inplace_update"
+    nvfuser: ClassVar[str] = "SegmentInplaceUpdate"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion whose updates in place are safe."""
+        if not fusion.aliases:
+            return fusion
+        near = _near_broadcast(fusion)
+        writer = Rewriter(fusion)
+        for expr in fusion.exprs:
+            writer.keep(expr)
+        inputs = set(fusion.inputs)
+        copies: dict[TensorView, TensorView] = {}
+        for output, target in fusion.aliases:
+            if output in copies or output not in fusion.hidden:
+                continue
+            if output in inputs:
+                copies[output] = writer.copy(writer.new_name(output.name, "copy"), "set", output)
+            elif output in near or target in near:
+                hint = writer.copy(writer.new_name(output.name, "hint"), "segment_set", output)
+                copies[output] = writer.copy(writer.new_name(output.name, "copy"), "set", hint)
+        return writer.fusion_of(copies) if copies else fusion
+
+
+def _near_broadcast(fusion: Fusion) -> set[Val]:
+    """Return the values that a broadcast leads to, or that lead to one, and inputs that are broadcast implicitly."""
+    sources = [expr for expr in fusion.exprs if expr.kind in {OpKind.BROADCAST, OpKind.EXPAND} or _widens(expr)]
+    behind = _reached(sources, lambda expr: expr.outputs, fusion.users)
+    makers = {value: (expr,) for value, expr in fusion.producers.items()}
+    before = _reached(sources, lambda expr: expr.inputs, makers)
+    return behind | before
+
+
+def _reached(
+    start: Iterable[Expr], ends: Callable[[Expr], tuple[Val, ...]], following: Mapping[Val, tuple[Expr, ...]],
+) -> set[Val]:
+    found: set[Val] = set()
+    waiting = [value for expr in start for value in ends(expr)]
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting += [other for expr in following.get(value, ()) for other in ends(expr)]
+    return found
+
+
+def _widens(expr: Expr) -> bool:
+    """Whether a broadcast axis of an operand meets an axis with several elements."""
+    if expr.kind is not OpKind.POINTWISE or not expr.tensor_outputs:
+        return False
+    out = expr.out.domain.axes
+    return any(
+        axis.is_broadcast and not result.is_broadcast
+        for tensor in expr.tensor_inputs
+        if tensor.ndim == len(out)
+        for axis, result in zip(tensor.domain.axes, out, strict=True)
+    )
