@@ -170,9 +170,8 @@ class Certificate:
         ]
         if self.known < self.cost:
             lines.append(f"known  {self._time(self.known)}: a cheaper plan")
-        lines.append(
-            f"model  {self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {1e6 * self.model.launch:g} us a launch",
-        )
+        launch = f"{1e6 * self.model.launch:g} us a launch"
+        lines.append(f"model  {self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}")
         lines.append("every plan pays")
         lines += [f"  {self._time(term.cost):>10}  {term.text}" for term in self.terms if term.cost]
         return "\n".join(lines)

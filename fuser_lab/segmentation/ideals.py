@@ -59,42 +59,56 @@ def search(blocks: Blocks, limit: int, budget: Budget) -> Found:
     return _Search(blocks, limit, budget).run(before)
 
 
+State = tuple[int, int]  # the blocks in closed segments, and those of the last segment
+
+
 class _Search:
+    """One search.
+
+    Segments that do not depend on each other could come in any order; of these orders, only the one is followed in
+    which a segment that does not read from the one before it begins with a later block. That is why the last segment
+    is a part of the state.
+    """
+
     def __init__(self, blocks: Blocks, limit: int, budget: Budget) -> None:
         self._blocks = blocks
         self._space = blocks.space
         self._limit = limit
         self._budget = budget
-        self._cost = {0: 0}
-        self._came: dict[int, tuple[int, int]] = {}
+        self._cost: dict[State, int] = {(0, 0): 0}
+        self._came: dict[State, tuple[State, int]] = {}
         self._ahead: dict[int, int] = {}
         self._prices: dict[int, int] = {}
         size = len(blocks.members)
-        # What cannot join a segment that a block is left out of, and what cannot join one that it is in.
+        # What cannot join a segment that a block is left out of, and the numbers of the flows that touch a block.
         self._without = [1 << i | sum(1 << j for j in range(size) if blocks.needs[j] >> i & 1) for i in range(size)]
-        self._beside = [0] * size
-        for i in range(size):
-            for j in bits(blocks.apart[i]):
-                # A block that must come before this one, but cannot be with it, has been decided on already.
-                self._beside[i] |= self._without[j] if j > i else 0
+        self._flows = [
+            (flow.bytes, flow.producer, flow.readers, flow.kept, clique)
+            for flow, clique in zip(blocks.flows, blocks.cliques, strict=True)
+        ]
+        self._touch = [
+            sum(1 << f for f, flow in enumerate(blocks.flows) if (flow.producer | flow.readers) >> i & 1)
+            for i in range(size)
+        ]
 
     def run(self, before: int) -> Found:
         number = count()
-        # Entries: bound, tie break (deep states first), closed blocks, next segment (0: the state itself), way.
-        heap: list[tuple[int, int, int, int, int, int]] = [(self._rest(0), 0, next(number), 0, 0, 0)]
+        # Entries: bound, tie break (deep states first), state, next segment (0: the state itself), way.
+        heap: list[tuple[int, int, int, State, int, int]] = [(self._rest(0), 0, next(number), (0, 0), 0, 0)]
         while heap:
-            least, _, _, done, segment, way = heappop(heap)
+            least, _, _, state, segment, way = heappop(heap)
+            done = state[0]
             if least >= self._limit:
                 break
             if not segment:
                 if done == self._blocks.all:
-                    return Found(bound=least, segments=self._plan(), states=self._budget.used - before)
-                if least > self._cost[done] + self._rest(done):
+                    return Found(bound=least, segments=self._plan(state), states=self._budget.used - before)
+                if least > self._cost[state] + self._rest(done):
                     continue  # a cheaper way to this state was expanded before
-                for chosen in self._grow(done):
-                    after = self._cost[done] + self._price(chosen) + self._rest(done | chosen)
+                for chosen in self._grow(state):
+                    after = self._cost[state] + self._price(chosen) + self._rest(done | chosen)
                     if after < self._limit:
-                        heappush(heap, (after, -(done | chosen).bit_count(), next(number), done, chosen, 0))
+                        heappush(heap, (after, -(done | chosen).bit_count(), next(number), state, chosen, 0))
                 if self._budget.is_spent:
                     return Found(bound=least, segments=None, states=self._budget.used - before)
                 continue
@@ -105,14 +119,15 @@ class _Search:
             extra, copies = ways[way]
             if not self._space.is_legal(units, copies):
                 if way + 1 < len(ways) and (more := least - extra + ways[way + 1][0]) < self._limit:
-                    heappush(heap, (more, -(done | segment).bit_count(), next(number), done, segment, way + 1))
+                    heappush(heap, (more, -(done | segment).bit_count(), next(number), state, segment, way + 1))
                 continue
-            after = done | segment
-            cost = self._cost[done] + self._price(segment) + extra
-            if cost < self._cost.get(after, self._limit):
-                self._cost[after] = cost
-                self._came[after] = (done, units)
-                heappush(heap, (cost + self._rest(after), -after.bit_count(), next(number), after, 0, 0))
+            after_state = (done | segment, segment)
+            cost = self._cost[state] + self._price(segment) + extra
+            if cost < self._cost.get(after_state, self._limit):
+                self._cost[after_state] = cost
+                self._came[after_state] = (state, units)
+                done |= segment
+                heappush(heap, (cost + self._rest(done), -done.bit_count(), next(number), after_state, 0, 0))
         return Found(bound=self._limit, segments=None, states=self._budget.used - before)
 
     def _rest(self, done: int) -> int:
@@ -127,31 +142,85 @@ class _Search:
             found = self._prices[segment] = self._space.price(self._blocks.units(segment))
         return found
 
-    def _plan(self) -> tuple[int, ...]:
-        here, found = self._blocks.all, []
-        while here:
-            here, units = self._came[here]
+    def _plan(self, state: State) -> tuple[int, ...]:
+        found = []
+        while state[0]:
+            state, units = self._came[state]
             found.append(units)
         return tuple(found[::-1])
 
-    def _grow(self, done: int) -> Iterator[int]:
+    def _grow(self, state: State) -> Iterator[int]:
         """Yield the sets of blocks that may be the next segment."""
         blocks, budget = self._blocks, self._budget
-        limit = self._limit - self._cost[done]
+        done, previous = state
+        limit = self._limit - self._cost[state]
         last = len(blocks.members)
-        # The open segment, what is left to later ones, the next block to decide on.
-        stack = [(0, 0, 0)]
+        first = previous & -previous
+        static = [self._alone(done, flow) for flow in self._flows]
+        fixed = sum(static)
+        # The open segment, its flows, what it excludes as incompatible, what is left to later ones, the next block.
+        stack = [(0, 0, 0, 0, 0)]
         while stack:
-            chosen, excluded, place = stack.pop()
+            chosen, touched, apart, excluded, place = stack.pop()
             while place < last and (done | excluded) >> place & 1:
                 place += 1
             if not budget.spend():
                 return
-            if bound(blocks, done, chosen, excluded) >= limit:
+            if self._at_least(done, chosen, touched, apart | excluded, fixed, static) >= limit:
                 continue
             if place == last:
-                if chosen:
+                if chosen and (chosen & -chosen > first or self._follows(chosen, previous)):
                     yield chosen
                 continue
-            stack.append((chosen, excluded | self._without[place], place + 1))
-            stack.append((chosen | 1 << place, excluded | self._beside[place], place + 1))
+            stack.append((chosen, touched, apart, excluded | self._without[place], place + 1))
+            for other in bits(blocks.apart[place] & ~done & ~excluded):
+                excluded |= self._without[other]
+            stack.append(
+                (chosen | 1 << place, touched | self._touch[place], apart | blocks.apart[place], excluded, place + 1),
+            )
+
+    def _follows(self, chosen: int, previous: int) -> bool:
+        """Whether a segment reads from the one before it, or has to come after it."""
+        return any(self._blocks.needs[i] & previous for i in bits(chosen))
+
+    def _alone(self, done: int, flow: tuple[int, int, int, bool, int]) -> int:
+        """Return what a flow costs that no open segment touches."""
+        size, producer, readers, kept, clique = flow
+        rest = ~done
+        if producer & rest:
+            number = clique.bit_count()
+            return size * (number if number > 1 else kept)
+        left = readers & rest
+        return size * max((clique & left).bit_count(), 1) if left else 0
+
+    def _at_least(
+        self, done: int, chosen: int, touched: int, apart: int, fixed: int, static: list[int],
+    ) -> int:
+        """Return `bound` of an open segment, looking at the flows that touch it only."""
+        blocks = self._blocks
+        launch = self._space.model.launch_bytes
+        rest = blocks.all & ~done & ~chosen
+        ahead = (blocks.launches & rest).bit_count()
+        if not chosen:
+            return fixed + (launch * max(ahead, 1) if rest else 0)
+        if not blocks.launches & chosen and blocks.launches & rest & ~apart:
+            ahead -= 1
+        if not ahead and apart & rest:
+            ahead = 1
+        total = fixed + launch * (1 + ahead)
+        away_from = apart & rest
+        while touched:
+            low = touched & -touched
+            touched ^= low
+            number = low.bit_length() - 1
+            size, producer, readers, kept, clique = self._flows[number]
+            if producer & chosen:
+                away = readers & away_from
+                if away:
+                    total += size * (1 + ((clique & away).bit_count() or 1)) - static[number]
+                else:
+                    total += size * kept - static[number]
+            elif readers & chosen and not producer & rest:
+                away = readers & away_from
+                total += size * (1 + ((clique & away).bit_count() or 1) if away else 1) - static[number]
+        return total

@@ -144,6 +144,8 @@ class _Finder:
         plain = replace(self.options, forward_inputs=False, forward_factories=frozenset())
         for word, strategy in (("bottom-up", bottom_up), ("top-down", top_down)):
             for options in (self.options, plain) if self.chains else (self.options,):
+                if self.known and self.budget.is_spent:
+                    return
                 attempts = tuple(
                     replace(attempt, phase=f"{word}: {attempt.phase}")
                     for attempt in strategy(self.fusion, self.oracle, options)
