@@ -7,6 +7,7 @@ expressions means m launches. Each of these terms is charged to other (tensor, s
 their sum is a bound.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -220,7 +221,7 @@ class Conflicts:
                 continue
             answer = space.ask(hull)
             if is_final(answer):
-                self._note(i, j, Conflict(i, j, answer.decisive[0].text))
+                self._note(i, j, Conflict(i, j, refusal_text(answer)))
 
     def _note(self, i: int, j: int, conflict: Conflict) -> None:
         self.of[i] |= 1 << j
@@ -271,6 +272,11 @@ def is_final(answer: Answer) -> bool:
     return answer.chosen is None and bool(answer.verdicts) and all(v.monotone for v in answer.verdicts)
 
 
+def refusal_text(answer: Answer) -> str:
+    """Return the reason that most of the decisive refusals share, the first of equals."""
+    return Counter(verdict.text for verdict in answer.decisive).most_common(1)[0][0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """Cliques with what they cost: one for each flow of the space, in order, and one for the launches."""
@@ -283,6 +289,11 @@ class Bound:
     def cost(self) -> int:
         """The bound."""
         return sum(term.cost for term in self.terms)
+
+    @property
+    def stored(self) -> int:
+        """The part of the bound that segments of stored chains pay."""
+        return sum(term.cost for term in self.terms if term.kind is TermKind.STORED)
 
 
 def clique_bound(space: Space, conflicts: Conflicts) -> Bound:
@@ -297,7 +308,28 @@ def clique_bound(space: Space, conflicts: Conflicts) -> Bound:
     launches = conflicts.clique(space.all)
     if space.units:
         terms.append(_launch_term(space, conflicts, launches))
+    terms += _stored_terms(space)
     return Bound(cliques=tuple(cliques), launches=launches, terms=tuple(terms))
+
+
+def _stored_terms(space: Space) -> Iterator[Term]:
+    """Yield a term for each chain that some reader can never hold a copy of."""
+    for number, chain in enumerate(space.chains):
+        for i, unit in enumerate(space.units):
+            if chain.end not in unit.tensor_inputs:
+                continue
+            answer = space.ask(1 << i, 1 << number)
+            if is_final(answer):
+                cost = space.model.launch_bytes + chain.end.nbytes
+                cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
+                text = (
+                    f"{chain.end.name} ({byte_text(chain.end.nbytes)}) must be stored by a segment of its own: "
+                    f"{unit.name} ({unit.op.name}) cannot recompute it, since {refusal_text(answer)}"
+                )
+                yield Term(
+                    kind=TermKind.STORED, subject=chain.end.name, members=(unit.name,), cost=cost, text=text,
+                )
+                break
 
 
 def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> Term:

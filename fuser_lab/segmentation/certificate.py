@@ -18,6 +18,7 @@ class TermKind(enum.Enum):
     INPUT = "input"  # a tensor that is in memory already is read, once for each member
     OUTPUT = "output"  # a fusion output is written
     MEMORY = "through memory"  # a tensor is written, and read by others than its producer's segment
+    STORED = "stored chain"  # some reader can never hold a copy of a chain: it is a segment of its own
     LAUNCHES = "launches"
     SEARCH = "search"  # what a search found beyond the other terms
 

@@ -201,7 +201,8 @@ class _Checker:
         seen: set[object] = set()
         for term in self._proof.terms:
             unknown = [name for name in term.members if name not in self.exprs]
-            key = (term.kind is TermKind.SEARCH, term.members if term.kind is TermKind.SEARCH else term.subject)
+            separate = {TermKind.SEARCH: 1, TermKind.STORED: 2}.get(term.kind, 0)
+            key = (separate, term.members if term.kind is TermKind.SEARCH else term.subject)
             if unknown or key in seen or term.cost < 0:
                 self.problems.append(f"a term names what it may not, or twice: {term.text}")
                 continue
@@ -225,6 +226,8 @@ class _Checker:
         tensor = self.fusion.tensors.get(term.subject)
         if tensor is None:
             return 0
+        if term.kind is TermKind.STORED:
+            return self._worth_stored(term, tensor)
         maker, users = self.maker(tensor), self.users(tensor)
         if not set(term.members) <= {*users, *([maker] if maker else [])}:
             return 0
@@ -234,6 +237,15 @@ class _Checker:
         if maker not in term.members:
             return self.bytes(tensor) if self.kept(tensor) else 0
         return self.bytes(tensor) * (count - 1 + (count > 1 or self.kept(tensor)))
+
+    def _worth_stored(self, term: Term, end: TensorView) -> int:
+        """Return what storing a chain costs, if the one member reads its end and can never hold a copy."""
+        if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
+            return 0
+        answer = self.ask(term.members, (end,))
+        if not answer.verdicts or any(v.accepted or not v.monotone for v in answer.verdicts):
+            return 0
+        return self.launch + end.nbytes + sum(tensor.nbytes for tensor in self.ends[end][0].tensor_inputs)
 
     def _check_searches(self, end: float) -> None:
         covered: set[str] = set()
@@ -259,7 +271,7 @@ class _Checker:
     def _share(self, term: Term, part: frozenset[str]) -> int:
         """Return what a term charges to the segments of a part."""
         inside = [name for name in term.members if name in part]
-        if term.kind is TermKind.SEARCH:
+        if term.kind in {TermKind.SEARCH, TermKind.STORED}:
             return 0
         if term.kind is TermKind.LAUNCHES:
             return self.launch * max(len(inside), 1)

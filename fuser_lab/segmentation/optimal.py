@@ -233,9 +233,10 @@ class _Finder:
             own = [(sum(cost for m, cost in seed.items() if m & part), seed) for seed in seeds]
             limits[part] = min(own, key=lambda entry: entry[0], default=None)
         for part in sorted(parts, key=int.bit_count):
-            if sum(floors.values()) >= self.best.cost:
+            total = sum(floors.values()) + base.stored
+            if total >= self.best.cost:
                 return floors, None
-            limit = self.best.cost - sum(floors.values()) + floors[part]
+            limit = self.best.cost - total + floors[part]
             seeded = limits[part]
             if seeded is not None and seeded[0] <= limit:
                 limit = seeded[0]
@@ -271,7 +272,7 @@ class _Finder:
 
 
 def part_share(space: Space, base: Bound, part: int) -> int:
-    """Return what the clique bound charges to the segments of a part; the shares add up to the bound."""
+    """Return what the clique bound charges to the segments of a part; with stored chains, these are all of it."""
     total = space.model.launch_bytes * max((base.launches & part).bit_count(), 1)
     for flow, clique in zip(space.flows, base.cliques, strict=True):
         own = (clique & part).bit_count()
