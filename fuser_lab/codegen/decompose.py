@@ -1,5 +1,6 @@
 """Reductions with several results, written as reductions that kernels know."""
 
+from dataclasses import replace
 from itertools import count
 from math import prod
 
@@ -67,6 +68,7 @@ class _Decomposition:
         self._axes = _Axes(fusion)
         self._exprs: list[Expr] = []
         self._new: dict[Val, Val] = {}
+        self._results: dict[str, TensorView] = {}
 
     def run(self, fusion: Fusion) -> Fusion:
         for expr in fusion.exprs:
@@ -88,13 +90,17 @@ class _Decomposition:
         if result.domain is None:
             msg = f"{op} of {name} is a scalar; a tensor is needed here."
             raise CodegenError(msg)
-        out = TensorView(name=name, dtype=result.dtype, domain=result.domain)
+        # Results keep the memory layout that passes chose for them.
+        kept = self._results.get(name)
+        domain = result.domain if kept is None else replace(result.domain, allocation=kept.domain.allocation)
+        out = TensorView(name=name, dtype=result.dtype, domain=domain)
         self._exprs.append(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
 
     def _welford(self, expr: Expr, operand: Val) -> None:
         x, dims = self._tensor(operand), expr.ints("dims")
         avg, var, number = expr.outputs
+        self._results |= {tv.name: tv for tv in expr.tensor_outputs}
         base, dtype = expr.name, x.dtype
         flags = tuple(i in dims for i in range(x.ndim))
         elements = prod(x.shape[d] for d in dims)

@@ -6,6 +6,7 @@ from backend.fusions import CASES, Case, D, S, build, close, numbers, outputs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Load, Loop, Reduce, Store, terms_of, walk
@@ -14,6 +15,7 @@ from fuser_lab.codegen.lower import lower
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from tests.agreement import lock_step
 
 TARGETS = ("cpu", "cuda")
 
@@ -204,6 +206,21 @@ def test_totals_that_are_needed_elsewhere_go_through_memory(name: str, dtype: D,
     kernel = check(fusion, S.REDUCTION, target, [numbers(shape, dtype)])
     assert len(kernel.phases) > 1
     assert any(b.name.endswith("_whole") for b in kernel.workspace)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_results_of_welford_lie_as_their_operand_does(dtype: D, target: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 7, 5], contiguity=True, dtype=dtype, stride_order=[0, 1, 2])
+        for result in fd.ops.welford(x, [1]):
+            fd.add_output(result)
+    plan = segment(fd)
+    array = np.asfortranarray(numbers((4, 7, 5), dtype))
+    assert plan.fusion.outputs[0].domain.allocation == (1, 0)
+    results = lock_step(plan, [array], target)
+    for tv, got, wanted in zip(plan.fusion.outputs, results, fd.reference([array]), strict=True):
+        close(got, wanted, tv.dtype)
 
 
 @pytest.mark.parametrize("target", TARGETS)
