@@ -9,7 +9,7 @@ from fuser_lab.codegen.index_math import simplify, thresholds
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, walk
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
-from fuser_lab.ir import Expr
+from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.schedule.loops import CPU_PARALLEL_FROM
 from fuser_lab.schedule.state import ParallelType
@@ -24,7 +24,7 @@ class CpuNest(NestLowering):
     """Writes nests for the CPU."""
 
     def _columns(self) -> Launch:
-        return self._lanes() if self.space.depth <= UNROLLED else self._tiles()
+        return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._tiles()
 
     def _lane_parts(self) -> Launch:
         return self._tiles()
@@ -165,7 +165,10 @@ class CpuNest(NestLowering):
         return Launch()
 
     def _tiles(self) -> Launch:
-        """Write blocks of neighbouring columns: rows go by, each added to a row of running sums."""
+        """Write blocks of neighbouring columns: rows go by, each added to a row of running sums.
+
+        Where sums are needed to compute others or what is stored, all rows of the block go by once more.
+        """
         values, nest, tile, split = self._values, self._nest, self.schedule.tile, self.schedule.split
         run, depth = extent_of(self._kept_run), self.space.depth
         tiles, outer = -(-run // tile), extent_of(self._kept_outer)
@@ -178,6 +181,7 @@ class CpuNest(NestLowering):
             blocked = length > self.schedule.partial and any(f.rounds for f in self._made_folds(nest.reductions))
             totals = self._sums(tile, "sums")
             partials = self._sums(tile, "block_sums") if blocked else {}
+            done: dict[Expr, Buffer] = {}
             start, stop = self._chunk(group, grain, units)
             if grain == 1:
                 unit: Term = group
@@ -190,20 +194,29 @@ class CpuNest(NestLowering):
             places = self._flat(self._kept_outer, i)
             first, last = self._chunk(column, tile, run)
             first, last = self._named("first", first), self._named("last", last)
-            self._each_column(totals, first, last, self._clear)
             begin, end = self._chunk(part, length, depth)
-            if blocked:
-                size = self.schedule.partial
-                with values.loop("q_block", -(-length // size), ParallelType.SERIAL) as block:
-                    self._each_column(partials, first, last, self._clear)
-                    low = self._named("low", simplify(begin + block * size, values.scope.ranges))
-                    self._rows_go_by(places, partials, first, last, (low, apply("min", low + size, end)))
-                    self._each_column(
-                        totals, first, last,
-                        lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
-                    )
-            else:
-                self._rows_go_by(places, totals, first, last, (begin, end))
+            for number in range(self._passes):
+                sums = {e: b for e, b in totals.items() if self._levels.get(e.inputs[0], 0) == number or self._parts}
+                stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
+                if not sums and not stored:
+                    continue
+                if sums:
+                    self._each_column(sums, first, last, self._clear)
+                if blocked and sums:
+                    size = self.schedule.partial
+                    with values.loop("q_block", -(-length // size), ParallelType.SERIAL) as block:
+                        blocks = {e: partials[e] for e in sums}
+                        self._each_column(blocks, first, last, self._clear)
+                        low = self._named("low", simplify(begin + block * size, values.scope.ranges))
+                        around = (low, apply("min", low + size, end))
+                        self._rows_go_by(places, blocks, done, stored, (first, last), around)
+                        self._each_column(
+                            sums, first, last,
+                            lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
+                        )
+                else:
+                    self._rows_go_by(places, sums, done, stored, (first, last), (begin, end))
+                done.update(sums)
             with values.loop("c", last, ParallelType.SIMD, start=first, largest=run, pinned=True) as c:
                 folds = self._cells(totals, simplify(c - first, values.scope.ranges))
                 inner = {**places, **self._flat(self._kept_run, c)}
@@ -216,15 +229,19 @@ class CpuNest(NestLowering):
         return Launch()
 
     def _rows_go_by(
-        self, places: Places, sums: Mapping[Expr, Buffer], first: Term, last: Term, rows: tuple[Term, Term],
+        self, places: Places, sums: Mapping[Expr, Buffer], done: Mapping[Expr, Buffer], stored: Sequence[TensorView],
+        columns: tuple[Term, Term], rows: tuple[Term, Term],
     ) -> None:
+        """Write one pass: the sums that grow, those that are known, and what is stored."""
         values, nest, run = self._values, self._nest, extent_of(self._kept_run)
-        begin, end = rows
+        (first, last), (begin, end) = columns, rows
         with values.loop("q", end, ParallelType.SERIAL, start=begin, largest=self.space.depth) as q:
             around = {**places, **self._flat(nest.reduced, q)}
             with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
-                folds = self._cells(sums, simplify(c - first, values.scope.ranges))
-                self._point({**around, **self._flat(self._kept_run, c)}, folds, nest.full, (), index(0))
+                slot = simplify(c - first, values.scope.ranges)
+                inner = self._flat(self._kept_run, c)
+                self._close(self._cells(done, slot), {**places, **inner})
+                self._point({**around, **inner}, self._cells(sums, slot), stored, (), index(0))
 
     def _sums(self, size: int, suffix: str) -> dict[Expr, Buffer]:
         found = {}

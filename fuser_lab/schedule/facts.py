@@ -347,6 +347,7 @@ class CandidateFacts:
         wanted = exact.concrete(reference)
         near = Neighbourhoods(exact)
         found: dict[int, list[TensorView]] = {}
+        complete: dict[tuple[int, ...], bool] = {}  # whether a tensor with these axes has those of the reference
         for tensor in (*self.inputs, *self.outputs):
             numbers = exact.classes.get(tensor.name)
             if not numbers:
@@ -357,7 +358,9 @@ class CandidateFacts:
             if number < 0:
                 continue
             source = near.of(number)
-            if self._covers(numbers, wanted):
+            if numbers not in complete:
+                complete[numbers] = self._covers(numbers, wanted)
+            if complete[numbers]:
                 found.setdefault(source, []).append(tensor)
         return found
 

@@ -28,7 +28,7 @@ def _cpu(space: Space) -> LoopSchedule:
     parallel = work >= CPU_PARALLEL_FROM
     if not space.reduces:
         return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
-    if space.inner_reduced or space.passes > 1:
+    if space.inner_reduced:
         few = space.rows < CPU_FEW_UNITS and space.passes == 1
         split = CPU_SPLIT if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
         # A few rows per iteration amortize its scratch memory; enough iterations remain to balance the cores.
@@ -39,7 +39,7 @@ def _cpu(space: Space) -> LoopSchedule:
         )
     tile = min(space.kept_run, CPU_TILE)
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
-    few = units < CPU_FEW_UNITS
+    few = units < CPU_FEW_UNITS and space.passes == 1
     split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1
     return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
 

@@ -1,0 +1,229 @@
+"""Who may take matrix products, sorts, scans and scatters together with other ops, and who promises to refuse them."""
+
+import pytest
+from unit.schedule.asking import ask, codes, fusion_of, tensor
+
+from fuser_lab.cost.device import A100, H200, Device
+from fuser_lab.cost.verdict import SchedulerType as Type
+from fuser_lab.dtypes import DataType
+from fuser_lab.schedule.registry import SchedulerRegistry
+
+HALF, WHOLE = DataType.Half, DataType.Int
+V100 = Device(
+    name="V100", cc=(7, 0), sms=80, shared_per_sm=96 * 1024, shared_per_block=96 * 1024, l2=6 * 10**6, bandwidth=900,
+    fp32=15.7, bf16=0,
+)
+
+
+def fused(body, device=H200):
+    return ask(fusion_of(body), registry=SchedulerRegistry(device, fuse_matmul=True))
+
+
+def product(fd, left=(16, 8), right=(8, 32), dtype=HALF):
+    return fd.ops.matmul(tensor(fd, *left, dtype=dtype), tensor(fd, *right, dtype=dtype))
+
+
+def sine(fd):
+    fd.add_output(fd.ops.cast(fd.ops.sin(product(fd)), HALF))
+
+
+def with_bias(fd):
+    out = fd.ops.linear(tensor(fd, 16, 8, dtype=HALF), tensor(fd, 32, 8, dtype=HALF), tensor(fd, 32, dtype=HALF))
+    fd.add_output(fd.ops.mul(fd.ops.relu(out), tensor(fd, 16, 32, dtype=HALF)))
+
+
+def transposed_operand(fd):
+    turned = fd.ops.permute(tensor(fd, 8, 16, dtype=HALF), dims=[1, 0])
+    fd.add_output(fd.ops.neg(fd.ops.matmul(turned, tensor(fd, 8, 32, dtype=HALF))))
+
+
+def computed_operand(fd):
+    fd.add_output(fd.ops.matmul(fd.ops.cast(tensor(fd, 16, 8), HALF), tensor(fd, 8, 32, dtype=HALF)))
+
+
+@pytest.mark.parametrize("body", [sine, with_bias, transposed_operand])
+def test_products_and_what_follows_are_one_matmul(body):
+    answer = fused(body)
+    assert answer.chosen is Type.MATMUL
+    assert "one kernel for the product" in answer.verdicts[-1].text
+
+
+def test_without_the_option_products_stay_alone():
+    assert codes(ask(fusion_of(sine)))[Type.MATMUL] == "matmul_off"
+
+
+def test_operands_may_be_computed_before_hopper_only():
+    assert codes(fused(computed_operand))[Type.MATMUL] == "matmul_prologue"
+    assert fused(computed_operand, A100).chosen is Type.MATMUL
+
+
+def several(fd):
+    fd.add_output(fd.ops.matmul(product(fd), tensor(fd, 32, 4, dtype=HALF)))
+
+
+def of_a_vector(fd):
+    fd.add_output(fd.ops.neg(product(fd, right=(8,))))
+
+
+def of_floats(fd):
+    fd.add_output(fd.ops.neg(product(fd, dtype=DataType.Float)))
+
+
+def summed_after(fd):
+    fd.add_output(fd.ops.sum(product(fd), dims=[1]))
+
+
+def sliced_after(fd):
+    fd.add_output(fd.ops.slice(product(fd), [0, 0], [4, 4]))
+
+
+def sorted_after(fd):
+    fd.add_output(fd.ops.argsort(product(fd), 1))
+
+
+def grouped(fd):
+    out = fd.ops.grouped_mm(
+        tensor(fd, 12, 8, dtype=DataType.BFloat16), tensor(fd, 2, 8, 4, dtype=DataType.BFloat16),
+        tensor(fd, 2, dtype=DataType.Int32),
+    )
+    fd.add_output(fd.ops.neg(out[0] if isinstance(out, tuple) else out))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (several, "several_matmuls"), (of_a_vector, "matmul_vector"), (of_floats, "matmul_dtype"),
+        (summed_after, "matmul_epilogue"), (sliced_after, "matmul_epilogue"), (sorted_after, "evaluated_only"),
+        (grouped, "other_matmul"),
+    ],
+)
+def test_products_that_no_kernel_takes(body, code):
+    answer = fused(body)
+    assert codes(answer)[Type.MATMUL] == code
+    assert not set("{}") & set(answer.text)
+
+
+def test_old_devices_fuse_no_products():
+    assert codes(fused(sine, V100))[Type.MATMUL] == "matmul_old_device"
+    huge = fused(lambda fd: fd.add_output(fd.ops.neg(product(fd, (4, 1 << 31), (1 << 31, 2)))))
+    assert codes(huge)[Type.MATMUL] == "matmul_too_large"
+
+
+def rows_sorted(extent, dtype=DataType.Float, op="argsort"):
+    def body(fd):
+        x = fd.ops.neg(tensor(fd, 4, extent, dtype=dtype))
+        out = fd.ops.argsort(x, 1) if op == "argsort" else getattr(fd.ops, op)(x, 1)
+        fd.add_output(fd.ops.add(out, 1))
+
+    return body
+
+
+def scan_then_sort(fd):
+    sums = fd.ops.cumsum(fd.ops.neg(tensor(fd, 4, 64)), 1)
+    fd.add_output(fd.ops.add(fd.ops.argsort(sums, 1), 1))
+
+
+def scan_padded(fd):
+    fd.add_output(fd.ops.cumsum(fd.ops.pad(tensor(fd, 4, 64), [0, 3]), 1))
+
+
+def scattered(fd):
+    out = fd.ops.scatter(fd.ops.neg(tensor(fd, 4, 64)), tensor(fd, 4, 8, dtype=WHOLE), tensor(fd, 4, 8), 1)
+    fd.add_output(fd.ops.neg(out))
+
+
+@pytest.mark.parametrize("body", [rows_sorted(64), rows_sorted(8192), scan_then_sort, scan_padded, scattered])
+def test_sorts_and_scans_with_pointwise_ops_are_greedy(body):
+    answer = ask(fusion_of(body))
+    assert answer.chosen is Type.GREEDY
+    assert "elements each; the array library evaluates it" in answer.verdicts[-1].text
+
+
+def scan_and_sum(fd):
+    fd.add_output(fd.ops.sum(fd.ops.cumsum(tensor(fd, 4, 64), 1), dims=[0]))
+
+
+def scan_of_a_slice(fd):
+    fd.add_output(fd.ops.cumsum(fd.ops.slice(tensor(fd, 4, 64), [0, 0], [4, 8]), 1))
+
+
+def along_both_axes(fd):
+    fd.add_output(fd.ops.cumsum(fd.ops.cumsum(tensor(fd, 4, 64), 1), 0))
+
+
+def too_few_places(fd):
+    out = fd.ops.scatter(fd.ops.neg(tensor(fd, 4, 64)), tensor(fd, 2, 8, dtype=WHOLE), tensor(fd, 2, 8), 1)
+    fd.add_output(fd.ops.neg(out))
+
+
+def scattered_and_kept(fd):
+    x = fd.ops.neg(tensor(fd, 4, 64))
+    out = fd.ops.scatter(x, tensor(fd, 4, 8, dtype=WHOLE), tensor(fd, 4, 8), 1)
+    fd.add_output(fd.ops.add(out, x))
+
+
+def nothing_sorted(fd):
+    fd.add_output(fd.ops.sum(tensor(fd, 8, 16), dims=[0]))
+    fd.add_output(fd.ops.neg(tensor(fd, 7)))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (scan_and_sum, "greedy_foreign_op"), (scan_of_a_slice, "greedy_foreign_op"),
+        (along_both_axes, "greedy_other_axes"), (too_few_places, "scatter_inexact"),
+        (scattered_and_kept, "scatter_shared"), (rows_sorted(8193), "greedy_registers"),
+        (rows_sorted(32768, DataType.Bool, "cumsum"), "greedy_block"),
+        (nothing_sorted, "not_connected"),
+    ],
+)
+def test_what_greedy_says(body, code):
+    answer = ask(fusion_of(body))
+    assert codes(answer)[Type.GREEDY] == code
+    assert not set("{}") & set(answer.verdicts[-1].text)
+
+
+def test_rows_longer_than_shared_memory():
+    small = Device(
+        name="small", cc=(9, 0), sms=8, shared_per_sm=32 * 1024, shared_per_block=16 * 1024, l2=10**6, bandwidth=100,
+        fp32=1, bf16=2,
+    )
+    answer = ask(fusion_of(rows_sorted(4096)), registry=SchedulerRegistry(small))
+    assert codes(answer)[Type.GREEDY] == "greedy_shared_memory"
+    assert ask(fusion_of(rows_sorted(4096))).chosen is Type.GREEDY
+
+
+def final(answer):
+    return answer.chosen is None and all(verdict.monotone for verdict in answer.verdicts)
+
+
+def test_sorts_are_refused_for_good_only_where_greedy_promises_it():
+    assert final(ask(fusion_of(scan_and_sum)))
+    assert final(ask(fusion_of(too_few_places)))
+    assert final(ask(fusion_of(rows_sorted(8193))))
+    # Two scans along different axes may be joined by what makes these axes one.
+    assert not final(ask(fusion_of(along_both_axes)))
+    off = SchedulerRegistry(disabled=frozenset({Type.GREEDY}))
+    assert final(ask(fusion_of(scan_then_sort), registry=off))
+
+
+def test_products_are_refused_for_good_unless_they_may_be_fused():
+    assert final(ask(fusion_of(sine)))
+    assert final(fused(several))
+    assert not final(fused(summed_after))
+
+
+def test_a_larger_set_may_be_accepted_where_a_smaller_one_is_not():
+    # Without the scan, the sort's operand and the first input share nothing.
+    def body(fd):
+        x, y = tensor(fd, 4, 64), tensor(fd, 4, 64)
+        fd.add_output(fd.ops.add(fd.ops.argsort(x, 1), 1))
+        fd.add_output(fd.ops.cumsum(y, 1))
+        fd.add_output(fd.ops.add(fd.ops.neg(x), y))
+
+    fusion = fusion_of(body)
+    *rest, negated, joined = [expr.name for expr in fusion.exprs]
+    small = ask(fusion, rest)
+    assert small.chosen is None
+    assert not final(small)
+    assert ask(fusion, [*rest, negated, joined]).chosen is Type.GREEDY
