@@ -68,6 +68,7 @@ def options_of(enable: object, disable: object) -> SegmenterOptions:
     off = {_DISABLES[name] for name in _known("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
     return SegmenterOptions(
         disabled_schedulers=frozenset(scheduler.value for scheduler in off), memory_promotion="memory_promotion" in on,
+        fuse_matmul="fuse_matmul" in on,
     )
 
 
