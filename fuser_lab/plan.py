@@ -331,13 +331,13 @@ class Plan:
     def _segmentation(self, names: dict[str, str]) -> list[str]:
         """Return the lines that segment and edit; a strategy that was a function is written as its result."""
         if self.strategy not in NAMED_STRATEGIES:
-            groups = [[names[e.name] for e in segment.exprs if e.tensor_outputs] for segment in self.segments]
+            groups = [[_recorded(e.name, names) for e in s.exprs if e.tensor_outputs] for s in self.segments]
             shown = f"strategy=lambda fusion, oracle: {groups}"
             return [f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]
         strategy = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
         lines = [f"plan = fl.segment(fd, inputs{strategy}{self._options()})"]
         for method, arguments in self.edits:
-            shown = ", ".join(repr(names.get(a, a) if isinstance(a, str) else a) for a in arguments)
+            shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in arguments)
             lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
         return lines
 
@@ -390,6 +390,12 @@ class Plan:
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return text and static HTML, and the picture as SVG for what does not show HTML."""
         return {"text/plain": str(self), "text/html": html.plan_html(self), "image/svg+xml": svg.plan_svg(self)}
+
+
+def _recorded(name: str, names: dict[str, str]) -> str:
+    """Return the name that a tensor has in the fusion of the printed definition; passes name theirs after others."""
+    base, mark, rest = name.partition("_")
+    return f"{names.get(base, base)}{mark}{rest}"
 
 
 def _place(where: object) -> tuple[str, str | None]:

@@ -5,16 +5,26 @@ from fuser_lab.passes.base import Pass, PassPipeline
 from fuser_lab.passes.consecutive_casts import ConsecutiveCasts
 from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_of
 from fuser_lab.passes.mark_aliases import MarkAliases
+from fuser_lab.passes.move_gather import MoveGather
+from fuser_lab.passes.move_pad import MovePad
+from fuser_lab.passes.move_split_cat import MoveSplitCat
 from fuser_lab.passes.remove_broadcast_squeeze import RemoveBroadcastSqueeze
+from fuser_lab.passes.remove_empty import RemoveEmpty
 from fuser_lab.passes.segment_inplace_update import SegmentInplaceUpdate
 from fuser_lab.passes.translate_matmul import TranslateNoReductionMatmul
+from fuser_lab.passes.translate_repeat import TranslateRepeat
 
 PRESEGMENTATION = PassPipeline(
     (
+        RemoveEmpty(),
         TranslateNoReductionMatmul(),
+        TranslateRepeat(),
         ConsecutiveCasts(),
+        MoveSplitCat(),
+        MovePad(),
         RemoveBroadcastSqueeze(),
         SegmentInplaceUpdate(),
+        MoveGather(),
         MarkAliases(),
         AllocationDomain(),
         ExplicitSeeds(),
@@ -27,10 +37,15 @@ __all__ = [
     "ConsecutiveCasts",
     "ExplicitSeeds",
     "MarkAliases",
+    "MoveGather",
+    "MovePad",
+    "MoveSplitCat",
     "Pass",
     "PassPipeline",
     "RemoveBroadcastSqueeze",
+    "RemoveEmpty",
     "SegmentInplaceUpdate",
     "TranslateNoReductionMatmul",
+    "TranslateRepeat",
     "offsets_of",
 ]

@@ -1,7 +1,6 @@
-"""ConsecutiveCast: chains of casts that one cast, or none, can replace.
+"""ConsecutiveCast: chains of casts that one cast, or none, can replace, views between them included.
 
-Follows the first half of nvFuser's pass (csrc/preseg_passes/consecutive_cast.cpp); it does not move casts across
-squeezes, reshapes and copies.
+nvFuser's pass of this name (csrc/preseg_passes/consecutive_cast.cpp).
 """
 
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.base import Pass, rebuilt, with_inputs
+from fuser_lab.passes.rewriter import Rewriter
 
 _LOSSLESS = {
     DataType.Half: {DataType.Float, DataType.Double},
@@ -23,28 +23,81 @@ _LOSSLESS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsecutiveCasts(Pass):
-    """``cast(cast(x, wide), y) -> cast(x, y)`` when the first cast loses nothing, and ``-> x`` when y is x's dtype."""
+    """``cast(cast(x, wide), y) -> cast(x, y)`` when the first cast loses nothing, and ``-> x`` when y is x's dtype.
+
+    A cast that does not widen moves above squeezes, reshapes and copies that nothing else reads, so that it meets other
+    casts and what follows moves fewer bytes: ``cast(reshape(x)) -> reshape(cast(x))``.
+    """
 
     name: ClassVar[str] = "consecutive_casts"
     nvfuser: ClassVar[str] = "ConsecutiveCast"
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such chain shortened."""
-        outputs = set(fusion.outputs)
-        replaced: dict[Val, TensorView] = {}
-        makers: dict[Val, Expr] = {}
-        exprs: list[Expr] = []
-        for expr in fusion.exprs:
-            current = with_inputs(expr, replaced)
-            source = _source(current, makers)
-            if source is not None and source.dtype is current.out.dtype and current.out not in outputs:
-                replaced[current.out] = source
-                continue
-            if source is not None:
-                current = _direct(current, source)
-            exprs.append(current)
-            makers.update((value, current) for value in current.outputs)
-        return fusion if exprs == list(fusion.exprs) else rebuilt(fusion, exprs)
+        if not any(expr.op.name == "cast" for expr in fusion.exprs):
+            return fusion
+        while (changed := _moved_up(_shortened(fusion))) is not fusion:
+            fusion = changed
+        return fusion
+
+
+def _shortened(fusion: Fusion) -> Fusion:
+    outputs = set(fusion.outputs)
+    replaced: dict[Val, TensorView] = {}
+    makers: dict[Val, Expr] = {}
+    exprs: list[Expr] = []
+    for expr in fusion.exprs:
+        current = with_inputs(expr, replaced)
+        source = _source(current, makers)
+        if source is not None and source.dtype is current.out.dtype and current.out not in outputs:
+            replaced[current.out] = source
+            continue
+        if source is not None:
+            current = _direct(current, source)
+        exprs.append(current)
+        makers.update((value, current) for value in current.outputs)
+    return fusion if exprs == list(fusion.exprs) else rebuilt(fusion, exprs)
+
+
+def _moved_up(fusion: Fusion) -> Fusion:
+    """Return the fusion with casts that do not widen before the views that they follow."""
+    chains = {expr: chain for expr in fusion.exprs if (chain := _views_before(expr, fusion))}
+    if not chains:
+        return fusion
+    writer = Rewriter(fusion)
+    passed = {view for chain in chains.values() for view in chain}
+    for expr in fusion.exprs:
+        if expr in chains:
+            _move_up(writer, expr, chains[expr])
+        elif expr not in passed:
+            writer.keep(expr)
+    return writer.fusion_of()
+
+
+def _views_before(expr: Expr, fusion: Fusion) -> list[Expr]:
+    """Return the views that a cast can pass, the first in order first."""
+    if expr.op.name != "cast" or not expr.tensor_inputs or expr.out.dtype.itemsize > expr.inputs[0].dtype.itemsize:
+        return []
+    found: list[Expr] = []
+    value, outputs = expr.tensor_inputs[0], set(fusion.outputs)
+    while True:
+        maker = fusion.producers.get(value)
+        if maker is None or maker.op.name not in _PASSED or value in outputs or len(fusion.users[value]) > 1:
+            return found[::-1]
+        found.append(maker)
+        value = maker.tensor_inputs[0]
+
+
+_PASSED = frozenset({"squeeze", "reshape", "set"})
+
+
+def _move_up(writer: Rewriter, cast: Expr, views: list[Expr]) -> None:
+    """Add the cast, then the views; they keep their names, except for the last one, which makes the cast's result."""
+    value = writer.tensor(views[0].tensor_inputs[0])
+    value = writer.emit(writer.new_name(cast.name, "early"), "cast", value, **dict(cast.attrs))
+    for view in views[:-1]:
+        value = writer.emit(view.name, view.op.name, value, **dict(view.attrs))
+    writer.remake(cast.out, views[-1].op.name, value, **dict(views[-1].attrs))
 
 
 def _source(expr: Expr, makers: dict[Val, Expr]) -> TensorView | None:

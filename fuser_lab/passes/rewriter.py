@@ -126,6 +126,14 @@ class Rewriter:
         self._add(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
 
+    def fill(self, old: TensorView, value: Scalar) -> None:
+        """Add ``old = full(value)`` in place of what made ``old`` before; its axes stay."""
+        domain = TensorDomain(logical=old.domain.axes, allocation=old.domain.allocation)
+        new = TensorView(name=old.name, dtype=old.dtype, domain=domain)
+        attrs = (("shape", old.shape), ("dtype", old.dtype))
+        self._add(Expr(op=OPS["full"], inputs=(value,), outputs=(new,), attrs=attrs))
+        self.replace(old, new)
+
     def redo(self, expr: Expr, made: Mapping[Val, TensorView]) -> None:
         """Add an expression, some of its results replaced by tensors of another name or memory order."""
         current = self.reading(expr)

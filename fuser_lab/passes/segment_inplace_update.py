@@ -34,7 +34,7 @@ class SegmentInplaceUpdate(Pass):
         inputs = set(fusion.inputs)
         copies: dict[TensorView, TensorView] = {}
         for output, target in fusion.aliases:
-            if output in copies or output not in fusion.hidden:
+            if output in copies or output not in fusion.hidden or _is_apart(output, fusion):
                 continue
             if output in inputs:
                 copies[output] = writer.copy(writer.new_name(output.name, "copy"), "set", output)
@@ -42,6 +42,13 @@ class SegmentInplaceUpdate(Pass):
                 hint = writer.copy(writer.new_name(output.name, "hint"), "segment_set", output)
                 copies[output] = writer.copy(writer.new_name(output.name, "copy"), "set", hint)
         return writer.fusion_of(copies) if copies else fusion
+
+
+def _is_apart(output: TensorView, fusion: Fusion) -> bool:
+    """Whether a result is a copy of a hint already."""
+    copy = fusion.producers.get(output)
+    hint = fusion.producers.get(copy.inputs[0]) if copy is not None and copy.op.name == "set" else None
+    return hint is not None and hint.op.name == "segment_set"
 
 
 def _near_broadcast(fusion: Fusion) -> set[Val]:

@@ -102,8 +102,8 @@ class SegmenterOptions:
             Names of ``NVFUSER_DISABLE``: ``resize_scheduler``; ``kernel_reuse`` and ``parallel_compile`` are taken and
             change no cut.
         disable_preseg
-            Class names of pre-segmentation passes, as ``MarkAliasesPreparePass``; those that have no meaning once all
-            sizes are known, or on one GPU, are taken and change nothing.
+            Class names of pre-segmentation passes, as ``MarkAliasesPreparePass``; those that do not exist here are
+            taken and change nothing.
         segmenter
             Fields of ``SegmentCandidateFinderOptions``: ``run_combine_reductions``, ``run_herrmann_merge`` (rounds by
             levels), ``run_final_merge``; ``run_translate_welford`` is taken and changes nothing, since Welford's
@@ -149,11 +149,12 @@ _PHASES = {
     "run_final_merge": "final_merge",
     "run_translate_welford": "",
 }
-# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution, and
-# there is one GPU.
+# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; three
+# make ops that do not exist here; and there is one GPU.
 _NEEDLESS = (
-    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "PropagateShardingsPass", "DecomposeReshardingsPass",
-    "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
+    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "FMinFMaxPromotionPass", "MoveRepeatForwardPass",
+    "TranslateScatterAccumulatePass", "PropagateShardingsPass", "DecomposeReshardingsPass", "ReorderShardedAxisPass",
+    "FinalizeMultideviceDomainsPass",
 )
 _PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfuser} | dict.fromkeys(_NEEDLESS, "")
 

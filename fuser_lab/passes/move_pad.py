@@ -1,0 +1,120 @@
+"""MovePad: zeros are added where values come from, so that everything behind has one size.
+
+nvFuser's pass of this name (csrc/preseg_passes/move_pad.cpp). The Resize scheduler makes it needless. nvFuser also
+turns a cat whose pads move into a sum, which loses the sign of zeros; here pads of a cat stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import ClassVar
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
+from fuser_lab.ir.domain import Resize
+from fuser_lab.passes.base import Pass
+from fuser_lab.passes.rewriter import Rewriter
+
+# Ops that make zero, of positive sign, of zeros.
+_KEEPS_ZERO = frozenset({"abs", "asin", "asinh", "atan", "cast", "erf", "relu", "sin", "sinh", "sqrt", "tan", "tanh"})
+_ZEROS = frozenset({"0", "0.0", "0j", "False"})  # and not -0.0
+_BINARY = frozenset({"add", "mul", "sub"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePad(Pass):
+    """``pad(mul(x, y)) -> mul(pad(x), pad(y))``, for pads by zeros and as far up as zeros stay zeros.
+
+    It stops at values that something else reads and at axes of size 1 that are padded.
+    """
+
+    name: ClassVar[str] = "move_pad"
+    nvfuser: ClassVar[str] = "MovePad"
+    only_without: ClassVar[str] = "resize"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion whose pads stand as early as can be."""
+        regions = {expr: region for expr in fusion.exprs if (region := _region(expr, fusion))}
+        if not regions:
+            return fusion
+        writer = Rewriter(fusion)
+        gone = {expr for region in regions.values() for expr in region}
+        for expr in fusion.exprs:
+            if expr in regions:
+                _moved(writer, expr, [e for e in fusion.exprs if e in regions[expr]])
+            elif expr not in gone:
+                writer.keep(expr)
+        return writer.fusion_of()
+
+
+def _region(pad: Expr, fusion: Fusion) -> set[Expr]:
+    """Return the expressions that a pad can pass."""
+    region: set[Expr] = set()
+    if not _adds_zeros(pad) or any(user.op.name == "cat" for user in fusion.users.get(pad.out, ())):
+        return region
+    resized = [step.source for step in pad.out.domain.transforms if isinstance(step, Resize)]
+    places = [pad.out.domain.root_or_logical.index(axis) for axis in resized]
+    outputs = set(fusion.outputs)
+    waiting: list[Val] = [pad.inputs[0]]
+    while waiting:
+        value = waiting.pop()
+        maker = fusion.producers.get(value)
+        if maker is None or value in outputs or len(fusion.users[value]) > 1 or not _passable(maker, places):
+            continue
+        region.add(maker)
+        waiting += maker.tensor_inputs
+    return region
+
+
+def _adds_zeros(expr: Expr) -> bool:
+    if expr.op.name != "pad":
+        return False
+    fill = expr.inputs[1]
+    zero = isinstance(fill, Scalar) and str(fill.value) in _ZEROS
+    return zero and all(width >= 0 for width in expr.ints("pad_widths")) and any(expr.ints("pad_widths"))
+
+
+def _passable(expr: Expr, places: Sequence[int]) -> bool:
+    """Whether zeros at the ends of axes may be there before an expression as well as behind it."""
+    if not expr.tensor_outputs or expr.out.dtype.is_float8:
+        return False
+    if any(
+        tensor.ndim != expr.out.ndim or any(tensor.domain.axes[place].is_broadcast for place in places)
+        for tensor in expr.tensor_inputs
+    ):
+        return False
+    if expr.op.name in _KEEPS_ZERO:
+        return True
+    if expr.op.name not in _BINARY:
+        return False
+    scalars = [value for value in expr.inputs if not isinstance(value, TensorView)]
+    return not scalars or (expr.op.name == "mul" and all(_is_positive(value) for value in scalars))
+
+
+def _is_positive(value: Val) -> bool:
+    number = value.value if isinstance(value, Scalar) else None
+    return isinstance(number, int | float) and isfinite(number) and number > 0
+
+
+def _moved(writer: Rewriter, pad: Expr, region: Sequence[Expr]) -> None:
+    """Add the pads, then the expressions: under their names, the last one under the pad's."""
+    made: dict[Val, TensorView] = {}
+    inside = {expr.out for expr in region}
+    widths = pad.ints("pad_widths")
+    for value in dict.fromkeys(tensor for expr in region for tensor in expr.tensor_inputs if tensor not in inside):
+        source = writer.tensor(value)
+        zero = Scalar(name="", dtype=source.dtype, value=_zero(source.dtype))
+        made[value] = writer.emit(writer.new_name(pad.name, "padded"), "pad", source, zero, pad_widths=widths)
+    for expr in region:
+        inputs = tuple(made.get(value, value) for value in expr.inputs)
+        if expr is region[-1]:
+            writer.remake(pad.out, expr.op.name, *inputs, **dict(expr.attrs))
+        else:
+            made[expr.out] = writer.emit(expr.name, expr.op.name, *inputs, **dict(expr.attrs))
+
+
+def _zero(dtype: DataType) -> bool | int | float | complex:
+    """Return zero as a number of a dtype's kind."""
+    if dtype.is_complex:
+        return 0j
+    return 0.0 if dtype.is_float else 0 if dtype.is_integral else False

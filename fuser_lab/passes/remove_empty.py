@@ -1,0 +1,79 @@
+"""RemoveEmpty: tensors without elements are not computed.
+
+nvFuser's pass of this name (csrc/preseg_passes/remove_empty.cpp).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView
+from fuser_lab.ops.promotion import convert_number
+from fuser_lab.passes.base import Pass
+from fuser_lab.passes.cat_parts import cat_parts
+from fuser_lab.passes.rewriter import Rewriter
+
+# What a reduction of nothing gives.
+_IDENTITIES = {"sum": 0, "prod": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveEmpty(Pass):
+    """What has no elements, and what is computed from that alone, becomes ``full``; a cat loses its empty operands.
+
+    ``cat([x, nothing]) -> set(x)``, ``sum(nothing) -> full(0)``, ``pad(nothing, value=v) -> full(v)``.
+    """
+
+    name: ClassVar[str] = "remove_empty"
+    nvfuser: ClassVar[str] = "RemoveEmpty"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion without computations of nothing."""
+        if not any(0 in tensor.shape for tensor in fusion.tensors.values()):
+            return fusion
+        writer = Rewriter(fusion)
+        changed = False
+        for expr in fusion.exprs:
+            if expr.tensor_outputs and _rewritten(writer, expr):
+                changed = True
+            else:
+                writer.keep(expr)
+        return writer.fusion_of() if changed else fusion
+
+
+def _rewritten(writer: Rewriter, expr: Expr) -> bool:
+    """Add what stands for an expression that has to do with nothing; return whether it was one."""
+    if len(expr.outputs) > 1 or expr.op.name == "full":
+        return False
+    out = expr.out
+    if 0 in out.shape:
+        return _filled(writer, out, 0)
+    if expr.op.name == "cat":
+        parts = cat_parts(expr)
+        kept = [writer.tensor(tensor) for tensor, (start, end) in parts if start < end]
+        if len(kept) == len(parts):
+            return False
+        if len(kept) > 1:
+            writer.remake(out, "cat", *kept, dim=expr.attr("dim"))
+        else:
+            pad = writer.makers.get(kept[0])
+            writer.remake(out, "set", kept[0] if pad is None or pad.op.name != "pad" else pad.inputs[0])
+        return True
+    if not expr.tensor_inputs or 0 not in expr.tensor_inputs[0].shape:
+        return False
+    if expr.kind is OpKind.REDUCTION and expr.op.name in _IDENTITIES:
+        return _filled(writer, out, _IDENTITIES[expr.op.name])
+    if expr.op.name == "matmul":
+        return _filled(writer, out, 0)
+    fill = expr.inputs[1] if expr.op.name == "pad" else None
+    return isinstance(fill, Scalar) and _filled(writer, out, fill)
+
+
+def _filled(writer: Rewriter, out: TensorView, fill: Scalar | int) -> bool:
+    """Add ``out = full(fill)``, unless some of its axes only repeat elements."""
+    if any(axis.expanded is not None for axis in out.domain.axes):
+        return False
+    dtype = out.dtype
+    number = fill if isinstance(fill, Scalar) else convert_number(fill, dtype, "full", "fill_value")
+    value = number if isinstance(number, Scalar) else Scalar(name="", dtype=dtype, value=number)
+    writer.fill(out, value)
+    return True
