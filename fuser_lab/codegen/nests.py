@@ -93,12 +93,14 @@ class _Finder:
         row_names, all_names = {a.name for a in kept}, {a.name for a in (*kept, *reduced)}
         inside = set(found)
         for tensor in self._open:
-            names = _covered(tensor, places.complete(tensor))
+            index = places.complete(tensor)
+            names = _covered(tensor, index)
             behind = _reductions_behind(self._fusion, tensor)
             if names is None or not behind <= inside:
                 continue
-            # A tensor that meets a view of itself is reached along the diagonal only.
-            if prod(tensor.stored_shape) > prod(a.extent for a in (*kept, *reduced) if a.name in names):
+            # A tensor that meets a view of itself is reached along the diagonal only, one that is repeated many times.
+            elements, points = prod(tensor.stored_shape), prod(a.extent for a in (*kept, *reduced) if a.name in names)
+            if elements > points or (elements < points and _divides(index)):
                 continue
             if names == row_names and (behind or names != all_names):
                 rows.append(tensor)

@@ -209,6 +209,16 @@ def test_totals_that_are_needed_elsewhere_go_through_memory(name: str, dtype: D,
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_tensor_beside_its_repetition_is_written_once(target: str) -> None:
+    def record(fd: object, x: object) -> object:
+        ops = fd.ops  # type: ignore[attr-defined]
+        twice = ops.reshape(ops.expand(ops.broadcast(x, [True, False, False]), [2, 8, 3]), [16, 3])
+        return ops.neg(x), ops.min(twice, [0])
+
+    check(build(record, [(8, 3)], D.Float), S.REDUCTION, target, [numbers((8, 3), D.Float)])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
 def test_results_of_welford_lie_as_their_operand_does(dtype: D, target: str) -> None:
     with FusionDefinition() as fd:
