@@ -102,6 +102,33 @@ def _rms_norm(fd: Any, x: Any) -> Any:
     return fd.ops.mul(x, fd.ops.rsqrt(fd.ops.add(fd.ops.div(square, float(x.size(1))), 1e-5)))
 
 
+def _softmax_of_columns(fd: Any, x: Any) -> Any:
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [0], keepdim=True)))
+    total = fd.ops.sum(e, [0])
+    return fd.ops.div(e, fd.ops.broadcast(total, [True, False])), fd.ops.neg(total)
+
+
+def _batch_norm(fd: Any, x: Any, weight: Any) -> Any:
+    variance, mean = fd.ops.var_mean(x, [0, 1, 2], correction=0, keepdim=True)
+    scale = fd.ops.rsqrt(fd.ops.add(variance, 1e-5))
+    return fd.ops.mul(fd.ops.mul(fd.ops.sub(x, mean), scale), weight), mean, scale
+
+
+def _layer_norm_backward(fd: Any, grad: Any, x: Any, mean: Any, scale: Any, weight: Any) -> Any:
+    normal = fd.ops.mul(fd.ops.sub(x, mean), scale)
+    weighted = fd.ops.mul(grad, weight)
+    width = float(x.size(1))
+    first = fd.ops.div(fd.ops.sum(weighted, [1], keepdim=True), width)
+    second = fd.ops.div(fd.ops.sum(fd.ops.mul(weighted, normal), [1], keepdim=True), width)
+    inner = fd.ops.sub(fd.ops.sub(weighted, first), fd.ops.mul(normal, second))
+    return fd.ops.mul(inner, scale), fd.ops.sum(fd.ops.mul(grad, normal), [0]), fd.ops.sum(grad, [0])
+
+
+def _columns_of_softmax(fd: Any, x: Any) -> Any:
+    e = fd.ops.exp(x)
+    return fd.ops.neg(fd.ops.sum(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)), [0]))
+
+
 def _rope(fd: Any, x: Any, cos: Any, sin: Any) -> Any:
     f = fd.ops.cast(x, D.Float)
     b, h, s, d = (int(n) for n in x.shape())
@@ -187,4 +214,26 @@ CASES = (
         dtype=D.BFloat16,
     ),
     Case(name="rms norm of one row", record=_rms_norm, shapes=((1, 64),), scheduler=S.INNER_PERSISTENT),
+    Case(
+        name="tiles transposed", record=lambda fd, x, y: fd.ops.add(fd.ops.permute(x, [1, 0]), y),
+        shapes=((70, 90), (90, 70)), scheduler=S.TRANSPOSE,
+    ),
+    Case(name="softmax of columns", record=_softmax_of_columns, shapes=((300, 40),), scheduler=S.OUTER_PERSISTENT),
+    Case(name="softmax of short columns", record=_softmax_of_columns, shapes=((5, 40),), scheduler=S.OUTER_PERSISTENT),
+    Case(
+        name="batch norm, channels last", record=_batch_norm, shapes=((4, 9, 5, 24), (24,)),
+        scheduler=S.OUTER_PERSISTENT,
+    ),
+    Case(
+        name="norm of the middle axis", shapes=((6, 20, 11),), scheduler=S.OUTER_PERSISTENT,
+        record=lambda fd, x: fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)),
+    ),
+    Case(
+        name="layer norm backward", record=_layer_norm_backward, shapes=((40, 60), (40, 60), (40, 1), (40, 1), (60,)),
+        scheduler=S.INNER_OUTER_PERSISTENT,
+    ),
+    Case(
+        name="column sums of a softmax", record=_columns_of_softmax, shapes=((40, 60),),
+        scheduler=S.INNER_OUTER_PERSISTENT,
+    ),
 )
