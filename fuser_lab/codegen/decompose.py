@@ -1,12 +1,23 @@
 """Reductions with several results, written as reductions that kernels know."""
 
-from dataclasses import replace
 from itertools import count
 from math import prod
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, Scalar, TensorView, Val
+from fuser_lab.ir import (
+    AttrValue,
+    Expr,
+    Extent,
+    Fusion,
+    IterDomain,
+    IterType,
+    OpKind,
+    Scalar,
+    TensorDomain,
+    TensorView,
+    Val,
+)
 from fuser_lab.ops import OPS
 
 
@@ -90,9 +101,11 @@ class _Decomposition:
         if result.domain is None:
             msg = f"{op} of {name} is a scalar; a tensor is needed here."
             raise CodegenError(msg)
-        # Results keep the memory layout that passes chose for them.
-        kept = self._results.get(name)
-        domain = result.domain if kept is None else replace(result.domain, allocation=kept.domain.allocation)
+        # Results keep the layout, and the axes that are stored, that everything around counts with.
+        kept, domain = self._results.get(name), result.domain
+        if kept is not None:
+            logical = kept.domain.logical if OPS[op].kind is OpKind.REDUCTION else kept.domain.axes
+            domain = TensorDomain(logical=logical, allocation=kept.domain.allocation)
         out = TensorView(name=name, dtype=result.dtype, domain=domain)
         self._exprs.append(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out

@@ -234,6 +234,19 @@ def test_results_of_welford_lie_as_their_operand_does(dtype: D, target: str) -> 
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_welford_of_what_a_pass_made_a_repetition(target: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 3], contiguity=True)
+        wide = fd.ops.broadcast_in_dim(x, [2, 5, 3, 3], [2, 3])
+        for result in fd.ops.welford(fd.ops.cat([wide, wide], 2), [1]):
+            fd.add_output(result)
+    plan, array = segment(fd), numbers((3, 3), D.Float)
+    results = lock_step(plan, [array], target)
+    for tv, got, wanted in zip(plan.fusion.outputs, results, fd.reference([array]), strict=True):
+        close(got, wanted, tv.dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_tensor_beside_a_view_of_itself_is_written_everywhere(target: str) -> None:
     def record(fd: object, x: object) -> object:
         ops = fd.ops  # type: ignore[attr-defined]
