@@ -15,8 +15,9 @@ from fuser_lab.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Names = tuple[str, ...]
+Params = tuple[tuple[str, int | float | str], ...]
 
 
 class Kind(enum.Enum):
@@ -38,12 +39,13 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRecord:
-    """One scheduler's answer, by name."""
+    """One scheduler's answer, by name; ``params`` are the names and numbers that its sentence is made of."""
 
     scheduler: str
     accepted: bool
     code: str = ""
     text: str = ""
+    params: Params = ()
 
     @property
     def reason(self) -> str:
@@ -53,7 +55,7 @@ class VerdictRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt: in which phase, what, on which groups, how it ended and who said what."""
+    """One attempt: in which phase, what, on which groups, how it ended, who said what, and how long asking took."""
 
     phase: str
     kind: Kind
@@ -63,6 +65,7 @@ class Attempt:
     text: str = ""
     verdicts: tuple[VerdictRecord, ...] = ()
     seq: int = -1
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def accepted(self) -> bool:
@@ -224,9 +227,16 @@ def _to_dict(attempt: Attempt) -> dict[str, Any]:
         "code": attempt.code,
         "text": attempt.text,
         "verdicts": [
-            {"scheduler": v.scheduler, "accepted": v.accepted, "code": v.code, "text": v.text}
+            {
+                "scheduler": v.scheduler,
+                "accepted": v.accepted,
+                "code": v.code,
+                "text": v.text,
+                "params": dict(v.params),
+            }
             for v in attempt.verdicts
         ],
+        "seconds": round(attempt.seconds, 9),
     }
 
 
@@ -238,5 +248,6 @@ def _from_dict(data: dict[str, Any]) -> Attempt:
         outcome=Outcome(data["outcome"]),
         code=data["code"],
         text=data["text"],
-        verdicts=tuple(VerdictRecord(**v) for v in data["verdicts"]),
+        verdicts=tuple(VerdictRecord(**{**v, "params": tuple(v["params"].items())}) for v in data["verdicts"]),
+        seconds=data["seconds"],
     )

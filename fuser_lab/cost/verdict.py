@@ -34,6 +34,8 @@ class Reason:
     @property
     def text(self) -> str:
         """The sentence for a person; integers of 10,000 and more are grouped by commas."""
+        if not self.params:
+            return TEXTS[self.code]
         shown = {key: f"{v:,}" if isinstance(v, int) and v >= 10_000 else v for key, v in self.params}
         return TEXTS[self.code].format(**shown)
 

@@ -51,7 +51,7 @@ def segment(
         If the strategy is unknown, or what a function returns is no legal partition.
     """
     fold = Fold(fusion)
-    for attempt in _attempts(fusion, oracle, strategy, options or SegmenterOptions()):
+    for attempt in _attempts(fusion, oracle, strategy, options or SegmenterOptions(), told=log is not None):
         if log is not None:
             log.append(attempt)
         fold.apply(attempt)
@@ -59,14 +59,14 @@ def segment(
 
 
 def _attempts(
-    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions,
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, *, told: bool,
 ) -> Iterator[Attempt]:
     if callable(strategy):
         return iter([_partition(fusion, strategy(fusion, oracle))])
     if strategy == "bottom_up":
-        return bottom_up(fusion, oracle, options)
+        return bottom_up(fusion, oracle, options, told=told)
     if strategy == "top_down":
-        return top_down(fusion, oracle, options)
+        return top_down(fusion, oracle, options, told=told)
     if strategy == "optimal":
         return optimal(fusion, oracle, options)
     if strategy == "unfused":

@@ -8,6 +8,8 @@ rewrite, privatization and casts on boundaries are not here yet.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from time import perf_counter
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
@@ -15,10 +17,12 @@ from fuser_lab.events import Attempt, Kind, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ops.indexing import indexed_axis
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
-from fuser_lab.segmentation.grouping import GroupId, Grouping
+from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+
+Signature = tuple[int, tuple[int, ...]]
 
 
 def bottom_up(
@@ -26,36 +30,23 @@ def bottom_up(
     oracle: SchedulerOracle,
     options: SegmenterOptions,
     committed: Sequence[Iterable[Expr]] = (),
+    *,
+    told: bool = True,
 ) -> Iterator[Attempt]:
     """Yield every attempt; the accepted ones, applied in order, make the segments.
 
     ``committed`` are groups that top-down presegmentation has already decided on: they may grow, and the passes that
-    look for certain single expressions leave them alone.
+    look for certain single expressions leave them alone. Without ``told`` attempts say what they are about and how
+    they ended, but not who said what.
     """
     if options.whole_fusion and not committed and not has_hints(fusion, options):
-        names = tuple(expr.name for expr in fusion.tensor_exprs)
-        answer = _Asker(fusion, oracle, options, frozenset()).ask(fusion.tensor_exprs)
-        yield _attempt("whole fusion", Kind.MERGE, _single(names), answer)
-        if answer.chosen is not None:
+        asker = Asker(fusion, oracle, options, told=told)
+        names = tuple((expr.name,) for expr in fusion.tensor_exprs)
+        attempt, _ = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
+        yield attempt
+        if attempt.accepted:
             return
-    yield from _Finder(fusion, oracle, options, committed).run()
-
-
-def _single(names: Names) -> tuple[Names, ...]:
-    return tuple((name,) for name in names)
-
-
-def _attempt(phase: str, kind: Kind, subjects: tuple[Names, ...], answer: Answer) -> Attempt:
-    accepted = answer.chosen is not None
-    return Attempt(
-        phase=phase,
-        kind=kind,
-        subjects=subjects,
-        outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
-        code=decisive_code(answer),
-        text=answer.text,
-        verdicts=records(answer),
-    )
+    yield from _Finder(fusion, oracle, options, committed, told=told).run()
 
 
 def decisive_code(answer: Answer) -> str:
@@ -68,7 +59,13 @@ def decisive_code(answer: Answer) -> str:
 def records(answer: Answer) -> tuple[VerdictRecord, ...]:
     """Return an answer's verdicts by name."""
     return tuple(
-        VerdictRecord(scheduler=v.scheduler.value, accepted=v.accepted, code=v.code, text=v.text)
+        VerdictRecord(
+            scheduler=v.scheduler.value,
+            accepted=v.accepted,
+            code=v.code,
+            text=v.text,
+            params=v.reason.params if v.reason is not None else (),
+        )
         for v in answer.verdicts
     )
 
@@ -84,21 +81,49 @@ def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params
     )
 
 
-class _Asker:
-    """Asks the schedulers, after the rule about hints that comes before them."""
+class Asker:
+    """Asks the schedulers, after the rule about hints that comes before them, and says what came of it."""
 
     def __init__(
-        self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, recomputed: frozenset[str],
+        self,
+        fusion: Fusion,
+        oracle: SchedulerOracle,
+        options: SegmenterOptions,
+        recomputed: frozenset[str] = frozenset(),
+        *,
+        told: bool = True,
     ) -> None:
         self._fusion = fusion
         self._oracle = oracle
         self._options = options
         self._recomputed = recomputed
+        self._told = told
 
-    def ask(self, exprs: Iterable[Expr]) -> Answer:
-        """Return the verdicts about expressions as one group."""
+    def attempt(
+        self, phase: str, kind: Kind, subjects: tuple[Names, ...], exprs: Iterable[Expr],
+    ) -> tuple[Attempt, Answer]:
+        """Return what schedulers say about expressions as one group, as an attempt and as their answer."""
+        start = perf_counter()
         group = candidate(self._fusion, exprs, self._recomputed)
-        return refused_by_hint(group, self._options) or self._oracle.ask(group)
+        answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
+        outcome = Outcome.ACCEPTED if answer.chosen is not None else Outcome.REFUSED
+        if not self._told:
+            return Attempt(phase=phase, kind=kind, subjects=subjects, outcome=outcome), answer
+        attempt = Attempt(
+            phase=phase,
+            kind=kind,
+            subjects=subjects,
+            outcome=outcome,
+            code=decisive_code(answer),
+            text=answer.text,
+            verdicts=records(answer),
+            seconds=perf_counter() - start,
+        )
+        return attempt, answer
+
+
+def _mask(groups: Iterable[GroupId]) -> int:
+    return sum(1 << group for group in groups)
 
 
 class _Finder:
@@ -108,9 +133,12 @@ class _Finder:
         oracle: SchedulerOracle,
         options: SegmenterOptions,
         committed: Sequence[Iterable[Expr]],
+        *,
+        told: bool,
     ) -> None:
         self._fusion = fusion
         self._options = options
+        self._told = told
         fixed = [frozenset(group) for group in committed]
         taken = {expr for group in fixed for expr in group}
         self._chains: list[Chain] = list(forwarded_chains(fusion, options, taken))
@@ -118,7 +146,7 @@ class _Finder:
         singles = [[e] for e in fusion.tensor_exprs if e not in taken and e.name not in recomputed]
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
-        self._asker = _Asker(fusion, oracle, options, recomputed)
+        self._asker = Asker(fusion, oracle, options, recomputed, told=told)
 
     def run(self) -> Iterator[Attempt]:
         for chain in self._chains:
@@ -139,14 +167,19 @@ class _Finder:
             yield from self._final_merge()
         yield from self._resolve_forwarded()
 
-    def _try(self, phase: str, members: Sequence[GroupId]) -> Iterator[Attempt]:
-        """Yield one attempt to merge groups that are known to be convex; merge them if a scheduler takes them."""
-        grouping = self._grouping
-        answer = self._asker.ask(expr for member in members for expr in grouping.groups[member])
-        attempt = _attempt(phase, Kind.MERGE, tuple(grouping.names(m) for m in members), answer)
+    def _try(self, phase: str, members: Sequence[GroupId], *, keep_reach: bool = False) -> Attempt:
+        """Return the attempt to merge groups that are known to be convex; they are merged if a scheduler takes them."""
+        attempt, answer = self._asked(phase, members)
         if answer.chosen is not None:
-            grouping.merge(members)
-        yield attempt
+            self._grouping.merge(members, keep_reach=keep_reach)
+        return attempt
+
+    def _asked(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
+        grouping = self._grouping
+        return self._asker.attempt(
+            phase, Kind.MERGE, tuple(grouping.names(m) for m in members),
+            (expr for member in members for expr in grouping.groups[member]),
+        )
 
     def _lone(self, group: GroupId) -> Expr | None:
         """Return the expression of a group that holds just one and is not committed."""
@@ -162,35 +195,44 @@ class _Finder:
             makers = [self._grouping.owner(tensor) for tensor in cat.tensor_inputs]
             pads = [m for m in makers if m is not None and self._is_private_pad(m)]
             if len(pads) == len(makers):
-                yield from self._try("cat with pads", [*dict.fromkeys(pads), group])
+                yield self._try("cat with pads", [*dict.fromkeys(pads), group])
 
     def _is_private_pad(self, group: GroupId) -> bool:
         pad = self._lone(group)
         return pad is not None and pad.op.name == "pad" and len(self._grouping.consumers(group)) == 1
 
     def _cast_groups(self) -> Iterator[Attempt]:
-        """From a widening cast to the narrowing casts behind it, so that boundaries fall on narrow tensors (#3699)."""
-        tried: set[frozenset[GroupId]] = set()
-        while True:
-            before = len(self._grouping.groups)
-            for group in list(self._grouping.groups):
-                cast = self._lone(group)
-                if cast is None or not is_widening(cast):
-                    continue
-                members = self._between_casts(group)
-                if len(members) > 1 and frozenset(members) not in tried:
-                    tried.add(frozenset(members))
-                    yield from self._try("cast group", members)
-                if len(self._grouping.groups) != before:
-                    break
-            else:
-                return
+        """From a widening cast to the narrowing casts behind it, so that boundaries fall on narrow tensors (#3699).
 
-    def _between_casts(self, start: GroupId) -> list[GroupId]:
-        """Return the groups visited breadth first from a widening cast; they form an in-tree, hence are convex."""
+        After a merge nvFuser starts again at the first group; only casts that saw a merged group can answer otherwise.
+        """
         grouping = self._grouping
-        found = [start]
-        for group in found:
+        waiting = [g for g in grouping.groups if (cast := self._lone(g)) is not None and is_widening(cast)]
+        tried: set[frozenset[GroupId]] = set()
+        seen_by: dict[GroupId, set[GroupId]] = {}
+        while waiting:
+            group = heappop(waiting)
+            if group not in grouping.groups:
+                continue
+            members, seen = self._between_casts(group)
+            for other in seen:
+                seen_by.setdefault(other, set()).add(group)
+            if len(members) < 2 or frozenset(members) in tried:
+                continue
+            tried.add(frozenset(members))
+            attempt = self._try("cast group", members)
+            yield attempt
+            if attempt.accepted:
+                again = {start for member in members for start in seen_by.pop(member, ())}
+                waiting = list(again.union(waiting))
+                heapify(waiting)
+
+    def _between_casts(self, start: GroupId) -> tuple[list[GroupId], set[GroupId]]:
+        """Return the groups visited breadth first from a widening cast, an in-tree and hence convex, and all seen."""
+        grouping = self._grouping
+        found, seen = {start: None}, {start}
+        waiting = [start]
+        for group in waiting:
             expr = self._lone(group)
             if expr is None:
                 continue
@@ -201,28 +243,38 @@ class _Finder:
                 behind = [
                     p for p in grouping.producers(group) if len([e for e in grouping.edges(p) if e[0] == p]) == 1
                 ]
+            seen.update(grouping.neighbours(group))
             for other in (*ahead, *behind):
                 if other not in found and self._lone(other) is not None:
-                    found.append(other)
-        return found
+                    found[other] = None
+                    waiting.append(other)
+        return list(found), seen
 
     def _combine_reductions(self) -> Iterator[Attempt]:
         """Groups with reductions of one signature, in a line or beside each other (nvFuser: CombineReductions)."""
-        tried: set[frozenset[GroupId]] = set()
-        while True:
-            signatures = self._signatures()
-            before = len(self._grouping.groups)
-            for members in self._reduction_sets(signatures):
-                if frozenset(members) in tried:
+        tried: set[int] = set()
+        hopeless: list[int] = []
+        found = True
+        while found:
+            found = False
+            for mask in self._reduction_sets():
+                if mask in tried or any(mask & core == core for core in hopeless):
                     continue
-                tried.add(frozenset(members))
-                yield from self._try("combine reductions", members)
-                if len(self._grouping.groups) != before:
+                tried.add(mask)
+                members = tuple(bits(mask))
+                attempt, answer = self._asked("combine reductions", members)
+                if answer.chosen is not None:
+                    union = self._grouping.merge(members, keep_reach=True)
+                    # A set that is refused for good stays so, whatever its groups have grown to.
+                    hopeless = [core & ~mask | 1 << union if core & mask else core for core in hopeless]
+                    found = True
+                elif answer.verdicts and all(v.monotone for v in answer.verdicts):
+                    hopeless.append(mask)
+                yield attempt
+                if found:
                     break
-            else:
-                return
 
-    def _signatures(self) -> dict[GroupId, tuple[int, tuple[int, ...]]]:
+    def _signatures(self) -> dict[GroupId, Signature]:
         found = {}
         for group, exprs in self._grouping.groups.items():
             if group in self._committed:
@@ -232,82 +284,66 @@ class _Finder:
                 found[group] = signatures.pop()
         return found
 
-    def _reduction_sets(self, signatures: dict[GroupId, tuple[int, tuple[int, ...]]]) -> Iterator[list[GroupId]]:
-        ancestors = self._grouping.ancestors()
+    def _reduction_sets(self) -> Iterator[int]:
+        """Yield the convex sets that may be combined as bit masks, in nvFuser's order; some come twice."""
+        reach = self._grouping.reach()
+        signatures = self._signatures()
+        alike: dict[Signature, list[GroupId]] = {}
+        for group, signature in signatures.items():
+            alike.setdefault(signature, []).append(group)
+        if all(len(groups) < 2 for groups in alike.values()):
+            return
+        all_of = {signature: _mask(groups) for signature, groups in alike.items()}
+        committed, with_reduction = _mask(self._committed), _mask(signatures)
+        output_edges = self._grouping.output_edges()
+        siblings = list(self._readers_of_inputs())
         for first, signature in signatures.items():
-            for second, other in signatures.items():
-                if first == second or signature != other:
+            barred = committed | with_reduction & ~all_of[signature]
+            for second in alike[signature]:
+                if first == second:
                     continue
-                if ancestors[second] >> first & 1:
-                    members = self._line(first, second, ancestors)
-                    if self._may_combine(members, signature, signatures):
-                        yield members
-                elif first < second and not ancestors[first] >> second & 1:
-                    for members in self._beside(first, second, ancestors):
-                        if self._may_combine(members, signature, signatures):
-                            yield members
-
-    def _line(self, start: GroupId, end: GroupId, ancestors: dict[GroupId, int]) -> list[GroupId]:
-        """Return two groups and everything between them: the convex hull."""
-        return [
-            g
-            for g in self._grouping.groups
-            if g in {start, end} or (ancestors[end] >> g & 1 and ancestors[g] >> start & 1)
-        ]
+                if reach.leads(first, second):
+                    masks: Iterable[int] = (reach.between(first, second),)
+                elif first < second and not reach.leads(second, first):
+                    masks = self._beside(first, second, siblings, barred)
+                else:
+                    continue
+                for mask in masks:
+                    if not mask & barred and not any(mask & edge == edge for edge in output_edges):
+                        yield mask
 
     def _beside(
-        self, first: GroupId, second: GroupId, ancestors: dict[GroupId, int],
-    ) -> Iterator[list[GroupId]]:
-        """Yield sets that lead from readers of one common source to two groups beside each other."""
+        self, first: GroupId, second: GroupId, siblings: Sequence[tuple[GroupId, ...]], barred: int,
+    ) -> Iterator[int]:
+        """Yield sets that lead from readers of one common source to two groups beside each other, nearest first."""
+        grouping, reach = self._grouping, self._grouping.reach()
+        to_first, to_second = reach.above[first] | 1 << first, reach.above[second] | 1 << second
+        common = to_first & to_second
+        nearest = (grouping.consumers(g) for g in reversed(grouping.topological()) if common >> g & 1)
+        seen: set[int] = set()
+        for readers in (*nearest, *siblings):
+            left = [h for r in readers if to_first >> r & 1 and not (h := reach.between(r, first)) & barred]
+            right = [h for r in readers if to_second >> r & 1 and not (h := reach.between(r, second)) & barred]
+            for a in left:
+                for b in right:
+                    if a | b not in seen:
+                        seen.add(a | b)
+                        if reach.is_convex(a | b):
+                            yield a | b
 
-        def reaches(start: GroupId, end: GroupId) -> bool:
-            return start == end or bool(ancestors[end] >> start & 1)
-
-        for readers in self._common_readers(first, second, ancestors):
-            for a in (r for r in readers if reaches(r, first)):
-                for b in (r for r in readers if reaches(r, second)):
-                    members = [*self._line(a, first, ancestors), *self._line(b, second, ancestors)]
-                    union = list(dict.fromkeys(members))
-                    if self._is_convex(union, ancestors):
-                        yield union
-
-    def _common_readers(
-        self, first: GroupId, second: GroupId, ancestors: dict[GroupId, int],
-    ) -> Iterator[list[GroupId]]:
-        grouping = self._grouping
-        common = ancestors[first] & ancestors[second]
-        nearest = [g for g in reversed(list(grouping.topological())) if common >> g & 1]
-        for source in nearest:
-            yield grouping.consumers(source)
+    def _readers_of_inputs(self) -> Iterator[tuple[GroupId, ...]]:
+        """Yield the groups that read one input or forwarded value, where there are several."""
         readers: dict[TensorView, list[GroupId]] = {}
-        for group in grouping.groups:
-            for value in grouping.aux_values(group):
+        for group in self._grouping.groups:
+            for value in self._grouping.aux_values(group):
                 readers.setdefault(value, []).append(group)
         for value in self._fusion.tensors.values():
             if len(readers.get(value, ())) > 1:
-                yield readers[value]
-
-    def _is_convex(self, members: Sequence[GroupId], ancestors: dict[GroupId, int]) -> bool:
-        mask = sum(1 << m for m in members)
-        return not any(
-            ancestors[other] & mask and any(ancestors[m] >> other & 1 for m in members)
-            for other in self._grouping.groups
-            if not mask >> other & 1
-        )
-
-    def _may_combine(
-        self,
-        members: Sequence[GroupId],
-        signature: tuple[int, tuple[int, ...]],
-        signatures: dict[GroupId, tuple[int, tuple[int, ...]]],
-    ) -> bool:
-        if any(m in self._committed for m in members) or self._grouping.carries_output(members):
-            return False
-        return all(signatures.get(m, signature) == signature for m in members)
+                yield tuple(readers[value])
 
     def _level_rounds(self) -> Iterator[Attempt]:
         """Rounds of pairs on adjacent levels (Herrmann et al., acyclic DAG partitioning, theorem 4.2)."""
-        tried: set[frozenset[Names]] = set()
+        tried: set[tuple[GroupId, GroupId]] = set()
         number = 0
         while True:
             number += 1
@@ -315,39 +351,44 @@ class _Finder:
             yield from _Round(self._grouping, self._asker, f"level round {number}", pairs, tried).run()
             if not pairs:
                 return
-            for a, b in pairs:
-                self._grouping.merge((a, b))
+            for pair in pairs:
+                self._grouping.merge(pair)
 
     def _final_merge(self) -> Iterator[Attempt]:
-        """Any producer and consumer that no other consumer leads to (Herrmann et al., theorem 4.1)."""
-        tried: set[tuple[Names, Names]] = set()
-        blocked: set[tuple[Names, Names]] = set()
-        while True:
-            before = len(self._grouping.groups)
-            for attempt in self._final_scan(tried, blocked):
-                yield attempt
-                if len(self._grouping.groups) != before:
-                    break
-            if len(self._grouping.groups) == before:
-                return
+        """Any producer and consumer that no other consumer leads to (Herrmann et al., theorem 4.1).
 
-    def _final_scan(
-        self, tried: set[tuple[Names, Names]], blocked: set[tuple[Names, Names]],
-    ) -> Iterator[Attempt]:
-        """Yield attempts in list order; the caller starts again after the first merge."""
+        After a merge nvFuser starts again at the first group. What is known of other pairs stays true, since merging
+        never undoes a path, so that only the new group and those that it reads from have something new to ask.
+        """
+        waiting = list(self._grouping.groups)
+        tried: set[tuple[GroupId, GroupId]] = set()
+        while waiting:
+            producer = heappop(waiting)
+            if producer not in self._grouping.groups:
+                continue
+            for attempt in self._final_pairs(producer, tried):
+                yield attempt
+                if attempt.accepted:
+                    union = next(reversed(self._grouping.groups))
+                    for group in {union, *self._grouping.producers(union)}:
+                        heappush(waiting, group)
+                    break
+
+    def _final_pairs(self, producer: GroupId, tried: set[tuple[GroupId, GroupId]]) -> Iterator[Attempt]:
+        """Yield what comes of a group and each of its consumers, up to a merge."""
         grouping = self._grouping
-        ancestors = grouping.ancestors()
-        for producer in list(grouping.groups):
-            consumers = grouping.consumers(producer)
-            for consumer in consumers:
-                pair = (grouping.names(producer), grouping.names(consumer))
-                between = next((c for c in consumers if c != consumer and ancestors[consumer] >> c & 1), None)
-                if between is not None and pair not in blocked:
-                    blocked.add(pair)
-                    yield _refused("final merge", pair, ReasonCode.CYCLE, through=grouping.names(between)[0])
-                if between is None and pair not in tried:
-                    tried.add(pair)
-                    yield from self._try("final merge", (producer, consumer))
+        reach = grouping.reach()
+        consumers = grouping.consumers(producer)
+        for consumer in consumers:
+            if (producer, consumer) in tried:
+                continue
+            tried.add((producer, consumer))
+            between = next((c for c in consumers if c != consumer and reach.leads(c, consumer)), None)
+            if between is None:
+                yield self._try("final merge", (producer, consumer), keep_reach=True)
+            elif self._told:
+                names = (grouping.names(producer), grouping.names(consumer))
+                yield _refused("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
 
     def _resolve_forwarded(self) -> Iterator[Attempt]:
         """Copy each chain into its readers, or store its result where a reader's scheduler refuses the copy."""
@@ -359,9 +400,9 @@ class _Finder:
                 if not any(chain.end in expr.tensor_inputs for expr in self._grouping.groups[group]):
                     continue
                 whole = {*self._grouping.groups[group], *copies[group], *chain.exprs}
-                answer = self._asker.ask(whole)
                 subjects = (chain.names, self._grouping.names(group))
-                yield _attempt("resolve forwarded", Kind.REPLICATE, subjects, answer)
+                attempt, answer = self._asker.attempt("resolve forwarded", Kind.REPLICATE, subjects, whole)
+                yield attempt
                 if answer.chosen is not None:
                     copies[group].extend(chain.exprs)
                 else:
@@ -373,13 +414,12 @@ class _Finder:
 
     def _store(self, chain: Chain) -> Iterator[Attempt]:
         """Make a chain a group of its own; where no scheduler takes it whole, its expressions one by one."""
-        answer = self._asker.ask(chain.exprs)
-        whole = _attempt("resolve forwarded", Kind.STORE, (chain.names,), answer)
+        whole, _ = self._asker.attempt("resolve forwarded", Kind.STORE, (chain.names,), chain.exprs)
         yield whole
         if whole.accepted:
             return
         for expr in chain.exprs:
-            alone = _attempt("resolve forwarded", Kind.STORE, ((expr.name,),), self._asker.ask([expr]))
+            alone, _ = self._asker.attempt("resolve forwarded", Kind.STORE, ((expr.name,),), [expr])
             # A group that nobody takes is still part of the plan: it is shown with the reasons.
             yield replace(alone, outcome=Outcome.ACCEPTED)
 
@@ -390,10 +430,10 @@ class _Round:
     def __init__(
         self,
         grouping: Grouping,
-        asker: _Asker,
+        asker: Asker,
         phase: str,
         pairs: list[tuple[GroupId, GroupId]],
-        tried: set[frozenset[Names]],
+        tried: set[tuple[GroupId, GroupId]],
     ) -> None:
         self._grouping = grouping
         self._asker = asker
@@ -436,16 +476,19 @@ class _Round:
     def _pair(self, group: GroupId, other: GroupId) -> Iterator[Attempt]:
         grouping = self._grouping
         producer, consumer = (group, other) if other in grouping.consumers(group) else (other, group)
-        names = (grouping.names(producer), grouping.names(consumer))
-        key = frozenset(names)
-        if key in self._tried:
+        if (producer, consumer) in self._tried:
             return
-        self._tried.add(key)
-        answer = self._asker.ask(expr for member in (group, other) for expr in grouping.groups[member])
-        yield _attempt(self._phase, Kind.MERGE, names, answer)
+        self._tried.add((producer, consumer))
+        attempt, answer = self._asker.attempt(
+            self._phase,
+            Kind.MERGE,
+            (grouping.names(producer), grouping.names(consumer)),
+            (expr for member in (group, other) for expr in grouping.groups[member]),
+        )
         if answer.chosen is not None:
             self._partner[group], self._partner[other] = other, group
             self._pairs.append((group, other))
+        yield attempt
 
     def _near(self, a: GroupId, b: GroupId) -> bool:
         return abs(self._level[a] - self._level[b]) <= 1
@@ -491,7 +534,7 @@ def _float_sizes(expr: Expr) -> tuple[int, int]:
     return (source.itemsize, target.itemsize) if source.is_float and target.is_float else (0, 0)
 
 
-def reduction_signature(expr: Expr) -> tuple[int, tuple[int, ...]]:
+def reduction_signature(expr: Expr) -> Signature:
     """Return rank and reduced positions of a reduction's result."""
     logical = expr.out.domain.logical
     return len(logical), tuple(i for i, axis in enumerate(logical) if axis.is_reduction)

@@ -1,17 +1,30 @@
 """Groups under construction: the working state that the phases of the segmenter share."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from fuser_lab.events import Names
 from fuser_lab.ir import Expr, Fusion, TensorView
 
 GroupId = int
+Edge = tuple[GroupId, TensorView, GroupId]
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The edges of a group, incoming first, and who is at their other ends."""
+
+    edges: tuple[Edge, ...]
+    producers: tuple[GroupId, ...]
+    consumers: tuple[GroupId, ...]
+    proposals: tuple[GroupId, ...]
 
 
 class Grouping:
     """Disjoint groups of expressions over the part of a fusion that is not recomputed.
 
-    Merged groups go to the end of the list, as in nvFuser, so that list order is the order of proposals.
+    Merged groups go to the end of the list, as in nvFuser, so that list order, which is the order of ids, is the order
+    of proposals. A merge makes anew only what is known of the groups around it.
     """
 
     def __init__(self, fusion: Fusion, groups: Iterable[Iterable[Expr]], recomputed: frozenset[str]) -> None:
@@ -21,7 +34,11 @@ class Grouping:
         self._owner: dict[str, GroupId] = {}
         self._next = 0
         self._outputs = frozenset(fusion.outputs)
-        self._edges: dict[GroupId, tuple[tuple[GroupId, TensorView, GroupId], ...]] = {}
+        self._around: dict[GroupId, _Around] = {}
+        self._names: dict[GroupId, Names] = {}
+        self._aux: dict[GroupId, tuple[TensorView, ...]] = {}
+        self._order: tuple[GroupId, ...] | None = None
+        self._reach: Reach | None = None
         for group in groups:
             self._add(frozenset(group))
 
@@ -33,15 +50,36 @@ class Grouping:
             self._owner[expr.name] = group
         return group
 
-    def merge(self, members: Iterable[GroupId]) -> GroupId:
-        """Replace groups by their union and return its id."""
-        union = frozenset(expr for member in dict.fromkeys(members) for expr in self.groups.pop(member))
-        self._edges.clear()
-        return self._add(union)
+    def merge(self, members: Iterable[GroupId], *, keep_reach: bool = False) -> GroupId:
+        """Replace groups by their union and return its id.
+
+        ``keep_reach`` brings the ancestors up to date instead of forgetting them, which pays where they are asked for
+        between single merges.
+        """
+        gone = dict.fromkeys(members)
+        near = dict.fromkeys(n for member in gone for n in self.neighbours(member) if n not in gone)
+        for member in gone:
+            self._around.pop(member)
+            self._names.pop(member, None)
+            self._aux.pop(member, None)
+        union = self._add(frozenset(expr for member in gone for expr in self.groups.pop(member)))
+        for neighbour in near:
+            if neighbour in self._around:
+                ends = ((union if a in gone else a, t, union if b in gone else b) for a, t, b in self.edges(neighbour))
+                self._around[neighbour] = self._seen_from(neighbour, ends)
+        self._order = None
+        if keep_reach and self._reach is not None:
+            self._reach.merge(gone, union)
+        else:
+            self._reach = None
+        return union
 
     def names(self, group: GroupId) -> Names:
         """Return a group's expression names in topological order."""
-        return tuple(sorted((e.name for e in self.groups[group]), key=self.fusion.positions.__getitem__))
+        if group not in self._names:
+            names = (expr.name for expr in self.groups[group])
+            self._names[group] = tuple(sorted(names, key=self.fusion.positions.__getitem__))
+        return self._names[group]
 
     def ordered(self, group: GroupId) -> list[Expr]:
         """Return a group's expressions in topological order."""
@@ -52,72 +90,93 @@ class Grouping:
         maker = self.fusion.producers.get(tensor)
         return None if maker is None else self._owner.get(maker.name)
 
-    def edges(self, group: GroupId) -> tuple[tuple[GroupId, TensorView, GroupId], ...]:
+    def edges(self, group: GroupId) -> tuple[Edge, ...]:
         """Return the (producer, tensor, consumer) edges of a group, incoming first."""
-        if group not in self._edges:
-            incoming: dict[tuple[GroupId, TensorView, GroupId], None] = {}
-            outgoing: dict[tuple[GroupId, TensorView, GroupId], None] = {}
-            for expr in self.ordered(group):
-                for tensor in expr.tensor_inputs:
-                    maker = self.owner(tensor)
-                    if maker is not None and maker != group:
-                        incoming[maker, tensor, group] = None
-                for tensor in expr.tensor_outputs:
-                    for user in self.fusion.users.get(tensor, ()):
-                        reader = self._owner.get(user.name)
-                        if reader is not None and reader != group:
-                            outgoing[group, tensor, reader] = None
-            self._edges[group] = (*incoming, *outgoing)
-        return self._edges[group]
+        return self._of(group).edges
 
-    def producers(self, group: GroupId) -> list[GroupId]:
+    def producers(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return the distinct groups that a group reads from, in edge order."""
-        return list(dict.fromkeys(a for a, _, b in self.edges(group) if b == group))
+        return self._of(group).producers
 
-    def consumers(self, group: GroupId) -> list[GroupId]:
+    def consumers(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return the distinct groups that read from a group, in edge order."""
-        return list(dict.fromkeys(b for a, _, b in self.edges(group) if a == group))
+        return self._of(group).consumers
 
-    def neighbours(self, group: GroupId) -> list[GroupId]:
+    def neighbours(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return producers, then consumers."""
-        return [*self.producers(group), *self.consumers(group)]
+        around = self._of(group)
+        return around.producers + around.consumers
 
-    def proposals(self, group: GroupId) -> list[GroupId]:
+    def proposals(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return the neighbours that level rounds may propose: edges that carry a fusion output do not count."""
-        return list(
-            dict.fromkeys(
-                a if b == group else b for a, tensor, b in self.edges(group) if tensor not in self._outputs
-            ),
+        return self._of(group).proposals
+
+    def _of(self, group: GroupId) -> _Around:
+        if group not in self._around:
+            self._around[group] = self._looked_up(group)
+        return self._around[group]
+
+    def _looked_up(self, group: GroupId) -> _Around:
+        incoming: dict[Edge, None] = {}
+        outgoing: dict[Edge, None] = {}
+        for expr in self.ordered(group):
+            for tensor in expr.tensor_inputs:
+                maker = self.owner(tensor)
+                if maker is not None and maker != group:
+                    incoming[maker, tensor, group] = None
+            for tensor in expr.tensor_outputs:
+                for user in self.fusion.users.get(tensor, ()):
+                    reader = self._owner.get(user.name)
+                    if reader is not None and reader != group:
+                        outgoing[group, tensor, reader] = None
+        return self._seen_from(group, (*incoming, *outgoing))
+
+    def _seen_from(self, group: GroupId, edges: Iterable[Edge]) -> _Around:
+        """Return edges without repeats, in their order, and what follows from them."""
+        found = tuple(dict.fromkeys(edges))
+        before = [(a, tensor) for a, tensor, b in found if b == group]
+        after = [(b, tensor) for a, tensor, b in found if a == group]
+        return _Around(
+            edges=found,
+            producers=tuple(dict.fromkeys(other for other, _ in before)),
+            consumers=tuple(dict.fromkeys(other for other, _ in after)),
+            proposals=tuple(dict.fromkeys(o for o, tensor in before + after if tensor not in self._outputs)),
         )
 
-    def carries_output(self, members: Iterable[GroupId]) -> bool:
-        """Whether an edge between two of these groups carries a fusion output."""
-        inside = set(members)
-        return any(
-            tensor in self._outputs
-            for member in inside
-            for a, tensor, b in self.edges(member)
-            if a in inside and b in inside
-        )
+    def output_edges(self) -> list[int]:
+        """Return the edges that carry a fusion output, each the bit mask of its two groups."""
+        found: dict[int, None] = {}
+        for tensor in self.fusion.outputs:
+            owner = self.owner(tensor) if isinstance(tensor, TensorView) else None
+            for user in self.fusion.users.get(tensor, ()) if owner is not None else ():
+                reader = self._owner.get(user.name)
+                if owner is not None and reader is not None and reader != owner:
+                    found[1 << owner | 1 << reader] = None
+        return list(found)
 
     def reads_input(self, group: GroupId) -> bool:
         """Whether a group reads a fusion input or a forwarded value (nvFuser: has an auxiliary producer)."""
-        return any(self.owner(tensor) is None for expr in self.groups[group] for tensor in expr.tensor_inputs)
+        return bool(self.aux_values(group))
 
-    def aux_values(self, group: GroupId) -> set[TensorView]:
-        """Return the inputs and forwarded values that a group reads."""
-        return {t for expr in self.groups[group] for t in expr.tensor_inputs if self.owner(t) is None}
+    def aux_values(self, group: GroupId) -> tuple[TensorView, ...]:
+        """Return the inputs and forwarded values that a group reads, in the order of its expressions."""
+        if group not in self._aux:
+            read = (tensor for expr in self.ordered(group) for tensor in expr.tensor_inputs)
+            self._aux[group] = tuple(dict.fromkeys(tensor for tensor in read if self.owner(tensor) is None))
+        return self._aux[group]
 
-    def topological(self) -> Iterator[GroupId]:
-        """Yield the groups so that producers come first."""
-        waiting = {group: len(self.producers(group)) for group in self.groups}
-        ready = [group for group, count in waiting.items() if count == 0]
-        for group in ready:
-            yield group
-            for consumer in self.consumers(group):
-                waiting[consumer] -= 1
-                if waiting[consumer] == 0:
-                    ready.append(consumer)
+    def topological(self) -> tuple[GroupId, ...]:
+        """Return the groups so that producers come first."""
+        if self._order is None:
+            waiting = {group: len(self.producers(group)) for group in self.groups}
+            ready = [group for group, count in waiting.items() if count == 0]
+            for group in ready:
+                for consumer in self.consumers(group):
+                    waiting[consumer] -= 1
+                    if waiting[consumer] == 0:
+                        ready.append(consumer)
+            self._order = tuple(ready)
+        return self._order
 
     def levels(self) -> dict[GroupId, int]:
         """Return the longest path to each group from a source; inputs are sources on level 0."""
@@ -129,12 +188,63 @@ class Grouping:
             level[group] = 1 + max(above) if above else 0
         return level
 
-    def ancestors(self) -> dict[GroupId, int]:
-        """Return all known producers of each group, as bit masks over group ids."""
-        found: dict[GroupId, int] = {}
-        for group in self.topological():
+    def reach(self) -> "Reach":
+        """Return who leads to whom; kept up to date by merges that say so."""
+        if self._reach is None:
+            self._reach = Reach(self.topological(), {g: self.producers(g) for g in self.groups})
+        return self._reach
+
+
+class Reach:
+    """All known producers and all known consumers of each group, as bit masks over group ids."""
+
+    def __init__(self, order: Sequence[GroupId], producers: dict[GroupId, tuple[GroupId, ...]]) -> None:
+        self.above: dict[GroupId, int] = {}
+        self.below: dict[GroupId, int] = dict.fromkeys(order, 0)
+        for group in order:
             mask = 0
-            for producer in self.producers(group):
-                mask |= found[producer] | 1 << producer
-            found[group] = mask
-        return found
+            for producer in producers[group]:
+                mask |= self.above[producer] | 1 << producer
+            self.above[group] = mask
+        for group in reversed(order):
+            whole = self.below[group] | 1 << group
+            for producer in producers[group]:
+                self.below[producer] |= whole
+
+    def leads(self, a: GroupId, b: GroupId) -> bool:
+        """Whether a path leads from one group to another."""
+        return bool(self.above[b] >> a & 1)
+
+    def between(self, a: GroupId, b: GroupId) -> int:
+        """Return two groups and all on paths from one to the other, as a bit mask: the convex hull."""
+        return self.below[a] & self.above[b] | 1 << a | 1 << b
+
+    def is_convex(self, mask: int) -> bool:
+        """Whether no path leaves these groups and comes back."""
+        above = below = 0
+        for group in bits(mask):
+            above |= self.above[group]
+            below |= self.below[group]
+        return not above & below & ~mask
+
+    def merge(self, gone: Iterable[GroupId], union: GroupId) -> None:
+        """Put one group in the place of several that form a convex set."""
+        mask = above = below = 0
+        for member in gone:
+            mask |= 1 << member
+            above |= self.above.pop(member)
+            below |= self.below.pop(member)
+        above, below = above & ~mask, below & ~mask
+        for group in bits(below):
+            self.above[group] = self.above[group] & ~mask | above | 1 << union
+        for group in bits(above):
+            self.below[group] = self.below[group] & ~mask | below | 1 << union
+        self.above[union], self.below[union] = above, below
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the ones of a bit mask, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest

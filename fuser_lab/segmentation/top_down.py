@@ -5,55 +5,49 @@ gives, or fewer segments.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from fuser_lab.events import Attempt, Kind, Outcome
+from fuser_lab.events import Attempt, Kind
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
+from fuser_lab.segmentation.bottom_up import Asker, bottom_up
 from fuser_lab.segmentation.components import components
-from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
+from fuser_lab.segmentation.hints import has_hints, is_hint
 from fuser_lab.segmentation.options import SegmenterOptions
-from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.oracle import SchedulerOracle
 
 Edge = tuple[int, int, TensorView]
 
 
-def top_down(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
+def top_down(
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, *, told: bool = True,
+) -> Iterator[Attempt]:
     """Yield every attempt: pieces first, then the bottom-up phases on committed pieces and single expressions."""
     found = [tuple(fusion.tensor_exprs[i] for i in piece) for piece in pieces(fusion, options)]
     hinted = has_hints(fusion, options)
+    asker = Asker(fusion, oracle, options, told=told)
     if len(found) > 1 and not hinted:
         # nvFuser's own first attempt; schedulers that take disconnected graphs would be missed otherwise.
-        whole = _attempt(fusion, fusion.tensor_exprs, oracle, options)
+        whole = _attempt(asker, fusion.tensor_exprs)
         yield whole
         if whole.accepted:
             return
     committed: list[tuple[Expr, ...]] = []
     for exprs in found:
-        attempt = _attempt(fusion, exprs, oracle, options)
+        attempt = _attempt(asker, exprs)
         yield attempt
         if attempt.accepted:
             committed.append(exprs)
     if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted:
         return
-    yield from bottom_up(fusion, oracle, options, committed or [()])
+    yield from bottom_up(fusion, oracle, options, committed or [()], told=told)
 
 
-def _attempt(
-    fusion: Fusion, exprs: Sequence[Expr], oracle: SchedulerOracle, options: SegmenterOptions,
-) -> Attempt:
-    group = candidate(fusion, exprs)
-    answer = refused_by_hint(group, options) or oracle.ask(group)
-    taken = answer.chosen
-    return Attempt(
-        phase="top-down",
-        kind=Kind.MERGE,
-        subjects=tuple((expr.name,) for expr in exprs),
-        outcome=Outcome.ACCEPTED if taken else Outcome.REFUSED,
-        code=decisive_code(answer),
-        text=answer.text if taken else f"shattered into single expressions; {answer.text}",
-        verdicts=records(answer),
-    )
+def _attempt(asker: Asker, exprs: Sequence[Expr]) -> Attempt:
+    attempt, _ = asker.attempt("top-down", Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
+    if attempt.accepted or not attempt.text:
+        return attempt
+    return replace(attempt, text=f"shattered into single expressions; {attempt.text}")
 
 
 def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
