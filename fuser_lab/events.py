@@ -80,7 +80,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassApplied:
-    """A pre-segmentation pass that changed the fusion: digests of it before and after, and how long that took."""
+    """A pre-segmentation pass that changed the fusion: digests of its text before and after, and how long that took."""
 
     name: str
     before: str

@@ -11,7 +11,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import PRESEGMENTATION, Pass
+from fuser_lab.passes import PRESEGMENTATION, Pass, text_digest
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.schedule.registry import SchedulerRegistry
@@ -138,7 +138,8 @@ def rewritten(fusion: Fusion, options: SegmenterOptions, log: DecisionLog) -> Fu
     """Return a concretized fusion after the pre-segmentation passes; those that changed it are noted in the log."""
 
     def note(one: Pass, before: Fusion, after: Fusion, seconds: float) -> None:
-        log.passes.append(PassApplied(name=one.name, before=before.digest, after=after.digest, seconds=seconds))
+        digests = text_digest(before), text_digest(after)
+        log.passes.append(PassApplied(name=one.name, before=digests[0], after=digests[1], seconds=seconds))
 
     return PRESEGMENTATION.run(
         fusion, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,

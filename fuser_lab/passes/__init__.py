@@ -1,7 +1,7 @@
 """Rewrites before the cut, in the order in which they run, which is nvFuser's."""
 
 from fuser_lab.passes.allocation_domain import AllocationDomain
-from fuser_lab.passes.base import Pass, PassPipeline
+from fuser_lab.passes.base import Pass, PassPipeline, text_digest
 from fuser_lab.passes.consecutive_casts import ConsecutiveCasts
 from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_of
 from fuser_lab.passes.mark_aliases import MarkAliases
@@ -48,4 +48,5 @@ __all__ = [
     "TranslateNoReductionMatmul",
     "TranslateRepeat",
     "offsets_of",
+    "text_digest",
 ]

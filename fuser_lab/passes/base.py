@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from time import perf_counter
 from typing import ClassVar
 
@@ -76,6 +77,17 @@ class PassPipeline:
                 callback(one, fusion, after, perf_counter() - started)
             fusion = after
         return fusion
+
+
+def text_digest(fusion: Fusion) -> str:
+    """Return a short digest of a fusion's expressions, names and layouts included; far cheaper than its content's."""
+    lines = [
+        f"{[(v.name, v.domain.allocation) for v in expr.tensor_outputs]} = {expr.op.name}"
+        f"{[v.name or str(v) for v in expr.inputs]}{expr.attrs}"
+        for expr in fusion.exprs
+    ]
+    ends = [(v.name for v in fusion.inputs), (v.name for v in fusion.outputs), (a.name for a, _ in fusion.aliases)]
+    return sha256("\n".join([*lines, *map(" ".join, ends)]).encode()).hexdigest()[:16]
 
 
 def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:

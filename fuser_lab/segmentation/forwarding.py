@@ -3,10 +3,10 @@
 Follows nvFuser's ``SegmentCandidateFinder::forwardInputs`` (csrc/fusion_segmenter.cpp; factories since PR #4269).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.segmentation.options import SegmenterOptions
 
 
@@ -28,20 +28,25 @@ class Chain:
 
 
 def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[Expr] = ()) -> Iterator[Chain]:
-    """Yield the chains that are excluded from grouping.
+    """Yield the chains that are excluded from grouping; no two have an expression in common.
 
     A chain starts at a tensor input or at a factory whose result is no fusion output, and follows while the value has
     exactly one user, the user is unary, its result is no fusion output and no ``segment_set`` reads that result.
-    Expressions in ``fixed`` are left alone.
+    Constants are recomputed whole, with all that they are made of. Random numbers never are: making them again
+    would cost as much as reading them. Expressions in ``fixed`` are left alone.
     """
-    frozen = set(fixed)
+    taken = set(fixed)
+    if "constant" in options.forward_factories:
+        for exprs in _constants(fusion, taken):
+            taken.update(exprs)
+            yield Chain(exprs)
     for factory in _factories(fusion, options):
-        if factory not in frozen:
-            yield Chain((factory, *_follow(fusion, factory.out, frozen)))
+        if factory not in taken:
+            yield Chain((factory, *_follow(fusion, factory.out, taken)))
     if not options.forward_inputs:
         return
     for tensor in fusion.tensor_inputs:
-        exprs = tuple(_follow(fusion, tensor, frozen))
+        exprs = tuple(_follow(fusion, tensor, taken))
         if exprs:
             yield Chain(exprs)
 
@@ -53,6 +58,40 @@ def _factories(fusion: Fusion, options: SegmenterOptions) -> list[Expr]:
         for expr in fusion.tensor_exprs
         if expr.kind is OpKind.FACTORY and expr.op.name in options.forward_factories and expr.out not in outputs
     ]
+
+
+def _constants(fusion: Fusion, taken: set[Expr]) -> Iterator[tuple[Expr, ...]]:
+    """Yield the expressions behind each constant: a value made of factories only, and the one that others read."""
+    outputs: set[Val] = set(fusion.outputs)
+    group: dict[Val, int] = {}
+    members: dict[int, list[Expr]] = {}
+    for expr in fusion.tensor_exprs:
+        if expr in taken or expr.out in outputs or not _is_constant(expr, fusion, group):
+            continue
+        joined = sorted({group[tensor] for tensor in expr.tensor_inputs})
+        number = joined[0] if joined else len(group)
+        for other in joined[1:]:
+            for moved in members[other]:
+                group[moved.out] = number
+            members[number] += members.pop(other)
+        group[expr.out] = number
+        members.setdefault(number, []).append(expr)
+    for exprs in members.values():
+        inside = set(exprs)
+        ends = [e for e in exprs if any(user not in inside for user in fusion.users.get(e.out, ()))]
+        # Where several are read, each reader would make all of them.
+        if len(ends) == 1:
+            yield tuple(sorted(exprs, key=lambda e: fusion.positions[e.name]))
+
+
+def _is_constant(expr: Expr, fusion: Fusion, constants: Mapping[Val, int]) -> bool:
+    if expr.kind is OpKind.FACTORY:
+        return True
+    if expr.kind is not OpKind.POINTWISE and (not expr.kind.is_view or expr.op.name == "segment_set"):
+        return False
+    if len(expr.outputs) > 1 or any(user.op.name == "segment_set" for user in fusion.users.get(expr.out, ())):
+        return False
+    return all(tensor in constants for tensor in expr.tensor_inputs)
 
 
 def _follow(fusion: Fusion, tensor: TensorView, frozen: set[Expr]) -> Iterator[Expr]:

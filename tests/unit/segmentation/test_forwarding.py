@@ -1,0 +1,182 @@
+"""What is recomputed by its readers instead of stored, and what never is."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
+from fuser_lab.events import DecisionLog, Kind
+from fuser_lab.interpreter import evaluate
+from fuser_lab.segmentation import SegmenterOptions, replay, segment
+from fuser_lab.segmentation.forwarding import forwarded_chains
+from tests.unit.builders import record
+from tests.unit.segmentation.toy import Rule, chance, everything
+
+FLOAT, INT = DataType.Float, DataType.Int
+GALLERY = json.loads((Path(__file__).parents[2] / "data" / "gallery.json").read_text())
+ALL = frozenset({"full", "iota", "constant"})
+
+
+def chains(fusion, **options):
+    return [chain.names for chain in forwarded_chains(fusion, SegmenterOptions(**options))]
+
+
+def both_sides(make):
+    """Return a fusion that reads what ``make`` makes before and behind a hint."""
+
+    def body(fd):
+        x = fd.define_tensor([4, 4], contiguity=True)
+        made = make(fd)
+        first = fd.ops.segment_set(fd.ops.add(x, made))
+        fd.add_output(fd.ops.mul(first, made))
+
+    return record(body)
+
+
+def eye(fd):
+    row = fd.ops.broadcast(fd.ops.iota(4, 0, 1), [True, False])
+    column = fd.ops.broadcast(fd.ops.iota(4, 0, 1), [False, True])
+    return fd.ops.cast(fd.ops.eq(row, column), FLOAT)
+
+
+def ramp(fd):
+    return fd.ops.broadcast_in_dim(fd.ops.iota(4, 0.0, 1.0, FLOAT), [4, 4], [1])
+
+
+def ones(fd):
+    return fd.ops.full([4, 4], 1.0, FLOAT)
+
+
+def noise(fd):
+    return fd.ops.uniform(0.0, 1.0, [4, 4], rng_seed=fd.define_scalar(1), rng_offset=fd.define_scalar(0), dtype=FLOAT)
+
+
+def test_full_as_nvfuser():
+    assert chains(both_sides(ones)) == [("T1",)]
+    assert chains(both_sides(ones), forward_factories=()) == []
+    assert chains(both_sides(ramp)) == []
+
+
+def test_iota_as_an_option():
+    assert chains(both_sides(ramp), forward_factories={"iota"}) == [("T1",)], "the views of it are no unary ops"
+
+
+@pytest.mark.parametrize(("make", "count"), [(ones, 1), (ramp, 3), (eye, 6)])
+def test_constants_whole(make, count):
+    fusion = both_sides(make)
+    (chain,) = chains(fusion, forward_factories=ALL)
+    assert len(chain) == count
+    log = DecisionLog()
+    segmented = segment(fusion, everything(), options=SegmenterOptions(forward_factories=ALL), log=log)
+    assert {tv.name for tv in segmented.crossing}.isdisjoint(chain)
+    assert all(set(chain) <= {e.name for e in group.exprs} for group in segmented.groups)
+    assert replay(fusion, log, everything()) == segmented
+
+
+def test_an_identity_is_made_by_each_of_two_kernels():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([4, 4], contiguity=True)
+        one = eye(fd)
+        first = fd.ops.segment_set(fd.ops.add(x, one))
+        fd.add_output(fd.ops.mul(first, one))
+    stored = fl.segment(fd)
+    made = fl.segment(fd, options=fl.SegmenterOptions(forward_factories=ALL))
+    assert stored.bytes_crossing == made.bytes_crossing + 4 * 16
+    x = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    np.testing.assert_array_equal(made.run([x])[0], (x + np.eye(4, dtype=np.float32)) * np.eye(4, dtype=np.float32))
+
+
+def test_constants_of_which_several_are_read_are_forwarded_one_by_one():
+    def body(fd):
+        x = fd.define_tensor([4, 4], contiguity=True)
+        one = ones(fd)
+        two = fd.ops.add(one, one)
+        fd.add_output(fd.ops.mul(fd.ops.segment_set(fd.ops.add(x, one)), two))
+
+    assert chains(record(body), forward_factories=ALL) == [("T1",)]
+
+
+def test_never_random_numbers():
+    assert chains(both_sides(noise), forward_factories=ALL) == []
+    assert chains(both_sides(lambda fd: fd.ops.mul(noise(fd), ones(fd))), forward_factories=ALL) == [("T2",)]
+
+
+def test_never_fusion_outputs():
+    def body(fd):
+        x = fd.define_tensor([4, 4], contiguity=True)
+        one = ones(fd)
+        two = fd.ops.neg(one)
+        y = fd.ops.neg(x)
+        fd.add_output(one)
+        fd.add_output(two)
+        fd.add_output(y)
+        fd.add_output(fd.ops.add(fd.ops.segment_set(y), fd.ops.add(one, two)))
+
+    assert chains(record(body), forward_factories=ALL) == []
+
+
+def test_what_is_forwarded_is_never_part_of_a_merge():
+    def body(fd):
+        x, y = (fd.define_tensor([4, 4], contiguity=True) for _ in range(2))
+        a, b = fd.ops.neg(fd.ops.relu(x)), fd.ops.exp(y)
+        fd.add_output(fd.ops.sum(fd.ops.mul(a, b), [0]))
+        fd.add_output(fd.ops.segment_set(fd.ops.sum(fd.ops.add(fd.ops.mul(a, b), ones(fd)), [1])))
+
+    for seed in range(20):
+        log = DecisionLog()
+        fusion = record(body)
+        segment(fusion, chance(seed, 60), log=log)
+        forwarded = {name for a in log.filter(kind=Kind.FORWARD) for name in a.names}
+        assert len(forwarded) == 4
+        merges = [a for a in log.filter(kind=Kind.MERGE) if a.phase != "whole fusion"]
+        assert merges
+        assert all(forwarded.isdisjoint(a.names) for a in merges)
+
+
+def test_unknown_factories_are_refused():
+    with pytest.raises(InputError, match="forward_factories: 'uniform' cannot be recomputed; there are 'constant'"):
+        SegmenterOptions(forward_factories=["uniform"])
+
+
+def backward_of_rope(where):
+    """Return the plan of the example, or of the fusion in the gallery."""
+    if where == "example":
+        return fl.segment(*fl.example("llama3_rope_backward"))
+    (case,) = (c for c in GALLERY if c["id"] == "rope_llama3_bwd")
+    with fl.FusionDefinition() as fd:
+        exec(case["python"], {"fd": fd, "DataType": DataType})
+    return fl.segment(fd, [fl.spec(x["shape"], x["dtype"], x.get("strides")) for x in case["inputs"]])
+
+
+@pytest.mark.parametrize("where", ["example", "gallery"])
+def test_the_backward_of_rope_stores_no_zeros(where):
+    plan = backward_of_rope(where)
+    zeros = {e.out for e in plan.fusion.exprs if e.op.name == "full"}
+    assert zeros
+    assert zeros.isdisjoint(plan.segmented.crossing)
+    readers = [s for s in plan.segments if any(not zeros.isdisjoint(e.inputs) for e in s.exprs)]
+    assert readers
+    for segment_ in readers:
+        read = {v for e in segment_.exprs for v in e.inputs} & zeros
+        assert read <= {e.out for e in segment_.exprs}, "each segment that reads zeros makes its own"
+
+
+def test_forwarded_values_do_not_change_results():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 4)).astype(np.float32)
+    for make in (ones, ramp, eye):
+        fusion = both_sides(make)
+        known = {}
+        segmented = segment(
+            fusion, Rule(lambda c: len(c.exprs) < 9), options=SegmenterOptions(forward_factories=ALL),
+        )
+        known["T0"] = x
+        for group in segmented.groups:
+            part = group.candidate.narrowed
+            results = evaluate(part, [known[v.name] for v in part.inputs])
+            known.update(zip((tv.name for tv in part.outputs), results, strict=True))
+        np.testing.assert_array_equal(known[fusion.outputs[0].name], evaluate(fusion, [x])[0])
