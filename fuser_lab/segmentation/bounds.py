@@ -312,6 +312,95 @@ def clique_bound(space: Space, conflicts: Conflicts) -> Bound:
     return Bound(cliques=tuple(cliques), launches=launches, terms=tuple(terms))
 
 
+def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
+    """Return the clique bound with more terms: what can be said of a tensor whose readers only hand results on.
+
+    A cast may share a kernel with the producer of its operand, and with the reader of its result, while these two
+    cannot be together. Then one of the two tensors goes through memory, the smaller one at least. The results of the
+    steps that are passed over on the way to such a reader must have one reader each, and are charged in one term only.
+    """
+    flow_of = {flow.producer: flow for flow in space.flows if flow.producer}
+    charged = {flow.name for flow, clique in zip(space.flows, base.cliques, strict=True) if clique.bit_count() > 1}
+    taken: set[str] = set()
+    terms = {(term.kind is TermKind.STORED, term.subject): term for term in base.terms}
+    for place in sorted(range(len(space.flows)), key=lambda f: -space.flows[f].bytes):
+        flow = space.flows[place]
+        if flow.name in taken:
+            continue
+        lifted: dict[int, tuple[Flow, ...]] = {}
+        for reader in bits(flow.readers):
+            for steps, end in _ways_on(space, flow_of, reader):
+                if not any(step.name in taken | charged for step in steps) and end not in lifted:
+                    lifted[end] = steps
+        among = flow.producer | sum(1 << end for end in lifted)
+        # Two ways through one step would charge its result twice.
+        clique = conflicts.clique(among, flow.producer)
+        ends = [i for i in bits(clique) if not flow.producer >> i & 1]
+        used: set[str] = set()
+        chosen = []
+        for end in sorted(ends, key=lambda i: len(lifted[i])):
+            names = {step.name for step in lifted[end]}
+            if not names & used:
+                used |= names
+                chosen.append(end)
+        term = _lifted_term(space, conflicts, flow, sorted(chosen), lifted)
+        old = terms.get((False, flow.name))
+        if term is not None and used and term.cost > (old.cost if old else 0):
+            terms[False, flow.name] = term
+            taken |= used
+            charged.add(flow.name)
+    kept = tuple(term for term in terms.values() if not (term.cost and term.subject in taken and not term.through))
+    return Bound(cliques=base.cliques, launches=base.launches, terms=kept)
+
+
+def _ways_on(space: Space, flow_of: dict[int, Flow], reader: int) -> Iterator[tuple[tuple[Flow, ...], int]]:
+    """Yield a reader and those that its result goes on to, with the flows on the way."""
+    steps: tuple[Flow, ...] = ()
+    while True:
+        yield steps, reader
+        flow = flow_of.get(1 << reader)
+        several = len(space.units[reader].tensor_outputs) != 1
+        if flow is None or several or flow.kept or flow.readers.bit_count() != 1:
+            return
+        steps = (*steps, flow)
+        reader = next(bits(flow.readers))
+
+
+def _lifted_term(
+    space: Space, conflicts: Conflicts, flow: Flow, ends: Sequence[int], lifted: dict[int, tuple[Flow, ...]],
+) -> Term | None:
+    if not ends or (len(ends) < 2 and not flow.producer):
+        return None
+    inside = [2 * min((step.bytes for step in lifted[end]), default=flow.bytes) for end in ends]
+    least = [min(flow.bytes, cost) if lifted[end] else flow.bytes for end, cost in zip(ends, inside, strict=True)]
+    if not flow.producer:
+        cost = flow.bytes + sum(least) - max(least)
+    elif flow.kept or not all(lifted[end] for end in ends):
+        cost = flow.bytes + sum(least)
+    else:
+        cost = min(sum(inside), flow.bytes + sum(least))
+    members = [*bits(flow.producer), *ends]
+    first, second = members[:2]
+    label = _label(space.fusion.tensors[flow.name], space)
+    later = ", ".join(dict.fromkeys(step.name for end in ends for step in lifted[end]))
+    text = (
+        f"{label} ({byte_text(flow.bytes)}), or what becomes of it ({later}), must go through memory for "
+        f"{', '.join(space.units[end].name for end in ends)}: {conflicts.text(first, second)}"
+    )
+    return Term(
+        kind=TermKind.MEMORY if flow.producer else TermKind.INPUT,
+        subject=flow.name,
+        members=tuple(space.units[i].name for i in members),
+        cost=cost,
+        text=text,
+        through=tuple(tuple(_maker(space, step) for step in lifted[end]) for end in ends),
+    )
+
+
+def _maker(space: Space, flow: Flow) -> str:
+    return space.units[next(bits(flow.producer))].name
+
+
 def _stored_terms(space: Space) -> Iterator[Term]:
     """Yield a term for each chain that some reader can never hold a copy of."""
     for number, chain in enumerate(space.chains):

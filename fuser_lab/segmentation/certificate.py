@@ -28,7 +28,8 @@ class Term:
     """One part of a bound.
 
     ``members`` are expressions that are in different segments each (for a search, all those that it covers);
-    ``cost`` is in bytes.
+    ``cost`` is in bytes. Where readers of the tensor hand results on that nobody else reads, the members are those
+    that the results arrive at, and ``through`` has the steps before each of them, in order.
     """
 
     kind: TermKind
@@ -36,6 +37,7 @@ class Term:
     members: tuple[str, ...]
     cost: int
     text: str
+    through: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

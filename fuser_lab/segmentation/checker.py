@@ -132,6 +132,7 @@ class _Checker:
                 for user in self.users(tensor):
                     self.behind[name] |= {user, *self.behind[user]}
         self._apart: dict[frozenset[str], bool] = {}
+        self._claimed_tensors = {term.subject for term in proof.terms if term.subject}
 
     def _read_chains(self) -> None:
         """Take the chains that the proof says are recomputed, if they are what a chain is."""
@@ -169,7 +170,8 @@ class _Checker:
         users = self.fusion.users.get(tensor, ())
         return tensor in self.fusion.outputs or any(user.name not in self.exprs for user in users)
 
-    def _hull(self, names: Iterable[str]) -> frozenset[str]:
+    def hull(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the names with all on paths between them."""
         inside = frozenset(names)
         after = {other for name in inside for other in self.behind[name]}
         return inside | {name for name in after if not inside.isdisjoint(self.behind[name])}
@@ -182,10 +184,10 @@ class _Checker:
 
     def never_together(self, a: str, b: str) -> bool:
         """Whether no segment can hold both: their hull, or the hull of a pair in it, is refused for good."""
-        hull = self._hull((a, b))
+        hull = self.hull((a, b))
         if self._refused(hull):
             return True
-        inner = {self._hull(pair) for pair in combinations(sorted(hull), 2)}
+        inner = {self.hull(pair) for pair in combinations(sorted(hull), 2)}
         return any(self._refused(other) for other in inner)
 
     def _refused(self, hull: frozenset[str]) -> bool:
@@ -214,8 +216,9 @@ class _Checker:
             for a, b in combinations(term.members, 2):
                 if not self.never_together(a, b):
                     self.problems.append(f"{a} and {b} may share a kernel, against: {term.text}")
-            if term.cost > self._worth(term):
-                self.problems.append(f"{term.cost} bytes are claimed where {self._worth(term)} are due: {term.text}")
+            worth = self._worth(term)
+            if term.cost > worth:
+                self.problems.append(f"{term.cost} bytes are claimed where {worth} are due: {term.text}")
         if not self.problems:
             self._check_searches(end)
 
@@ -229,6 +232,8 @@ class _Checker:
         if term.kind is TermKind.STORED:
             return self._worth_stored(term, tensor)
         maker, users = self.maker(tensor), self.users(tensor)
+        if term.through:
+            return self._worth_through(term, tensor)
         if not set(term.members) <= {*users, *([maker] if maker else [])}:
             return 0
         if maker is None:
@@ -237,6 +242,40 @@ class _Checker:
         if maker not in term.members:
             return self.bytes(tensor) if self.kept(tensor) else 0
         return self.bytes(tensor) * (count - 1 + (count > 1 or self.kept(tensor)))
+
+    def _worth_through(self, term: Term, tensor: TensorView) -> int:
+        """Return what a tensor costs whose readers hand their results on to the members of a clique."""
+        maker = self.maker(tensor)
+        readers = [name for name in term.members if name != maker]
+        if len(term.through) != len(readers) or (maker is not None and maker not in term.members):
+            return 0
+        if maker is None and tensor in self.fusion.producers and tensor not in self.ends:
+            return 0
+        size, least = self.bytes(tensor), []
+        for reader, steps in zip(readers, term.through, strict=True):
+            smallest, value = size, tensor
+            for index, name in enumerate((*steps, reader)):
+                # Only the first step may share its operand with others; the results of all steps have one reader.
+                if name not in self.users(value) or (index and self.users(value) != [name]):
+                    return 0
+                if name == reader:
+                    break
+                if len(self.exprs[name].tensor_outputs) != 1:
+                    return 0
+                value = self.exprs[name].out
+                if self.kept(value) or value.name in self._claimed_tensors:
+                    return 0
+                self._claimed_tensors.add(value.name)
+                smallest = min(smallest, 2 * value.nbytes)
+            least.append(smallest)
+        if maker is None:
+            return size + sum(least) - max(least, default=0)
+        if self.kept(tensor):
+            return size + sum(least)
+        inside = [2 * min((self.exprs[n].out.nbytes for n in steps), default=size) for steps in term.through]
+        if all(term.through):
+            return min(sum(inside), size + sum(least))
+        return size + sum(least)
 
     def _worth_stored(self, term: Term, end: TensorView) -> int:
         """Return what storing a chain costs, if the one member reads its end and can never hold a copy."""
@@ -382,6 +421,8 @@ class _Repeat:
         """Return what a segment costs beyond the cheapest way to read chains, None if nobody takes it below a limit."""
         checker = self._checker
         names = [name for i, name in enumerate(self._names) if segment >> i & 1]
+        if len(checker.hull(names)) != len(names):
+            return None  # something of another part lies between
         ends = [
             end for end in checker.ends if any(end in checker.exprs[name].tensor_inputs for name in names)
         ]

@@ -15,7 +15,7 @@ from fuser_lab.cost.verdict import reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
-from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound
+from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound, lifted_bound
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
 from fuser_lab.segmentation.contraction import contracted
 from fuser_lab.segmentation.edits import with_recomputed
@@ -185,13 +185,24 @@ class _Finder:
         for chains in spaces.values():
             space = Space(self.fusion, self.oracle, self.options, self.model, chains)
             conflicts = Conflicts(space)
-            problems.append((conflicts, clique_bound(space, conflicts)))
-        if not self._seeded and not (self.known and all(b.cost >= self.best.cost for _, b in problems)):
+            base = clique_bound(space, conflicts)
+            problems.append((conflicts, base, lifted_bound(space, conflicts, base)))
+        if not self._seeded and not (self.known and all(b.cost >= self.best.cost for *_, b in problems)):
             self.seed()
-        problems.sort(key=lambda problem: problem[1].cost)
+        for conflicts, *_ in problems:
+            if min(b.cost for *_, b in problems) < self.best.cost:
+                self._improve(conflicts)
+        problems.sort(key=lambda problem: problem[2].cost)
         found = []
-        for conflicts, base in problems:
-            found.append(self._explore(conflicts, base))
+        for conflicts, base, lifted in problems:
+            proof = Proof(
+                recomputed=tuple(chain.names for chain in conflicts.space.chains),
+                terms=base.terms if base.cost >= lifted.cost else lifted.terms,
+            )
+            if proof.bound < self.best.cost:
+                searched = self._explore(conflicts, base)
+                proof = searched if searched.bound > proof.bound else proof
+            found.append(proof)
         return tuple(found)
 
     def _explore(self, conflicts: Conflicts, base: Bound) -> Proof:
@@ -263,6 +274,34 @@ class _Finder:
                     return None
                 found[mask] = space.price(mask) + way[0]
         return found
+
+    def _improve(self, conflicts: Conflicts) -> None:
+        """Merge segments of the best known plan of a space, neighbours or not, as long as somebody takes them."""
+        space = conflicts.space
+        seeds = [seed for known in self.known if (seed := self._seed_in(space, known)) is not None]
+        best = min(seeds, key=lambda seed: sum(seed.values()), default=None)
+        if best is None:
+            return
+        segments, merged = list(best), False
+        place = 0
+        while place < len(segments):
+            first = segments[place]
+            apart = 0
+            for i in bits(first):
+                apart |= conflicts.of[i]
+            for second in segments[place + 1 :]:
+                if apart & second:
+                    continue
+                union = [*(m for m in segments if m not in {first, second}), first | second]
+                legal = any(space.is_legal(first | second, copies) for _, copies in space.ways(first | second)[:1])
+                if legal and _in_order(space, union) is not None:
+                    segments, merged, place = union, True, -1
+                    break
+            place += 1
+        if merged:
+            order = _in_order(space, segments)
+            assert order is not None
+            self._realise(space, order)
 
     def _realise(self, space: Space, segments: Sequence[int]) -> None:
         """Make a plan of segments known, if every chain can be provided."""
