@@ -317,7 +317,7 @@ TEXTS: dict[ReasonCode, str] = {
         "{tensor} = {op} along {extent} elements takes {bytes} bytes of shared memory; a block has {limit}"
     ),
     ReasonCode.GREEDY_BLOCK: (
-        "{tensor} = {op} along {extent} elements: {threads} threads of a block, {items} elements each; "
+        "{tensor} = {op} along {extent} elements: {threads} threads of a block, {items} for each; "
         "the array library evaluates it"
     ),
 }

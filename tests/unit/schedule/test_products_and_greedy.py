@@ -136,7 +136,7 @@ def scattered(fd):
 def test_sorts_and_scans_with_pointwise_ops_are_greedy(body):
     answer = ask(fusion_of(body))
     assert answer.chosen is Type.GREEDY
-    assert "elements each; the array library evaluates it" in answer.verdicts[-1].text
+    assert "for each; the array library evaluates it" in answer.verdicts[-1].text
 
 
 def scan_and_sum(fd):
