@@ -158,6 +158,8 @@ class Analysis:
             raise Unfit(f"{name} jumps")
         if name in BRANCHING and any(_near_branch(x.value) for x in operands):
             raise Unfit(f"{name} has branches")
+        if name in {"sigmoid", "silu"} and any(_overflows(x.value) for x in operands):
+            raise Unfit(f"{name} goes through infinity")
         if any(True for _ in scalars_in(value for _, value in expr.attrs)):
             raise Unfit(f"{name} has sizes that are computed")
         values = evaluate_expr(expr, [x.value for x in operands], exact=False)
@@ -256,6 +258,12 @@ def _is_round(value: Any, dtype: DataType) -> bool:
         return False
     scaled = array * 4
     return bool(((np.abs(scaled) <= 128) & (scaled == np.rint(scaled))).all())
+
+
+def _overflows(value: Any) -> bool:
+    """Whether the exponential of the negative of a complex number is too large for single precision."""
+    array = np.asarray(value)
+    return array.dtype.kind == "c" and bool((array.real < -80).any())
 
 
 def _near_branch(value: Any) -> bool:

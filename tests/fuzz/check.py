@@ -29,10 +29,11 @@ class Checked:
         self._compare(self.wanted, self.wide, "reference against float64", dtype=False)
 
     def _error(self, analysis: Analysis, name: str) -> float:
-        """How uncertain an output is. Where a size is symbolic, what is a view for the analysis may be computed."""
+        """How uncertain an output is. Where a size is symbolic, what the analysis only moves may be computed."""
         known = analysis.known(name)
-        symbolic = any(isinstance(x, TensorInput) and x.symbolic for x in self.program.inputs)
-        return max(known.error, EPSILON.get(analysis.tensor(name).dtype.name, 0.0) * known.size if symbolic else 0.0)
+        if not any(isinstance(x, TensorInput) and x.symbolic for x in self.program.inputs):
+            return known.error
+        return max(known.error, EPSILON.get(analysis.tensor(name).dtype.name, 0.0) * max(known.size, 1.0))
 
     def _compare(self, got: Sequence[Any], wanted: Sequence[Any], what: str, *, dtype: bool = True) -> None:
         for tv, allowed, a, b in zip(self.fusion.outputs, self.allowed, got, wanted, strict=True):
