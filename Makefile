@@ -1,18 +1,21 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
 # make check   lint and types only
-# make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed
+# make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
+#              then random graphs cut by random schedulers
 #
 # PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
 # LAB_ARGS="--no-browser"    more arguments for JupyterLab
 # PYTEST_ARGS="-k softmax"   more arguments for pytest
 # N=20000 SEED=17            how many definitions make fuzz checks, and which
+# GRAPHS=100000              how many graphs make fuzz cuts
 
 PYTHON ?= python3
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 N ?= 2000
 SEED ?= 17
+GRAPHS ?= 100000
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -46,6 +49,7 @@ check: $(TEST_READY)
 
 fuzz: $(TEST_READY)
 	$(PY) -m tests.fuzz --count $(N) --seed $(SEED)
+	$(PY) -m tests.fuzz_segmentation --count $(GRAPHS) --seed $(SEED)
 
 browser: $(TEST_READY)
 	@$(PY) tests/browser_path.py --install

@@ -5,11 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuser_lab import examples
+from fuser_lab.definition.binding import bind
+from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import DecisionLog
 from fuser_lab.interpreter import evaluate
+from fuser_lab.planning import rewritten
+from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
 from fuser_lab.segmentation.edits import cut, glue
+from tests.benchmarks.optimal import irregular
+from tests.fuzz_segmentation import case_of, check
+from tests.unit.segmentation.plain import plain_segments
 from tests.unit.segmentation.toy import chance, everything, random_dag
 
 pytestmark = pytest.mark.property
@@ -90,3 +98,39 @@ def test_edits_keep_the_meaning(fusion, oracle, data):
         assert edited != segmented
         segmented = edited
     assert same(run(segmented, INPUTS), evaluate(fusion, INPUTS))
+
+
+def test_no_cycle_no_lost_and_no_doubled_expression():
+    # make fuzz does the same for 100,000 graphs.
+    found = [f"{index}: {text}" for index in range(2000) for text in check(case_of(17, index))]
+    assert not found
+
+
+def same_as_plain(fusion, oracle, options):
+    found = {frozenset(group.names) for group in segment(fusion, oracle, options=options).groups}
+    return found == plain_segments(fusion, oracle, options)
+
+
+def test_segments_are_those_of_the_plain_loop():
+    for index in range(300):
+        case = case_of(4, index)
+        assert same_as_plain(case.fusion, case.oracle, case.options), index
+
+
+def example_fusion(name):
+    with FusionBuilder() as fd:
+        examples.get(name).define(fd, "small")
+    return bind(fd.fusion, examples.get(name).specs("small")).fusion
+
+
+@pytest.mark.parametrize("name", examples.names())
+def test_examples_are_cut_as_by_the_plain_loop(name):
+    options = SegmenterOptions(whole_fusion=False)
+    fusion = rewritten(example_fusion(name), options, DecisionLog())
+    assert same_as_plain(fusion, SchedulerRegistry(), options)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_irregular_graphs_are_cut_as_by_the_plain_loop(seed):
+    # With the schedulers themselves, whose refusals are final where they say so.
+    assert same_as_plain(irregular(seed, 22).fusion, SchedulerRegistry(), SegmenterOptions())

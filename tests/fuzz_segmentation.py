@@ -1,0 +1,166 @@
+"""Random graphs cut by random schedulers: ``python -m tests.fuzz_segmentation --count 100000 --seed 17``.
+
+Of every plan is asked that no segments form a cycle, that no expression is lost, that none stands in two segments
+unless it is recomputed on purpose, and that replaying the log gives the plan again. Failures are printed with their
+number, which ``--index`` does again; then the exit status is 1.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from multiprocessing import get_context
+from random import Random
+from typing import Any
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import Fusion
+from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
+from tests.unit.builders import record
+from tests.unit.segmentation.toy import Rule, chance
+
+CHUNK = 250
+LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A graph, how likely schedulers take a set of its expressions, and how it is cut."""
+
+    fusion: Fusion
+    oracle: Rule
+    options: SegmenterOptions
+    strategy: str
+
+
+def graph(rng: Random, ops: int) -> Fusion:
+    """Return a random fusion over tensors of four elements; any of its values may be outputs."""
+
+    def body(fd: Any) -> None:
+        values = [fd.define_tensor([4], contiguity=True) for _ in range(rng.randint(1, 3))]
+        made: list[Any] = []
+        while len(made) < ops:
+            x, y = rng.choice(values[-6:]), rng.choice(values)
+            kind = rng.randrange(12)
+            if kind < 4:
+                new = fd.ops.add(x, y)
+            elif kind < 6:
+                new = fd.ops.neg(x)
+            elif kind == 6:
+                new = fd.ops.segment_set(x)
+            elif kind == 7:
+                new = fd.ops.cast(fd.ops.cast(x, dtype=DataType.BFloat16), dtype=DataType.Float)
+            elif kind == 8:
+                new = fd.ops.add(x, fd.ops.full([4], 1.0, DataType.Float))
+            elif kind == 9:
+                new = fd.ops.add(x, fd.ops.sum(y, [0], keepdim=True))
+            elif kind == 10:
+                new = fd.ops.pad(fd.ops.slice(x, [1], [3]), [1, 1])
+            else:
+                var, mean = fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)
+                new = fd.ops.add(fd.ops.mul(var, y), mean)
+            values.append(new)
+            made.append(new)
+        for value in made:
+            if value is made[-1] or rng.random() < 0.2:
+                fd.add_output(value)
+
+    return record(body)
+
+
+def case_of(seed: int, index: int) -> Case:
+    """Return a case by number."""
+    rng = Random(f"{seed} {index}")
+    return Case(
+        fusion=graph(rng, rng.randint(1, 12)),
+        oracle=chance(rng.randrange(10**6), rng.choice((0, 20, 50, 70, 80, 90, 95, 100))),
+        options=SegmenterOptions(
+            segment_set=rng.choice(("hint", "cut", "ignore")),
+            forward_inputs=rng.random() < 0.7,
+            whole_fusion=rng.random() < 0.5,
+            combine_reductions=rng.random() < 0.8,
+            level_merge=rng.random() < 0.9,
+            final_merge=rng.random() < 0.8,
+            connect_through_inputs=rng.random() < 0.7,
+            cut_resize_inputs=rng.random() < 0.2,
+        ),
+        strategy=rng.choice(("bottom_up", "bottom_up", "top_down")),
+    )
+
+
+def problems(segmented: SegmentedFusion, replayed: SegmentedFusion) -> Iterator[str]:
+    """Yield what is wrong with a segmentation, looked up in the fusion and nowhere else."""
+    fusion = segmented.fusion
+    homes: dict[str, list[int]] = {}
+    for index, group in enumerate(segmented.groups):
+        for expr in group.exprs:
+            homes.setdefault(expr.name, []).append(index)
+    for expr in fusion.tensor_exprs:
+        places = homes.get(expr.name, [])
+        if not places:
+            yield f"{expr.name} is lost"
+        if len(places) > 1 and expr.name not in segmented.recomputed:
+            yield f"{expr.name} is in the segments {places} and not recomputed on purpose"
+    written: set[str] = {tv.name for tv in fusion.tensor_inputs}
+    for index, group in enumerate(segmented.groups):
+        made = {value.name for expr in group.exprs for value in expr.tensor_outputs}
+        for expr in group.exprs:
+            for value in expr.tensor_inputs:
+                if value.name not in made and value.name not in written:
+                    yield f"segment {index} reads {value.name}, which no earlier segment writes: a cycle"
+        written |= {tv.name for tv in group.outputs}
+    for tv in fusion.outputs:
+        if tv.name not in written:
+            yield f"output {tv.name} is never written"
+    if [group.names for group in replayed.groups] != [group.names for group in segmented.groups]:
+        yield "replaying the log gives another plan"
+
+
+def check(case: Case) -> list[str]:
+    """Return what is wrong with how a case is cut."""
+    log = DecisionLog()
+    segmented = segment(case.fusion, case.oracle, strategy=case.strategy, options=case.options, log=log)
+    return list(problems(segmented, replay(case.fusion, log, case.oracle)))
+
+
+def _checked(seed: int, start: int, end: int) -> list[str]:
+    found = []
+    for index in range(start, end):
+        try:
+            found += [f"{index}: {text}" for text in check(case_of(seed, index))]
+        except Exception as error:  # noqa: BLE001 - a failure to be reported like any other
+            found.append(f"{index}: {type(error).__name__}: {error}")
+    return found
+
+
+def main() -> int:
+    """Check the cases that were asked for; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_segmentation", description=__doc__)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--index", type=int, help="only this case")
+    arguments = parser.parse_args()
+    start = time.perf_counter()
+    if arguments.index is not None:
+        count, found = 1, _checked(arguments.seed, arguments.index, arguments.index + 1)
+    else:
+        count, found = arguments.count, []
+        starts = range(0, count, CHUNK)
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+            ends = (min(i + CHUNK, count) for i in starts)
+            for some in pool.map(_checked, repeat(arguments.seed), starts, ends):
+                found += some
+    for line in found[:LISTED]:
+        sys.stdout.write(f"{line}\n")
+    seconds = time.perf_counter() - start
+    sys.stdout.write(f"{count} graphs cut by random schedulers in {seconds:.0f} s: {len(found)} failures\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
