@@ -156,6 +156,7 @@ class _Search:
         limit = self._limit - self._cost[state]
         last = len(blocks.members)
         first = previous & -previous
+        following = sum(1 << i for i in range(last) if blocks.needs[i] & previous)
         static = [self._alone(done, flow) for flow in self._flows]
         fixed = sum(static)
         # The open segment, its flows, what it excludes as incompatible, what is left to later ones, the next block.
@@ -166,10 +167,12 @@ class _Search:
                 place += 1
             if not budget.spend():
                 return
+            if 0 < chosen & -chosen < first and not following & (chosen | ~excluded & -(1 << place)):
+                continue  # it would have to come before the last segment
             if self._at_least(done, chosen, touched, apart | excluded, fixed, static) >= limit:
                 continue
             if place == last:
-                if chosen and (chosen & -chosen > first or self._follows(chosen, previous)):
+                if chosen:
                     yield chosen
                 continue
             stack.append((chosen, touched, apart, excluded | self._without[place], place + 1))
@@ -178,10 +181,6 @@ class _Search:
             stack.append(
                 (chosen | 1 << place, touched | self._touch[place], apart | blocks.apart[place], excluded, place + 1),
             )
-
-    def _follows(self, chosen: int, previous: int) -> bool:
-        """Whether a segment reads from the one before it, or has to come after it."""
-        return any(self._blocks.needs[i] & previous for i in bits(chosen))
 
     def _alone(self, done: int, flow: tuple[int, int, int, bool, int]) -> int:
         """Return what a flow costs that no open segment touches."""
