@@ -13,6 +13,7 @@ from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
 from fuser_lab.report import html, timings
+from fuser_lab.report.diff import PlanDiff, plan_diff
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,6 +81,29 @@ def time(
 
     measured = measure(several, flat, progress=progress, cancelled=cancelled, seconds=seconds)
     return Timings(rows=measured.rows, preallocated=measured.preallocated)
+
+
+def diff(before: Plan, after: Plan) -> PlanDiff:
+    """Return what differs between two plans: what moved, which tensors now cross, and how many bytes that is.
+
+    Parameters
+    ----------
+    before, after
+        Plans of one definition: of two strategies, for two targets, or before and after an edit.
+
+    Raises
+    ------
+    InputError
+        If they are plans of different definitions or sizes.
+    """
+    for argument, plan in (("before", before), ("after", after)):
+        if not isinstance(plan, Plan):
+            msg = f"diff: {argument} must be a Plan, given {type(plan).__name__}."
+            raise ArgumentTypeError(msg)
+    if before.definition != after.definition or before.inputs != after.inputs:
+        msg = "diff: the plans must be of one definition and of inputs of the same sizes."
+        raise InputError(msg)
+    return plan_diff(before, after)
 
 
 def explore(
@@ -164,4 +188,4 @@ def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition,
     return read_script(text, FusionDefinition, name)
 
 
-__all__ = ["FusionDefinition", "Timings", "example", "explore", "load_repro", "segment", "time"]
+__all__ = ["FusionDefinition", "PlanDiff", "Timings", "diff", "example", "explore", "load_repro", "segment", "time"]

@@ -6,10 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from fuser_lab import examples
 from fuser_lab.api import example as load_example
-from fuser_lab.errors import FuserLabError
+from fuser_lab.api import load_repro, segment
+from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,29 @@ def _ops(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(arguments: argparse.Namespace) -> int:
+    from fuser_lab.report.explain import explain_data, explain_text
+
+    fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    options = SegmenterOptions(segment_set=arguments.segment_set)
+    plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
+    if arguments.json:
+        print(json.dumps(explain_data(plan), indent=1, ensure_ascii=False))
+    else:
+        print(explain_text(plan, log=arguments.log))
+    return 0 if all(s.scheduler for s in plan.segments) else 1
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"explain: {file} cannot be read: {error}."
+        raise InputError(msg) from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -88,6 +114,17 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--markdown", action="store_true", help="print Markdown: the page docs/ops.md")
     form.add_argument("--json", action="store_true", help="print JSON")
     ops.set_defaults(call=_ops)
+    explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are apart")
+    explain.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
+    explain.add_argument("--name", help="which of several definitions: its function, class or variable")
+    explain.add_argument("--strategy", default="bottom_up", help="bottom_up, top_down, optimal or unfused")
+    explain.add_argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
+    meanings = [meaning.value for meaning in SegmentSetMeaning]
+    explain.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+    form = explain.add_mutually_exclusive_group()
+    form.add_argument("--log", action="store_true", help="print every attempt as well")
+    form.add_argument("--json", action="store_true", help="print JSON: plan, boundaries and the whole decision log")
+    explain.set_defaults(call=_explain)
     return parser
 
 

@@ -97,12 +97,22 @@ class DecisionLog:
     def __init__(self, attempts: Iterable[Attempt] = (), passes: Iterable[PassApplied] = ()) -> None:
         self.passes: list[PassApplied] = list(passes)
         self._attempts: list[Attempt] = []
+        self._about: dict[str, list[int]] = {}
+        self._indexed = 0
         for attempt in attempts:
             self.append(attempt)
 
     def append(self, attempt: Attempt) -> None:
         """Add an attempt and number it."""
         self._attempts.append(replace(attempt, seq=len(self._attempts)))
+
+    def about(self, names: Iterable[str]) -> set[int]:
+        """Return the numbers of the attempts that are about any of these expressions."""
+        for attempt in self._attempts[self._indexed :]:
+            for name in attempt.names:
+                self._about.setdefault(name, []).append(attempt.seq)
+        self._indexed = len(self._attempts)
+        return {seq for name in names for seq in self._about.get(name, ())}
 
     def __iter__(self) -> Iterator[Attempt]:
         """Iterate over the attempts in order."""

@@ -257,6 +257,12 @@ class Plan:
                 _check_number("why", argument, value, "a tensor's name or a segment's number")
         return why(self.segmented, a, b, self.decisions, self.oracle)
 
+    def boundaries(self) -> tuple[Why, ...]:
+        """Return, for each two segments between which a tensor passes, why they are apart."""
+        after = self.segmented.successors
+        pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
+        return tuple(why(self.segmented, a, b, self.decisions, self.oracle) for a, b in pairs)
+
     def certificate(self, *, states: int = 400_000, seconds: float = 10.0) -> Certificate:
         """Return what the plan costs in bytes and launches, what every plan costs at least, and why.
 

@@ -14,6 +14,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.passes import PRESEGMENTATION, Pass, text_digest
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, kind_of
+from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
@@ -82,8 +83,8 @@ def segment(
         launches, as far as search gets), ``"unfused"``, or a function of fusion and oracle that returns groups of
         expressions or of the names of their results.
     target
-        Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``) or a Device; an H200 if
-        left out.
+        Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the
+        GPU that is here, or a Device; an H200 if left out.
     options
         Switches of the segmenter; nvFuser's defaults if left out.
     log
@@ -157,8 +158,11 @@ def device_of(target: str | Device | None) -> Device:
         return DEFAULT
     if isinstance(target, Device):
         return target
+    if target == THIS_MACHINE:
+        return this_gpu()
     for device in DEVICES:
         if device.name == target:
             return device
-    msg = f"target {target!r} is unknown; there are {', '.join(d.name for d in DEVICES)}, or give a Device."
+    names = ", ".join(d.name for d in DEVICES)
+    msg = f"target {target!r} is unknown; there are {names} and {THIS_MACHINE!r}, or give a Device."
     raise InputError(msg)

@@ -3,12 +3,16 @@
 import enum
 from dataclasses import dataclass
 
+from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
 from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.oracle import SchedulerOracle
+
+# Refusals that come before any scheduler.
+_HINTS = frozenset({ReasonCode.SEGMENT_SET_INSIDE.value, ReasonCode.ACROSS_CUT.value})
 
 
 class Relation(enum.Enum):
@@ -76,9 +80,12 @@ def why(
     if shared:
         return _together(segmented, names, shared[0])
     first, second = sorted((homes_a[0], homes_b[0]))
-    between = [t for t in log if _joins(t, _names(segmented, a, homes_a), _names(segmented, b, homes_b))]
+    own = _names(segmented, a, homes_a), _names(segmented, b, homes_b)
+    between = [log[seq] for seq in sorted(log.about(own[0]) & log.about(own[1])) if _joins(log[seq], *own)]
     attempts = tuple(t.seq for t in between)
     head = f"{names[0]} is in segment {homes_a[0]}, {names[1]} in segment {homes_b[0]}"
+    if isinstance(a, int) and isinstance(b, int):
+        head = f"{names[0]} and {names[1]} are apart"
     through = segmented.path(first, second)
     if through:
         way = ", ".join(f"segment {i}" for i in through)
@@ -87,12 +94,26 @@ def why(
     union = [e for i in (first, second) for e in segmented.groups[i].exprs]
     answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
     last = between[-1] if between else None
+    names_now = {e.name for e in union}
+    alone = any(t.names <= names_now for t in between)
     if answer.chosen is None:
         when = _when(last) if last is not None else "it was never tried, since it would have been refused"
         text = f"{head}; no scheduler takes both ({when})."
         relation = Relation.REFUSED
     elif last is None:
         text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: glue."
+        relation = Relation.NEVER_TRIED
+    elif not last.accepted and last.code in _HINTS:
+        text = (
+            f"{head}; a hint keeps them apart: {last.text} ({_when(last)}). The {answer.chosen.value} scheduler itself "
+            "would take both: glue."
+        )
+        relation = Relation.REFUSED
+    elif not last.accepted and not alone:
+        text = (
+            f"{head}; these two alone were never tried ({_when(last)}, refused). The {answer.chosen.value} scheduler "
+            "would take them: glue."
+        )
         relation = Relation.NEVER_TRIED
     elif last.accepted:
         text = f"{head}, by an edit: the segmenter had joined them ({_when(last)}). Glue them to undo it."

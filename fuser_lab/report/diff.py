@@ -1,0 +1,172 @@
+"""What differs between two plans: what moved, which tensors now cross, and how many bytes that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.report.html import table_html
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import bytes_label, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fuser_lab.segmentation import SegmentedFusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two plans in numbers; ``bytes`` are read and written by all its segments together."""
+
+    name: str
+    target: str
+    schedulers: tuple[str, ...]
+    bytes: int
+    bytes_crossing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """An expression whose company changed: its segments in the first plan and in the second."""
+
+    name: str
+    op: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """A tensor that passes between segments in one of the plans only."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDiff:
+    """The difference of two plans of one definition; false where they are cut alike.
+
+    ``partners`` pairs the segments that have most in common. An expression has moved if its segments in the two plans
+    are not partners. ``only_before`` and ``only_after`` name expressions that only one of the fusions has, which comes
+    of different passes.
+    """
+
+    before: Side
+    after: Side
+    partners: tuple[tuple[int, int], ...]
+    moved: tuple[Move, ...]
+    now_crossing: tuple[Crossing, ...]
+    no_longer_crossing: tuple[Crossing, ...]
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is cut or scheduled differently."""
+        return bool(self._changes) or self.before.schedulers != self.after.schedulers
+
+    @property
+    def _changes(self) -> tuple[object, ...]:
+        crossing = (*self.now_crossing, *self.no_longer_crossing)
+        return (*self.moved, *crossing, *self.only_before, *self.only_after)
+
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes of traffic that the second plan saves; negative if it costs more."""
+        return self.before.bytes - self.after.bytes
+
+    @property
+    def headline(self) -> str:
+        """Both plans in a line."""
+        first, second = self.before, self.after
+        targets = "" if first.target == second.target else f", for {first.target} and for {second.target}"
+        if not self:
+            return f"{first.name} and {second.name}{targets}: the same {plural(len(first.schedulers), 'segment')}"
+        saved = self.bytes_saved
+        word = f"{bytes_label(abs(saved))} {'less' if saved > 0 else 'more'}" if saved else "the same bytes"
+        return (
+            f"{first.name} -> {second.name}{targets}: {len(first.schedulers)} -> "
+            f"{plural(len(second.schedulers), 'segment')}, {bytes_label(first.bytes)} -> {bytes_label(second.bytes)} "
+            f"moved ({word})"
+        )
+
+    def table(self) -> Table:
+        """Return one row per change."""
+        rows = [
+            (f"{m.name} = {m.op}", "moved", _segments(m.before), _segments(m.after), "") for m in self.moved
+        ]
+        rows += [(c.name, "now crosses", "", "between segments", bytes_label(c.bytes)) for c in self.now_crossing]
+        rows += [
+            (c.name, "no longer crosses", "between segments", "", bytes_label(c.bytes))
+            for c in self.no_longer_crossing
+        ]
+        rows += [(name, "only before", "yes", "", "") for name in self.only_before]
+        rows += [(name, "only after", "", "yes", "") for name in self.only_after]
+        pairs = [(f"S{a} and S{b}", self.before.schedulers[a], self.after.schedulers[b]) for a, b in self.partners]
+        rows += [(which, "scheduler", one, other, "") for which, one, other in pairs if one != other]
+        columns = ("what", "change", "before", "after", "bytes")
+        return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"bytes"}))
+
+    def __str__(self) -> str:
+        """Return the headline and the changes."""
+        return f"{self.headline}\n\n{table_text(self.table())}" if self else self.headline
+
+    def __repr__(self) -> str:
+        """Return the text; a notebook shows a table."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return the changes as a table."""
+        return table_html(self.table(), note=self.headline)
+
+
+def plan_diff(before: Any, after: Any) -> PlanDiff:
+    """Return the difference of two plans."""
+    first, second = before.segmented, after.segmented
+    partners = _partners(first, second)
+    mate = dict(partners)
+    here, there = ({tv.name: tv for tv in s.crossing} for s in (first, second))
+    moved = [
+        Move(name=e.name, op=e.op.name, before=first.home[e.name], after=second.home[e.name])
+        for e in first.fusion.tensor_exprs
+        if e.name in second.home and {mate.get(i) for i in first.home[e.name]} != set(second.home[e.name])
+    ]
+    return PlanDiff(
+        before=_side(before),
+        after=_side(after),
+        partners=partners,
+        moved=tuple(moved),
+        now_crossing=tuple(Crossing(name=n, bytes=tv.nbytes) for n, tv in there.items() if n not in here),
+        no_longer_crossing=tuple(Crossing(name=n, bytes=tv.nbytes) for n, tv in here.items() if n not in there),
+        only_before=tuple(e.name for e in first.fusion.tensor_exprs if e.name not in second.home),
+        only_after=tuple(e.name for e in second.fusion.tensor_exprs if e.name not in first.home),
+    )
+
+
+def _side(plan: Any) -> Side:
+    return Side(
+        name=plan.name,
+        target=plan.target,
+        schedulers=tuple(s.scheduler.value if s.scheduler else "none" for s in plan.segments),
+        bytes=sum(s.bytes for s in plan.segments),
+        bytes_crossing=plan.bytes_crossing,
+    )
+
+
+def _partners(first: SegmentedFusion, second: SegmentedFusion) -> tuple[tuple[int, int], ...]:
+    """Return pairs of segments, those with the most expressions in common first to choose."""
+    common = [
+        (len(set(a.names) & set(b.names)), -i, -j)
+        for i, a in enumerate(first.groups)
+        for j, b in enumerate(second.groups)
+    ]
+    found: dict[int, int] = {}
+    for size, i, j in sorted(common, reverse=True):
+        if size and -i not in found and -j not in found.values():
+            found[-i] = -j
+    return tuple(sorted(found.items()))
+
+
+def _segments(indices: Iterable[int]) -> str:
+    return ", ".join(f"S{index}" for index in indices)

@@ -1,0 +1,140 @@
+"""A plan explained: its segments, why neighbours are apart, and the whole decision log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fuser_lab.report.text import decisions_text, plan_text
+from fuser_lab.report.units import bytes_label, plural
+from fuser_lab.segmentation import SegmenterOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.cost.verdict import Verdict
+    from fuser_lab.events import DecisionLog
+    from fuser_lab.ir import Fusion
+    from fuser_lab.segmentation import SegmentedFusion, Why
+
+    class ExplainedPlan(Protocol):
+        """What is asked of a plan beyond what is drawn of it."""
+
+        name: str
+        strategy: str
+        hash: str
+        fusion: Fusion
+        target: str
+        options: SegmenterOptions
+        segments: Sequence[Any]
+        segmented: SegmentedFusion
+        decisions: DecisionLog
+
+        def boundaries(self) -> tuple[Why, ...]:
+            """Return why segments with a tensor between them are apart."""
+
+
+def explain_text(plan: Any, *, log: bool = False) -> str:
+    """Return a plan with the reason for each of its boundaries as text; ``log`` adds every attempt."""
+    said: ExplainedPlan = plan
+    changed = {key: value for key, value in options_data(said.options).items() if value != _DEFAULTS[key]}
+    options = ", ".join(f"{key}={value!r}" for key, value in changed.items()) or "nvFuser's defaults"
+    parts = [plan_text(plan), f"target: {said.target}; options: {options}"]
+    ops = [f"S{s.index}: " + ", ".join(f"{e.name} = {e.op.name}" for e in s.exprs) for s in said.segments]
+    parts.append("\n".join(ops))
+    boundaries = said.boundaries()
+    for why in boundaries:
+        crossing = between(said.segmented, *why.segments)
+        size = bytes_label(sum(tv.nbytes for tv in crossing))
+        names = ", ".join(tv.name for tv in crossing)
+        parts.append(f"Between S{why.segments[0]} and S{why.segments[1]} ({names}, {size}): {why}")
+    if not boundaries:
+        parts.append("No tensor passes between segments.")
+    accepted = sum(attempt.accepted for attempt in said.decisions)
+    if log:
+        parts.append(decisions_text(said.decisions))
+    else:
+        parts.append(f"{plural(len(said.decisions), 'attempt')}, {accepted} of them accepted")
+    return "\n\n".join(parts)
+
+
+def explain_data(plan: Any) -> dict[str, Any]:
+    """Return the same as data for JSON, with the whole decision log."""
+    said: ExplainedPlan = plan
+    head, *records = (json.loads(line) for line in said.decisions.to_json().splitlines())
+    return {
+        "schema": "fuser_lab.explanation",
+        "version": 1,
+        "plan": {
+            "name": said.name,
+            "strategy": said.strategy,
+            "target": said.target,
+            "hash": said.hash,
+            "options": options_data(said.options),
+            "bytes_crossing": sum(tv.nbytes for tv in said.segmented.crossing),
+        },
+        "segments": [
+            {
+                "index": s.index,
+                "scheduler": s.scheduler.value if s.scheduler else None,
+                "exprs": [{"name": e.name, "op": e.op.name} for e in s.exprs],
+                "inputs": [tv.name for tv in s.inputs],
+                "outputs": [tv.name for tv in s.outputs],
+                "bytes_in": s.bytes_in,
+                "bytes_out": s.bytes_out,
+                "bytes_crossing": s.bytes_crossing,
+                "verdicts": [verdict_data(v) for v in s.verdicts],
+            }
+            for s in said.segments
+        ],
+        "boundaries": [
+            {
+                "segments": list(why.segments),
+                "tensors": [tv.name for tv in between(said.segmented, *why.segments)],
+                "relation": why.relation.value,
+                "text": why.text,
+                "verdicts": [verdict_data(v) for v in why.verdicts],
+                "attempts": list(why.attempts),
+            }
+            for why in said.boundaries()
+        ],
+        "log": {
+            **head,
+            "passes": [record["pass"] for record in records if "pass" in record],
+            "attempts": [record for record in records if "pass" not in record],
+        },
+    }
+
+
+def verdict_data(verdict: Verdict) -> dict[str, Any]:
+    """Return one scheduler's answer for JSON."""
+    return {
+        "scheduler": verdict.scheduler.value,
+        "accepted": verdict.accepted,
+        "code": verdict.code,
+        "text": verdict.text,
+        "params": dict(verdict.reason.params) if verdict.reason is not None else {},
+    }
+
+
+def options_data(options: SegmenterOptions) -> dict[str, Any]:
+    """Return the switches of the segmenter for JSON."""
+    return {field.name: _plain(getattr(options, field.name)) for field in fields(options)}
+
+
+def between(segmented: SegmentedFusion, a: int, b: int) -> list[Any]:
+    """Return the tensors that one of two segments writes and the other reads."""
+    first, second = segmented.groups[a], segmented.groups[b]
+    ways = ((first.outputs, second.tensor_inputs), (second.outputs, first.tensor_inputs))
+    return [tv for written, read in ways for tv in written if tv in read]
+
+
+def _plain(value: object) -> Any:
+    value = getattr(value, "value", value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+_DEFAULTS = options_data(SegmenterOptions())
