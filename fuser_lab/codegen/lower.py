@@ -52,7 +52,11 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    phases = _Lowering(buffers, layouts, target, name).phases(segment)
+    lowering = _Lowering(buffers, layouts, target, name)
+    # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
+    # columns go by once for each result that others need, and what comes after is a nest of its own.
+    apart = target == "cuda" and scheduler is SchedulerType.OUTER_PERSISTENT
+    phases = lowering.passes_apart(segment) if apart else lowering.phases(segment)
     workspace = dict.fromkeys(b for phase in phases for b in phase.buffers if b.role is Role.WORKSPACE)
     return Kernel(
         name=name,
@@ -85,6 +89,19 @@ class _Lowering:
                 raise
         # Totals that are needed at other places than those that they are computed at go through memory.
         self._nests = nests
+        first, rest = self._through_memory(segment, totals)
+        return [*self.phases(first), *self.phases(rest)]
+
+    def passes_apart(self, segment: Fusion) -> list[Phase]:
+        """Return phases with the reductions that need no other first, their results in memory, then the rest."""
+        totals = _first_reductions(segment)
+        if not totals or set(totals) >= set(segment.outputs):
+            return self.phases(segment)
+        first, rest = self._through_memory(segment, totals)
+        return [*self.phases(first), *self.passes_apart(rest)]
+
+    def _through_memory(self, segment: Fusion, totals: tuple[TensorView, ...]) -> tuple[Fusion, Fusion]:
+        """Return what computes some values, and what computes the rest from them."""
         for tensor in totals:
             layout = self._layouts.setdefault(tensor, layout_of(tensor))
             place = Buffer(
@@ -93,7 +110,7 @@ class _Lowering:
             self._buffers.setdefault(tensor.name, place)
         first = _part(segment, segment.inputs, totals)
         rest = _part(segment, (*segment.inputs, *totals), tuple(tv for tv in segment.outputs if tv not in totals))
-        return [*self.phases(first), *self.phases(rest)]
+        return first, rest
 
     def _direct(self, segment: Fusion) -> list[Phase]:
         writer = GpuNest if self._target == "cuda" else CpuNest
