@@ -221,7 +221,12 @@ def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence
     fusion = plan.fusion
     given = [x.copy() if isinstance(x, np.ndarray) and fusion.aliases else x for x in inputs]
     got = iter(plan.run(seeded(fusion, given)))
-    for position, tv in enumerate(fusion.outputs):
+    for position, (tv, defined) in enumerate(zip(fusion.outputs, bound(fd, inputs).outputs, strict=True)):
+        # Passes choose the layout of what the definition leaves open, and nothing else.
+        if tv.stored_shape != defined.stored_shape:
+            raise Disagreement(f"{tv.name}: {tv} has other axes in memory than {defined}")
+        if defined.domain.allocation is not None and dense_strides(tv) != dense_strides(defined):
+            raise Disagreement(f"{tv.name}: strides {dense_strides(tv)}, defined as {dense_strides(defined)}")
         if tv in fusion.hidden:
             continue
         a = next(got)
