@@ -8,6 +8,7 @@ rewrite, privatization and casts on boundaries are not here yet.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from heapq import heapify, heappop, heappush
 from time import perf_counter
 
@@ -60,14 +61,18 @@ def records(answer: Answer) -> tuple[VerdictRecord, ...]:
     """Return an answer's verdicts by name."""
     return tuple(
         VerdictRecord(
-            scheduler=v.scheduler.value,
-            accepted=v.accepted,
-            code=v.code,
-            text=v.text,
-            params=v.reason.params if v.reason is not None else (),
+            scheduler=v.scheduler.value, accepted=v.accepted, code=v.code, text=v.text, params=v.reason.params,
         )
+        if v.reason is not None and v.reason.params
+        else _plain_record(v.scheduler.value, v.code, v.text, v.accepted)
         for v in answer.verdicts
     )
+
+
+@cache
+def _plain_record(scheduler: str, code: str, text: str, accepted: bool) -> VerdictRecord:
+    """Return the one record of a verdict without numbers: there are few, and each is said often."""
+    return VerdictRecord(scheduler=scheduler, accepted=accepted, code=code, text=text)
 
 
 def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
@@ -146,6 +151,7 @@ class _Finder:
         singles = [[e] for e in fusion.tensor_exprs if e not in taken and e.name not in recomputed]
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
+        self._signed: dict[GroupId, frozenset[Signature]] = {}
         self._asker = Asker(fusion, oracle, options, recomputed, told=told)
 
     def run(self) -> Iterator[Attempt]:
@@ -277,11 +283,11 @@ class _Finder:
     def _signatures(self) -> dict[GroupId, Signature]:
         found = {}
         for group, exprs in self._grouping.groups.items():
-            if group in self._committed:
-                continue
-            signatures = {reduction_signature(e) for e in exprs if e.kind is OpKind.REDUCTION}
-            if len(signatures) == 1:
-                found[group] = signatures.pop()
+            if group not in self._signed:
+                reductions = (e for e in exprs if e.kind is OpKind.REDUCTION)
+                self._signed[group] = frozenset(reduction_signature(e) for e in reductions)
+            if len(self._signed[group]) == 1 and group not in self._committed:
+                found[group] = next(iter(self._signed[group]))
         return found
 
     def _reduction_sets(self) -> Iterator[int]:
@@ -296,7 +302,7 @@ class _Finder:
         all_of = {signature: _mask(groups) for signature, groups in alike.items()}
         committed, with_reduction = _mask(self._committed), _mask(signatures)
         output_edges = self._grouping.output_edges()
-        siblings = list(self._readers_of_inputs())
+        siblings: list[tuple[GroupId, ...]] | None = None
         for first, signature in signatures.items():
             barred = committed | with_reduction & ~all_of[signature]
             for second in alike[signature]:
@@ -305,6 +311,7 @@ class _Finder:
                 if reach.leads(first, second):
                     masks: Iterable[int] = (reach.between(first, second),)
                 elif first < second and not reach.leads(second, first):
+                    siblings = list(self._readers_of_inputs()) if siblings is None else siblings
                     masks = self._beside(first, second, siblings, barred)
                 else:
                     continue
