@@ -38,7 +38,8 @@ def top_down(
         yield attempt
         if attempt.accepted:
             committed.append(exprs)
-    if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted:
+    soft = options.cut_reshape_inputs or options.cut_resize_inputs
+    if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted and not soft:
         return
     yield from bottom_up(fusion, oracle, options, committed or [()], told=told)
 

@@ -1,0 +1,236 @@
+"""Top-down presegmentation: the readings of segment_set side by side, and each corner case of the proposal."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.spec import spec
+from fuser_lab.dtypes import DataType
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import OpKind
+from fuser_lab.planning import segment as plan_of
+from fuser_lab.segmentation import SegmenterOptions, segment
+from fuser_lab.segmentation.top_down import pieces
+from tests.unit.builders import record
+from tests.unit.segmentation.toy import Rule, everything
+
+GALLERY = json.loads((Path(__file__).parents[2] / "data" / "gallery.json").read_text())
+
+
+def names(segmented):
+    return [group.names for group in segmented.groups]
+
+
+def top_down(fusion, oracle=None, log=None, **options):
+    """Return the names of the segments, top-down."""
+    chosen = SegmenterOptions(**options)
+    return names(segment(fusion, oracle or everything(), strategy="top_down", options=chosen, log=log))
+
+
+def tensor(fd, *shape):
+    return fd.define_tensor(list(shape or (4,)), contiguity=True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "meaning", "segments"), [("bottom_up", "hint", 3), ("top_down", "cut", 2), ("bottom_up", "ignore", 1)],
+)
+def test_issue_3096_has_three_segments_or_two_or_one(strategy, meaning, segments):
+    case = next(c for c in GALLERY if c["id"] == "segment_set_extra")
+    with FusionBuilder() as fd:
+        exec(case["python"], {"fd": fd, "DataType": DataType})
+    inputs = [spec(x["shape"], x["dtype"]) for x in case["inputs"]]
+    # The pass that splits off updates in place would add a hint of its own, which the issue predates.
+    options = SegmenterOptions(segment_set=meaning, disabled_passes=frozenset({"segment_inplace_update"}))
+    assert len(plan_of(fd, inputs, strategy=strategy, options=options).segments) == segments
+
+
+def around_the_hint(fd):
+    """T3 = hint(T2); T4 = exp(T3); T5 = sin(T2) beside it; T6 = add(T4, T5)."""
+    a = fd.ops.add(tensor(fd), tensor(fd))
+    fd.add_output(fd.ops.add(fd.ops.exp(fd.ops.segment_set(a)), fd.ops.sin(a)))
+
+
+def test_1_hints_that_are_no_cut_set_split_by_depth():
+    fusion = record(around_the_hint)
+    assert top_down(fusion, segment_set="cut") == [("T2", "T3", "T5"), ("T4", "T6")]
+    for group in top_down(fusion):
+        assert not {"T3", "T4"} <= set(group)
+    assert top_down(fusion, segment_set="ignore") == [("T2", "T3", "T4", "T5", "T6")]
+
+
+def there_and_back(fd):
+    """One piece leads to another through a hint, and the other leads back through a third path."""
+    x, y = tensor(fd), tensor(fd)
+    a = fd.ops.add(x, y)
+    b = fd.ops.add(fd.ops.segment_set(a), y)
+    c = fd.ops.segment_set(b)
+    fd.add_output(fd.ops.add(c, a))
+
+
+def test_2_cycles_from_contraction_are_refined():
+    fusion = record(there_and_back)
+    # T2 and T6 are joined by an edge that is no cut; T4 reads the one and leads to the other.
+    assert pieces(fusion, SegmenterOptions(connect_through_inputs=False)) == [[0, 1], [2, 3], [4]]
+    assert top_down(fusion, segment_set="cut") == [("T2", "T3"), ("T4", "T5"), ("T6",)]
+
+
+def test_3_depth_is_as_early_as_possible():
+    def body(fd):
+        a = fd.ops.add(tensor(fd), tensor(fd))
+        late = fd.ops.relu(a)
+        fd.add_output(fd.ops.add(fd.ops.segment_set(a), late))
+
+    # relu has readers only behind the hint, and stays before it with what it reads.
+    assert top_down(record(body), segment_set="cut") == [("T2", "T3", "T4"), ("T5",)]
+
+
+def test_4_siblings_that_share_only_an_input():
+    def body(fd):
+        x = tensor(fd)
+        fd.add_output(fd.ops.sin(x))
+        fd.add_output(fd.ops.segment_set(fd.ops.cos(x)))
+
+    fusion = record(body)
+    assert top_down(fusion) == [("T1", "T2", "T3")]
+    assert sorted(top_down(fusion, connect_through_inputs=False)) == [("T1",), ("T2", "T3")]
+
+
+def test_4_disconnected_fusions_fall_apart():
+    def body(fd):
+        fd.add_output(fd.ops.add(tensor(fd), 1.0))
+        fd.add_output(fd.ops.add(tensor(fd, 5), 1.0))
+
+    whole_only = Rule(lambda c: len(c.tensor_inputs) == 1)
+    assert [len(group) for group in top_down(record(body), whole_only)] == [1, 1]
+
+
+def test_5_a_hint_on_an_input_is_a_piece_of_its_own():
+    def body(fd):
+        x = tensor(fd)
+        fd.add_output(fd.ops.add(fd.ops.segment_set(x), x))
+
+    assert top_down(record(body)) == [("T1",), ("T2",)]
+
+
+def test_6_a_hint_whose_result_is_an_output_cuts_still():
+    def body(fd):
+        hint = fd.ops.segment_set(fd.ops.add(tensor(fd), 1.0))
+        fd.add_output(hint)
+        fd.add_output(fd.ops.exp(hint))
+
+    fusion = record(body)
+    assert [len(group) for group in top_down(fusion)] == [2, 1]
+    assert [len(group) for group in top_down(fusion, segment_set="cut")] == [2, 1]
+
+
+def reshaped(fd):
+    x = fd.ops.reshape(fd.ops.exp(tensor(fd, 8, 6)), [8, 2, 3])
+    fd.add_output(fd.ops.sum(x, dims=[2]))
+
+
+PAIRS = Rule(lambda c: len(c.exprs) < 3)
+
+
+def tried(fusion, **options):
+    """Return the pieces that are tried where no scheduler takes three expressions, the whole fusion first."""
+    log = DecisionLog()
+    top_down(fusion, PAIRS, log, **options)
+    return [tuple(name for group in attempt.subjects for name in group) for attempt in log.filter(phase="top-down")]
+
+
+def test_7_soft_cuts_at_reshapes_and_resizes():
+    fusion = record(reshaped)
+    whole = ("T1", "T2", "T3")
+    assert tried(fusion) == [whole]
+    assert tried(fusion, cut_reshape_inputs=True) == [whole, ("T1",), ("T2", "T3")]
+
+    def sliced(fd):
+        fd.add_output(fd.ops.neg(fd.ops.slice(fd.ops.exp(tensor(fd, 8)), [1], [5])))
+
+    assert tried(record(sliced)) == [whole]
+    assert tried(record(sliced), cut_resize_inputs=True) == [whole, ("T1",), ("T2", "T3")]
+
+
+def test_7_soft_cuts_are_crossed_where_a_scheduler_takes_both_sides_and_hints_never():
+    def two_reshapes(fd):
+        x = fd.ops.reshape(fd.ops.exp(tensor(fd, 8, 6)), [8, 2, 3])
+        fd.add_output(fd.ops.reshape(x, [16, 3]))
+
+    # Three pieces, all of them taken; the first two are tried together after that, though all three are refused.
+    assert len(top_down(record(two_reshapes), PAIRS, cut_reshape_inputs=True)) == 2
+
+    def hinted(fd):
+        x = fd.ops.reshape(fd.ops.segment_set(fd.ops.exp(tensor(fd, 8, 6))), [8, 2, 3])
+        fd.add_output(fd.ops.sum(x, dims=[2]))
+
+    assert [len(group) for group in top_down(record(hinted), cut_reshape_inputs=True)] == [2, 2]
+
+
+def test_8_committed_pieces_grow_and_are_left_alone_by_the_passes_for_single_expressions():
+    def body(fd):
+        x = tensor(fd)
+        wide = fd.ops.cast(fd.ops.segment_set(fd.ops.cast(fd.ops.add(x, 1.0), dtype=DataType.Half)), DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.exp(wide), dtype=DataType.Half))
+
+    log = DecisionLog()
+    segments = top_down(record(body), log=log)
+    assert len(segments) == 2
+    assert [a.accepted for a in log.filter(phase="top-down")] == [True, True]
+    assert not log.filter(phase="cast group")
+    # A merge across the hint is refused by the hint, and said to be.
+    assert log.filter(phase="level round 1", code="segment_set_inside")
+
+
+def test_9_a_committed_piece_keeps_its_own_copy_of_what_would_be_forwarded():
+    def body(fd):
+        x = tensor(fd)
+        chain = fd.ops.neg(fd.ops.exp(x))
+        fd.add_output(fd.ops.add(chain, 1.0))
+        fd.add_output(fd.ops.add(fd.ops.segment_set(fd.ops.add(chain, x)), chain))
+
+    fusion = record(body)
+    log = DecisionLog()
+    segments = top_down(fusion, log=log, segment_set="cut")
+    assert not log.filter(phase="forward")
+    assert sum(group.count("T1") for group in segments) == 1
+
+
+def test_10_a_failing_piece_is_shattered_and_goes_on_bottom_up():
+    def body(fd):
+        x = tensor(fd, 4, 8)
+        total = fd.ops.sum(x, dims=[1])
+        fd.add_output(fd.ops.sum(fd.ops.exp(fd.ops.broadcast(total, [False, True])), dims=[0]))
+
+    picky = Rule(lambda c: sum(e.kind is OpKind.REDUCTION for e in c.exprs) < 2)
+    log = DecisionLog()
+    segments = top_down(record(body), picky, log)
+    first = log[0]
+    assert not first.accepted
+    assert first.text.startswith("shattered into single expressions; ")
+    assert len(segments) == 2
+    assert log.filter(phase="level round")
+
+
+def test_13_updates_in_place_need_no_rule_of_their_own():
+    case = next(c for c in GALLERY if c["id"] == "segment_set_extra")
+    with FusionBuilder() as fd:
+        exec(case["python"], {"fd": fd, "DataType": DataType})
+    inputs = [spec(x["shape"], x["dtype"]) for x in case["inputs"]]
+    plan = plan_of(fd, inputs, strategy="top_down")
+    writer = next(s for s in plan.segments if plan.fusion.aliases[0][0] in s.outputs)
+    assert [e.op.name for e in writer.exprs] == ["set"]
+
+
+@pytest.mark.parametrize("case", GALLERY, ids=lambda c: c["id"])
+def test_11_without_hints_top_down_never_gives_more_segments(case):
+    if "segment_set" in case["python"]:
+        return
+    with FusionBuilder() as fd:
+        exec(case["python"], {"fd": fd, "DataType": DataType})
+    inputs = [spec(x["shape"], x["dtype"], x.get("strides")) if "shape" in x else x["scalar"] for x in case["inputs"]]
+    # Passes put hints of their own into some; ignored ones are none.
+    options = SegmenterOptions(segment_set="ignore")
+    counts = [len(plan_of(fd, inputs, strategy=s, options=options).segments) for s in ("top_down", "bottom_up")]
+    assert counts[0] <= counts[1]
