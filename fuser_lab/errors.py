@@ -30,6 +30,10 @@ class StateError(FuserLabError, AssertionError):
     """A call that is not allowed at this moment of an object's life."""
 
 
+class ClosedDefinitionError(StateError, RuntimeError):
+    """An op outside of an open definition; nvFuser, which has no fusion to record into then, raises RuntimeError."""
+
+
 class InputError(FuserLabError, RuntimeError):
     """Inputs that do not fit the fusion: number, rank, dtype, device, size or kind."""
 
@@ -46,7 +50,7 @@ class UnsupportedDtypeError(InputError, KeyError):
         return str(self.args[0])
 
 
-class ValidationError(FuserLabError, RuntimeError):
+class ValidationError(FuserLabError, RuntimeError, AssertionError):
     """Results that are not what the reference says; the text names the worst element."""
 
 

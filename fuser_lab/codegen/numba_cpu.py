@@ -12,9 +12,10 @@ _TYPES = (
 )
 _INTRINSICS = (
     *REDUCED_INTRINSICS,
-    "ceil", "common_divisor", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32", "floor", "fmod",
-    "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform", "power_int",
-    "power_uint", "remainder_float", "remainder_int", "rint", "shift_left", "shift_right", "tanh32", "trunc",
+    "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32",
+    "floor", "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
+    "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "shift_left",
+    "shift_right", "tanh32", "trunc",
 )
 _OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
@@ -26,7 +27,7 @@ _BY_MATH = frozenset(
 )
 
 _COMPLEX = {
-    "abs": "abs",
+    "abs": "abs", "div": "complex_div",
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
     **{
         name: f"np.{name}"

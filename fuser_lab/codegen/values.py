@@ -25,6 +25,8 @@ Key = tuple[str, Index]
 # Functions whose result is one of their operands, or has no more digits: they need no rounding to 16-bit floats.
 _EXACT = {"select", "max", "min", "neg", "abs", "floor", "ceil", "trunc", "round"}
 
+_DEEP = 64  # calls that may nest for one value
+
 
 @dataclass(slots=True)
 class Scope:
@@ -55,6 +57,7 @@ class Values:
         self._layouts = layouts
         self.given: dict[Key, Term] = {}  # values known from outside: accumulators, buffered rows
         self.asked: set[Key] = set()
+        self._nested = 0
         self.scope = Scope(None, frozenset(), pinned=True, ranges={})
 
     # Blocks
@@ -205,6 +208,36 @@ class Values:
         return self._named(tensor, at, Load(tensor.dtype, buffer, position), None, "")
 
     def _pointwise(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+        self._nested += 1
+        try:
+            if self._nested > _DEEP:
+                self._begin(expr, at)
+            return self._computed(expr, tensor, at)
+        finally:
+            self._nested -= 1
+
+    def _begin(self, expr: Expr, at: Index) -> None:
+        """Compute a long chain of pointwise expressions from its beginning: Python calls must not nest as deeply."""
+        waiting = [(expr, at)]
+        entered: set[Key] = set()
+        while waiting:
+            current, index = waiting[-1]
+            if (current.name, index) in entered:
+                waiting.pop()
+                if current is not expr:
+                    self.value(current.out, index)
+                continue
+            entered.add((current.name, index))
+            for operand in reversed(current.tensor_inputs):
+                producer = self._fusion.producers.get(operand)
+                place = self.simplified(operand_index(operand, index))
+                if producer is not None and OPS[producer.op.name].scalar and not self._is_known((operand.name, place)):
+                    waiting.append((producer, place))
+
+    def _is_known(self, key: Key) -> bool:
+        return key in self.given or any(key in scope.values for scope in self.scope.outward())
+
+    def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         home = self._home(_used(at))
         with self._at(home):
             operands = [

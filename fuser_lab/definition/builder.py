@@ -15,6 +15,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import (
     ArgumentTypeError,
+    ClosedDefinitionError,
     DefinitionError,
     EmptyDefinitionError,
     StateError,
@@ -69,7 +70,7 @@ class AxisNumbers:
 
     def scalar(self, dtype: DataType) -> Scalar:
         """Return a new scalar; the letter of its name tells its kind as in IR text."""
-        letter = "bidc"[dtype.kind]
+        letter = "bifc"[dtype.kind] if dtype is not DataType.Double else "d"
         scalar = Scalar(name=f"{letter}{self._symbols}", dtype=dtype)
         self._symbols += 1
         return scalar
@@ -195,10 +196,10 @@ class FusionBuilder:
         return bool(self._open)
 
     def require_open(self, what: str) -> None:
-        """Raise StateError unless inside the ``with`` block."""
+        """Raise ClosedDefinitionError unless inside the ``with`` block."""
         if not self._open:
             msg = f"{what} belongs inside `with FusionDefinition() as fd:`, which is not open."
-            raise StateError(msg)
+            raise ClosedDefinitionError(msg)
 
     @property
     def fusion(self) -> Fusion:

@@ -189,7 +189,7 @@ def _parameters(op: str) -> dict[str, tuple[object, bool]]:
 
 
 def _number(name: str) -> int:
-    digits = name.lstrip("Tibdc")
+    digits = name.lstrip("Tibdfc")
     return int(digits) if digits.isdecimal() else -1
 
 

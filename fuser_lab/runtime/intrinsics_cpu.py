@@ -425,6 +425,20 @@ def common_divisor(a: Any, b: Any) -> Any:
 
 
 @njit(error_model="numpy")
+def complex_div(a: Any, b: Any) -> Any:
+    """Return the quotient of complex numbers by Smith's method; Numba's own division raises where b is 0."""
+    if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
+        return complex(a.real / abs(b.real), a.imag / abs(b.real))
+    if abs(b.real) >= abs(b.imag):
+        ratio = b.imag / b.real
+        divisor = b.real + b.imag * ratio
+        return complex((a.real + a.imag * ratio) / divisor, (a.imag - a.real * ratio) / divisor)
+    ratio = b.real / b.imag
+    divisor = b.real * ratio + b.imag
+    return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
+
+
+@njit(error_model="numpy")
 def divide_int(a: Any, b: Any) -> Any:
     """Return the quotient truncated toward zero; x / 0 is 0."""
     if b == 0:

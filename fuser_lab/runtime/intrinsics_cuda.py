@@ -204,6 +204,8 @@ def complex_abs(x: Any) -> Any:
 @cuda.jit(device=True)
 def complex_div(a: Any, b: Any) -> Any:
     """Return the quotient of complex numbers by Smith's method, which does not overflow where the quotient does not."""
+    if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
+        return complex(a.real / abs(b.real), a.imag / abs(b.real))
     if abs(b.real) >= abs(b.imag):
         ratio = b.imag / b.real
         divisor = b.real + b.imag * ratio

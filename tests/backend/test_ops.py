@@ -255,3 +255,16 @@ def test_uniform_is_the_reference_bit_for_bit() -> None:
     x = np.zeros((37, 5), np.float32)
     for got, wanted in zip(plan.run([x]), evaluate(fusion, [x]), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", [D.ComplexFloat, D.ComplexDouble], ids=lambda d: d.name)
+def test_complex_division_by_zero_is_infinite_or_nan(dtype: DataType) -> None:
+    x = np.array([1 + 1j, 2, 0, -1 - 2j, 3 + 4j]).astype(dtype.numpy)
+    y = np.array([0j, 1j, 0, 0, 1e30 + 1e-30j]).astype(dtype.numpy)
+
+    def record(fd: Any, a: Any, b: Any) -> Any:
+        ops = fd.ops
+        return [ops.div(a, b), ops.truediv(a, b), ops.div(a, 0.0), ops.reciprocal(b), ops.rsqrt(b)]
+
+    fusion = build(record, [x.shape, y.shape], dtype)
+    run_and_compare(fusion, [x, y], ["div", "truediv", "by a number", "reciprocal", "rsqrt"])

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from backend.fusions import CASES, Case, D, S, build
@@ -76,6 +77,7 @@ def test_says_why_there_is_no_kernel() -> None:
 def test_printing_needs_no_compiler() -> None:
     program = """
 import sys
+from typing import Any
 sys.modules["numba"] = sys.modules["torch"] = None
 from backend.fusions import CASES
 from fuser_lab.codegen.generate import generate
@@ -117,3 +119,15 @@ def test_loops_fit_any_extents(kept: tuple[int, ...], reduced: tuple[int, ...], 
             assert schedule.grain >= 1
             assert schedule.tile >= 1
             assert describe(schedule, space)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_chain_longer_than_calls_may_nest(target: str) -> None:
+    def chain(fd: Any, x: Any) -> Any:
+        for _ in range(1500):
+            x = fd.ops.add(x, 1.0)
+        return x
+
+    kernel = generate(build(chain, [(5,)], D.Float), S.POINTWISE, target)
+    lines = [line.strip() for line in kernel.source.splitlines() if " + float32(1" in line]
+    assert [line.partition(" = ")[0] for line in lines] == [f"t{number}" for number in range(1, 1501)]

@@ -107,7 +107,7 @@ def test_forms_of_scalars():
             fd.define_scalar(np.float32(0.5)), fd.define_scalar(1 + 2j), fd.define_scalar(3, dtype=DataType.Int32),
         ]
         fd.add_output(fd.ops.full([1], 0, DataType.Int))
-    assert [str(v) for v in inputs] == ["d0", "i1", "d2", "i3", "i4"]
+    assert [str(v) for v in inputs] == ["d0", "i1", "f2", "i3", "i4"]
     assert [v.val for v in inputs] == list(fd.fusion.inputs)
     assert [str(v) for v in constants] == [
         "double(2)", "float(2)", "true", "double(0.5)", "std::complex<double>(1,2)", "int(3)",

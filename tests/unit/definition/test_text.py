@@ -203,10 +203,10 @@ T1_l_float[iS1{8}]
 T2_l_float[iS2{8}]
    = expf(T1_l_float[iS1{8}]);
 i1 = i0 * 2;
-d2 = (float)(i1);
+f2 = (float)(i1);
 T3_l_float[iS3{8}]
    = fmax(T2_l_float[iS2{8}]
-  , d2);
+  , f2);
 T4_l_float[iS4{8}]
    = -T3_l_float[iS3{8}];
 T5_l_float[iS5{8}]
