@@ -1,0 +1,581 @@
+"""The page of all reasons, each with a fusion that is refused for it: ``python -m tests.pages.reasons``."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import fuser_lab as fl
+from fuser_lab.cost.reasons import MONOTONE, OTHER_KIND, ReasonCode
+from fuser_lab.cost.verdict import Answer, SchedulerType
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.dtypes import DataType
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation import Candidate, SegmenterOptions, SegmentSetMeaning, candidate
+from fuser_lab.segmentation.hints import refused_by_hint
+
+COMMAND = "python -m tests.pages.reasons > docs/reasons.md"
+HALF = "dtype=DataType.Half"
+
+ACCEPTING = frozenset(
+    {
+        *(ReasonCode.VIEWS_OF_INPUTS, ReasonCode.LIBRARY_CALL, ReasonCode.EVALUATED_ALONE, ReasonCode.MATMUL_FUSED),
+        *(ReasonCode.NOTHING_TO_COMPUTE, ReasonCode.TRANSPOSED_IN_TILES, ReasonCode.BUFFER_FITS),
+        *(ReasonCode.BUFFER_NEEDS_CLUSTER, ReasonCode.COLUMNS_FIT, ReasonCode.COLUMNS_ACROSS_BLOCKS),
+        *(ReasonCode.ROWS_AND_SUMS_FIT, ReasonCode.GREEDY_BLOCK),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A definition that gets a reason, how it is cut, and what can be done about it."""
+
+    source: str
+    remedy: str
+    cut: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Who gave a reason, and in which words."""
+
+    who: str
+    text: str
+
+
+def tensor(fd: Any, *shape: int, dtype: DataType = DataType.Float) -> Any:
+    """Return a contiguous tensor."""
+    return fd.define_tensor(list(shape), contiguity=[None if n == 1 else True for n in shape], dtype=dtype)
+
+
+def plan_of(example: Example) -> fl.Plan:
+    """Return an example cut as it says."""
+    with fl.FusionDefinition() as fd:
+        names = {"fd": fd, "ops": fd.ops, "DataType": DataType, "tensor": partial(tensor, fd)}
+        exec(example.source, names)
+    return fl.segment(fd, options=fl.SegmenterOptions(**example.options), **example.cut)
+
+
+def found(code: ReasonCode) -> Found:
+    """Return how a reason is given in its example.
+
+    Raises
+    ------
+    LookupError
+        If nobody gives it there.
+    """
+    if code in DIRECT:
+        answer = DIRECT[code]()
+        said = next(v for v in answer.verdicts if v.code == code.value)
+        alike = len({v.text for v in answer.verdicts}) == 1
+        return Found(who="the segmenter" if alike else said.scheduler.value, text=said.text)
+    plan = plan_of(EXAMPLES[code])
+    for attempt in plan.decisions:
+        if attempt.code == code.value and not attempt.verdicts:
+            return Found(who="the segmenter", text=attempt.text)
+        for verdict in attempt.verdicts:
+            if verdict.code == code.value:
+                alike = {v.text for v in attempt.verdicts} == {verdict.text}
+                return Found(who="the segmenter" if alike else verdict.scheduler, text=verdict.text)
+    for segment in plan.segments:
+        for answer in segment.verdicts:
+            if answer.code == code.value:
+                return Found(who=answer.scheduler.value, text=answer.text)
+    msg = f"{code.value} is not given in its example; there are {sorted(codes(plan))}"
+    raise LookupError(msg)
+
+
+def codes(plan: fl.Plan) -> set[str]:
+    """Return all codes that were given while a plan was made."""
+    said = {v.code for attempt in plan.decisions for v in attempt.verdicts}
+    return said | {a.code for a in plan.decisions} | {v.code for s in plan.segments for v in s.verdicts}
+
+
+def kind(code: ReasonCode) -> str:
+    """Return what kind of reason it is."""
+    if code in ACCEPTING:
+        return "said with an acceptance"
+    if code in MONOTONE:
+        return "a refusal, of every larger set as well where the scheduler promises it"
+    return "a refusal: this scheduler is for another kind of fusion" if code in OTHER_KIND else "a refusal"
+
+
+def page() -> str:
+    """Return the page."""
+    lines = [
+        f"<!-- Made by `{COMMAND}`; a test fails when it is stale. -->",
+        "",
+        "# Reasons",
+        "",
+        "Every reason that a scheduler or the segmenter gives, in nvFuser's order of schedulers: what is said, a small",
+        "fusion that gets it, and what can be done. The sentences are those of the run that made this page. In the",
+        "examples `tensor(8, 16)` is a contiguous float32 input of that shape, `ops` is `fd.ops`, and the target is an",
+        "H200 unless another stands there. `plan.decisions.filter(code=...)` finds the attempts with a reason.",
+        "",
+    ]
+    for code in ReasonCode:
+        example, said = EXAMPLES[code], found(code)
+        call = [f"{key}={_shown(value)}" for key, value in example.cut.items()]
+        if example.options:
+            inside = ", ".join(f"{key}={_shown(value)}" for key, value in example.options.items())
+            call.append(f"options=fl.SegmenterOptions({inside})")
+        lines += [f"## {code.value}", "", f"> {said.who}: {said.text}", "", f"{kind(code).capitalize()}.", ""]
+        if code in DIRECT:
+            lines += [f"No segment of a plan gets it: {example.source}", "", f"**What to do:** {example.remedy}", ""]
+            continue
+        lines += ["```python", example.source.strip()]
+        if call:
+            lines.append(f"fl.segment(fd, {', '.join(call)})")
+        lines += ["```", "", f"**What to do:** {example.remedy}", ""]
+    return "\n".join(lines)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, fl.Device):
+        limits = f"cc={value.cc}, sms={value.sms}, shared_per_block={value.shared_per_block}"
+        return f"fl.Device(name={value.name!r}, {limits}, ...)"
+    return f"{{{', '.join(map(repr, sorted(value)))}}}" if isinstance(value, frozenset) else repr(value)
+
+
+V100 = fl.Device(
+    name="V100", cc=(7, 0), sms=80, shared_per_sm=98304, shared_per_block=98304, l2=6 * 10**6, bandwidth=900, fp32=15.7,
+    bf16=0,
+)
+SMALL = fl.Device(
+    name="small", cc=(9, 0), sms=8, shared_per_sm=32768, shared_per_block=16384, l2=10**6, bandwidth=100, fp32=1,
+    bf16=2,
+)
+FUSED = {"fuse_matmul": True}
+OTHER = "nothing: another scheduler is meant for this fusion, and its reason is the one to read."
+TAKEN = "nothing: this says how the segment runs."
+
+
+def _product(rest: str, left: str = "16, 8", right: str = "8, 32", dtype: str = "Half") -> str:
+    return (
+        f"p = ops.matmul(tensor({left}, dtype=DataType.{dtype}), tensor({right}, dtype=DataType.{dtype}))\n{rest}"
+    )
+
+
+def _norm(rows: int, columns: int, more: str = "", op: str = "sum(x, dims=[1], keepdim=True)") -> str:
+    return f"x = tensor({rows}, {columns})\nn = ops.truediv(x, ops.{op})\nfd.add_output(n)\n{more}"
+
+
+def _statistics(rows: int, columns: int) -> str:
+    return (
+        f"x = tensor({rows}, {columns})\nvar, mean = ops.var_mean(x, dims=[0], correction=0, keepdim=True)\n"
+        "fd.add_output(ops.sub(x, mean))"
+    )
+
+
+COLUMNS = "sum(x, dims=[0], keepdim=True)"
+R = ReasonCode
+EXAMPLES: dict[ReasonCode, Example] = {
+    R.SEGMENT_SET_INSIDE: Example(
+        source="x = ops.exp(tensor(8))\nfd.add_output(ops.neg(ops.segment_set(x)))",
+        remedy=(
+            'drop the `segment_set`, or read it as a copy with `segment_set="ignore"`; `plan.cut` cuts elsewhere.'
+        ),
+    ),
+    R.ACROSS_CUT: Example(
+        source=(
+            'with `segment_set="cut"` it is said of expressions from before and after a `segment_set` without '
+            "what lies between, which would close a cycle as well."
+        ),
+        remedy="move the `segment_set`, or read it as a hint.",
+    ),
+    R.CYCLE: Example(
+        source=(
+            "x = tensor(64, 32)\na = ops.add(x, 1.0)\ns = ops.sum(ops.sum(a, dims=[0]), dims=[0])\n"
+            "fd.add_output(ops.add(a, s))"
+        ),
+        remedy="join what lies between as well, or cut before the first of them; `plan.why` names the way.",
+    ),
+    R.DISABLED: Example(
+        source="fd.add_output(ops.neg(tensor(8)))", remedy="take the scheduler out of `disabled_schedulers`.",
+        options={"disabled_schedulers": frozenset({"resize"})},
+    ),
+    R.MATMUL_INSIDE: Example(
+        source=_product("fd.add_output(ops.neg(p))"),
+        remedy="`fuse_matmul=True` lets the matmul scheduler take them with what is around; else they stay alone.",
+    ),
+    R.EVALUATED_ONLY: Example(
+        source="i = tensor(8, 4, dtype=DataType.Int)\nfd.add_output(ops.neg(ops.gather(tensor(8, 16), i, 1)))",
+        remedy="leave the op alone: the array library computes it; `take_along_axis` is fused where `gather` is not.",
+    ),
+    R.NOT_CONNECTED: Example(
+        source="fd.add_output(ops.add(tensor(8), 1.0))\nfd.add_output(ops.add(tensor(9), 1.0))",
+        remedy="define two fusions, or let both read a common input.",
+    ),
+    R.SELF_MAPPED: Example(
+        source="x = tensor(8, 8)\nfd.add_output(ops.add(x, ops.permute(x, dims=[1, 0])))",
+        remedy="pass the transposed tensor as a second input, or cut behind the permute.",
+    ),
+    R.CYCLIC_RESHAPE: Example(
+        source=(
+            "x = ops.add(tensor(12), 1.0)\ny = ops.neg(ops.reshape(x, new_shape=[3, 4]))\n"
+            "fd.add_output(ops.add(x, ops.reshape(y, new_shape=[12])))"
+        ),
+        remedy="do the op in the shape that the tensor has; a reshape there and back only names axes.",
+    ),
+    R.CONFLICTING_RESHAPES: Example(
+        source=(
+            "x = ops.add(tensor(12), 1.0)\nfd.add_output(ops.neg(ops.reshape(x, new_shape=[3, 4])))\n"
+            "fd.add_output(ops.neg(ops.reshape(x, new_shape=[4, 3])))"
+        ),
+        remedy="use one shape for both, or reshape the outputs after the fusion: views cost nothing there.",
+    ),
+    R.RESIZE_AND_INDEXING: Example(
+        source=(
+            "rows = ops.slice(tensor(9, dtype=DataType.Int), start_indices=[1], end_indices=[7])\n"
+            "fd.add_output(ops.index_select(tensor(8, 16), rows, 0))"
+        ),
+        remedy="slice or pad before the fusion, so that the indexed op reads an input.",
+    ),
+    R.NO_REDUCTION: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
+    R.HAS_REDUCTION: Example(source=_norm(64, 32), remedy=OTHER),
+    R.NO_TENSOR_INPUT: Example(
+        source=(
+            "ones = ops.full(shape=[8, 4], fill_value=1.0, dtype=DataType.Float)\n"
+            "fd.add_output(ops.neg(ops.sum(ones, dims=[1])))"
+        ),
+        remedy="a reduction of constants is a constant: write it as one.",
+    ),
+    R.NO_OUTPUT: Example(
+        source="it is said of expressions none of whose results is read by others or returned.",
+        remedy="return what the expressions compute with `fd.add_output`, or leave them out.",
+    ),
+    R.INDEX_INPUT: Example(
+        source="x = ops.add(tensor(8, 16), 1.0)\nfd.add_output(ops.index_select(x, tensor(5, dtype=DataType.Int), 0))",
+        remedy=(
+            "apply pointwise ops behind the lookup instead of before it; for take_along_axis, `memory_promotion=True`."
+        ),
+    ),
+    R.BROADCAST_NOT_UNIQUE: Example(
+        source=(
+            "bias = ops.add(tensor(1, 16), 1.0)\nfd.add_output(ops.add(tensor(8, 16), bias))\n"
+            "fd.add_output(ops.add(tensor(9, 16), bias))"
+        ),
+        remedy="compute the small tensor once for each reader, or accept two kernels: the loops differ in size.",
+    ),
+    R.OUTPUT_NOT_COVERED: Example(
+        source=(
+            "factor = tensor(1, 1)\nfd.add_output(ops.mul(tensor(8, 1), factor))\n"
+            "fd.add_output(ops.mul(tensor(1, 7), factor))"
+        ),
+        remedy="give outputs of different axes fusions of their own, or an output that has all the axes.",
+    ),
+    R.INPUT_NOT_COVERED: Example(
+        source=(
+            "x = ops.reshape(tensor(0, 6), new_shape=[2, 0, 3])\n"
+            "x = ops.pad(ops.slice(x, [0, 0, 0], [2, 0, 3]), [0, 0, 1, 1])\n"
+            "fd.add_output(ops.add(x, tensor(2, 2, 3)))"
+        ),
+        options={"disabled_passes": frozenset({"remove_empty"})},
+        remedy="compute the part that reads the other axes in a fusion of its own.",
+    ),
+    R.RESHAPE_MIXES: Example(
+        source=(
+            "x = ops.reshape(ops.add(tensor(6, 4), 1.0), new_shape=[8, 3])\nfd.add_output(ops.sum(x, dims=[1]))"
+        ),
+        remedy="reduce before the reshape, or reshape only axes that are all reduced or all kept.",
+    ),
+    R.PATTERN_MISMATCH: Example(
+        source="x = tensor(8, 16, 4)\nfd.add_output(ops.sum(x, dims=[2]))\nfd.add_output(ops.sum(x, dims=[1, 2]))",
+        remedy="reduce the same axes in one fusion; reduce the result of the first reduction further in the next.",
+    ),
+    R.PERSISTENT_BUFFER: Example(
+        source=_norm(64, 32),
+        remedy="nothing if a persistent scheduler takes it; else see why it does not: usually a row is too long.",
+    ),
+    R.NO_PERSISTENT_BUFFER: Example(
+        source=(
+            "total = ops.sum(tensor(64, 16), dims=[0])\n"
+            "fd.add_output(ops.add(ops.broadcast(total, [True, False]), tensor(8, 16)))"
+        ),
+        remedy="nothing: there is nothing to keep, so the reduction and what follows are two kernels.",
+    ),
+    R.NOT_VIEWS: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
+    R.VIEWS_OF_INPUTS: Example(source="fd.add_output(ops.permute(tensor(8, 4), dims=[1, 0]))", remedy=TAKEN),
+    R.LIBRARY_CALL: Example(source=_product("fd.add_output(p)"), remedy=TAKEN),
+    R.EVALUATED_ALONE: Example(
+        source="x = tensor(64, 64)\nfd.add_output(ops.add(x, ops.permute(x, dims=[1, 0])))",
+        remedy="leave the pointwise scheduler on; every single expression has to end up somewhere.",
+        options={"disabled_schedulers": frozenset({"pointwise"})},
+    ),
+    R.CONCRETE_OUTPUT: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
+    R.REDUCES_ELEMENTS: Example(source="fd.add_output(ops.sum(tensor(8, 16)))", remedy=OTHER),
+    R.NOTHING_TO_COMPUTE: Example(source="fd.add_output(ops.neg(tensor()))", remedy=TAKEN),
+    R.NO_MATMUL: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
+    R.MATMUL_OFF: Example(
+        source=_product("fd.add_output(ops.neg(p))"), remedy="`fuse_matmul=True`, nvFuser's `fuse_matmul` option.",
+    ),
+    R.SEVERAL_MATMULS: Example(
+        source=_product(f"fd.add_output(ops.matmul(p, tensor(32, 4, {HALF})))"), options=FUSED,
+        remedy="one product a fusion; `plan.cut` between them.",
+    ),
+    R.OTHER_MATMUL: Example(
+        source=(
+            "bf16 = DataType.BFloat16\n"
+            "x, w = tensor(12, 8, dtype=bf16), tensor(2, 8, 4, dtype=bf16)\n"
+            "out = ops.grouped_mm(x, w, tensor(2, dtype=DataType.Int32))\n"
+            "fd.add_output(ops.neg(out[0] if isinstance(out, tuple) else out))"
+        ),
+        remedy="use `matmul` or `linear` where that is the same product; others run alone.", options=FUSED,
+    ),
+    R.MATMUL_VECTOR: Example(
+        source=_product("fd.add_output(ops.neg(p))", right="8"), options=FUSED,
+        remedy="give the vector a second axis: `broadcast(v, [False, True])`.",
+    ),
+    R.MATMUL_DTYPE: Example(
+        source=_product("fd.add_output(ops.neg(p))", dtype="Float"), options=FUSED,
+        remedy="multiply half or bfloat16 operands; sums are float32 all the same.",
+    ),
+    R.MATMUL_OLD_DEVICE: Example(
+        source=_product("fd.add_output(ops.neg(p))"), options=FUSED, cut={"target": V100},
+        remedy="on such devices products run in the library; name a target that fuses them.",
+    ),
+    R.MATMUL_PROLOGUE: Example(
+        source=(
+            f"x = ops.cast(tensor(16, 8), dtype=DataType.Half)\nfd.add_output(ops.matmul(x, tensor(8, 32, {HALF})))"
+        ),
+        options=FUSED, remedy="compute operands in an earlier fusion; Ampere kernels take them, Hopper's do not.",
+    ),
+    R.MATMUL_EPILOGUE: Example(
+        source=_product("fd.add_output(ops.sum(p, dims=[1]))"), options=FUSED,
+        remedy="only pointwise ops end a product's kernel; `plan.cut` behind it for all else.",
+    ),
+    R.MATMUL_TOO_LARGE: Example(
+        source=_product("fd.add_output(ops.neg(p))", "4, 2147483648", "2147483648, 2"), options=FUSED,
+        remedy="split the long axis into several products.",
+    ),
+    R.MATMUL_FUSED: Example(source=_product("fd.add_output(ops.neg(p))"), options=FUSED, remedy=TAKEN),
+    R.BROADCAST_AFTER_REDUCTION: Example(
+        source=(
+            "total = ops.broadcast(ops.sum(tensor(64, 32), dims=[1]), [False, True])\n"
+            "fd.add_output(ops.add(total, tensor(64, 32)))"
+        ),
+        remedy="nothing within one kernel, unless the reduced tensor itself is used again: then rows are kept.",
+    ),
+    R.NEW_INPUT_AFTER_REDUCTION: Example(
+        source="fd.add_output(ops.add(ops.sum(tensor(8, 16), dims=[1]), tensor(8)))",
+        remedy="read the tensor before the reduction where the arithmetic allows it, or accept a second, small kernel.",
+    ),
+    R.EXPANDED_AFTER_REDUCTION: Example(
+        source="fd.add_output(ops.expand(ops.sum(tensor(8, 16), dims=[1], keepdim=True), [8, 5]))",
+        options={"disabled_passes": frozenset({"mark_aliases_prepare"})},
+        remedy="return the column and expand it after the fusion: an expanded view costs nothing.",
+    ),
+    R.INDEXED_BEFORE_REDUCTION: Example(
+        source=(
+            "one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)\n"
+            "fd.add_output(ops.neg(ops.sum(one, dims=[0, 1])))"
+        ),
+        remedy="look elements up in a fusion of their own; what is reduced afterwards is small.",
+    ),
+    R.NO_RESIZE: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
+    R.RESIZED_BROADCAST: Example(
+        source="x = ops.pad(ops.add(tensor(1, 16), 1.0), [0, 0, 0, 3])\nfd.add_output(ops.add(x, tensor(4, 16)))",
+        remedy="expand instead of padding an axis of size 1, or pad a tensor that has the axis.",
+    ),
+    R.RESIZE_BETWEEN_OUTPUTS: Example(
+        source=(
+            "x = ops.add(tensor(16), 1.0)\nfd.add_output(x)\n"
+            "fd.add_output(ops.neg(ops.slice(x, start_indices=[2], end_indices=[9])))"
+        ),
+        remedy="return only the whole tensor and slice it outside: a slice is a view.",
+    ),
+    R.TRANSPOSE_LIKE: Example(
+        source=(
+            "x = ops.slice(tensor(16, 8), start_indices=[2, 0], end_indices=[9, 8])\n"
+            "fd.add_output(ops.add(ops.permute(x, dims=[1, 0]), tensor(8, 7)))"
+        ),
+        remedy="permute before or after the fusion, or cut between the slice and the permute.",
+    ),
+    R.ONE_INNERMOST_AXIS: Example(source="fd.add_output(ops.neg(tensor(16, 8)))", remedy=OTHER),
+    R.INDEXED_INNERMOST: Example(
+        source=(
+            "x = ops.take_along_axis(tensor(8, 16), tensor(8, 4, dtype=DataType.Int), 1)\n"
+            "fd.add_output(ops.neg(ops.permute(x, dims=[1, 0])))"
+        ),
+        remedy="index along an outer axis, or permute outside; the pointwise scheduler takes it, with strided writes.",
+    ),
+    R.TRANSPOSE_SMALL: Example(
+        source="fd.add_output(ops.add(ops.permute(tensor(16, 8), dims=[1, 0]), tensor(8, 16)))",
+        remedy="nothing: for so few elements the pointwise scheduler is as fast.",
+    ),
+    R.TRANSPOSE_SMALL_INNER: Example(
+        source="fd.add_output(ops.add(ops.permute(tensor(4096, 8, 8), dims=[0, 2, 1]), tensor(4096, 8, 8)))",
+        remedy="nothing: tiles of 32 x 32 would be mostly empty.",
+    ),
+    R.TRANSPOSE_SMALL_RESHAPED: Example(
+        source=(
+            "x = ops.add(ops.permute(tensor(16, 512, 64), dims=[2, 1, 0]), tensor(64, 512, 16))\n"
+            "fd.add_output(ops.neg(ops.reshape(x, new_shape=[64 * 512, 16])))"
+        ),
+        remedy="reshape outside of the fusion, so that small axes may be merged with others into a tile.",
+    ),
+    R.TRANSPOSED_IN_TILES: Example(
+        source="fd.add_output(ops.add(ops.permute(tensor(512, 512), dims=[1, 0]), tensor(512, 512)))", remedy=TAKEN,
+    ),
+    R.REDUCTION_IS_INNER: Example(
+        source="fd.add_output(ops.add(ops.sum(tensor(8, 16), dims=[1]), ops.neg(tensor(8))))", remedy=OTHER,
+    ),
+    R.REDUCTION_IS_OUTER: Example(source=_norm(64, 32, op=COLUMNS), remedy=OTHER),
+    R.REDUCTIONS_OF_BOTH_KINDS: Example(
+        source="x = tensor(8, 16)\nfd.add_output(ops.sum(x, dims=[0]))\nfd.add_output(ops.sum(x, dims=[1]))",
+        remedy="one kernel for both exists only for a norm of rows with sums of columns beside it.",
+    ),
+    R.ONE_KIND_OF_REDUCTION: Example(
+        source=(
+            "total = ops.sum(tensor(64, 16), dims=[0])\n"
+            "fd.add_output(ops.add(ops.broadcast(total, [True, False]), tensor(8, 16)))"
+        ),
+        remedy=OTHER,
+    ),
+    R.BROADCAST_ELSEWHERE: Example(
+        source=(
+            "x = tensor(8, 16)\ntotal = ops.broadcast(ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])\n"
+            "fd.add_output(ops.truediv(x, total))\n"
+            "other = ops.broadcast(ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])\n"
+            "fd.add_output(ops.mul(ops.neg(other), tensor(8, 5)))"
+        ),
+        remedy="widen the reduced value only to the axes that were reduced; do the rest in another fusion.",
+    ),
+    R.BUFFER_TOO_LARGE: Example(
+        source=_norm(512, 65536), cut={"target": "A100"},
+        remedy="shorter rows, a narrower dtype for what is kept, or a target with clusters (from Hopper on).",
+    ),
+    R.NOT_ENOUGH_BLOCKS: Example(
+        source=_norm(15, 8192, "fd.add_output(ops.sum(x, dims=[0]))"),
+        remedy="more rows at once; for few long rows two kernels use the device better.",
+    ),
+    R.BUFFER_FITS: Example(source=_norm(64, 32), remedy=TAKEN),
+    R.BUFFER_NEEDS_CLUSTER: Example(source=_norm(512, 65536), remedy=TAKEN),
+    R.COLUMNS_TOO_LARGE: Example(
+        source=_norm(135169, 4096, op=COLUMNS),
+        remedy="fewer rows; or compute sums first and apply them in a second pass.",
+    ),
+    R.COLUMNS_NOT_WELFORD: Example(
+        source=_norm(8192, 4096, op=COLUMNS),
+        remedy="use `var_mean` where statistics are wanted: its parts may be combined across blocks.",
+    ),
+    R.COLUMNS_NOT_VECTORIZED: Example(
+        source=_statistics(16384, 1026), remedy="make the inner size a multiple of four elements.",
+    ),
+    R.COLUMNS_NO_GRID: Example(source=_statistics(65536, 4096), remedy="fewer rows or columns at once."),
+    R.NOT_ENOUGH_COLUMNS: Example(
+        source=_norm(8192, 32, op=COLUMNS), remedy="more columns at once; for few tall columns two kernels do better.",
+    ),
+    R.COLUMNS_FIT: Example(source=_norm(64, 32, op=COLUMNS), remedy=TAKEN),
+    R.COLUMNS_ACROSS_BLOCKS: Example(source=_statistics(8192, 512), remedy=TAKEN),
+    R.NOT_COMPLEMENTARY: Example(
+        source=(
+            "x = tensor(8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[2], keepdim=True)))\n"
+            "fd.add_output(ops.sum(x, dims=[0]))"
+        ),
+        remedy="merge outer axes by a reshape before the fusion, so that one reduction keeps what the other reduces.",
+    ),
+    R.NO_SHARED_INPUT: Example(
+        source=(
+            "x, y, scale = tensor(64, 32), tensor(64, 32), tensor(1, 32)\n"
+            "n = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))\nfd.add_output(ops.mul(ops.add(n, y), scale))\n"
+            "fd.add_output(ops.sum(y, dims=[0]))"
+        ),
+        remedy="nothing is saved by one kernel where the two sums read different tensors; leave them apart.",
+    ),
+    R.SHARED_CONSUMER: Example(
+        source=(
+            "x = tensor(64, 32)\nn = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))\n"
+            "fd.add_output(ops.add(n, ops.broadcast(ops.sum(x, dims=[0]), [True, False])))"
+        ),
+        remedy="return the sums of columns and join them in a second fusion: they are complete only after all rows.",
+    ),
+    R.SHARED_AFTERWARDS: Example(
+        source=(
+            "x, scale = tensor(64, 32), tensor(32)\nn = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))\n"
+            "fd.add_output(ops.mul(n, ops.broadcast(scale, [True, False])))\n"
+            "fd.add_output(ops.mul(ops.sum(x, dims=[0]), scale))"
+        ),
+        remedy="apply the shared tensor to the sums of columns in a second fusion.",
+    ),
+    R.OUTER_BEFORE_INNER: Example(
+        source=(
+            "x = tensor(64, 32)\ny = ops.sub(x, ops.sum(x, dims=[0], keepdim=True))\n"
+            "fd.add_output(ops.truediv(y, ops.sum(y, dims=[1], keepdim=True)))"
+        ),
+        remedy="two kernels: rows can begin only after all of them were added up.",
+    ),
+    R.ROWS_AND_SUMS_TOO_LARGE: Example(
+        source=_norm(2048, 65536, "fd.add_output(ops.sum(x, dims=[0]))"),
+        remedy="shorter rows or a narrower dtype; else the sums of columns are a kernel of their own.",
+    ),
+    R.ROWS_AND_SUMS_FIT: Example(source=_norm(64, 32, "fd.add_output(ops.sum(x, dims=[0]))"), remedy=TAKEN),
+    R.NO_GREEDY_OP: Example(
+        source="x = tensor(8, 16)\nfd.add_output(ops.sum(x, dims=[0]))\nfd.add_output(ops.sum(x, dims=[1]))",
+        remedy=OTHER,
+    ),
+    R.GREEDY_FOREIGN_OP: Example(
+        source="fd.add_output(ops.sum(ops.cumsum(tensor(4, 64), 1), dims=[0]))",
+        remedy="only pointwise ops and pads share a kernel with a sort, scan or scatter; `plan.cut` before all else.",
+    ),
+    R.GREEDY_OTHER_AXES: Example(
+        source="fd.add_output(ops.cumsum(ops.cumsum(tensor(4, 64), 1), 0))",
+        remedy="sort or scan along one axis a fusion.",
+    ),
+    R.SCATTER_INEXACT: Example(
+        source=(
+            "i = tensor(2, 8, dtype=DataType.Int)\n"
+            "out = ops.scatter(ops.add(tensor(4, 64), 1.0), i, tensor(2, 8), 1)\nfd.add_output(ops.neg(out))"
+        ),
+        remedy="give index and source the full size on the other axes, or leave the scatter alone.",
+    ),
+    R.SCATTER_SHARED: Example(
+        source=(
+            "x, i = ops.add(tensor(4, 64), 1.0), tensor(4, 8, dtype=DataType.Int)\n"
+            "fd.add_output(ops.add(ops.scatter(x, i, tensor(4, 8), 1), x))"
+        ),
+        remedy="scatter into a copy: what is overwritten cannot be read as well.",
+    ),
+    R.GREEDY_REGISTERS: Example(
+        source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 8193), 1.0), 1), 1))",
+        remedy="shorter rows, or leave the sort alone.",
+    ),
+    R.GREEDY_SHARED_MEMORY: Example(
+        source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 4096), 1.0), 1), 1))", cut={"target": SMALL},
+        remedy="shorter rows, or a target with more shared memory for a block.",
+    ),
+    R.GREEDY_BLOCK: Example(
+        source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 64), 1.0), 1), 1))", remedy=TAKEN,
+    ),
+}
+
+
+def _across_cut() -> Answer:
+    """Return what is said of the first and the last expression around a hint."""
+    with FusionBuilder() as fd:
+        x = fd.ops.add(tensor(fd, 8), 1.0)
+        fd.add_output(fd.ops.exp(fd.ops.segment_set(x)))
+    fusion = fd.fusion
+    ends = candidate(fusion, [fusion.tensor_exprs[0], fusion.tensor_exprs[-1]])
+    refusal = refused_by_hint(ends, SegmenterOptions(segment_set=SegmentSetMeaning.CUT))
+    assert refusal is not None
+    return refusal
+
+
+def _no_output() -> Answer:
+    """Return what is said of expressions whose results nobody wants."""
+    with FusionBuilder() as fd:
+        fd.add_output(fd.ops.neg(tensor(fd, 8)))
+    unread = Candidate(fd.fusion, fd.fusion.exprs, fd.fusion.inputs, ())
+    others = (SchedulerType.EXPR_EVAL, SchedulerType.NO_OP)
+    return SchedulerRegistry(disabled=frozenset(others)).ask(unread)
+
+
+# What no plan brings about, asked for directly.
+DIRECT: dict[ReasonCode, Callable[[], Answer]] = {R.ACROSS_CUT: _across_cut, R.NO_OUTPUT: _no_output}
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,36 @@
+"""The pages of reasons and of known answers say what is so."""
+
+import pytest
+
+from fuser_lab.cost.reasons import ReasonCode
+from tests.pages import known_answers, reasons
+from tests.unit.segmentation.test_known_answers import CASES, GALLERY
+
+
+def test_every_reason_has_an_example_and_a_remedy():
+    assert set(reasons.EXAMPLES) == set(ReasonCode)
+    for example in reasons.EXAMPLES.values():
+        assert example.source
+        assert example.remedy.endswith(".")
+
+
+@pytest.mark.parametrize("code", ReasonCode, ids=lambda code: code.value)
+def test_every_reason_is_given_in_its_example(code):
+    said = reasons.found(code)
+    assert said.text
+    assert not set("{}") & set(said.text)
+
+
+@pytest.mark.parametrize(("name", "page"), [("reasons", reasons), ("known_answers", known_answers)])
+def test_the_page_is_not_stale(name, page, repository):
+    assert (repository / "docs" / f"{name}.md").read_text(encoding="utf-8") == page.page(), (
+        f"docs/{name}.md is stale: {page.COMMAND}"
+    )
+
+
+def test_every_case_is_on_the_page(repository):
+    page = (repository / "docs" / "known_answers.md").read_text(encoding="utf-8")
+    for case in CASES:
+        assert f"`{case['id']}`" in page
+    assert "(NO)" not in page
+    assert GALLERY
