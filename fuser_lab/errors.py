@@ -50,6 +50,10 @@ class UnsupportedDtypeError(InputError, KeyError):
         return str(self.args[0])
 
 
+class OutOfMemoryError(FuserLabError, RuntimeError, MemoryError):
+    """Memory that does not suffice for a tensor; the text says how much is asked for, and where."""
+
+
 class ValidationError(FuserLabError, RuntimeError, AssertionError):
     """Results that are not what the reference says; the text names the worst element."""
 

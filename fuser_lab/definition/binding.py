@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from fuser_lab.definition.concretize import concretize
 from fuser_lab.definition.spec import TensorSpec, spec
@@ -52,7 +53,25 @@ def bind(fusion: Fusion, inputs: Sequence[Described]) -> Binding:
         (first, a), (second, b) = list(devices.items())[:2]
         msg = f"inputs {a} and {b} are on different devices, {first} and {second}; all must be on one."
         raise InputError(msg)
-    return Binding(fusion=concretize(fusion, shapes, scalars), inputs=tuple(inputs))
+    bound = concretize(fusion, shapes, scalars)
+    _check_sizes(bound)
+    return Binding(fusion=bound, inputs=tuple(inputs))
+
+
+def _check_sizes(fusion: Fusion) -> None:
+    """Raise InputError if a tensor has more elements than can be counted, or does not fit the input it overwrites."""
+    for tensor in fusion.tensors.values():
+        if prod(tensor.shape) >= 1 << 63:
+            count = prod(tensor.shape)
+            msg = f"{tensor.name} has the shape {list(tensor.shape)}: {count} elements are more than 63 bits count."
+            raise InputError(msg)
+    for output, target in fusion.aliases:
+        if output.shape != target.shape:
+            msg = (
+                f"{output.name} has the shape {list(output.shape)} and is written over the input {target.name}, which "
+                f"has {list(target.shape)}; an update in place needs the same."
+            )
+            raise InputError(msg)
 
 
 def check_count(expected: Sequence[Val], given: object) -> None:

@@ -17,7 +17,7 @@ from fuser_lab.ops.registry import Array
 
 
 def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tuple[Array, ...]:
-    """Return the fusion's outputs, hidden ones included.
+    """Return the fusion's outputs, hidden ones included; an input that is overwritten and returned is the new one.
 
     Parameters
     ----------
@@ -35,7 +35,8 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
         results = evaluate_expr(expr, operands, exact=exact)
         known.update(zip(expr.outputs, results, strict=True))
-    return tuple(np.asarray(known[tv]) for tv in fusion.outputs)
+    written = {target: output for output, target in fusion.aliases}
+    return tuple(np.asarray(known[written.get(tv, tv)]) for tv in fusion.outputs)
 
 
 def constant(value: Val) -> Any:

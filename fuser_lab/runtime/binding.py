@@ -76,7 +76,7 @@ def check_out(slot: Slot, given: Any) -> None:
 
 
 def check_outs(slots: Sequence[Slot], out: object) -> None:
-    """Raise unless arrays to write to are a list with one entry per output, of its shape and dtype."""
+    """Raise unless arrays to write to are a list with one entry per output: None, or of its shape and dtype."""
     if not isinstance(out, list | tuple):
         msg = f"out must be a list of arrays, given {type(out).__name__}."
         raise ArgumentTypeError(msg)
@@ -84,7 +84,8 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
         msg = f"the fusion returns {len(slots)} outputs, given {len(out)} arrays to write to."
         raise InputError(msg)
     for slot, given in zip(slots, out, strict=True):
-        check_out(slot, given)
+        if given is not None:
+            check_out(slot, given)
 
 
 def check_apart(written: Mapping[str, Any]) -> None:
@@ -158,3 +159,15 @@ def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:
     of_kind = [v for v in inputs if kind_of(v) == kind]
     # A scalar tensor may stay on the CPU beside tensors of a GPU: it does not decide where results go.
     return kind, next((v for v in of_kind if "cuda" in str(getattr(v, "device", ""))), next(iter(of_kind), None))
+
+
+def itself(value: Any, kind: str, like: Any) -> Any:
+    """Return an input as the array that results may be views of, or None if they are made with another library.
+
+    Views of arrays of libraries other than NumPy and torch are copies.
+    """
+    if kind == "numpy":
+        return np.asarray(value)
+    if kind != "torch" or not is_torch(value) or value.device != like.device:
+        return None
+    return value.detach() if value.requires_grad else value

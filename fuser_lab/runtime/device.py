@@ -159,8 +159,6 @@ class DeviceMemory:
 
     def logical(self, flat: Any, tensor: TensorView) -> Any:
         """Return memory that is dense in a tensor's allocation order as a tensor of its shape."""
-        if not flat.numel():
-            return flat.reshape(tensor.shape) if 0 in tensor.shape else flat
         return flat.as_strided(tensor.shape, dense_strides(tensor))
 
     def export(self, array: Any, kind: str, like: Any) -> Any:

@@ -1,11 +1,16 @@
-"""Segments without a kernel: evaluated expression by expression by the array library of the inputs."""
+"""What the array library of the inputs does without a kernel: segments evaluated, and results that are views."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from fuser_lab.analysis.aliasing import Strides, input_strides, view_strides
 from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
-from fuser_lab.ir import Expr, Fusion, Val
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ops import OPS
+from fuser_lab.ops.indexing import indexed_axis
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy, torch_module
 
 
@@ -20,10 +25,78 @@ def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]
     return {tv.name: known[tv] for tv in fusion.outputs}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The input whose memory a returned result lies in, and how the result is seen there.
+
+    ``base`` is the tensor whose elements are seen: the input, or the result that is written over it.
+    """
+
+    number: int  # of the input
+    base: TensorView
+    exprs: tuple[Expr, ...]  # views that lead from the base to the result
+    updated: bool  # seen after results have been written over inputs
+    overwritten: bool  # what is seen gets lost where the input is overwritten: the result has to be a copy
+
+
+def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
+    """Return the origins of the results of a concretized fusion that are views of its inputs, as nvFuser's are.
+
+    A result that is written over an input is that input, and views of it are views of the input.
+    """
+    numbers = {value: number for number, value in enumerate(fusion.inputs)}
+    writers = {target: output for output, target in fusion.aliases}
+    targets = {output: target for target, output in reversed(writers.items())}
+    aliased = {output for output, _ in fusion.aliases}
+    found: dict[TensorView, Origin] = {}
+    for result in fusion.outputs:
+        exprs: list[Expr] = []
+        tensor = result
+        while tensor not in targets and tensor not in numbers and tensor not in aliased:
+            expr = fusion.producers[tensor]
+            if expr.op.name not in _SEEN_AS or any(v in fusion.producers for v in expr.inputs[1:]):
+                break
+            exprs.insert(0, expr)
+            tensor = expr.tensor_inputs[0]
+        source = tensor if tensor in numbers else targets.get(tensor, tensor)
+        if result in fusion.hidden or source not in numbers or not _is_view(source, exprs):
+            continue
+        updated = tensor not in numbers or (tensor in writers and not exprs)
+        found[result] = Origin(
+            number=numbers[source], base=writers[source] if updated else tensor, exprs=tuple(exprs), updated=updated,
+            overwritten=source in writers and not updated,
+        )
+    return found
+
+
+def _is_view(source: TensorView, exprs: Sequence[Expr]) -> bool:
+    """Whether expressions move no element of a tensor that lies as the definition says."""
+    strides: Strides | None = input_strides(source)
+    for expr in exprs:
+        if strides is None:
+            return False
+        if expr.op.name == "squeeze" and 0 in expr.tensor_inputs[0].shape:
+            return False
+        if expr.op.name == "select":
+            dropped = indexed_axis(dict(expr.attrs))
+            strides = tuple(s for axis, s in enumerate(strides) if axis != dropped)
+        else:
+            strides = view_strides(expr, strides)
+    return strides is not None
+
+
+def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
+    """Return what views make of an array of NumPy or torch: a view, unless a reshape has to move elements of it."""
+    for expr in exprs:
+        operands = [scalars[v.name] if v.name in scalars else constant(v) for v in expr.inputs[1:]]
+        array = _SEEN_AS[expr.op.name](expr, array, *operands)
+    return array
+
+
 def _torch_expr(expr: Expr, operands: Sequence[Any]) -> tuple[Any, ...]:
     """Return the results of one expression, by torch where it has the op, else by NumPy on copies."""
     torch = torch_module()
-    library, view = OPS[expr.op.name].library, _VIEWS.get(expr.op.name)
+    library, view = OPS[expr.op.name].library, _BY_TORCH.get(expr.op.name)
     if all(is_torch(x) for x in operands[:1]):
         if view is not None:
             return (view(expr, *operands),)
@@ -42,36 +115,47 @@ def _owned(array: Any) -> Any:
 
 def _slice(expr: Expr, x: Any) -> Any:
     starts, ends = expr.ints("start_indices"), expr.ints("end_indices")
-    return x[tuple(slice(a, b) for a, b in zip(starts, ends, strict=True))]
+    return x[(*(slice(a, b) for a, b in zip(starts, ends, strict=True)), ...)]
 
 
-def _unsqueezed(expr: Expr, x: Any) -> Any:
+def _broadcast(expr: Expr, x: Any) -> Any:
     flags = expr.attr("is_broadcast_dim")
-    for position, flag in enumerate(flags if isinstance(flags, tuple) else ()):
-        x = x.unsqueeze(position) if flag else x
-    return x
+    return x[(*(None if flag else slice(None) for flag in (flags if isinstance(flags, tuple) else ())), ...)]
 
 
-def _squeezed(expr: Expr, x: Any) -> Any:
-    for dim in sorted(expr.ints("dims"), reverse=True):
-        x = x.select(dim, 0)
-    return x
+def _squeeze(expr: Expr, x: Any) -> Any:
+    dropped = expr.ints("dims")
+    return x[(*(0 if axis in dropped else slice(None) for axis in range(len(x.shape))), ...)]
+
+
+def _permute(expr: Expr, x: Any) -> Any:
+    dims = expr.ints("dims")
+    return x.permute(dims) if is_torch(x) else x.transpose(dims)
+
+
+def _expand(expr: Expr, x: Any) -> Any:
+    return x.expand(expr.out.shape) if is_torch(x) else np.broadcast_to(x, expr.out.shape)
+
+
+def _select(expr: Expr, x: Any, index: Any) -> Any:
+    return x[(*(slice(None),) * indexed_axis(dict(expr.attrs)), int(index), ...)]
 
 
 def _cast(expr: Expr, x: Any) -> Any:
     return x.to(getattr(torch_module(), TORCH_OF[expr.out.dtype]))
 
 
-# Views stay views; what they need of the result's shape no attribute has.
+# For arrays of NumPy and of torch. With an ellipsis NumPy's indexing gives views also where nothing is left of the
+# shape; what these need of the result's shape no attribute has.
 _VIEWS: dict[str, Callable[..., Any]] = {
     "set": lambda expr, x: x,
     "segment_set": lambda expr, x: x,
-    "stride_order": lambda expr, x: x,
-    "permute": lambda expr, x: x.permute(expr.ints("dims")),
-    "broadcast": _unsqueezed,
-    "squeeze": _squeezed,
-    "expand": lambda expr, x: x.expand(expr.out.shape),
+    "permute": _permute,
+    "broadcast": _broadcast,
+    "squeeze": _squeeze,
+    "expand": _expand,
     "reshape": lambda expr, x: x.reshape(expr.out.shape),
     "slice": _slice,
-    "cast": _cast,
 }
+_SEEN_AS = {**_VIEWS, "select": _select}  # what results see of the memory of inputs
+_BY_TORCH = {**_VIEWS, "stride_order": lambda expr, x: x, "cast": _cast}

@@ -1,5 +1,6 @@
 """A prepared plan: segments compiled, buffers planned, ready to run any number of times from any thread."""
 
+import functools
 import itertools
 import threading
 import warnings
@@ -8,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, UnsupportedError
+from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
-from fuser_lab.runtime.arrays import may_overlap
+from fuser_lab.runtime.arrays import is_torch, may_overlap
 from fuser_lab.runtime.binding import (
     Slot,
     check_apart,
@@ -24,11 +27,12 @@ from fuser_lab.runtime.binding import (
     check_places,
     checked_array,
     checked_scalar,
+    itself,
     library_of,
     places_of,
     slot_of,
 )
-from fuser_lab.runtime.evaluate import evaluate_segment
+from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 
@@ -40,6 +44,7 @@ Strides = tuple[tuple[int, ...], ...]
 KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used go
 _KEPT_NAMES = 8 * KEPT_VARIANTS  # strides as given that are known to belong to one of them
 _KEPT_IDLE = 2  # environments with storage, per variant
+_MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
 
 
 class Memory(Protocol):
@@ -149,11 +154,35 @@ class PreparedPlan:
         self._outputs = tuple(slot_of(tv) for tv in fusion.outputs)
         self._returned = tuple(slot for slot in self._outputs if slot.tensor not in fusion.hidden)
         self._slots = {slot.name: slot for slot in self._outputs}
-        self._computed = tuple(slot for slot in self._outputs if slot.tensor not in fusion.inputs)
+        self._origins = origins_of(fusion)
+        self._needed, self._live = self._wanted()
+        written = {tv.name for number in self._live for tv in self.segments[number][0].outputs}
+        self._computed = tuple(
+            slot for slot in self._outputs if slot.name in self._needed | written and slot.tensor not in fusion.inputs
+        )
         self._places = places_of(fusion)
         self._borrowed = {name for slot in (*self._tensors, *self._outputs) for name in (slot.name, slot.array)}
 
     # What a plan is made of
+
+    def _wanted(self) -> tuple[frozenset[str], frozenset[int]]:
+        """Return the names of tensors that have to be computed, and the numbers of the segments that run for them.
+
+        Results that are views of inputs are none of them: what leads only to such results needs no segment.
+        """
+        needed = {tv.name for tv in self.fusion.outputs if not self._is_seen(tv)}
+        needed.update(tv.name for tv, _ in self.fusion.aliases)
+        live: set[int] = set()
+        for number, (segment, _) in reversed(list(enumerate(self.segments))):
+            if not needed.isdisjoint(tv.name for tv in segment.outputs):
+                live.add(number)
+                needed.update(tv.name for tv in segment.tensor_inputs)
+        return frozenset(needed), frozenset(live)
+
+    def _is_seen(self, tensor: TensorView) -> bool:
+        """Whether a result is seen in the memory of another tensor, so that nothing has to compute it."""
+        origin = self._origins.get(tensor)
+        return origin is not None and (bool(origin.exprs) or origin.base is not tensor)
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given ones, before the first run."""
@@ -203,7 +232,7 @@ class PreparedPlan:
         sizes: dict[str, tuple[DataType, int]] = {}
         return _Variant(
             steps=steps,
-            calls=tuple(self._calls(step) for step in steps),
+            calls=tuple(self._calls(step) if number in self._live else () for number, step in enumerate(steps)),
             layouts={slot.name: layout_of(slot.tensor, strides[slot.name]) for slot in self._tensors},
             storage=self._storage(steps, sizes),
             sizes=sizes,
@@ -234,7 +263,7 @@ class PreparedPlan:
 
     def _evaluation(self, segment: Fusion) -> Call:
         inputs = [(v.name, f"{v.name} array" if isinstance(v, TensorView) else v.name) for v in segment.inputs]
-        targets = [tv.name for tv in segment.outputs if tv not in segment.inputs]
+        targets = [tv.name for tv in segment.outputs if tv.name in self._needed and tv not in segment.inputs]
 
         def call(env: Environment) -> None:
             results = evaluate_segment(segment, {name: env[place] for name, place in inputs})
@@ -248,6 +277,8 @@ class PreparedPlan:
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         for number, step in enumerate(steps):
+            if number not in self._live:
+                continue
             for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
                 if tensor.name not in self._borrowed:
                     first.setdefault(tensor.name, number)
@@ -270,13 +301,16 @@ class PreparedPlan:
     ) -> list[Any]:
         """Return the outputs for given inputs, as arrays of the inputs' library.
 
+        Outputs that are views of inputs lie in the memory of the arrays given, NumPy's and torch's; one that is
+        written over an input is that input's array.
+
         Parameters
         ----------
         inputs
             One array or number per fusion input.
         out
             Arrays to write the outputs to, instead of new ones; they are returned. They may share memory with inputs,
-            which are read first, but not with each other.
+            which are read first, but not with each other. None stands for what is returned without ``out``.
         cancel
             Looked at between segments.
 
@@ -284,6 +318,8 @@ class PreparedPlan:
         ------
         InputError
             If inputs or ``out`` do not fit the fusion.
+        OutOfMemoryError
+            If there is not enough memory for some tensor; all that the run had of it is given back.
         Cancelled
             If ``cancel`` was set.
         """
@@ -292,17 +328,20 @@ class PreparedPlan:
         env = self._environment(variant)
         try:
             outputs, finish = self._filled(env, variant, inputs, arrays, out)
-            for calls in variant.calls:
+            for step, calls in zip(variant.steps, variant.calls, strict=True):
                 if cancel is not None and cancel.is_set():
                     raise Cancelled
-                for call in calls:
-                    call(env)
+                self._call(step, calls, env)
             finish()
+        except OutOfMemoryError:
+            env.clear()
+            raise
         finally:
             # The caller's arrays are let go of; the storage is there for the next run.
             for name in self._borrowed:
                 env.pop(name, None)
-            variant.idle.append(env)
+            if env:
+                variant.idle.append(env)
         return outputs
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
@@ -312,25 +351,71 @@ class PreparedPlan:
         env = self._environment(variant)
         outputs, finish = self._filled(env, variant, inputs, arrays, out)
 
-        def step(calls: tuple[Call, ...]) -> Callable[[], None]:
-            def run() -> None:
-                for call in calls:
-                    call(env)
+        steps = tuple(
+            functools.partial(self._call, step, calls, env)
+            for step, calls in zip(variant.steps, variant.calls, strict=True)
+        )
+        return BoundRun(steps=steps, outputs=outputs, finish=finish)
 
-            return run
+    def reusable(self, outputs: Sequence[Any]) -> list[Any]:
+        """Return outputs of a run to give as ``out`` to the next: None for those that lie in the memory of inputs."""
+        return [
+            None if slot.tensor in self._origins else array
+            for slot, array in zip(self._returned, outputs, strict=True)
+        ]
 
-        return BoundRun(steps=tuple(step(calls) for calls in variant.calls), outputs=outputs, finish=finish)
+    def _call(self, step: Step, calls: tuple[Call, ...], env: Environment) -> None:
+        try:
+            for call in calls:
+                call(env)
+        except Exception as error:
+            if not _is_exhausted(error):
+                raise
+        else:
+            return
+        raise self._exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
+
+    def _allocated(self, tensor: TensorView, make: Callable[[], Any], nbytes: int | None = None) -> Any:
+        """Return new memory, or raise OutOfMemoryError that names the tensor it was for."""
+        if nbytes is None or nbytes <= _MOST_BYTES:
+            try:
+                return make()
+            except Exception as error:
+                if not _is_exhausted(error):
+                    raise
+        raise self._exhausted(tensor, nbytes)
+
+    def _exhausted(self, tensor: TensorView, nbytes: int | None = None) -> OutOfMemoryError:
+        """Return what to raise where memory does not suffice; storage kept for other runs is let go of."""
+        for variant in list(self._variants.values()):
+            variant.idle.clear()
+        where = "host" if self.target == "cpu" else self.memory.label()
+        needed = tensor.nbytes if nbytes is None else nbytes
+        return OutOfMemoryError(
+            f"the memory of the {where} does not suffice for {tensor.name}, {tensor.dtype.ir_name} "
+            f"{list(tensor.shape)}: {needed} bytes are needed.",
+        )
+
+    def _fresh(self, slot: Slot) -> tuple[Any, Any]:
+        """Return new memory for an output, and the same as an array."""
+        memory, size = self.memory, slot.layout.size
+        flat = self._allocated(
+            slot.tensor, lambda: memory.fresh(slot.tensor.dtype, size), size * slot.tensor.dtype.itemsize,
+        )
+        return flat, memory.logical(flat, slot.tensor)
 
     def _imported(self, inputs: Sequence[Any]) -> list[Any]:
         """Return inputs as arrays of the memory and as Python numbers, checked against the fusion."""
         inputs = with_seeds(self.fusion, inputs) if self._draws else inputs
         check_count(self.fusion.inputs, inputs)
         load = self.memory.import_input
-        imported = [
-            load(checked_array(number, slot, value), slot.tensor) if isinstance(slot, Slot)
-            else checked_scalar(number, slot, value)
-            for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True))
-        ]
+        imported: list[Any] = []
+        for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True)):
+            if isinstance(slot, Slot):
+                array = checked_array(number, slot, value)
+                imported.append(self._allocated(slot.tensor, functools.partial(load, array, slot.tensor)))
+            else:
+                imported.append(checked_scalar(number, slot, value))
         check_places(self._places, inputs, imported)
         return imported
 
@@ -340,13 +425,28 @@ class PreparedPlan:
             return variant.idle.pop()
         except IndexError:
             pass
-        blocks = [self.memory.block(nbytes) for nbytes in variant.storage.blocks]
+        blocks: list[Any] = []
+        for number, nbytes in enumerate(variant.storage.blocks):
+            try:
+                blocks.append(self._allocated(
+                    self._largest_in(variant, number), functools.partial(self.memory.block, nbytes), nbytes,
+                ))
+            except OutOfMemoryError:
+                # Whoever keeps the error keeps this frame.
+                blocks.clear()
+                raise
         env: Environment = {}
         for name, (dtype, size) in variant.sizes.items():
             env[name] = self.memory.typed(blocks[variant.storage.block_of[name]], dtype, size)
             if name in self.fusion.tensors:
                 env[f"{name} array"] = self.memory.logical(env[name], self.fusion.tensors[name])
         return env
+
+    def _largest_in(self, variant: _Variant, block: int) -> TensorView:
+        """Return the largest tensor that lies in a block; workspaces are named after the output of their kernel."""
+        names = [name for name in variant.sizes if variant.storage.block_of[name] == block]
+        found = [tv for name in names if (tv := self.fusion.tensors.get(name)) is not None]
+        return max(found or self.fusion.outputs, key=lambda tv: tv.nbytes)
 
     def _filled(
         self, env: Environment, variant: _Variant, inputs: Sequence[Any], arrays: Sequence[Any],
@@ -361,44 +461,75 @@ class PreparedPlan:
                 env[slot.name] = memory.flat(array, slot.tensor.dtype, variant.layouts[slot.name])
         copies: list[tuple[Any, Slot]] = []
         written: dict[str, Any] = {}
+        over: list[tuple[Any, TensorView]] = []
         for tensor, source in self.fusion.aliases:
-            written[source.name] = self._overwritten(source, arrays)
-            copies.append((written[source.name], self._slots[tensor.name]))
+            written[source.name] = self._overwritten(source, inputs, arrays)
+            over.append((written[source.name], tensor))
+        outputs: list[Any] = [None] * len(self._returned) if out is None else list(out)
         if out is not None:
             check_outs(self._returned, out)
-            written.update((f"out for {slot.name}", given) for slot, given in zip(self._returned, out, strict=True))
+            given = [(slot, array) for slot, array in zip(self._returned, out, strict=True) if array is not None]
+            written.update((f"out for {slot.name}", array) for slot, array in given)
             read = [array for slot, array in zip(self._inputs, arrays, strict=True) if isinstance(slot, Slot)]
-            for slot, given in zip(self._returned, out, strict=True):
-                self._place(env, slot, given, read, copies)
+            for slot, array in given:
+                self._place(env, slot, array, read, copies)
         check_apart(written)
         for slot in self._computed:
             if slot.name not in env:
-                env[slot.name] = memory.fresh(slot.tensor.dtype, slot.layout.size)
-                env[slot.array] = memory.logical(env[slot.name], slot.tensor)
-        outputs: list[Any] = list(out or ())
+                env[slot.name], env[slot.array] = self._fresh(slot)
+        left = [(place, slot) for place, slot in enumerate(self._returned) if outputs[place] is None]
 
         def finish() -> None:
-            if out is None:
-                kind, like = library_of(inputs)
-                outputs[:] = [memory.export(self._result(env, slot), kind, like) for slot in self._returned]
+            kind, like = library_of(inputs) if left else ("", None)
+            later: list[tuple[int, Slot, Origin]] = []
+            for place, slot in left:
+                origin = self._origins.get(slot.tensor)
+                if origin is None:
+                    outputs[place] = memory.export(env[slot.array], kind, like)
+                elif origin.updated:
+                    later.append((place, slot, origin))
+                else:
+                    own = None if origin.overwritten else itself(inputs[origin.number], kind, like)
+                    outputs[place] = self._view(env, slot, origin, own, arrays[origin.number], kind, like)
             # Everything is read before anything is overwritten.
-            for target, array in [(target, self._result(env, slot)) for target, slot in copies]:
+            sources = [
+                *((target, self._result(env, slot)) for target, slot in copies),
+                *((target, self._written(env, tensor)) for target, tensor in over),
+            ]
+            for target, array in sources:
                 memory.copy(target, array)
+            for place, slot, origin in later:
+                own = itself(inputs[origin.number], kind, like)
+                outputs[place] = self._view(env, slot, origin, own, env[f"{origin.base.name} array"], kind, like)
 
         return outputs, finish
+
+    def _view(
+        self, env: Environment, slot: Slot, origin: Origin, own: Any, array: Any, kind: str, like: Any,
+    ) -> Any:
+        """Return a result as it is seen in the caller's own array, or a copy of what is seen in another one."""
+        if own is not None:
+            return seen(own, origin.exprs, env)
+        return self.memory.export(self._copied(slot, seen(array, origin.exprs, env)), kind, like)
+
+    def _copied(self, slot: Slot, array: Any) -> Any:
+        _, target = self._fresh(slot)
+        self.memory.copy(target, array)
+        return target
 
     def _place(
         self, env: Environment, slot: Slot, given: Any, read: Sequence[Any], copies: list[tuple[Any, Slot]],
     ) -> None:
         """Let kernels write into an array of the caller, or note a copy where that cannot be.
 
-        It cannot where layout or place forbid it, or where kernels may read an input from the same memory.
+        It cannot where no kernel computes it, where layout or place forbid it, or where kernels may read an input from
+        the same memory.
         """
         memory, tensor = self.memory, slot.tensor
         if not memory.is_writable(given):
             msg = f"out for {tensor.name} cannot be written to."
             raise InputError(msg)
-        if not memory.is_native(given):
+        if not memory.is_native(given) or self._is_seen(tensor):
             copies.append((given, slot))
             return
         array = memory.import_input(given, tensor)
@@ -409,20 +540,34 @@ class PreparedPlan:
         env[slot.name], env[slot.array] = memory.flat(array, tensor.dtype, slot.layout), array
 
     def _result(self, env: Environment, slot: Slot) -> Any:
-        """Return what a run computed; an input that is returned as it is is copied."""
-        array = env[slot.array]
-        if slot.tensor not in self.fusion.inputs:
-            return array
-        target = self.memory.logical(self.memory.fresh(slot.tensor.dtype, slot.layout.size), slot.tensor)
-        self.memory.copy(target, array)
-        return target
+        """Return what a run computed; what is seen in the memory of another tensor is copied."""
+        origin = self._origins.get(slot.tensor)
+        if origin is None or not self._is_seen(slot.tensor):
+            return self._written(env, slot.tensor)
+        return self._copied(slot, seen(env[f"{origin.base.name} array"], origin.exprs, env))
 
-    def _overwritten(self, source: TensorView, arrays: Sequence[Any]) -> Any:
-        array = arrays[self.fusion.inputs.index(source)]
+    def _written(self, env: Environment, tensor: TensorView) -> Any:
+        """Return what is written over an input; an input is copied, since it may be overwritten itself."""
+        array = env[f"{tensor.name} array"]
+        return self._copied(self._slots[tensor.name], array) if tensor in self.fusion.inputs else array
+
+    def _overwritten(self, source: TensorView, inputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
+        """Return the array that is written to for an input: the caller's own where what is computed with is a copy."""
+        number = self.fusion.inputs.index(source)
+        array, given = arrays[number], inputs[number]
+        if (is_torch(given) or isinstance(given, np.ndarray)) and not may_overlap(array, given):
+            array = given
         if not self.memory.is_writable(array):
             msg = f"the fusion writes to its input {source.name} in place, but the array given for it is read-only."
             raise InputError(msg)
         return array
+
+
+def _is_exhausted(error: Exception) -> bool:
+    """Whether NumPy, torch or CuPy say that there is no more memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def prepare(

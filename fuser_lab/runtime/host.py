@@ -50,11 +50,8 @@ class HostMemory:
 
     def logical(self, flat: Array, tensor: TensorView) -> Array:
         """Return memory that is dense in a tensor's allocation order as an array of its shape and dtype."""
-        size = tensor.dtype.itemsize
-        return np.ndarray(
-            tensor.shape, tensor.dtype.numpy, buffer=flat if flat.size else None,
-            strides=tuple(s * size for s in dense_strides(tensor)) if flat.size else None,
-        )
+        steps = tuple(s * tensor.dtype.itemsize for s in dense_strides(tensor))
+        return np.ndarray(tensor.shape, tensor.dtype.numpy, buffer=flat, strides=steps)
 
     def export(self, array: Array, kind: str, like: Any) -> Any:
         """Return an output as an array of the inputs' library."""

@@ -176,9 +176,10 @@ class _Measurement:
             outputs = prepared.run(inputs)
             error = self._error(plan.fusion, inputs, outputs)
             progress(done := done + 1, total, self._so_far)
-            bound = prepared.bind(inputs, outputs)
+            kept = prepared.reusable(outputs)
+            bound = prepared.bind(inputs, kept)
             clock = _clock(prepared)
-            for row, call in self._calls(plan, bound, partial(prepared.run, inputs, outputs)):
+            for row, call in self._calls(plan, bound, partial(prepared.run, inputs, kept)):
                 if self._cancelled():
                     break
                 sample = Sample(seconds=()) if error >= 1 else clock.sample(call, self._seconds)
