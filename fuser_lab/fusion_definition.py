@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.repro.writing import script_text
-from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.errors import (
     ArgumentTypeError,
     EmptyDefinitionError,
@@ -27,7 +28,7 @@ from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
 from fuser_lab.planning import described_input, flattened
 from fuser_lab.profiling import FusionProfile, receiving
-from fuser_lab.runtime.arrays import describe, output_kind, torch_module
+from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.validation import check_outputs, expected_outputs
 
@@ -91,7 +92,7 @@ class Executable:
         cache = self._executor_cache()
         flat = flattened(inputs)
         if save_repro_inputs:
-            self._repro_inputs = (tuple(describe(value) for value in flat), _library(flat))
+            self._repro_inputs = (tuple(_with_range(value) for value in flat), _library(flat))
         return cache.execute(
             flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options,
         )
@@ -204,8 +205,8 @@ class Executable:
         if inputs is None:
             return self._script(None, "torch")
         flat = flattened(inputs)
-        described = bind(self.definition, [described_input(value) for value in flat]).inputs
-        return self._script(described, _library(flat))
+        bind(self.definition, [described_input(value) for value in flat])
+        return self._script([_with_range(value) for value in flat], _library(flat))
 
     def last_repro_script(self) -> str:
         """Return the script for the inputs of the last ``execute(inputs, save_repro_inputs=True)``.
@@ -255,6 +256,19 @@ class Executable:
 def _library(flat: Sequence[Any]) -> Library:
     """Return the library that a script makes inputs with: NumPy for NumPy's arrays only."""
     return "numpy" if flat and output_kind([v for v in flat if not isinstance(v, TensorSpec)]) == "numpy" else "torch"
+
+
+def _with_range(value: Any) -> Described:
+    """Return the description of an input that a script can make again; integers may be indices, so keep their range."""
+    described = described_input(value)
+    if value is described or not isinstance(described, TensorSpec):
+        return described
+    # Torch's fake tensors have no values, and no library makes random integers up to the last one.
+    if not described.dtype.is_integral or 0 in described.shape or hasattr(value, "fake_mode"):
+        return described
+    numbers = to_numpy(value)
+    low, high = int(numbers.min()), int(numbers.max()) + 1
+    return replace(described, fill=Fill(kind="integers", low=low, high=high)) if high < 2**63 else described
 
 
 def _versions() -> dict[str, str]:

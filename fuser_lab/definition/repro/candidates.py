@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.errors import DefinitionError
 
-_DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "from_pytorch", "ops"})
+DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "from_pytorch", "ops"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,23 +57,24 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
 def _candidates(script: Script) -> list[Candidate]:
     tree = script.tree
     calls = _names_of(tree)
+    made = _made(tree, calls)
     blocks = [
-        _block(node, calls, around)
+        _block(node, calls, made, around)
         for node, around in _statements(tree, ())
-        if isinstance(node, ast.With) and any(_opens(item.context_expr, calls) for item in node.items)
+        if isinstance(node, ast.With) and any(_opens(item.context_expr, calls, made) for item in node.items)
     ]
     if blocks:
         return blocks
     defined: list[Candidate] = []
     for node, around in _statements(tree, ()):
-        if isinstance(node, ast.FunctionDef) and node.args.args and _defines(node, node.args.args[-1].arg):
+        if isinstance(node, ast.FunctionDef) and node.args.args and records_into(node, node.args.args[-1].arg):
             defined.append(Candidate(node=node, names=(node.name,), around=around))
         elif isinstance(node, ast.ClassDef):
             methods = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "definition"]
             defined += [Candidate(node=node, names=(node.name,), around=around) for _ in methods]
     if defined:
         return defined
-    return [Candidate(node=tree, names=("fd",))] if _defines(tree, "fd") else []
+    return [Candidate(node=tree, names=("fd",))] if records_into(tree, "fd") else []
 
 
 def _names_of(tree: ast.Module) -> frozenset[str]:
@@ -82,13 +83,25 @@ def _names_of(tree: ast.Module) -> frozenset[str]:
     return frozenset({"FusionDefinition"} | {a.asname for a in imported if a.name == "FusionDefinition" and a.asname})
 
 
-def _opens(node: ast.expr, names: frozenset[str]) -> bool:
+def _made(tree: ast.Module, calls: frozenset[str]) -> frozenset[str]:
+    """Return the variables to which a script gives a call of FusionDefinition."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets, value=ast.Call() as value) if _opens(value, calls):
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as value) if _opens(value, calls):
+                found.add(name)
+    return frozenset(found)
+
+
+def _opens(node: ast.expr, calls: frozenset[str], made: frozenset[str] = frozenset()) -> bool:
     """Whether a ``with`` item opens a definition: a call of FusionDefinition, or a variable to which one is given."""
     match node:
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
-            return name in names
-        case ast.Name():
-            return True
+            return name in calls
+        case ast.Name(id=name):
+            return name in made
     return False
 
 
@@ -107,8 +120,10 @@ def _statements(
                     pending.append((child, inside))
 
 
-def _block(node: ast.With, names: frozenset[str], around: tuple[ast.FunctionDef, ...]) -> Candidate:
-    item = next(item for item in node.items if _opens(item.context_expr, names))
+def _block(
+    node: ast.With, calls: frozenset[str], made: frozenset[str], around: tuple[ast.FunctionDef, ...],
+) -> Candidate:
+    item = next(item for item in node.items if _opens(item.context_expr, calls, made))
     variable = item.optional_vars if item.optional_vars is not None else item.context_expr
     alias = variable.id if isinstance(variable, ast.Name) else ""
     called = next(
@@ -121,14 +136,14 @@ def _block(node: ast.With, names: frozenset[str], around: tuple[ast.FunctionDef,
         None,
     )
     # Only a block that records nothing itself is the same as another one that calls the same function.
-    calls = None if _defines(node, alias) else called
-    return Candidate(node=node, names=(*([called] if called else []), alias or "with"), calls=calls, around=around)
+    function = None if records_into(node, alias) else called
+    return Candidate(node=node, names=(*([called] if called else []), alias or "with"), calls=function, around=around)
 
 
-def _defines(node: ast.AST, fd: str) -> bool:
+def records_into(node: ast.AST, fd: str) -> bool:
     """Whether statements record into the definition called ``fd``."""
     return any(
         isinstance(use, ast.Attribute) and isinstance(use.value, ast.Name) and use.value.id == fd
-        and use.attr in _DEFINING
+        and use.attr in DEFINING
         for use in ast.walk(node)
     )

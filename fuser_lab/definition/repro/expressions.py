@@ -2,14 +2,14 @@
 
 import ast
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
-from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, dtype_named
+from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, as_device, dtype_named
 from fuser_lab.definition.repro.layouts import METHODS, changed_by, taken_from
-from fuser_lab.definition.repro.makers import MAKERS, made_by
+from fuser_lab.definition.repro.makers import FILLERS, MAKERS, made_by, refilled_by
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.definition.repro.values import (
     CONSTANTS,
@@ -42,18 +42,26 @@ _DEEPEST_CALLS = 12
 _SPARE_STEPS = 50_000
 
 # Libraries whose names may occur. Those of nvFuser's frontends, ours among them, are one.
-LIBRARIES = frozenset({"torch", "numpy", "math", "thunder", "typing", "__future__", "ml_dtypes", "pytest"})
+LIBRARIES = frozenset({
+    "torch", "numpy", "math", "thunder", "typing", "__future__", "ml_dtypes", "pytest", "os", "sys", "time", "copy",
+    "functools", "itertools", "random",
+})  # fmt: skip
 FRONTENDS = frozenset({"nvfuser", "nvfuser_direct", "fuser_lab"})
 # What a snippet may use without importing it.
 _COMMON = {
     "torch": Path(("torch",)), "np": Path(("numpy",)), "numpy": Path(("numpy",)), "math": Path(("math",)),
     "nvfuser": Path(("nvfuser",)), "nvfuser_direct": Path(("nvfuser",)),
     "FusionDefinition": Path(("nvfuser", "FusionDefinition")), "DataType": Path(("nvfuser", "DataType")),
-    "make_tensor": Path(("torch", "testing", "make_tensor")),
+    "make_tensor": Path(("torch", "testing", "make_tensor")), "exec_nvfuser": Path(("nvfuser", "exec_nvfuser")),
 }  # fmt: skip
 _METHODS = ("define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "from_pytorch")
 _RUNS = ("execute", "validate", "manual_execute", "manual_validate")
 _SCHEDULES = ("sched", "schedule")
+# Settings of torch that change what its makers make after them.
+_DEFAULTS = ("set_default_dtype", "set_default_tensor_type")
+# What beside makers, dtypes and formats has a meaning here.
+_MEANT = frozenset({"torch.device", "torch.Size", "torch.Tensor", *(f"torch.{name}" for name in _DEFAULTS)})
+_OF_GRADIENTS = ("requires_grad", "grad")
 _HARMLESS = frozenset({"print", "repr", "str", "type", "isinstance", "getattr", "hasattr", "dir", "id", "sum", "round"})
 
 FORBIDDEN: Mapping[type[ast.AST], str] = {
@@ -83,6 +91,7 @@ class Expressions:
         self.script = script
         self.lists = Lists()
         self.open: Recording | None = None
+        self.device: str | None = None
         self._steps = _SPARE_STEPS + sum(1 for _ in ast.walk(script.tree))
         self._depth = 0
         self._calls = 0
@@ -97,7 +106,7 @@ class Expressions:
         """Run the statements of a function and return what it returns."""
         raise NotImplementedError
 
-    def ran(self, recording: Recording | None, given: Any, place: ast.AST) -> None:
+    def ran(self, what: Recording | Function | None, given: Any, place: ast.AST) -> None:
         """Learn that a definition is executed with inputs."""
         raise NotImplementedError
 
@@ -129,9 +138,9 @@ class Expressions:
             case ast.Call():
                 return self._call(node, scope)
             case ast.List(elts=entries):
-                return self.guarded(node, self.lists.keep, [self.evaluate(entry, scope) for entry in entries])
+                return self.guarded(node, self.lists.keep, self._several(entries, scope))
             case ast.Tuple(elts=entries):
-                return self.guarded(node, self.lists.keep, tuple(self.evaluate(entry, scope) for entry in entries))
+                return self.guarded(node, self.lists.keep, tuple(self._several(entries, scope)))
             case ast.UnaryOp(op=op, operand=operand):
                 return self._unary(node, op, self.evaluate(operand, scope))
             case ast.BinOp(left=left, op=op, right=right):
@@ -153,6 +162,23 @@ class Expressions:
                 return Unread(what=what, line=node.lineno)
         what = FORBIDDEN.get(type(node), f"the expression {type(node).__name__}")
         raise self.refusal(node, f"{what} is not read; {ACCEPTED}.")
+
+    def _several(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
+        """Return the values of arguments or entries; those behind a star are spread."""
+        found: list[Any] = []
+        for node in nodes:
+            if not isinstance(node, ast.Starred):
+                found.append(self.evaluate(node, scope))
+                continue
+            value = self.evaluate(node.value, scope)
+            if isinstance(value, list | tuple):
+                self.step(node, len(value))
+                found += value
+            elif isinstance(value, Unread | TensorSpec):
+                found.append(Unread(what="a starred expression", line=node.lineno))
+            else:
+                raise self.refusal(node, f"a star is read before lists only, given {said(value)}.")
+        return found
 
     def _constant(self, node: ast.Constant, value: object) -> Any:
         if isinstance(value, Number | str | None):
@@ -240,18 +266,34 @@ class Expressions:
         if isinstance(index, ast.Slice):
             bounds = [None if x is None else self.evaluate(x, scope) for x in (index.lower, index.upper, index.step)]
             for bound in bounds:
+                if isinstance(bound, Unread | TensorSpec):
+                    return Unread(what="a slice", line=index.lineno)
                 if not (bound is None or is_whole(bound)):
                     raise self.refusal(index, f"a slice has whole numbers as bounds, given {said(bound)}.")
             return slice(*bounds)
         if isinstance(index, ast.Tuple):
-            return tuple(self._index(entry, scope) for entry in index.elts)
+            return tuple(
+                self._index(e, scope) if not isinstance(e, ast.Starred) else self._several([e], scope)
+                for e in index.elts
+            )
+        if isinstance(index, ast.Constant) and index.value is Ellipsis:
+            return Ellipsis
         return self.evaluate(index, scope)
 
     def _item(self, node: ast.AST, owner: Any, index: Any) -> Any:
         if isinstance(owner, Unread):
             return Unread(what=owner.what, line=owner.line)
         if isinstance(owner, TensorSpec):
+            entries = index if isinstance(index, tuple) else (index,)
+            for entry in entries:
+                if isinstance(entry, Unread | TensorSpec | list | tuple):
+                    # Elements picked by a tensor or a list of places: computed, so that no input can be it.
+                    return Unread(what="an index with tensors or lists", line=getattr(node, "lineno", 0))
+                if not isinstance(entry, (slice, *PLAIN)) and entry is not Ellipsis:
+                    raise self.refusal(node, f"an input is indexed with whole numbers and slices, given {said(entry)}.")
             return self.guarded(node, taken_from, owner, index)
+        if isinstance(owner, Path) or (isinstance(owner, list | tuple) and isinstance(index, Unread)):
+            return Unread(what=f"{owner}[...]" if isinstance(owner, Path) else "[...]", line=getattr(node, "lineno", 0))
         if isinstance(owner, list | tuple) and (is_whole(index) or isinstance(index, slice)):
             try:
                 found = owner[index]
@@ -282,7 +324,19 @@ class Expressions:
             for name, entry in zip(target.elts, value, strict=True):
                 self.bind(name, entry, scope)
             return
-        raise self.refusal(target, "assignments are read to names and tuples of names only.")
+        if isinstance(target, ast.Attribute | ast.Subscript):
+            owner = self.evaluate(target.value, scope)
+            if isinstance(owner, Unread):
+                return
+            if isinstance(owner, TensorSpec) and isinstance(target, ast.Attribute) and target.attr in _OF_GRADIENTS:
+                return
+            if isinstance(owner, Path):
+                changed = f"{owner}.{target.attr}" if isinstance(target, ast.Attribute) else str(owner)
+                if not _has_meaning(changed):
+                    return
+                raise self.refusal(target, f"an assignment to {changed} would change what the script makes.")
+        why = "assignments are read to names and tuples of names, and passed over to settings of torch."
+        raise self.refusal(target, why)
 
     def guarded(self, place: ast.AST, call: Callable[..., Any], *args: Any) -> Any:
         """Return ``call(*args)``; what goes wrong in it is told with the line."""
@@ -310,19 +364,36 @@ class Expressions:
         called = self._attribute(node.func, owner) if isinstance(owner, Path) and isinstance(
             node.func, ast.Attribute,
         ) else None if name else self.evaluate(node.func, scope)
-        args = []
-        for arg in node.args:
-            if isinstance(arg, ast.Starred):
-                raise self.refusal(arg, "a starred argument is not read; write the arguments out.")
-            args.append(self.evaluate(arg, scope))
+        args = self._several(node.args, scope)
         keywords: dict[str, Any] = {}
         for keyword in node.keywords:
             if keyword.arg is None:
                 raise self.refusal(keyword.value, "** is not read; write the keyword arguments out.")
             keywords[keyword.arg] = self.evaluate(keyword.value, scope)
+        what = called if called is not None else owner
+        if isinstance(what, Unread | Path) and str(what) not in _HARMLESS and self.open is not None:
+            for value in (*args, *keywords.values()):
+                if value is self.open and name not in _RUNS:
+                    raise self.refusal(node, f"what {said(what)} does with the definition is not read.")
         return self._method(node, owner, name, args, keywords) if name and called is None else self._function(
             node, called, args, keywords,
         )
+
+    def _unread_in(self, node: ast.AST, what: str, values: Sequence[Any], tensors: int = 0) -> Unread | None:
+        """Return what stands in the way of a call of torch: an argument that is not read, or a tensor beyond some."""
+        for place, value in enumerate(values):
+            if isinstance(value, list | tuple):
+                found = self._unread_in(node, what, value)
+                if found is not None:
+                    return found
+            elif isinstance(value, Unread):
+                return value
+            elif isinstance(value, TensorSpec):
+                if place >= tensors:
+                    return Unread(what=what, line=getattr(node, "lineno", 0))
+            elif not isinstance(value, (*PLAIN, Fill)):
+                raise self.refusal(node, f"{said(value)} cannot be an argument of {what}.")
+        return None
 
     def _function(self, node: ast.Call, called: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         match called:
@@ -336,22 +407,39 @@ class Expressions:
                 return Unopened()
             case Path(("nvfuser", "ops", name)):
                 return self.op(node, name, args, keywords)
+            case Path((*_, "exec_nvfuser")) if len(args) > 1:
+                self.ran(args[0] if isinstance(args[0], Function) else None, args[1], node)
+                return Unread(what="exec_nvfuser", line=node.lineno)
             case Path(("nvfuser", *_, "spec")):
-                return self.guarded(node, made_by, "spec", args, keywords)
+                return self._unread_in(node, "spec", [*args, *keywords.values()]) or self.guarded(
+                    node, made_by, "spec", args, keywords,
+                )
             case Path(("nvfuser", *_, "Fill")):
-                return self.guarded(node, lambda: Fill(**keywords | {"values": tuple(keywords.get("values", ()))}))
+                return self._unread_in(node, "Fill", [*args, *keywords.values()]) or self.guarded(
+                    node, lambda: Fill(**keywords | {"values": tuple(keywords.get("values", ()))}),
+                )
             case Path(("torch", "device")):
                 kind = args[0] if args else keywords.get("type")
                 return f"{kind}:{args[1]}" if len(args) == 2 and is_whole(args[1]) else kind
             case Path(("torch", "Size")):
                 return args[0] if len(args) == 1 else args
+            case Path(("torch", "set_default_device")) if len(args) == 1:
+                self.device = None if args[0] is None else self.guarded(node, as_device, args[0], str(called))
+                return None
+            case Path(("torch", name)) if name in _DEFAULTS and args != [DataType.Float]:
+                why = f"torch.{name} changes the dtype of the tensors made after it; write dtype= where they are made."
+                raise self.refusal(node, why)
             case Path(("torch", *rest)):
                 name = ".".join(rest)
                 if name not in MAKERS or name == "spec":
                     return Unread(what=f"torch.{name}", line=node.lineno)
-                for value in (*args, *keywords.values()):
-                    if isinstance(value, Unread):
-                        return value
+                found = self._unread_in(
+                    node, f"torch.{name}", [*args, *keywords.values()], tensors=int(name.endswith("_like")),
+                )
+                if found is not None:
+                    return found
+                if self.device is not None and not name.endswith(("_like", "make_tensor")):
+                    keywords = {"device": self.device} | keywords
                 return self.guarded(node, made_by, name, args, keywords)
             case Path():
                 return self._library(node, called, args, keywords)
@@ -363,7 +451,7 @@ class Expressions:
         name = str(called)
         if name not in FUNCTIONS:
             return Unread(what=name, line=node.lineno)
-        if any(isinstance(value, Unread) for value in args):
+        if any(isinstance(value, Unread | TensorSpec) for value in args):
             return Unread(what=name, line=node.lineno)
         if keywords:
             raise self.refusal(node, f"{name} is read without keyword arguments.")
@@ -413,11 +501,15 @@ class Expressions:
                 given = args[0] if args else keywords.get("inputs")
                 self.ran(owner if isinstance(owner, Recording) else None, given, node)
             case _ if name == "exec_nvfuser" and len(args) > 1:
-                self.ran(None, args[1], node)
+                self.ran(args[0] if isinstance(args[0], Function) else None, args[1], node)
             case Tensor() if name in {"size", "shape"}:
+                self.check_plain(node, args)
                 return self.guarded(node, owner.size if name == "size" else owner.shape, *args)
-            case TensorSpec() if name in METHODS:
-                return self.guarded(node, changed_by, name, owner, args, keywords)
+            case TensorSpec() if name in METHODS or name in FILLERS:
+                tensors = int(name in {"to", "type"})
+                found = self._unread_in(node, f".{name}()", [*args, *keywords.values()], tensors)
+                call = changed_by if name in METHODS else refilled_by
+                return found or self.guarded(node, call, name, owner, args, keywords)
             case TensorSpec() if name == "size":
                 return self._item(node, owner.shape, args[0]) if args else owner.shape
             case list() if name == "append" and len(args) == 1 and not keywords:
@@ -493,3 +585,14 @@ class Expressions:
                 is_cpu=tensor.device == "cpu" and not tensor.shape,
             ),
         )
+
+
+def _has_meaning(name: str) -> bool:
+    """Whether a name of a library stands for something that is read, so that no script may give it another meaning."""
+    library, _, rest = name.partition(".")
+    known = _MEANT | CONSTANTS.keys() | FUNCTIONS.keys() | {
+        f"torch.{each}" for each in (*MAKERS, *TORCH_DTYPES, *FORMATS)
+    }  # fmt: skip
+    return library == "nvfuser" or not rest or any(
+        name == each or name.startswith(f"{each}.") or each.startswith(f"{name}.") for each in known
+    )

@@ -260,7 +260,7 @@ def changed_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: M
 
 
 def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
-    """Return ``tensor[index]`` for ints, slices with constant bounds and None.
+    """Return ``tensor[index]`` for ints, slices with constant bounds, None and one ``...``.
 
     Raises
     ------
@@ -268,6 +268,14 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
         If the index is another one or lies outside.
     """
     entries = list(index) if isinstance(index, tuple) else [index]
+    if Ellipsis in entries:
+        place = entries.index(Ellipsis)
+        rest = entries[:place] + entries[place + 1 :]
+        if Ellipsis in rest:
+            msg = "an index has ... once at most."
+            raise DefinitionError(msg)
+        taken = sum(entry is not None for entry in rest)
+        entries[place : place + 1] = [slice(None)] * (len(tensor.shape) - taken)
     shape: list[int] = []
     strides: list[int | None] = []
     offset = axis = 0

@@ -115,6 +115,22 @@ def _arange(a: Arguments) -> TensorSpec:
     return _made([count], dtype, a.device(), Fill(kind="range", values=(first, step)))
 
 
+def _eye(a: Arguments) -> TensorSpec:
+    rows = whole(a.next("n"), a.what, "n")
+    columns = whole(a.next("m", default=rows), a.what, "m")
+    if rows <= columns + 1:
+        # A one, then as many zeros as there are columns: the next one stands a row below, one place further on.
+        values, count = (1, *[0] * min(columns, _MOST_VALUES)), columns
+    else:
+        count = rows * columns
+        values = tuple(int(place % (columns + 1) == 0 and place < columns * (columns + 1))
+                       for place in range(min(count, _MOST_VALUES)))  # fmt: skip
+    if count > _MOST_VALUES:
+        msg = f"{a.what}: a matrix of {rows} times {columns} has more than {_MOST_VALUES} numbers to be listed."
+        raise DefinitionError(msg)
+    return _made([rows, columns], a.dtype(DataType.Float), a.device(), Fill(kind="values", values=values or (0,)))
+
+
 def _make_tensor(a: Arguments) -> TensorSpec:
     shape, dtype, device = a.sizes("shape"), a.dtype(DataType.Null), a.device("")
     if dtype is DataType.Null or not device:
@@ -191,6 +207,7 @@ MAKERS: Mapping[str, Callable[[Arguments], TensorSpec]] = {
     "full": _full,
     "randint": _randint,
     "arange": _arange,
+    "eye": _eye,
     "tensor": _tensor,
     "empty_strided": _empty_strided,
     "testing.make_tensor": _make_tensor,
@@ -215,3 +232,55 @@ def made_by(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Tens
     made = MAKERS[name](a)
     a.done()
     return made
+
+
+def _normal_fill(tensor: TensorSpec, a: Arguments) -> Fill:
+    mean, std = (real_number(a.next(name, default=usual), a.what, name) for name, usual in (("mean", 0), ("std", 1)))
+    if (mean, std) != (0, 1) or not (tensor.dtype.is_float or tensor.dtype.is_complex):
+        msg = f"{a.what}: is read with mean 0 and std 1, on tensors of floats."
+        raise DefinitionError(msg)
+    return Fill(kind="normal")
+
+
+def _uniform_fill(tensor: TensorSpec, a: Arguments) -> Fill:
+    low, high = (a.next(*names, default=usual) for names, usual in ((("from", "a"), 0), (("to", "b"), 1)))
+    if not tensor.dtype.is_float:
+        msg = f"{a.what}: is read on tensors of floats, given {tensor.dtype!r}."
+        raise DefinitionError(msg)
+    return _between(real_number(low, a.what, "from"), real_number(high, a.what, "to"), tensor.dtype, a.what)
+
+
+def _random_fill(tensor: TensorSpec, a: Arguments) -> Fill:
+    given = [whole(a.args.pop(0), a.what, "to") for _ in a.args[:2]]
+    low = given.pop(0) if len(given) == 2 else whole(a.take("from", default=0), a.what, "from")
+    high = given.pop() if given else a.take("to")
+    if high is None:
+        msg = f"{a.what}: is read with the number that all values stay below."
+        raise DefinitionError(msg)
+    return _integers(low, whole(high, a.what, "to"), tensor.dtype, a.what)
+
+
+# Methods that fill the memory of a tensor.
+FILLERS: Mapping[str, Callable[[TensorSpec, Arguments], Fill]] = {
+    "normal_": _normal_fill,
+    "uniform_": _uniform_fill,
+    "random_": _random_fill,
+    "fill_": lambda _, a: _constant(plain_number(a.next("value"), a.what, "value")),
+    "zero_": lambda _, a: _constant(0),
+}
+
+
+def refilled_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: Mapping[str, Any]) -> TensorSpec:
+    """Fill a tensor as ``tensor.<method>(...)`` does, for a method in `FILLERS`, and return it.
+
+    Raises
+    ------
+    DefinitionError
+        If an argument is not understood.
+    """
+    a = Arguments(method, args, keywords)
+    fill = FILLERS[method](tensor, a)
+    a.done()
+    # As in torch, the tensor itself changes, under all of its names; nothing that compares or hashes it sees that.
+    object.__setattr__(tensor, "fill", fill)
+    return tensor

@@ -2,16 +2,19 @@
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.definition.repro.candidates import Candidate, chosen
+from fuser_lab.definition.repro.arguments import as_device
+from fuser_lab.definition.repro.candidates import DEFINING, Candidate, chosen, records_into
 from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES, Expressions
 from fuser_lab.definition.repro.source import Script, scripts_in
 from fuser_lab.definition.repro.values import (
     Class,
     Function,
+    Ops,
     Other,
     Path,
     Recording,
@@ -65,13 +68,27 @@ def read_script(
         raise DefinitionError(msg) from None
 
 
+# Decorators under which a function still does what it says.
+_DECORATORS = frozenset({
+    "torch.no_grad", "torch.enable_grad", "torch.inference_mode", "torch.compiler.disable", "torch._dynamo.disable",
+    "functools.cache", "functools.lru_cache",
+})  # fmt: skip
+
+
 class _Return(Exception):  # noqa: N818 - ends a function of the script, which is no error
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
+class _Executed(Exception):  # noqa: N818 - ends the statement that executes the definition, which is no error
+    pass
+
+
 class _Reader(Expressions):
-    """Runs a script's statements, recording its chosen definition."""
+    """Runs a script's statements, recording its chosen definition.
+
+    What follows its first execution is passed over, except for what records into it.
+    """
 
     def __init__(self, script: Script, candidate: Candidate, make: Callable[[], Any]) -> None:
         super().__init__(script)
@@ -86,14 +103,17 @@ class _Reader(Expressions):
     def read(self) -> tuple[Any, list[Described]]:
         """Return the definition and its inputs."""
         scope = Scope()
+        self._scope = scope
         if isinstance(self._candidate.node, ast.Module):
             with self._make() as builder:
                 self.open = self._recorded = Recording(builder=builder)
                 scope.names["fd"] = self._recorded
-                self._run_all(self._candidate.node.body, scope)
+                with suppress(_Executed):
+                    self._run_each(self._candidate.node.body, scope)
             self.open = None
         else:
-            self._run_all(self.script.tree.body, scope)
+            with suppress(_Executed):
+                self._run_each(self.script.tree.body, scope)
             self._run_around(scope)
         if self._recorded is None:
             raise self.refusal(self._candidate.line, "the definition that begins here is never reached.")
@@ -113,7 +133,8 @@ class _Reader(Expressions):
                 inside.names |= {
                     p.arg: Unread(what=p.arg, line=outer.lineno) for p in (*outer.args.args, *outer.args.kwonlyargs)
                 }
-                self.run_body(function, inside)
+                with suppress(_Executed):
+                    self.run_body(function, inside)
                 if "inputs" in inside.names and self._given is None:
                     self._given = (inside.names["inputs"], outer)
         if self._recorded is None and self._deferred is not None:
@@ -132,17 +153,53 @@ class _Reader(Expressions):
         self.open = None
         return recording
 
-    def _run_all(self, body: Sequence[ast.stmt], scope: Scope) -> None:
-        self._scope = scope
+    @property
+    def _is_read(self) -> bool:
+        """Whether the definition and the inputs that it is executed with are known."""
+        is_bare = isinstance(self._candidate.node, ast.Module)
+        is_found = self._recorded is not None or self._deferred is not None
+        return self._given is not None and is_found and (is_bare or self.open is None)
+
+    def _run_each(self, body: Sequence[ast.stmt], scope: Scope) -> None:
+        """Run statements; after one that executes the definition, those that record into it."""
+        executed: _Executed | None = None
         for statement in body:
-            self._run(statement, scope)
+            if self._is_read and not self._records(statement, scope):
+                continue
+            try:
+                self._run(statement, scope)
+            except _Executed as ended:
+                executed = ended
+        if executed is not None:
+            raise executed
+
+    def _records(self, statement: ast.stmt, scope: Scope) -> bool:
+        """Whether a statement records into the definition, itself or in a function of the script that it calls."""
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return False
+        for node in ast.walk(statement):
+            self.step(node)
+            match node:
+                case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in DEFINING:
+                    if isinstance(scope.value(name), Recording):
+                        return True
+                case ast.Call(func=ast.Name(id=name), args=[*_, ast.Name(id=given)]):
+                    called = scope.value(name)
+                    if (
+                        isinstance(called, Function) and isinstance(scope.value(given), Recording)
+                        and called.node.args.args and records_into(called.node, called.node.args.args[-1].arg)
+                    ):
+                        return True
+                case ast.Name(id=name):
+                    if isinstance(scope.value(name), Ops):
+                        return True
+        return False
 
     def run_body(self, function: Function, scope: Scope) -> Any:
         """Run the statements of a function and return what it returns."""
         self._bodies += 1
         try:
-            for statement in function.node.body:
-                self._run(statement, scope)
+            self._run_each(function.node.body, scope)
         except _Return as done:
             return done.value
         finally:
@@ -173,8 +230,7 @@ class _Reader(Expressions):
             case ast.For(target=target, iter=over, body=body, orelse=[]):
                 for value in self.entries(over, scope):
                     self.bind(target, value, scope)
-                    for statement in body:
-                        self._run(statement, scope)
+                    self._run_each(body, scope)
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
             case ast.Return(value=value) if self._bodies:
@@ -182,8 +238,10 @@ class _Reader(Expressions):
             case ast.If(
                 test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body, orelse=[],
             ):
-                for statement in body:
-                    self._run(statement, scope)
+                self._run_each(body, scope)
+            case ast.Try(body=body, orelse=otherwise, finalbody=last) if self.open is None:
+                # Nothing is raised here, so that no handler runs.
+                self._run_each([*body, *otherwise, *last], scope)
             case ast.Assert(test=test):
                 self.evaluate(test, scope)
             case ast.Pass():
@@ -192,8 +250,10 @@ class _Reader(Expressions):
                 raise self.refusal(node, f"the statement {_keyword(node)} is not read; {ACCEPTED}.")
 
     def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
-        if node.decorator_list:
-            raise self.refusal(node, f"{node.name} has a decorator, which is not read; delete it.")
+        for decorator in node.decorator_list:
+            name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            if name not in _DECORATORS and not name.startswith("pytest."):
+                raise self.refusal(node, f"{node.name} has the decorator {name}, which is not read; delete it.")
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
         if before != node.lineno:
             raise self.refusal(node, f"{node.name} is defined a second time; the first one is on line {before}.")
@@ -214,6 +274,14 @@ class _Reader(Expressions):
     def _with(self, node: ast.With, scope: Scope) -> None:
         for item in node.items:
             value = self.evaluate(item.context_expr, scope)
+            if isinstance(item.context_expr, ast.Call) and isinstance(value, str):
+                # Of all calls that are read, torch.device gives a str.
+                outside, self.device = self.device, self.guarded(item.context_expr, as_device, value, "torch.device")
+                try:
+                    self._run_each(node.body, scope)
+                finally:
+                    self.device = outside
+                return
             if isinstance(value, Unopened) and value.of is None:
                 self._definition(node, item, scope)
                 return
@@ -221,8 +289,7 @@ class _Reader(Expressions):
                 raise self.refusal(item.context_expr, f"a with block over {said(value)} is not read.")
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, value, scope)
-        for statement in node.body:
-            self._run(statement, scope)
+        self._run_each(node.body, scope)
 
     def _definition(self, node: ast.With, item: ast.withitem, scope: Scope) -> None:
         alias = item.optional_vars if item.optional_vars is not None else item.context_expr
@@ -234,8 +301,7 @@ class _Reader(Expressions):
             self.open = self._recorded = Recording(builder=builder)
             if isinstance(alias, ast.Name):
                 scope.names[alias.id] = self._recorded
-            for statement in node.body:
-                self._run(statement, scope)
+            self._run_each(node.body, scope)
         self.open = None
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
@@ -257,10 +323,15 @@ class _Reader(Expressions):
                 top = alias.name.partition(".")[0]
                 scope.names[top] = _path(top)
 
-    def ran(self, recording: Recording | None, given: Any, place: ast.AST) -> None:
+    def ran(self, what: Recording | Function | None, given: Any, place: ast.AST) -> None:
         """Keep the inputs of the first run of the chosen definition."""
-        if self._given is None and given is not None and recording in {None, self._recorded}:
+        is_chosen = what.node is self._candidate.node if isinstance(what, Function) else what in {None, self._recorded}
+        if isinstance(what, Function) and isinstance(self._candidate.node, ast.With):
+            is_chosen = True
+        if self._given is None and given is not None and is_chosen:
             self._given = (given, place)
+            if self._is_read:
+                raise _Executed
 
     def _inputs(self, fusion: Fusion, scope: Scope) -> list[Described]:
         """Return the inputs that the script executes its definition with, else those that its sizes fix, else none."""

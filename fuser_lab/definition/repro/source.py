@@ -4,6 +4,7 @@ import ast
 import re
 import textwrap
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fuser_lab.errors import DefinitionError, FuserLabError
@@ -12,6 +13,7 @@ LONGEST = 1_000_000
 _SHOWN = 120
 _FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
 _DEFINES = re.compile(r"\b(?:define_tensor|add_output|from_pytorch)\b")
+_PROMPT = re.compile(r"^\s*(?:>>>|\.\.\.)(?: |$)")
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
@@ -109,6 +111,16 @@ def _fences(lines: tuple[str, ...]) -> list[Fence]:
 
 
 def _parse(lines: tuple[str, ...], above: int) -> Script:
+    if any(line.lstrip().startswith(">>> ") for line in lines):
+        # A session of Python's prompt; lines without one are what it printed.
+        typed = tuple(_PROMPT.sub("", line) if _PROMPT.match(line) else "" for line in lines)
+        with suppress(DefinitionError):
+            return _parse_lines(lines, above)
+        return _parse_lines(typed, above)
+    return _parse_lines(lines, above)
+
+
+def _parse_lines(lines: tuple[str, ...], above: int) -> Script:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

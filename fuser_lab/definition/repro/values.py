@@ -37,6 +37,10 @@ class Unread:
     what: str
     line: int
 
+    def __str__(self) -> str:
+        """Return what it is."""
+        return self.what
+
 
 class Scope:
     """Names of a function or of the script, inside of those around it."""
@@ -53,6 +57,11 @@ class Scope:
         while scope is not None and name not in scope.names:
             scope = scope.around
         return scope
+
+    def value(self, name: str) -> Any:
+        """Return what a name stands for, or None."""
+        scope = self.find(name)
+        return scope.names[name] if scope is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +218,10 @@ def said(value: object) -> str:
             return f"a {type(value).__name__}"
         case None:
             return "None"
+        case slice():
+            return "a slice"
+        case _ if value is Ellipsis:
+            return "..."
     return f"the {type(value).__name__} {value}" if isinstance(value, Number) else f"a {type(value).__name__}"
 
 
