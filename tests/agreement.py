@@ -21,7 +21,7 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import ExplicitSeeds
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
-from fuser_lab.runtime.evaluate import evaluate_segment
+from fuser_lab.runtime.evaluate import evaluate_segment, origins_of, seen
 
 TARGETS = ("cpu", "cuda")
 STRATEGIES = ("bottom_up", "top_down", "unfused")
@@ -216,11 +216,17 @@ def check_kernels(
 
 
 def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence[np.ndarray], near_enough: Any) -> None:
-    """Compiled CPU kernels agree with the reference: values by ``near_enough(position, got)``, strides, aliases."""
+    """Compiled CPU kernels agree with the reference: values by ``near_enough(position, got)``, strides, aliases.
+
+    Results that are views of inputs have the views' strides and lie in the memory of the arrays given.
+    """
     plan = fd.plan_for(list(inputs))
     fusion = plan.fusion
     given = [x.copy() if isinstance(x, np.ndarray) and fusion.aliases else x for x in inputs]
-    got = iter(plan.run(seeded(fusion, given)))
+    known = seeded(fusion, given)
+    scalars = {v.name: x for v, x in zip(fusion.inputs, known, strict=True) if not isinstance(v, TensorView)}
+    origins = origins_of(fusion)
+    got = iter(plan.run(known))
     for position, (tv, defined) in enumerate(zip(fusion.outputs, bound(fd, inputs).outputs, strict=True)):
         # Passes choose the layout of what the definition leaves open, and nothing else.
         if tv.stored_shape != defined.stored_shape:
@@ -231,8 +237,14 @@ def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence
             continue
         a = next(got)
         near_enough(position, a)
-        sized = [i for i, n in enumerate(a.shape) if n > 1]
-        if a.size and [element_strides(a)[i] for i in sized] != [dense_strides(tv)[i] for i in sized]:
-            raise Disagreement(f"{tv.name}: strides {element_strides(a)}, wanted {dense_strides(tv)}")
+        sized = [i for i, n in enumerate(a.shape) if n > 1 and a.size]
+        strides, origin = dense_strides(tv), origins.get(tv)
+        if origin is not None and not origin.overwritten:
+            view = seen(given[origin.number], origin.exprs, scalars)
+            strides = element_strides(view)
+            if a.size and np.shares_memory(view, given[origin.number]) and view.ctypes.data != a.ctypes.data:
+                raise Disagreement(f"{tv.name} is a copy of what is seen in input {origin.number}")
+        if [element_strides(a)[i] for i in sized] != [strides[i] for i in sized]:
+            raise Disagreement(f"{tv.name}: strides {element_strides(a)}, wanted {strides}")
     for output, target in fusion.aliases:
         near_enough(fusion.outputs.index(output), given[fusion.inputs.index(target)])
