@@ -453,6 +453,9 @@ def _infer_cat(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tupl
 def _cat_result(axis: IterDomain, operands: Sequence[IterDomain], axes: AxisFactory) -> IterDomain:
     if axis.visible_extent == 1:
         return axes.copy(axis)
+    if all(other.is_broadcast for other in operands):
+        # Expanded in each of them, and not along the axis of the cat, which pads make concrete.
+        return axes.copy(axis)
     undecided = all(other.kind is IterType.SYMBOLIC for other in operands)
     return axes.fresh(axis.visible_extent, IterType.SYMBOLIC if undecided else IterType.ITERATION)
 
