@@ -6,9 +6,9 @@ accepted attempts rebuilds the plan (`fuser_lab.segmentation.replay`).
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab.errors import InputError
 
@@ -53,6 +53,48 @@ class VerdictRecord:
         return self.code
 
 
+class LaterRecords(Sequence[VerdictRecord]):
+    """Verdicts that are put into words when somebody reads them: most never are."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], tuple[VerdictRecord, ...]]) -> None:
+        self._make = make
+        self._made: tuple[VerdictRecord, ...] | None = None
+
+    @property
+    def _records(self) -> tuple[VerdictRecord, ...]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> VerdictRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[VerdictRecord, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> VerdictRecord | tuple[VerdictRecord, ...]:
+        """Return one, or some."""
+        return self._records[index]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._records)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare one by one, with a tuple as well."""
+        return tuple(other) == self._records if isinstance(other, tuple | LaterRecords) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash as the tuple does."""
+        return hash(self._records)
+
+    def __repr__(self) -> str:
+        """Return the tuple's text."""
+        return repr(self._records)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One attempt: in which phase, what, on which groups, how it ended, who said what, and how long asking took."""
@@ -63,7 +105,7 @@ class Attempt:
     outcome: Outcome
     code: str = ""
     text: str = ""
-    verdicts: tuple[VerdictRecord, ...] = ()
+    verdicts: Sequence[VerdictRecord] = ()
     seq: int = -1
     seconds: float = field(default=0.0, compare=False)
 

@@ -8,13 +8,13 @@ rewrite, privatization and casts on boundaries are not here yet.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from heapq import heapify, heappop, heappush
 from time import perf_counter
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
-from fuser_lab.events import Attempt, Kind, Names, Outcome, VerdictRecord
+from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ops.indexing import indexed_axis
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
@@ -61,18 +61,14 @@ def records(answer: Answer) -> tuple[VerdictRecord, ...]:
     """Return an answer's verdicts by name."""
     return tuple(
         VerdictRecord(
-            scheduler=v.scheduler.value, accepted=v.accepted, code=v.code, text=v.text, params=v.reason.params,
+            scheduler=v.scheduler.value,
+            accepted=v.accepted,
+            code=v.code,
+            text=v.text,
+            params=v.reason.params if v.reason is not None else (),
         )
-        if v.reason is not None and v.reason.params
-        else _plain_record(v.scheduler.value, v.code, v.text, v.accepted)
         for v in answer.verdicts
     )
-
-
-@cache
-def _plain_record(scheduler: str, code: str, text: str, accepted: bool) -> VerdictRecord:
-    """Return the one record of a verdict without numbers: there are few, and each is said often."""
-    return VerdictRecord(scheduler=scheduler, accepted=accepted, code=code, text=text)
 
 
 def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
@@ -121,7 +117,7 @@ class Asker:
             outcome=outcome,
             code=decisive_code(answer),
             text=answer.text,
-            verdicts=records(answer),
+            verdicts=LaterRecords(partial(records, answer)),
             seconds=perf_counter() - start,
         )
         return attempt, answer
