@@ -147,7 +147,8 @@ def _device_clock() -> Callable[[Sequence[Callable[[], None]]], list[float]]:
 def _kernel(segment: Segment, step: Step, seconds: float, prepared: PreparedPlan) -> KernelProfile:
     kernel = step.generated.kernel_ir if step.generated is not None else None
     scheduler = segment.scheduler.value if segment.scheduler is not None else ""
-    rate = _rate(segment.bytes, seconds)
+    read, written = (segment.bytes_in, segment.bytes_out) if step.runs else (0, 0)
+    rate = _rate(read + written, seconds)
     on_gpu = prepared.target == "cuda"
     return KernelProfile(
         name=kernel.name if kernel else f"{scheduler}_{segment.outputs[0].name if segment.outputs else 'nothing'}",
@@ -156,8 +157,8 @@ def _kernel(segment: Segment, step: Step, seconds: float, prepared: PreparedPlan
         device_name=prepared.memory.label(),
         scheduler=scheduler,
         time_ms=seconds * 1e3,
-        input_bytes=segment.bytes_in,
-        output_bytes=segment.bytes_out,
+        input_bytes=read,
+        output_bytes=written,
         effective_bandwidth_gbs=rate,
         percentage_peak_bandwidth=_share(rate, prepared.memory.label()),
         grid_str=_shape(kernel, "grid") if on_gpu else "",

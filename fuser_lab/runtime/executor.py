@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,12 +105,16 @@ class CancelFlag(threading.Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One segment, ready to run: its kernel, or None where the array library evaluates it, and why."""
+    """One segment, ready to run: its kernel, or None where the array library evaluates it, and why.
+
+    One that leads only to results that are views of inputs does not run.
+    """
 
     fusion: Fusion
     scheduler: SchedulerType | None
     generated: GeneratedKernel | None
     evaluated_because: str = ""
+    runs: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,11 +232,14 @@ class PreparedPlan:
 
     def _compiled(self, key: Strides) -> _Variant:
         strides = {slot.name: given for slot, given in zip(self._tensors, key, strict=True)}
-        steps = tuple(self._step(segment, scheduler, strides) for segment, scheduler in self.segments)
+        steps = tuple(
+            replace(self._step(segment, scheduler, strides), runs=number in self._live)
+            for number, (segment, scheduler) in enumerate(self.segments)
+        )
         sizes: dict[str, tuple[DataType, int]] = {}
         return _Variant(
             steps=steps,
-            calls=tuple(self._calls(step) if number in self._live else () for number, step in enumerate(steps)),
+            calls=tuple(self._calls(step) if step.runs else () for step in steps),
             layouts={slot.name: layout_of(slot.tensor, strides[slot.name]) for slot in self._tensors},
             storage=self._storage(steps, sizes),
             sizes=sizes,
@@ -277,7 +284,7 @@ class PreparedPlan:
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         for number, step in enumerate(steps):
-            if number not in self._live:
+            if not step.runs:
                 continue
             for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
                 if tensor.name not in self._borrowed:

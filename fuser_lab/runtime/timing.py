@@ -179,7 +179,8 @@ class _Measurement:
             kept = prepared.reusable(outputs)
             bound = prepared.bind(inputs, kept)
             clock = _clock(prepared)
-            for row, call in self._calls(plan, bound, partial(prepared.run, inputs, kept)):
+            runs = [step.runs for step in prepared.steps(inputs)]
+            for row, call in self._calls(plan, bound, runs, partial(prepared.run, inputs, kept)):
                 if self._cancelled():
                     break
                 sample = Sample(seconds=()) if error >= 1 else clock.sample(call, self._seconds)
@@ -195,16 +196,18 @@ class _Measurement:
 
     @staticmethod
     def _calls(
-        plan: TimedPlan, bound: BoundRun, complete: Callable[[], object],
+        plan: TimedPlan, bound: BoundRun, runs: Sequence[bool], complete: Callable[[], object],
     ) -> list[tuple[TimingRow, Callable[[], object]]]:
+        """Return rows with what to measure for them; a segment that does not run reads and writes nothing."""
         found: list[tuple[TimingRow, Callable[[], object]]] = []
-        for segment, step in zip(plan.segments, bound.steps, strict=True):
+        for segment, step, moves in zip(plan.segments, bound.steps, runs, strict=True):
             found.append(
                 (
                     TimingRow(
                         plan=plan.name, segment=segment.index, ops=len(segment.exprs),
                         scheduler=segment.scheduler.value if segment.scheduler else "",
-                        bytes_in=segment.bytes_in, bytes_out=segment.bytes_out, bytes_crossing=segment.bytes_crossing,
+                        bytes_in=segment.bytes_in if moves else 0, bytes_out=segment.bytes_out if moves else 0,
+                        bytes_crossing=segment.bytes_crossing if moves else 0,
                     ),
                     step,
                 ),
