@@ -198,6 +198,24 @@ def _expand(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return replace(tensor, shape=tuple(shape), strides=tuple(strides))
 
 
+def _repeat(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    times = a.sizes("repeats")
+    ahead = len(times) - len(tensor.shape)
+    if ahead < 0 or min(times, default=0) < 0:
+        msg = f"{a.what}: repeats {times} must be 0 or more, for each axis of {list(tensor.shape)}."
+        raise DefinitionError(msg)
+    shape = [n * by for n, by in zip([1] * ahead + list(tensor.shape), times, strict=True)]
+    found = replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
+    fill = tensor.fill
+    is_listed = fill is not None and fill.kind == "values" and len(shape) == 1 and _is_contiguous(tensor)
+    if fill is not None and is_listed and not (tensor.shape and tensor.shape[0] % len(fill.values)):
+        return found
+    if fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1):
+        msg = f"{a.what}: is read for random and constant tensors, and for a list of numbers along its axis."
+        raise DefinitionError(msg)
+    return found
+
+
 def _unsqueeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     axis = wrap_dim(a.next("dim"), len(tensor.shape) + 1, a.what)
     step = tensor.shape[axis] * tensor.strides[axis] if axis < len(tensor.shape) else 1
@@ -238,6 +256,7 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "view": _reshape,
     "reshape": _reshape,
     "expand": _expand,
+    "repeat": _repeat,
     "unsqueeze": _unsqueeze,
     "squeeze": _squeeze,
     **{name: _caster(name) for name in TORCH_DTYPES if name in {"double", "float", "half", "bfloat16", "long", "int"}},
@@ -277,12 +296,13 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
         taken = sum(entry is not None for entry in rest)
         entries[place : place + 1] = [slice(None)] * (len(tensor.shape) - taken)
     shape: list[int] = []
-    strides: list[int | None] = []
+    strides: list[int] = []
     offset = axis = 0
     for entry in entries:
         if entry is None:
+            # A new axis steps over the one inside of it, as that one is before it is sliced itself.
             shape.append(1)
-            strides.append(None)
+            strides.append(tensor.shape[axis] * tensor.strides[axis] if axis < len(tensor.shape) else 1)
             continue
         if axis >= len(tensor.shape):
             msg = f"the tensor has {len(tensor.shape)} axes, fewer than the index."
@@ -301,10 +321,4 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
             offset += step * wrap_dim(entry, size, "index", "entry")
     shape += tensor.shape[axis:]
     strides += tensor.strides[axis:]
-    known: list[int] = []
-    for place in reversed(range(len(shape))):
-        given = strides[place]
-        # A new axis steps over the one inside of it.
-        inside = shape[place + 1] * known[0] if known else 1
-        known.insert(0, inside if given is None else given)
-    return _moved(replace(tensor, shape=tuple(shape), strides=tuple(known)), offset)
+    return _moved(replace(tensor, shape=tuple(shape), strides=tuple(strides)), offset)

@@ -120,7 +120,7 @@ def _eye(a: Arguments) -> TensorSpec:
     columns = whole(a.next("m", default=rows), a.what, "m")
     if rows <= columns + 1:
         # A one, then as many zeros as there are columns: the next one stands a row below, one place further on.
-        values, count = (1, *[0] * min(columns, _MOST_VALUES)), columns
+        values, count = (1, *[0] * min(columns, _MOST_VALUES)), columns + 1
     else:
         count = rows * columns
         values = tuple(int(place % (columns + 1) == 0 and place < columns * (columns + 1))

@@ -1,7 +1,7 @@
 """Writing a repro script: the definition, inputs that are like the given ones, and the call that runs it."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import ceil, prod
 from typing import Literal
 
 from fuser_lab.definition.binding import Described
@@ -102,8 +102,10 @@ def _made(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
     elif len(fill.values) == 1:
         text = f"torch.full({shape}, {_scalar(fill.values[0])}, {ending}"
     elif fill.kind == "values":
-        repeated = [_scalar(fill.values[i % len(fill.values)]) for i in range(count)]
-        text = f"torch.tensor([{', '.join(repeated)}], {ending}"
+        text = f"torch.tensor([{', '.join(_scalar(value) for value in fill.values[:count])}], {ending}"
+        if count > len(fill.values):
+            # More than the tensor needs, of which `as_strided` takes as much as it does.
+            text += f".repeat({ceil(count / len(fill.values))})"
     elif fill.kind == "integers" and not _is_integer(tensor.dtype):
         text = f"torch.randint({fill.low}, {fill.high}, {shape}, {ending}"
     else:
