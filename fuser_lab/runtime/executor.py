@@ -44,6 +44,7 @@ Strides = tuple[tuple[int, ...], ...]
 KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used go
 _KEPT_NAMES = 8 * KEPT_VARIANTS  # strides as given that are known to belong to one of them
 _KEPT_IDLE = 2  # environments with storage, per variant
+_NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")
 _MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
 
 
@@ -159,6 +160,7 @@ class PreparedPlan:
         self._returned = tuple(slot for slot in self._outputs if slot.tensor not in fusion.hidden)
         self._slots = {slot.name: slot for slot in self._outputs}
         self._origins = origins_of(fusion)
+        self._from = tuple(self._origins.get(slot.tensor) for slot in self._returned)
         self._needed, self._live = self._wanted()
         written = {tv.name for number in self._live for tv in self.segments[number][0].outputs}
         self._computed = tuple(
@@ -366,10 +368,7 @@ class PreparedPlan:
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
         """Return outputs of a run to give as ``out`` to the next: None for those that lie in the memory of inputs."""
-        return [
-            None if slot.tensor in self._origins else array
-            for slot, array in zip(self._returned, outputs, strict=True)
-        ]
+        return [array if origin is None else None for origin, array in zip(self._from, outputs, strict=True)]
 
     def _call(self, step: Step, calls: tuple[Call, ...], env: Environment) -> None:
         try:
@@ -416,15 +415,19 @@ class PreparedPlan:
         inputs = with_seeds(self.fusion, inputs) if self._draws else inputs
         check_count(self.fusion.inputs, inputs)
         load = self.memory.import_input
-        imported: list[Any] = []
-        for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True)):
-            if isinstance(slot, Slot):
-                array = checked_array(number, slot, value)
-                imported.append(self._allocated(slot.tensor, functools.partial(load, array, slot.tensor)))
-            else:
-                imported.append(checked_scalar(number, slot, value))
-        check_places(self._places, inputs, imported)
-        return imported
+        try:
+            imported = [
+                load(checked_array(number, slot, value), slot.tensor) if isinstance(slot, Slot)
+                else checked_scalar(number, slot, value)
+                for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True))
+            ]
+        except Exception as error:
+            if not _is_exhausted(error):
+                raise
+        else:
+            check_places(self._places, inputs, imported)
+            return imported
+        raise self._exhausted(max(self.fusion.tensor_inputs, key=lambda tv: tv.nbytes))
 
     def _environment(self, variant: _Variant) -> Environment:
         """Return an environment with storage: an idle one, or a new one."""
@@ -484,13 +487,13 @@ class PreparedPlan:
         for slot in self._computed:
             if slot.name not in env:
                 env[slot.name], env[slot.array] = self._fresh(slot)
-        left = [(place, slot) for place, slot in enumerate(self._returned) if outputs[place] is None]
+        left = [place for place, array in enumerate(outputs) if array is None]
 
         def finish() -> None:
             kind, like = library_of(inputs) if left else ("", None)
             later: list[tuple[int, Slot, Origin]] = []
-            for place, slot in left:
-                origin = self._origins.get(slot.tensor)
+            for place in left:
+                slot, origin = self._returned[place], self._from[place]
                 if origin is None:
                     outputs[place] = memory.export(env[slot.array], kind, like)
                 elif origin.updated:
@@ -516,7 +519,8 @@ class PreparedPlan:
     ) -> Any:
         """Return a result as it is seen in the caller's own array, or a copy of what is seen in another one."""
         if own is not None:
-            return seen(own, origin.exprs, env)
+            # Where strides of the array given make a reshape copy, it needs memory.
+            return self._allocated(slot.tensor, functools.partial(seen, own, origin.exprs, env))
         return self.memory.export(self._copied(slot, seen(array, origin.exprs, env)), kind, like)
 
     def _copied(self, slot: Slot, array: Any) -> Any:
@@ -571,10 +575,10 @@ class PreparedPlan:
 
 
 def _is_exhausted(error: Exception) -> bool:
-    """Whether NumPy, torch or CuPy say that there is no more memory."""
+    """Whether NumPy, torch, CuPy or the CUDA driver say that there is no more memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def prepare(
