@@ -28,6 +28,7 @@ class Slot:
     dense: tuple[int, ...]  # strides in elements
     dense_bytes: tuple[int, ...]
     layout: Layout  # of the dense form
+    nbytes: int  # of the dense form
 
     def normal(self, strides: Sequence[int]) -> tuple[int, ...]:
         """Return strides in elements with those of axes that are never walked replaced by the dense ones."""
@@ -38,10 +39,10 @@ class Slot:
 
 def slot_of(tensor: TensorView) -> Slot:
     """Return the slot of a concretized tensor."""
-    dense, size = dense_strides(tensor), tensor.dtype.itemsize
+    dense, size, layout = dense_strides(tensor), tensor.dtype.itemsize, layout_of(tensor)
     return Slot(
         tensor, tensor.name, f"{tensor.name} array", tensor.shape, tensor.dtype.numpy, dense,
-        tuple(s * size for s in dense), layout_of(tensor),
+        tuple(s * size for s in dense), layout, layout.size * size,
     )
 
 

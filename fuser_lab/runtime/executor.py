@@ -404,11 +404,10 @@ class PreparedPlan:
 
     def _fresh(self, slot: Slot) -> tuple[Any, Any]:
         """Return new memory for an output, and the same as an array."""
-        memory, size = self.memory, slot.layout.size
-        flat = self._allocated(
-            slot.tensor, lambda: memory.fresh(slot.tensor.dtype, size), size * slot.tensor.dtype.itemsize,
-        )
-        return flat, memory.logical(flat, slot.tensor)
+        tensor = slot.tensor
+        make = functools.partial(self.memory.fresh, tensor.dtype, slot.layout.size)
+        flat = self._allocated(tensor, make, slot.nbytes)
+        return flat, self.memory.logical(flat, tensor)
 
     def _imported(self, inputs: Sequence[Any]) -> list[Any]:
         """Return inputs as arrays of the memory and as Python numbers, checked against the fusion."""
