@@ -350,7 +350,9 @@ class Expressions:
             TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError,
             AssertionError, NotImplementedError,
         ) as error:
-            raise self.refusal(place, f"this cannot be evaluated ({type(error).__name__}: {error}).") from error
+            # Users know the builder as fd.
+            why = str(error).replace("FusionBuilder.", "fd.")
+            raise self.refusal(place, f"this cannot be evaluated ({type(error).__name__}: {why}).") from error
 
     # Calls
 
@@ -424,8 +426,10 @@ class Expressions:
             case Path(("torch", "Size")):
                 return args[0] if len(args) == 1 else args
             case Path(("torch", "set_default_device")) if len(args) == 1:
-                self.device = None if args[0] is None else self.guarded(node, as_device, args[0], str(called))
-                return None
+                unread = self._unread_in(node, str(called), args)
+                if unread is None:
+                    self.device = None if args[0] is None else self.guarded(node, as_device, args[0], str(called))
+                return unread
             case Path(("torch", name)) if name in _DEFAULTS and args != [DataType.Float]:
                 why = f"torch.{name} changes the dtype of the tensors made after it; write dtype= where they are made."
                 raise self.refusal(node, why)

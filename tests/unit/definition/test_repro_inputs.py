@@ -1,5 +1,6 @@
 """Inputs of scripts against torch itself: shapes, dtypes, strides and values."""
 
+import itertools
 import math
 
 import numpy as np
@@ -68,6 +69,12 @@ FIXED = [
     "torch.arange(24, dtype=torch.float32).view(4, 6)[1:, 2]", "torch.arange(20).as_strided((3, 3), (5, 1), 2)",
     "torch.arange(end=4, dtype=torch.int32)", "torch.tensor(3.0)", "torch.tensor(3)", "torch.tensor([1, 5, 9])",
     "torch.tensor([[True, False], [False, True]])", "torch.tensor([[1.5, 2], [3, 4]], dtype=torch.float16)",
+    "torch.eye(4)", "torch.eye(3, 5)", "torch.eye(5, 3)", "torch.eye(7, 2, dtype=torch.int64)", "torch.eye(0)",
+    "torch.eye(n=3).t()", "torch.eye(300)", "torch.empty(3, 4).fill_(2.5)", "torch.empty(3, 4).t().zero_()",
+    "torch.tensor([1, 2, 3]).repeat(4)", "torch.ones(3).repeat(2, 2)", "torch.arange(24).view(2, 3, 4)[..., 1]",
+    *(f"torch.arange(60).view(3, 4, 5).permute(1, 0, 2)[{', '.join(entries)}]"
+      for count in (1, 2, 3) for entries in itertools.product(("None", "0", "1:3", "::2", "..."), repeat=count)
+      if entries.count("...") < 2),
     "torch.tensor([1, 2.5])[1:]", "torch.tensor([])", "torch.ones(3, 4).t().contiguous().int()",
     "torch.arange(3).float().unsqueeze(0).expand(2, 3)", "torch.tensor(2 ** 40)",
 ]  # fmt: skip
@@ -102,6 +109,9 @@ def test_values_are_torchs(text):
         ("make_tensor((4000,), dtype=torch.float32, device='cpu')", -9, 9),
         ("make_tensor((4000,), dtype=torch.int64, device='cpu')", -9, 10),
         ("torch.empty(4000, dtype=torch.int64)", 0, 1),
+        ("torch.empty(4000).uniform_(2, 3)", 2, 3),
+        ("torch.empty(4000, dtype=torch.int64).random_(7, 9)", 7, 9),
+        ("torch.empty(4000).random_(5)", 0, 5),
     ],
 )
 def test_values_stay_in_their_range(text, low, high):
@@ -184,6 +194,13 @@ def test_numbers(text, value):
         ("torch.randn(3, 4).sum()", "is not read as an input"),
         ("torch.nn.Linear(3, 4).weight", "is not read as an input"),
         ("torch.randn_like(3)", "must be a tensor that the script makes"),
+        ("torch.eye(20_000)", "more than 10000 numbers to be listed"),
+        ("torch.ones(3, dtype=torch.int64).normal_()", "on tensors of floats"),
+        ("torch.ones(3, dtype=torch.int64).uniform_()", "on tensors of floats"),
+        ("torch.ones(3).random_()", "the number that all values stay below"),
+        ("torch.ones(3).fill_('a')", "value must be a number"),
+        ("torch.arange(3).repeat(2)", "random and constant tensors"),
+        ("torch.ones(3, 2).repeat(2)", "for each axis"),
         ("torch.full((2,), 'a')", "fill_value must be a number"),
         ("torch", "torch is no input"),
     ],
