@@ -207,10 +207,11 @@ def _repeat(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     shape = [n * by for n, by in zip([1] * ahead + list(tensor.shape), times, strict=True)]
     found = replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
     fill = tensor.fill
-    is_listed = fill is not None and fill.kind == "values" and len(shape) == 1 and _is_contiguous(tensor)
-    if fill is not None and is_listed and not (tensor.shape and tensor.shape[0] % len(fill.values)):
+    if fill is None or (fill.kind != "range" and len(set(fill.values)) <= 1):
         return found
-    if fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1):
+    # Numbers of a list come again in the same order only where the list ends with the tensor.
+    is_listed = fill.kind == "values" and len(tensor.shape) == len(shape) == 1 and _is_contiguous(tensor)
+    if not is_listed or tensor.shape[0] % len(fill.values):
         msg = f"{a.what}: is read for random and constant tensors, and for a list of numbers along its axis."
         raise DefinitionError(msg)
     return found

@@ -325,9 +325,11 @@ class _Reader(Expressions):
 
     def ran(self, what: Recording | Function | None, given: Any, place: ast.AST) -> None:
         """Keep the inputs of the first run of the chosen definition."""
-        is_chosen = what.node is self._candidate.node if isinstance(what, Function) else what in {None, self._recorded}
-        if isinstance(what, Function) and isinstance(self._candidate.node, ast.With):
-            is_chosen = True
+        if isinstance(what, Function):
+            # Where a block is the definition, the function that is given stands for what the block calls.
+            is_chosen = isinstance(self._candidate.node, ast.With) or what.node is self._candidate.node
+        else:
+            is_chosen = what in {None, self._recorded}
         if self._given is None and given is not None and is_chosen:
             self._given = (given, place)
             if self._is_read:
