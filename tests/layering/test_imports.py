@@ -24,8 +24,10 @@ HOUSE = (
     ("codegen",),
     ("runtime",),
     ("report",),
-    ("plan", "planning", "profiling", "executors", "validation", "fusion_definition", "api", "cli", "nvfuser_direct")
-    + ("__main__",),
+    (
+        "plan", "planning", "profiling", "executors", "validation", "fusion_definition", "api", "cli", "nvfuser_direct",
+        "__main__",
+    ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}
 PUBLIC = RANKS["api"]  # names of the package itself lead to the public API
