@@ -114,7 +114,9 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
                 near(known[tv.name], results[tv.name], 0.0, f"{tv.name} as it is stored")
         else:
             _run_kernel(part, known, {n: s for n, s in given.items() if n in part.fusion.tensors}, target)
-    return [np.asarray(known[tv.name]) for tv in fusion.outputs]
+    # An input that is overwritten, and returned as well, is returned as it is afterwards.
+    written = {target: source for source, target in fusion.aliases}
+    return [np.asarray(known[written.get(tv, tv).name]) for tv in fusion.outputs]
 
 
 def _run_kernel(part: Any, known: dict[str, Any], strides: Mapping[str, tuple[int, ...]], target: str) -> None:

@@ -1,8 +1,8 @@
 """Evaluate a fusion expression by expression with NumPy.
 
 With ``exact=True`` results have the fusion's dtypes; arithmetic on floats of 16 and 8 bits runs in float32 and rounds
-once per expression. With ``exact=False`` every real value is kept in float64 and casts between float types do nothing: what
-the fusion means, free of rounding.
+once per expression. With ``exact=False`` every real value is kept in float64 and casts between float types do nothing:
+what the fusion means, free of rounding.
 """
 
 from collections.abc import Mapping, Sequence

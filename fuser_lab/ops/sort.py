@@ -59,7 +59,8 @@ def _reference_argsort(x: Array, *, dim: int, descending: bool, stable: bool) ->
 
 
 def _library_argsort(torch: Any, x: Any, *, dim: int, descending: bool, stable: bool) -> Any:
-    return torch.argsort(ordered(torch, x), dim=dim, descending=descending, stable=stable)
+    del stable  # always: where equal elements go must not depend on where they are sorted
+    return torch.argsort(ordered(torch, x), dim=dim, descending=descending, stable=True)
 
 
 ARGSORT = register(
@@ -139,12 +140,11 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
 
 
 def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
-    del sorted  # always sorted, so that results do not depend on where they are computed
-    if x.dtype is torch.bool:
-        found = torch.topk(x.to(torch.uint8), k, dim, largest, sorted=True)
-        return found.values.to(torch.bool), found.indices
-    found = torch.topk(ordered(torch, x), k, dim, largest, sorted=True)
-    return unordered(torch, found.values, x.dtype), found.indices
+    del sorted  # always: which of equal elements are found, and in which order, must not depend on where they lie
+    given = x.to(torch.uint8) if x.dtype is torch.bool else ordered(torch, x)
+    found = torch.sort(given, dim=dim, descending=largest, stable=True)
+    values, indices = (part.narrow(dim, 0, k).contiguous() for part in found)
+    return (values.to(torch.bool) if x.dtype is torch.bool else unordered(torch, values, x.dtype)), indices
 
 
 _THREE = "fd.define_scalar(3, DataType.Int)"
