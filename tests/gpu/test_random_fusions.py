@@ -58,6 +58,7 @@ def test_agrees_with_the_reference(batch: int) -> None:
             agreement.near(
                 to_numpy(a), checked.wanted[position], checked.allowed[position], f"{tv.name} of {SEED}, {index}",
             )
-            if tv not in origins:
+            # Without a tensor to follow, results are NumPy's.
+            if tv not in origins and not isinstance(a, np.ndarray):
                 sized = [i for i, n in enumerate(a.shape) if n > 1 and a.numel()]
                 assert [a.stride()[i] for i in sized] == [dense_strides(tv)[i] for i in sized]
