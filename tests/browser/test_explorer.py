@@ -184,7 +184,7 @@ def test_a_large_fusion_is_drawn_and_edited_quickly(open_explorer, shots):
     desk.explorer.screenshot(path=shots / "explorer-rope-like.png")
     took = [desk.click_edge(tensor, "inside", mouse=False) for tensor in ("T3", "T13", "T24")]
     assert min(took) > 0
-    assert sorted(took)[1] < 600  # milliseconds; a browser without a GPU on two cores takes 250 to 400
+    assert sorted(took)[1] < 600  # milliseconds; a browser without a GPU, on two cores, took 326 to 392
     assert re.match(r"7 segments", desk.facts())
 
 
