@@ -1,6 +1,7 @@
 """Which results are views of inputs: pointer arithmetic instead of a kernel (nvFuser's alias analysis)."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
 
 from fuser_lab.ir import Expr, OpKind, TensorView
@@ -56,7 +57,23 @@ def reshaped_strides(shape: Sequence[int], strides: Strides, new: Sequence[int])
 
 
 def view_strides(expr: Expr, strides: Strides) -> Strides | None:
-    """Return the strides of an expression's result as a view of its operand, or None if it is none."""
+    """Return the strides of an expression's result as a view of its operand, or None if it is none.
+
+    A result that has to lie in another order than the view would is none.
+    """
+    found = _seen_strides(expr, strides)
+    if found is None or expr.out.domain.allocation is None or _lies_so(expr.out, found):
+        return found
+    return None
+
+
+def _lies_so(tensor: TensorView, strides: Strides) -> bool:
+    axes = tensor.domain.axes
+    along = [strides[p] for p in tensor.domain.allocation_order if not axes[p].is_broadcast and axes[p].extent != 1]
+    return all(slower >= faster for slower, faster in pairwise(along))
+
+
+def _seen_strides(expr: Expr, strides: Strides) -> Strides | None:
     source, out = expr.tensor_inputs[0], expr.out
     kind = expr.kind
     if kind is OpKind.RESHAPE:

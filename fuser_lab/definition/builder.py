@@ -35,6 +35,7 @@ from fuser_lab.ir import (
     TensorDomain,
     TensorView,
     Val,
+    allocation_of,
     scalars_in,
 )
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
@@ -42,7 +43,6 @@ from fuser_lab.ops.arguments import check_range, element_type, flag, flags, is_w
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 from fuser_lab.ops.unsupported import UNSUPPORTED, refusal
-from fuser_lab.ops.view import allocation_of
 
 
 class AxisNumbers:
@@ -173,6 +173,7 @@ class FusionBuilder:
         self._outputs: list[TensorView] = []
         self._aliases: list[tuple[TensorView, TensorView]] = []
         self._returned: set[TensorView] = set()
+        self._stride_orders: dict[str, tuple[int, ...]] = {}  # required of results, by name
         self._known: set[Val] = set()
         self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression decides first, by its place
         self._open: bool | None = None
@@ -222,14 +223,22 @@ class FusionBuilder:
             if not self._outputs:
                 msg = "Fusion is empty! It has no outputs; call fd.add_output on what it should return."
                 raise EmptyDefinitionError(msg)
-            self._fusion = Fusion(
-                inputs=tuple(self._inputs),
-                exprs=self._live_exprs(),
-                outputs=tuple(self._outputs),
-                aliases=tuple(self._aliases),
-                hidden=frozenset(set(self._outputs) - self._returned),
+            self._fusion = self.placed(
+                Fusion(
+                    inputs=tuple(self._inputs),
+                    exprs=self._live_exprs(),
+                    outputs=tuple(self._outputs),
+                    aliases=tuple(self._aliases),
+                    hidden=frozenset(set(self._outputs) - self._returned),
+                ),
             )
         return self._fusion
+
+    def placed(self, fusion: Fusion) -> Fusion:
+        """Return a recorded fusion with the layouts that are required of its results."""
+        for name, ranks in self._stride_orders.items():
+            fusion = fusion.set_output_stride_order(name, ranks)
+        return fusion
 
     def _live_exprs(self) -> tuple[Expr, ...]:
         """Return the expressions that an output depends on; nvFuser forgets the others as well."""
@@ -463,6 +472,25 @@ class FusionBuilder:
             self._outputs.remove(tensor)
         self._returned.add(tensor)
         self._outputs.append(tensor)
+
+    def set_output_stride_order(self, output: Tensor, stride_order: Sequence[int]) -> None:
+        """Require a layout of a result: the rank of each axis counted from the fastest; see `Fusion`'s method.
+
+        Unlike ``add_output(..., stride_order=...)`` this adds no copy: what computes the result writes it so.
+        """
+        self.require_open("set_output_stride_order")
+        tensor = self.tensor(output, "set_output_stride_order", "output")
+        # The check is the fusion's own; what is recorded may still have results that no output needs.
+        fusion = Fusion(
+            inputs=tuple(self._inputs), exprs=self._live_exprs(), outputs=tuple(self._outputs),
+            aliases=tuple(self._aliases),
+        )
+        fusion.set_output_stride_order(tensor, stride_order)
+        self._stride_orders[tensor.name] = tuple(stride_order)
+
+    def get_output_stride_order(self, output: Tensor) -> tuple[int, ...] | None:
+        """Return the layout that was required of a result by `set_output_stride_order`, None if none was."""
+        return self._stride_orders.get(self.tensor(output, "get_output_stride_order", "output").name)
 
     def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
         """Append ``op(inputs)`` and return its results."""

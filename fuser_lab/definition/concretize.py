@@ -1,6 +1,7 @@
 """From symbolic to known sizes: a fusion re-inferred for the sizes of given inputs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fuser_lab.ir import (
     TensorDomain,
     TensorView,
     Val,
+    allocation_of,
 )
 from fuser_lab.ops import OPS
 
@@ -53,8 +55,10 @@ class _Concretizer:
         self._new: dict[Val, Val] = {}
         self._sizes: dict[str, int] = {}
         self._values: dict[str, Number] = dict(scalars)
+        self._orders: dict[str, tuple[int, ...]] = {}  # required of outputs
 
     def run(self, fusion: Fusion) -> Fusion:
+        self._orders = {tv.name: allocation_of(ranks) for tv, ranks in fusion.stride_orders}
         inputs = tuple(self._input(value) for value in fusion.inputs)
         exprs = _used([new for expr in fusion.exprs if (new := self._expr(expr)) is not None])
 
@@ -70,6 +74,7 @@ class _Concretizer:
             outputs=tuple(tensor(tv) for tv in fusion.outputs),
             aliases=tuple((tensor(a), tensor(b)) for a, b in fusion.aliases),
             hidden=frozenset(tensor(tv) for tv in fusion.hidden),
+            stride_orders=tuple((tensor(tv), ranks) for tv, ranks in fusion.stride_orders),
         )
 
     def _input(self, value: Val) -> Val:
@@ -114,7 +119,9 @@ class _Concretizer:
         outputs: list[Val] = []
         for old, result in zip(expr.outputs, results, strict=True):
             if isinstance(old, TensorView) and result.domain is not None:
-                new: Val = TensorView(name=old.name, dtype=result.dtype, domain=result.domain)
+                order = self._orders.get(old.name)
+                domain = result.domain if order is None else replace(result.domain, allocation=order)
+                new: Val = TensorView(name=old.name, dtype=result.dtype, domain=domain)
                 self._learn(old, new)
             else:
                 new = old

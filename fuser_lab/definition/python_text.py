@@ -6,7 +6,18 @@ from math import copysign, isfinite
 
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.ir import AttrValue, Expr, Fusion, IterDomain, Number, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir import (
+    AttrValue,
+    Expr,
+    Fusion,
+    IterDomain,
+    Number,
+    OpKind,
+    Scalar,
+    TensorView,
+    Val,
+    stride_order_of,
+)
 from fuser_lab.ops import OPS
 
 _INDENT = "    "
@@ -62,6 +73,8 @@ class _Writer:
                 self._line(f"fd.add_output({self._name(output)}, {self._name(target)})")
             if output not in self._fusion.hidden:
                 self._line(f"fd.add_output({self._name(output)})")
+        for output, ranks in self._fusion.stride_orders:
+            self._line(f"fd.set_output_stride_order({self._name(output)}, {list(ranks)})")
         return "\n".join([f"def {function}(fd : FusionDefinition) -> None :", *self._lines, ""])
 
     def _line(self, text: str) -> None:
@@ -77,7 +90,7 @@ class _Writer:
         text = f"{name} = fd.define_tensor(shape={shape}, contiguity={contiguity}, dtype={value.dtype!r}"
         text += f", is_cpu={value.is_cpu}"
         if value.domain.allocation is not None:
-            text += f", stride_order={_ranks(value.domain.allocation)}"
+            text += f", stride_order={list(stride_order_of(value.domain.allocation))}"
         self._line(text + ")")
         self._remember_sizes(value)
 
@@ -254,13 +267,6 @@ def number_text(number: Number) -> str:
 def _declared(axis: IterDomain) -> int:
     extent = axis.visible_extent
     return extent if isinstance(extent, int) else -1
-
-
-def _ranks(allocation: tuple[int, ...]) -> list[int]:
-    ranks = [0] * len(allocation)
-    for place, axis in enumerate(allocation):
-        ranks[axis] = len(allocation) - 1 - place
-    return ranks
 
 
 def _cat_arguments(writer: _Writer, expr: Expr) -> list[str]:

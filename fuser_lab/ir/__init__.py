@@ -1,6 +1,17 @@
 """The fusion IR: values, domains, expressions, Fusion."""
 
-from fuser_lab.ir.domain import DomainTransform, IterDomain, IterType, Merge, Resize, Split, TensorDomain
+from fuser_lab.ir.domain import (
+    DomainTransform,
+    IterDomain,
+    IterType,
+    Merge,
+    OrderHint,
+    Resize,
+    Split,
+    TensorDomain,
+    allocation_of,
+    stride_order_of,
+)
 from fuser_lab.ir.expr import AttrValue, Expr, Op, OpKind, scalars_in
 from fuser_lab.ir.fusion import Fusion
 from fuser_lab.ir.scalar import Extent, Number, Scalar
@@ -18,11 +29,14 @@ __all__ = [
     "Number",
     "Op",
     "OpKind",
+    "OrderHint",
     "Resize",
     "Scalar",
     "Split",
     "TensorDomain",
     "TensorView",
     "Val",
+    "allocation_of",
     "scalars_in",
+    "stride_order_of",
 ]

@@ -1,6 +1,7 @@
 """Iteration domains of tensors, after nvFuser's root / logical / allocation / loop domains."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fuser_lab.errors import VerificationError
@@ -110,13 +111,40 @@ DomainTransform = Split | Merge | Resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderHint:
+    """A proposal how a tensor might lie in memory, which anyone may drop.
+
+    ``order`` lists positions of axes, slowest first. ``origin`` names the tensor that it follows, ``strength`` is the
+    number of innermost axes that lie as they do there.
+    """
+
+    order: tuple[int, ...]
+    origin: str
+    strength: int
+
+
+def allocation_of(stride_order: Sequence[int]) -> tuple[int, ...]:
+    """Return positions of axes, slowest in memory first, from the rank of each axis counted from the fastest."""
+    return tuple(sorted(range(len(stride_order)), key=lambda axis: -stride_order[axis]))
+
+
+def stride_order_of(allocation: Sequence[int]) -> tuple[int, ...]:
+    """Return the rank of each axis counted from the fastest, from positions of axes, slowest in memory first."""
+    ranks = [0] * len(allocation)
+    for rank, axis in enumerate(reversed(allocation)):
+        ranks[axis] = rank
+    return tuple(ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorDomain:
     """Axes of a tensor.
 
     ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set
     when ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the
     non-reduction axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for
-    broadcast axes. ``axes`` are the logical axes without reductions: the axes of the value in memory.
+    broadcast axes. ``axes`` are the logical axes without reductions: the axes of the value in memory. ``hint`` is set
+    where an inference proposed a layout: it is no part of what the tensor is, and ``allocation`` need not follow it.
     """
 
     logical: tuple[IterDomain, ...]
@@ -124,6 +152,7 @@ class TensorDomain:
     transforms: tuple[DomainTransform, ...] = ()
     allocation: tuple[int, ...] | None = None
     contiguity: tuple[bool | None, ...] | None = None
+    hint: OrderHint | None = field(default=None, compare=False)
     axes: tuple[IterDomain, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

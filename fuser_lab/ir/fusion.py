@@ -1,15 +1,16 @@
 """Fusion: a small graph of tensor expressions, in topological order."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 
-from fuser_lab.ir.domain import IterDomain
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.ir.domain import IterDomain, OrderHint, allocation_of, stride_order_of
 from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
 from fuser_lab.ir.scalar import Scalar
 from fuser_lab.ir.val import TensorView, Val
-from fuser_lab.ir.verifier import verify_graph
+from fuser_lab.ir.verifier import verify_graph, verify_stride_orders
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -17,12 +18,15 @@ class Fusion:
     """Inputs, expressions in topological order and outputs.
 
     ``aliases`` pairs an output with the input that it overwrites in place; ``hidden`` are outputs that exist only
-    for that and are not returned. Two fusions are equal when they differ in names only.
+    for that and are not returned. ``stride_orders`` pairs outputs with the layout that the user requires of them, the
+    rank of each axis counted from the fastest: nobody changes it, whereas layouts that were inferred may be dropped.
+    Two fusions are equal when they differ in names only.
 
     Raises
     ------
     VerificationError
-        If a value is used before it is produced, produced twice, or an output is never produced.
+        If a value is used before it is produced, produced twice, or an output is never produced, or if a required
+        layout is not that of its tensor.
     """
 
     inputs: tuple[Val, ...]
@@ -30,10 +34,12 @@ class Fusion:
     outputs: tuple[TensorView, ...]
     aliases: tuple[tuple[TensorView, TensorView], ...] = ()
     hidden: frozenset[TensorView] = frozenset()
+    stride_orders: tuple[tuple[TensorView, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        """Verify topological order and single assignment."""
+        """Verify topological order, single assignment and required layouts."""
         verify_graph(self.inputs, self.exprs, self.outputs)
+        verify_stride_orders(self.stride_orders, self.outputs)
 
     @cached_property
     def producers(self) -> Mapping[Val, Expr]:
@@ -86,6 +92,83 @@ class Fusion:
                 found.update(v.name for v in expr.inputs)
         return frozenset(v.name for v in self.inputs if isinstance(v, Scalar) and v.name in found)
 
+    def set_output_stride_order(self, output: TensorView | str, stride_order: Sequence[int]) -> "Fusion":
+        """Return the fusion with a layout required of an output, in place of what was required before.
+
+        Parameters
+        ----------
+        output
+            An output that the fusion computes, or its name.
+        stride_order
+            The rank of each axis counted from the fastest: ``[3, 2, 1, 0]`` is row-major, ``[3, 0, 2, 1]``
+            channels-last.
+
+        Raises
+        ------
+        InputError
+            If it is no output, or one whose memory is an input's.
+        ArgumentTypeError
+            If ``stride_order`` is no list of ints.
+        DefinitionError
+            If it is no permutation of the numbers of the output's axes.
+        """
+        tensor = self._output(output, "set_output_stride_order")
+        if not isinstance(stride_order, list | tuple) or not all(type(rank) is int for rank in stride_order):
+            msg = f"set_output_stride_order: stride_order must be a list of ints, given {stride_order!r}."
+            raise ArgumentTypeError(msg)
+        ranks = tuple(stride_order)
+        if sorted(ranks) != list(range(tensor.ndim)):
+            msg = (
+                f"set_output_stride_order: {list(ranks)} is no permutation of 0..{tensor.ndim - 1}, the ranks of the "
+                f"{tensor.ndim} axes of {tensor.name}."
+            )
+            raise DefinitionError(msg)
+        over = next((target for out, target in self.aliases if out == tensor), tensor)
+        if over in self.inputs:
+            msg = f"set_output_stride_order: {tensor.name} lies where input {over.name} does, as the caller laid it."
+            raise InputError(msg)
+        placed = replace(tensor, domain=replace(tensor.domain, allocation=allocation_of(ranks)))
+        return Fusion(
+            inputs=self.inputs,
+            exprs=tuple(_with(expr, tensor, placed) for expr in self.exprs),
+            outputs=tuple(placed if tv == tensor else tv for tv in self.outputs),
+            aliases=self.aliases,
+            hidden=self.hidden,
+            stride_orders=(*((tv, asked) for tv, asked in self.stride_orders if tv != tensor), (placed, ranks)),
+        )
+
+    def get_output_stride_order(self, output: TensorView | str) -> tuple[int, ...] | None:
+        """Return the layout that is required of an output, as ranks counted from the fastest; None if none is.
+
+        Raises
+        ------
+        InputError
+            If it is no output.
+        """
+        order = self.required_order(self._output(output, "get_output_stride_order"))
+        return None if order is None else stride_order_of(order)
+
+    def required_order(self, tensor: TensorView) -> tuple[int, ...] | None:
+        """Return the axes of a tensor, slowest in memory first, where the user decides that; None elsewhere.
+
+        The user decides for inputs, for results of ``stride_order``, and for outputs by `set_output_stride_order`.
+        """
+        maker = self.producers.get(tensor)
+        asked = maker is None or maker.op.name == "stride_order" or any(tensor == tv for tv, _ in self.stride_orders)
+        return tensor.domain.allocation_order if asked else None
+
+    def hint_order(self, tensor: TensorView) -> OrderHint | None:
+        """Return how an inference proposed to lay out a tensor; None if none did, or the user decides."""
+        return None if self.required_order(tensor) is not None else tensor.domain.hint
+
+    def _output(self, output: TensorView | str, method: str) -> TensorView:
+        for tensor in self.outputs:
+            if output in (tensor.name, tensor):
+                return tensor
+        names = ", ".join(tv.name for tv in self.outputs)
+        msg = f"{method}: {getattr(output, 'name', output)} is no output of the fusion; its outputs are {names}."
+        raise InputError(msg)
+
     @cached_property
     def key(self) -> tuple[object, ...]:
         """Content with values and axes numbered in order of appearance; equal for equal fusions."""
@@ -103,6 +186,14 @@ class Fusion:
     def __hash__(self) -> int:
         """Hash by content."""
         return hash(self.digest)
+
+
+def _with(expr: Expr, old: TensorView, new: TensorView) -> Expr:
+    """Return an expression in which one tensor stands for another."""
+    if old not in expr.inputs and old not in expr.outputs:
+        return expr
+    inputs, outputs = (tuple(new if v == old else v for v in values) for values in (expr.inputs, expr.outputs))
+    return replace(expr, inputs=inputs, outputs=outputs)
 
 
 class _Canon:
@@ -124,7 +215,8 @@ class _Canon:
         )
         outputs = tuple((self._values[tv], tv in fusion.hidden) for tv in fusion.outputs)
         aliases = tuple((self._values[a], self._values[b]) for a, b in fusion.aliases)
-        return (inputs, exprs, outputs, aliases)
+        orders = tuple((self._values[tv], ranks) for tv, ranks in fusion.stride_orders)
+        return (inputs, exprs, outputs, aliases, orders) if orders else (inputs, exprs, outputs, aliases)
 
     def _declare(self, value: Val) -> tuple[object, ...]:
         number = self._values.setdefault(value, len(self._values))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fuser_lab.errors import VerificationError
+from fuser_lab.ir.domain import allocation_of
 from fuser_lab.ir.expr import Expr
 from fuser_lab.ir.scalar import Scalar
 from fuser_lab.ir.val import TensorView, Val
@@ -47,4 +48,24 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
     for value in outputs:
         if known.get(value.name) != value:
             msg = f"output {value.name} is neither an input nor produced by an expression."
+            raise VerificationError(msg)
+
+
+def verify_stride_orders(
+    stride_orders: Sequence[tuple[TensorView, tuple[int, ...]]], outputs: Sequence[TensorView],
+) -> None:
+    """Check that required layouts are those of outputs.
+
+    Raises
+    ------
+    VerificationError
+        Naming the tensor that lies otherwise, or is no output.
+    """
+    for tensor, ranks in stride_orders:
+        if tensor not in outputs:
+            msg = f"the layout {ranks} is required of {tensor.name}, which is no output."
+            raise VerificationError(msg)
+        if tensor.domain.allocation != allocation_of(ranks):
+            order = tensor.domain.allocation_order
+            msg = f"the layout {ranks} is required of {tensor.name}, whose axes lie in the order {order}."
             raise VerificationError(msg)

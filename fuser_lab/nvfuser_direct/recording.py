@@ -68,12 +68,14 @@ class Recorder(FusionBuilder):
 
     def snapshot(self, *, everything: bool = False) -> Fusion:
         """Return what is recorded so far; ``everything`` keeps what no output needs."""
-        return Fusion(
-            inputs=tuple(self._inputs),
-            exprs=tuple(self._exprs) if everything else self._live_exprs(),
-            outputs=tuple(self._outputs),
-            aliases=tuple(self._aliases),
-            hidden=frozenset(set(self._outputs) - self._returned),
+        return self.placed(
+            Fusion(
+                inputs=tuple(self._inputs),
+                exprs=tuple(self._exprs) if everything else self._live_exprs(),
+                outputs=tuple(self._outputs),
+                aliases=tuple(self._aliases),
+                hidden=frozenset(set(self._outputs) - self._returned),
+            ),
         )
 
     def tensor_input(self, *args: Any, **kwargs: Any) -> "values.TensorView":

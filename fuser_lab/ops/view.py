@@ -19,6 +19,7 @@ from fuser_lab.ir import (
     TensorDomain,
     TensorView,
     Val,
+    allocation_of,
 )
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
@@ -148,11 +149,6 @@ def _stride_order(rec: Recorder, arg: Operand, stride_order: Sequence[int]) -> V
         msg = f"stride_order: {ranks} is no permutation of 0..{tensor.ndim - 1}."
         raise DefinitionError(msg)
     return rec.emit(STRIDE_ORDER, [tensor], stride_order=tuple(ranks))[0]
-
-
-def allocation_of(stride_order: Sequence[int]) -> tuple[int, ...]:
-    """Return axis positions slowest first, from ranks counted from the fastest (0 = fastest)."""
-    return tuple(sorted(range(len(stride_order)), key=lambda axis: -stride_order[axis]))
 
 
 def _infer_stride_order(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:

@@ -104,6 +104,7 @@ def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
         outputs=fusion.outputs,
         aliases=fusion.aliases,
         hidden=fusion.hidden,
+        stride_orders=fusion.stride_orders,
     )
 
 

@@ -43,6 +43,7 @@ class ExplicitSeeds(Pass):
             outputs=fusion.outputs,
             aliases=fusion.aliases,
             hidden=fusion.hidden,
+            stride_orders=fusion.stride_orders,
         )
 
 

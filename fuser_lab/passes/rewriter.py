@@ -1,6 +1,7 @@
 """How a pass writes a fusion anew: expression by expression, in order, with axes and names that are new."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 
 from fuser_lab.errors import VerificationError
@@ -160,11 +161,12 @@ class Rewriter:
             outputs=tuple(map(result, fusion.outputs)),
             aliases=tuple((result(a), b) for a, b in fusion.aliases),
             hidden=frozenset(map(result, fusion.hidden)),
+            stride_orders=tuple((result(tv), ranks) for tv, ranks in fusion.stride_orders),
         )
         live = tuple(needed(new))
         if len(live) == len(new.exprs):
             return new
-        return Fusion(inputs=new.inputs, exprs=live, outputs=new.outputs, aliases=new.aliases, hidden=new.hidden)
+        return replace(new, exprs=live)
 
 
 def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomain:

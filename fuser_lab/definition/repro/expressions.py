@@ -54,7 +54,10 @@ _COMMON = {
     "FusionDefinition": Path(("nvfuser", "FusionDefinition")), "DataType": Path(("nvfuser", "DataType")),
     "make_tensor": Path(("torch", "testing", "make_tensor")), "exec_nvfuser": Path(("nvfuser", "exec_nvfuser")),
 }  # fmt: skip
-_METHODS = ("define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "from_pytorch")
+_METHODS = (
+    "define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "set_output_stride_order",
+    "from_pytorch",
+)
 _RUNS = ("execute", "validate", "manual_execute", "manual_validate")
 _SCHEDULES = ("sched", "schedule")
 # Settings of torch that change what its makers make after them.

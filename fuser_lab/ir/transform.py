@@ -1,0 +1,253 @@
+"""Schedules by hand as data: frozen transforms of loop domains, and what they lead to.
+
+A `Transform` names what is done, to which tensor, with which arguments. A `ScheduledFusion` is what some transforms make
+of a fusion: copies and partial reductions are added, each tensor has a loop domain of its own, parallel types, a memory
+and a compute-at position. The fusion that transforms start from never changes: a schedule is replayed from its beginning
+(`fuser_lab.ir.replay`), so that any prefix of the list is a schedule too and undoing is leaving out the last one.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.domain import IterDomain, IterType, Merge, Split
+from fuser_lab.ir.expr import Expr, Op
+from fuser_lab.ir.fusion import Fusion
+from fuser_lab.ir.scalar import Extent, Scalar
+from fuser_lab.ir.val import TensorView, Val
+
+
+class ParallelType(enum.Enum):
+    """What runs the iterations of an axis, by nvFuser's names in Python and C++; values are the words of IR text."""
+
+    mesh_x = "deviceIdx.x"
+    mesh_y = "deviceIdx.y"
+    mesh_z = "deviceIdx.z"
+    grid_x = "blockIdx.x"
+    grid_y = "blockIdx.y"
+    grid_z = "blockIdx.z"
+    block_x = "threadIdx.x"
+    block_y = "threadIdx.y"
+    block_z = "threadIdx.z"
+    mma = "MMA"
+    serial = "S"
+    tma = "B"
+    unroll = "UR"
+    unswitch = "US"
+    vectorize = "V"
+    stream = "streamIdx"
+
+    BIDx = "blockIdx.x"
+    BIDy = "blockIdx.y"
+    BIDz = "blockIdx.z"
+    TIDx = "threadIdx.x"
+    TIDy = "threadIdx.y"
+    TIDz = "threadIdx.z"
+    Serial = "S"
+    Vectorize = "V"
+    Unroll = "UR"
+    Unswitch = "US"
+
+    @property
+    def is_block(self) -> bool:
+        """Whether each block of the grid runs one iteration."""
+        return self.value.startswith("blockIdx")
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether each thread of a block runs one iteration."""
+        return self.value.startswith("threadIdx")
+
+
+# What the reader of a kernel cannot be shown in Numba, and why.
+REFUSED_TYPES: Mapping[ParallelType, str] = {
+    ParallelType.mma: "Numba has no tensor core instructions",
+    ParallelType.tma: "Numba has no bulk copies (TMA)",
+    ParallelType.stream: "kernels of a schedule by hand run on one stream",
+    **dict.fromkeys(
+        (ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z), "nothing here runs on several devices",
+    ),
+}
+
+MemoryType = enum.Enum("MemoryType", ["tensor", "local", "shared", "global", "symmetric"], module=__name__)
+GLOBAL = MemoryType["global"]
+_LETTERS = {
+    MemoryType.tensor: "t", MemoryType.local: "l", MemoryType.shared: "s", GLOBAL: "g", MemoryType.symmetric: "sym",
+}
+
+Argument = int | bool | str | None | enum.Enum | tuple["Argument", ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """One thing done to a schedule: ``kind`` as the method is called, the tensor by name (empty: all of them)."""
+
+    kind: str
+    tensor: str = ""
+    args: tuple[tuple[str, Argument], ...] = ()
+
+    def arg(self, name: str) -> Argument:
+        """Return an argument by name; KeyError if there is none."""
+        return dict(self.args)[name]
+
+    def __str__(self) -> str:
+        """Return the call as Python, ``T2.split(axis=0, factor=128, inner_split=True)``."""
+        inside = ", ".join(f"{key}={_argument(value)}" for key, value in self.args if key != "result")
+        made = ", ".join(str(value) for key, value in self.args if key == "result")
+        call = f"{self.tensor or 'fd.sched'}.{self.kind}({inside})"
+        return f"{made} = {call}" if made else call
+
+
+def _argument(value: Argument) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_argument, value))}]"
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledTensor:
+    """A tensor with its loops.
+
+    ``steps`` lead from the tensor's logical domain to ``loop``; ``parallel`` holds the types of loop axes by number,
+    serial ones left out; the first ``compute_at`` loops are shared with the consumers.
+    """
+
+    tensor: TensorView
+    loop: tuple[IterDomain, ...]
+    memory: MemoryType
+    steps: tuple[Split | Merge, ...] = ()
+    parallel: Mapping[int, ParallelType] = field(default_factory=dict)
+    compute_at: int = 0
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+        return self.tensor.name
+
+    def parallel_type(self, position: int) -> ParallelType:
+        """Return what runs the loop at a position."""
+        return self.parallel.get(self.loop[position].id, ParallelType.serial)
+
+    def text(self, produce_at: int = 0) -> str:
+        """Return IR text, ``T1_l_float[iblockIdx.x4{8}, ithreadIdx.x5{128}] ca_pos( 2 ) produce_pos( 1 )``."""
+        axes = ", ".join(axis_text(axis, self.parallel.get(axis.id, ParallelType.serial)) for axis in self._marked())
+        tail = f" ca_pos( {self.compute_at} )" if self.compute_at else ""
+        tail += f" produce_pos( {produce_at} )" if produce_at else ""
+        return f"{self.name}_{_LETTERS[self.memory]}_{self.tensor.dtype.ir_name}[{axes}]{tail}"
+
+    def _marked(self) -> Iterable[IterDomain]:
+        return self.loop
+
+
+def axis_text(axis: IterDomain, parallel: ParallelType) -> str:
+    """Return an axis as IR text with what runs it."""
+    return str(axis).replace("S", parallel.value, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What replaying needs to know of ops: which axes of operands become which axes of results, and what copies."""
+
+    pairs: Callable[[Expr], Iterable[tuple[int, IterDomain, IterDomain]]]
+    copy: Op
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScheduledFusion:
+    """A fusion with copies and partial reductions of a schedule, and the schedule of each of its tensors."""
+
+    fusion: Fusion
+    tensors: Mapping[str, ScheduledTensor]
+    next_axis: int
+    transforms: tuple[Transform, ...] = ()
+
+    @classmethod
+    def start(cls, fusion: Fusion) -> "ScheduledFusion":
+        """Return a fusion before any transform: one serial loop per logical axis, nothing shared."""
+        outside = {*fusion.tensor_inputs, *fusion.outputs}
+        tensors = {
+            tv.name: ScheduledTensor(
+                tensor=tv, loop=tv.domain.logical, memory=GLOBAL if tv in outside else MemoryType.local,
+            )
+            for tv in fusion.tensors.values()
+        }
+        numbers = [
+            axis.id for tv in fusion.tensors.values() for axis in (*(tv.domain.root or ()), *tv.domain.logical)
+        ]
+        made = [
+            axis.id
+            for tv in fusion.tensors.values()
+            for step in tv.domain.transforms
+            for axis in ((step.outer, step.inner) if isinstance(step, Split) else (step.result,))
+        ]
+        return cls(fusion=fusion, tensors=tensors, next_axis=max((*numbers, *made), default=-1) + 1)
+
+    def producer(self, name: str) -> Expr | None:
+        """Return the expression that makes a tensor, or None."""
+        return self.fusion.producers.get(self.tensors[name].tensor)
+
+    def consumers(self, name: str) -> tuple[Expr, ...]:
+        """Return the expressions with tensor results that read a tensor."""
+        return tuple(e for e in self.fusion.users.get(self.tensors[name].tensor, ()) if e.tensor_outputs)
+
+    def is_output(self, name: str) -> bool:
+        """Whether a tensor is returned."""
+        return self.tensors[name].tensor in self.fusion.outputs
+
+    def is_input(self, name: str) -> bool:
+        """Whether a tensor is given."""
+        return self.tensors[name].tensor in self.fusion.inputs
+
+
+class AxisMaker:
+    """Numbers the axes that transforms make."""
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+
+    def axis(self, extent: Extent, kind: IterType, expanded: Extent | None = None) -> IterDomain:
+        """Return a new axis; one of a broadcast's parts that is longer than 1 is an iteration axis."""
+        if kind is IterType.BROADCAST and extent != 1:
+            kind = IterType.ITERATION
+        made = IterDomain(id=self.next, extent=extent, kind=kind, expanded=expanded)
+        self.next += 1
+        return made
+
+    def copy(self, axis: IterDomain, kind: IterType | None = None) -> IterDomain:
+        """Return a new axis like another."""
+        return self.axis(axis.extent, kind or axis.kind, axis.expanded if kind is None else None)
+
+    def split(self, source: IterDomain, factor: int, *, inner_split: bool) -> Split:
+        """Return a split of an axis; the other part has as many iterations as are needed to reach all of it."""
+        rest, given = ceil_div(source.extent, factor), factor
+        sizes = (rest, given) if inner_split else (given, rest)
+        outer, inner = (self.axis(size, source.kind) for size in sizes)
+        return Split(source=source, factor=factor, outer=outer, inner=inner, inner_split=inner_split)
+
+    def merge(self, outer: IterDomain, inner: IterDomain) -> Merge:
+        """Return a merge of two axes; one with an iteration axis is an iteration axis."""
+        kinds = {outer.kind, inner.kind} - {IterType.BROADCAST}
+        kind = IterType.REDUCTION if IterType.REDUCTION in kinds else IterType.ITERATION
+        kind = kind if kinds else IterType.BROADCAST
+        return Merge(outer=outer, inner=inner, result=self.axis(product(outer.extent, inner.extent), kind))
+
+
+def ceil_div(extent: Extent, factor: int) -> Extent:
+    """Return the quotient rounded up; of a symbolic extent, a symbol that says so."""
+    if isinstance(extent, int):
+        return ceil(extent / factor) if extent < 1 << 50 else -(-extent // factor)
+    return Scalar(name=f"( ceilDiv({extent}, {factor}) )", dtype=DataType.Int)
+
+
+def product(a: Extent, b: Extent) -> Extent:
+    """Return the product; of symbolic extents, a symbol that says so."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    return a if b == 1 else b if a == 1 else Scalar(name=f"( {a} * {b} )", dtype=DataType.Int)
+
+
+def schedule_text(scheduled: ScheduledFusion, texts: Mapping[str, str]) -> Callable[[Val], str]:
+    """Return how values of a scheduled fusion are spelled, given the texts of its tensors."""
+    return lambda value: texts[value.name] if isinstance(value, TensorView) else str(value)
