@@ -54,7 +54,9 @@ class Verdict:
     """One scheduler's answer about one candidate.
 
     A refusal has a reason and a ``core``: names of expressions that suffice for it. ``monotone`` promises that every
-    larger candidate is refused as well; it is set only for reasons on a short whitelist.
+    larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance tells of the
+    parameters what the segmenter must know: whether values are ``persistent``, kept at hand across a reduction, and
+    whether blocks do that together at a barrier of the whole grid, ``cross_grid``.
     """
 
     scheduler: SchedulerType
@@ -62,6 +64,8 @@ class Verdict:
     reason: Reason | None = None
     core: tuple[str, ...] = ()
     monotone: bool = False
+    persistent: bool = False
+    cross_grid: bool = False
 
     def __post_init__(self) -> None:
         """Require a reason for every refusal."""
@@ -80,9 +84,11 @@ class Verdict:
         return self.reason.text if self.reason is not None else ""
 
 
-def accept(scheduler: SchedulerType, why: Reason | None = None) -> Verdict:
+def accept(
+    scheduler: SchedulerType, why: Reason | None = None, *, persistent: bool = False, cross_grid: bool = False,
+) -> Verdict:
     """Return an acceptance, with a note where the way of accepting is worth one."""
-    return Verdict(scheduler=scheduler, accepted=True, reason=why)
+    return Verdict(scheduler=scheduler, accepted=True, reason=why, persistent=persistent, cross_grid=cross_grid)
 
 
 def refuse(scheduler: SchedulerType, why: Reason, *core: str, monotone: bool = False) -> Verdict:
@@ -92,9 +98,13 @@ def refuse(scheduler: SchedulerType, why: Reason, *core: str, monotone: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What all schedulers said, in the order in which they were asked; asking ends with the first acceptance."""
+    """What all schedulers said, in the order in which they were asked; asking ends with the first acceptance.
+
+    ``lasting`` is why no larger candidate is taken either, where that takes the rules of several schedulers.
+    """
 
     verdicts: tuple[Verdict, ...]
+    lasting: Reason | None = None
 
     @property
     def chosen(self) -> SchedulerType | None:

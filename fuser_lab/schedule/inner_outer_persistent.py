@@ -79,7 +79,7 @@ class InnerOuterPersistent:
                 needed=needed,
             )
         why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=moved)
-        return accept(self.type, why)
+        return accept(self.type, why, persistent=True)
 
 
 def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern]) -> Refusal | None:

@@ -63,16 +63,15 @@ class InnerPersistent:
                 rows=pattern.rows, needed=needed,
             )
         if size <= device.persistent_bytes:
-            return accept(
-                self.type, reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=device.persistent_bytes),
-            )
+            why = reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=device.persistent_bytes)
+            return accept(self.type, why, persistent=True)
         cluster = 2
         while cluster * device.persistent_bytes < size:
             cluster *= 2
         why = reason(
             ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=device.persistent_bytes, cluster=cluster,
         )
-        return accept(self.type, why)
+        return accept(self.type, why, persistent=True)
 
 
 def inner_only(facts: CandidateFacts) -> Refusal | None:

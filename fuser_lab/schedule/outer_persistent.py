@@ -63,7 +63,8 @@ class OuterPersistent:
                 rows=pattern.rows, used=groups * max(needed, 1), needed=device.sms // 8,
             )
         if needed <= 1:
-            return accept(self.type, reason(ReasonCode.COLUMNS_FIT, bytes=size, tensors=names, columns=columns))
+            why = reason(ReasonCode.COLUMNS_FIT, bytes=size, tensors=names, columns=columns)
+            return accept(self.type, why, persistent=True)
         return self._across(facts, device, size, names, vector)
 
     def _across(self, facts: CandidateFacts, device: Device, size: int, names: str, vector: int) -> Verdict:
@@ -92,7 +93,7 @@ class OuterPersistent:
         why = reason(
             ReasonCode.COLUMNS_ACROSS_BLOCKS, bytes=size, tensors=names, across=across, blocks=wide * across,
         )
-        return accept(self.type, why)
+        return accept(self.type, why, persistent=True, cross_grid=True)
 
 
 def _grid(rows: int, size: int, vector: int, device: Device) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from fuser_lab.codegen.decompose import decompose
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.printer import math_text
+from fuser_lab.segmentation import SegmenterOptions
 
 torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
 
@@ -90,7 +91,10 @@ def test_a_layer_norm_is_one_persistent_segment():
     fd, inputs = example("layer_norm")
     plan = segment(fd, inputs)
     assert [s.scheduler for s in plan.segments] == [SchedulerType.INNER_PERSISTENT]
-    assert "welford" in {e.op.name for e in plan.segments[0].exprs}
+    assert "welford" not in {e.op.name for e in plan.segments[0].exprs}
+    kept = segment(fd, inputs, options=SegmenterOptions(welford=False))
+    assert [s.scheduler for s in kept.segments] == [SchedulerType.INNER_PERSISTENT]
+    assert "welford" in {e.op.name for e in kept.segments[0].exprs}
     for got, wanted in zip(plan.run(inputs), fd.reference(inputs), strict=True):
         np.testing.assert_allclose(np.asarray(got, np.float32), np.asarray(wanted, np.float32), rtol=2e-2, atol=2e-2)
 
