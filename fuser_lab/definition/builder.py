@@ -4,20 +4,24 @@
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 
+from fuser_lab.definition.cache import FusionCache, FusionSchedules, Walk
 from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.definition.record import EMIT, Record, arguments, bare, values_in
 from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.definition.state import Called, FusionState, fusion_state
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import (
     ArgumentTypeError,
     ClosedDefinitionError,
     DefinitionError,
     EmptyDefinitionError,
+    InputError,
     StateError,
     UnknownNameError,
     UnsupportedError,
@@ -116,6 +120,9 @@ def _bound(builder: "FusionBuilder", entry: OpDef | Composite) -> Callable[..., 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not builder.is_open:
             builder.require_open(f"fd.ops.{entry.name}")
+        return builder.recorded(entry.name, carry_out, args, kwargs)
+
+    def carry_out(*args: Any, **kwargs: Any) -> Any:
         try:
             return builder.wrap(frontend(builder, *args, **kwargs))
         except ArgumentTypeError:
@@ -162,9 +169,24 @@ _STRIDED = _parameters("sizes, strides, dtype=DataType.Float, static_sizes=False
 
 
 class FusionBuilder:
-    """Records a fusion; use as ``with FusionBuilder() as fd:`` and read ``fd.fusion`` afterwards."""
+    """Records a fusion; use as ``with FusionBuilder() as fd:`` and read ``fd.fusion`` afterwards.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    cache
+        Where equal definitions are looked up and kept; while all calls are known to it, nothing is built.
+    """
+
+    def __init__(self, cache: FusionCache[Any] | None = None) -> None:
+        if cache is not None and not isinstance(cache, FusionCache):
+            msg = f"{type(self).__name__}: cache must be a FusionCache, given {type(cache).__name__}."
+            raise ArgumentTypeError(msg)
+        self.cache = cache
+        self._walk: Walk[Any] | None = None if cache is None else cache.walk()
+        self._schedules: FusionSchedules[Any] | None = None
+        self._calls: list[Called] = []
+        self._inside = False  # a call of the user's, whose parts are no calls of the user's
+        self._state: FusionState | None = None
         self.axes = AxisNumbers()
         self.ops = Ops(self)
         self._tensors = 0
@@ -190,6 +212,110 @@ class FusionBuilder:
     def __exit__(self, *exception: object) -> None:
         """Close the definition; an exception inside it propagates."""
         self._open = False
+        if self._walk is not None and not any(exception):
+            self._look_up(self._walk)
+
+    def recorded(
+        self, name: str, carry_out: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> Any:
+        """Return the result of a call of the user's, and remember the call; known ones are not carried out."""
+        if self._inside:
+            return carry_out(*args, **kwargs)
+        walk, record = self._walk, None
+        if walk is not None:
+            record = walk.record(name, args, kwargs, self)
+            known = walk.follow(record)
+            if known is not None:
+                return known.result if name == EMIT else self.wrap(known.result)
+            if walk.following:
+                self._build(walk)
+        self._inside, first = True, len(self._exprs)
+        try:
+            result = carry_out(*args, **kwargs)
+        except BaseException:
+            if walk is not None:
+                # What a refused call has numbered already, no other definition would number.
+                walk.cacheable = False
+            raise
+        finally:
+            self._inside = False
+        self._calls.append(Called(name, args, kwargs, first, len(self._exprs), result))
+        if walk is not None and record is not None:
+            walk.path.append((record, bare(result)))
+        return result
+
+    def _build(self, walk: "Walk[Any]") -> None:
+        """Carry out the calls that a definition has only walked along."""
+        path = walk.leave()
+        values = {value.name: value for _, result in path for value in values_in(result)}
+        self._walk = None
+        try:
+            for record, _ in path:
+                self.call(record, values)
+        finally:
+            self._walk = walk
+
+    def call(self, record: Record, values: Mapping[str, Val]) -> Any:
+        """Return the result of a recorded call, carried out here; its values are found by name.
+
+        Raises
+        ------
+        InputError
+            If it is no call of a definition, or takes values that are not there.
+        """
+        self.require_open(record.name)
+        if record.name == EMIT:
+            args, _ = arguments(record, values, lambda value: value)
+            op, operands, *attrs = args
+            if op not in OPS or not isinstance(operands, list) or not all(_is_attribute(pair) for pair in attrs):
+                msg = f"{op!r} is no op with operands and attributes."
+                raise InputError(msg)
+            return self.emit(OPS[op], operands, **dict(attrs))
+        args, kwargs = arguments(record, values, self.wrap)
+        if record.name in _CALLS:
+            return getattr(self, record.name)(*args, **kwargs)
+        if record.name not in OPS and record.name not in COMPOSITES:
+            msg = f"{record.name!r} is no call of a definition."
+            raise InputError(msg)
+        return getattr(self.ops, record.name)(*args, **kwargs)
+
+    def _look_up(self, walk: "Walk[Any]") -> None:
+        """Take what an equal definition left in the cache, or leave it there."""
+        self._schedules = walk.found()
+        if self._schedules is None:
+            if walk.following:
+                self._open = True
+                self._build(walk)
+                self._open = False
+            self._walk = None
+            if not self._outputs:
+                return
+            self._schedules = walk.keep(self.fusion, self.state)
+        self._walk = None
+        if self._schedules is not None:
+            self._fusion, self._state = self._schedules.fusion, self._schedules.state
+            self._stride_orders = {tv.name: tuple(ranks) for tv, ranks in self._fusion.stride_orders}
+
+    @property
+    def fusion_id(self) -> int | None:
+        """Number of the fusion in the cache; None if it is in none."""
+        return None if self._schedules is None else self._schedules.fusion_id
+
+    @property
+    def state(self) -> FusionState:
+        """The definition's values, numbered in the order in which they are defined.
+
+        Raises
+        ------
+        StateError
+            While the definition is still open.
+        EmptyDefinitionError
+            If nothing was defined, or there is no output.
+        """
+        fusion = self.fusion
+        if self._state is None:
+            self._state = fusion_state(self._calls, fusion, self._exprs)
+        return self._state
 
     @property
     def is_open(self) -> bool:
@@ -299,6 +425,10 @@ class FusionBuilder:
             Whether sizes above 1 stay as they are.
         """
         self.require_open("define_tensor")
+        tensor: Tensor = self.recorded("define_tensor", self._tensor_input, args, kwargs)
+        return tensor
+
+    def _tensor_input(self, *args: Any, **kwargs: Any) -> Tensor:
         strided = not kwargs.keys().isdisjoint(("sizes", "strides", "static_sizes")) or (
             len(args) > 1 and _are_strides(args[1])
         )
@@ -408,6 +538,10 @@ class FusionBuilder:
         ``define_scalar(2, DataType.Float)`` constants.
         """
         self.require_open("define_scalar")
+        scalar: Handle = self.recorded("define_scalar", self._scalar, (value,) if dtype is None else (value, dtype), {})
+        return scalar
+
+    def _scalar(self, value: Number | DataType | None, dtype: DataType | None = None) -> Handle:
         if isinstance(value, DataType) and dtype is None:
             value, dtype = None, value
         if isinstance(value, np.generic):
@@ -427,6 +561,10 @@ class FusionBuilder:
     def define_vector(self, size: int) -> list[Handle]:
         """Add ``size`` integer scalar inputs."""
         self.require_open("define_vector")
+        elements: list[Handle] = self.recorded("define_vector", self._vector, (size,), {})
+        return elements
+
+    def _vector(self, size: int) -> list[Handle]:
         if whole(size, "define_vector", "size") < 0:
             msg = f"define_vector: size is {size}; it must be 0 or more."
             raise DefinitionError(msg)
@@ -441,6 +579,13 @@ class FusionBuilder:
         result: the rank of each axis counted from the fastest.
         """
         self.require_open("add_output")
+        given = {"stride_order": stride_order} if stride_order != () else {}
+        args = (output,) if alias_input is None else (output, alias_input)
+        self.recorded("add_output", self._add_output, args, given)
+
+    def _add_output(
+        self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),
+    ) -> None:
         if isinstance(output, Handle) and isinstance(output.val, Scalar):
             msg = f"add_output: output must be a tensor, given the scalar {output}; kernels return tensors only."
             raise DefinitionError(msg)
@@ -461,6 +606,13 @@ class FusionBuilder:
             if tensor.dtype is not target.dtype:
                 # What is written over the input has the input's type, as in nvFuser.
                 tensor = self.tensor(self.ops.cast(tensor, target.dtype), "add_output", "output")
+            for other, overwritten in self._aliases:
+                if overwritten == target:
+                    msg = (
+                        f"add_output: {tensor.name} cannot be written over the input {target.name}, over which "
+                        f"{other.name} is written already; only one output may alias an input."
+                    )
+                    raise DefinitionError(msg)
             self._aliases.append((tensor, target))
             if tensor not in self._outputs:
                 self._outputs.append(tensor)
@@ -479,6 +631,9 @@ class FusionBuilder:
         Unlike ``add_output(..., stride_order=...)`` this adds no copy: what computes the result writes it so.
         """
         self.require_open("set_output_stride_order")
+        self.recorded("set_output_stride_order", self._require_order, (output, stride_order), {})
+
+    def _require_order(self, output: Tensor, stride_order: Sequence[int]) -> None:
         tensor = self.tensor(output, "set_output_stride_order", "output")
         # The check is the fusion's own; what is recorded may still have results that no output needs.
         fusion = Fusion(
@@ -490,10 +645,22 @@ class FusionBuilder:
 
     def get_output_stride_order(self, output: Tensor) -> tuple[int, ...] | None:
         """Return the layout that was required of a result by `set_output_stride_order`, None if none was."""
+        if self._walk is not None and self._walk.following:
+            self._build(self._walk)
         return self._stride_orders.get(self.tensor(output, "get_output_stride_order", "output").name)
 
     def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
         """Append ``op(inputs)`` and return its results."""
+        if self._inside:
+            return self._emitted(op, inputs, attrs)
+
+        def carry_out(*_: Any) -> tuple[Val, ...]:
+            return self._emitted(op, inputs, attrs)
+
+        results: tuple[Val, ...] = self.recorded(EMIT, carry_out, (op.name, list(inputs), *attrs.items()), {})
+        return results
+
+    def _emitted(self, op: OpDef, inputs: Sequence[Val], attrs: dict[str, AttrValue]) -> tuple[Val, ...]:
         for value in inputs:
             if value not in self._known and not (isinstance(value, Scalar) and value.value is not None):
                 msg = f"{op.name}: {value} belongs to another definition."
@@ -584,6 +751,13 @@ class FusionBuilder:
         if isinstance(result, list | tuple):
             return type(result)(self.wrap(r) for r in result)
         return result
+
+
+_CALLS = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "set_output_stride_order"})
+
+
+def _is_attribute(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
 
 
 def _are_strides(value: object) -> bool:

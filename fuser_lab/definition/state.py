@@ -1,0 +1,228 @@
+"""FusionState: the values of a definition numbered in the order in which they are defined, as nvFuser's frontend does.
+
+What has a number here can be named across definitions: a segment says with numbers which of its inputs and outputs are
+which values of the definition that it was cut from.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from inspect import Parameter
+from typing import Any
+
+from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.record import EMIT, values_in
+from fuser_lab.dtypes import of_python
+from fuser_lab.ir import Expr, Extent, Fusion, Scalar, TensorView, Val
+from fuser_lab.ops import COMPOSITES, OPS
+
+# An attribute of the expression, and an operand in nvFuser's: the first of what the user gives.
+_LENGTHS = {"iota": "length"}
+# Numbers that are operands of an expression inside an op that is written with others.
+_OPERANDS_INSIDE = {"addcmul": frozenset({"alpha"}), "logical_right_shift": frozenset({"shift"})}
+
+
+class StateKind(enum.Enum):
+    """What a state is."""
+
+    TENSOR = "tensor"
+    SCALAR = "scalar"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call inside a definition that has been carried out: its arguments, the expressions it made and its result."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    first: int  # of its expressions
+    last: int  # behind them
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One numbered value; a vector has the values of its elements, which are states before it."""
+
+    fid: int
+    kind: StateKind
+    values: tuple[Val, ...]
+
+    def __str__(self) -> str:
+        """Return the value as IR text."""
+        if self.kind is StateKind.VECTOR:
+            return "{" + ", ".join(map(str, self.values)) + "}"
+        return str(self.values[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionState:
+    """Numbered states of a definition, and which of them are inputs, outputs and extents.
+
+    States are numbered 0, 1, 2, ... in the order of definition: each result of a call, before it each number that the
+    call was given as an operand, and behind its elements each list of scalars. What a call makes inside, as ``sum``
+    with ``keepdim`` does, has the numbers behind all states, since it may have to pass between segments, too.
+
+    The extents of tensor inputs have the numbers -1, -2, ..., inputs in order and their axes in order, reductions left
+    out and expanded extents as they are seen. In `fid_of` an extent's number replaces that of a state: scalars cannot
+    pass between segments, so they always come from the original definition.
+
+    Attributes
+    ----------
+    states
+        All states; a state's place is its number.
+    inputs, outputs
+        Numbers of the fusion's inputs and outputs in order, outputs that are written over an input among them.
+    extents
+        What each extent is, symbol or size: the first has the number -1.
+    fid_of
+        Number of each value by its name, which it keeps when sizes become known; constants have no name, and need no
+        number, since every segment defines its own.
+    """
+
+    states: tuple[State, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    extents: tuple[Extent, ...]
+    fid_of: Mapping[str, int]
+
+    @cached_property
+    def name_of(self) -> Mapping[int, str]:
+        """Name of the value of each number that `fid_of` gives out."""
+        return {fid: name for name, fid in self.fid_of.items()}
+
+    @property
+    def extent_fids(self) -> tuple[int, ...]:
+        """Numbers of the extents."""
+        return tuple(range(-1, -len(self.extents) - 1, -1))
+
+    def rows(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Return (number, kind, value, part) of every number, extents last."""
+        parts = dict.fromkeys(self.outputs, "output") | dict.fromkeys(self.inputs, "input")
+        found = [(str(s.fid), s.kind.value, str(s), parts.get(s.fid, "")) for s in self.states]
+        inner = sorted((fid, name) for name, fid in self.fid_of.items() if fid >= len(self.states))
+        found += [(str(fid), "inside", name, parts.get(fid, "")) for fid, name in inner]
+        found += [(str(-n), "extent", str(e), "size") for n, e in enumerate(self.extents, 1)]
+        return tuple(found)
+
+    def __str__(self) -> str:
+        """Return a table of all numbers."""
+        rows = [("fid", "kind", "value", "part"), *self.rows()]
+        widths = [max(len(row[n]) for row in rows) for n in range(4)]
+        return "\n".join(
+            "  ".join(c.rjust(w) if not n else c.ljust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
+            .rstrip()
+            for row in rows
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        head = "".join(f"<th>{name}</th>" for name in ("fid", "kind", "value", "part"))
+        rows = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in self.rows())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def fusion_state(calls: Sequence[Called], fusion: Fusion, exprs: Sequence[Expr]) -> FusionState:
+    """Return the state of a definition.
+
+    Parameters
+    ----------
+    calls
+        What was called inside, in order.
+    fusion
+        What came of it.
+    exprs
+        All expressions that the calls made, those that no output needs included.
+    """
+    states: list[State] = []
+    fid_of: dict[str, int] = {}
+
+    def add(kind: StateKind, *values: Val) -> None:
+        if kind is not StateKind.VECTOR and values[0].name:
+            fid_of.setdefault(values[0].name, len(states))
+        states.append(State(len(states), kind, values))
+
+    results = {tv.name for tv in fusion.outputs}
+    for call in calls:
+        made = exprs[call.first : call.last]
+        for scalar in _numbers(call, made):
+            add(StateKind.SCALAR, scalar)
+        _add_results(call.result, add)
+        if call.name == "add_output":
+            # A copy that is made for a layout, a dtype or a second mention.
+            for tensor in (tv for expr in made for tv in expr.tensor_outputs if tv.name in results):
+                add(StateKind.TENSOR, tensor)
+    inside = [tv.name for expr in fusion.exprs for tv in expr.tensor_outputs if tv.name not in fid_of]
+    fid_of.update((name, len(states) + place) for place, name in enumerate(inside))
+    extents = tuple(extent for tensor in fusion.tensor_inputs for extent in tensor.extents)
+    inputs, outputs = (tuple(fid_of[value.name] for value in part) for part in (fusion.inputs, fusion.outputs))
+    # Last, so that what was a state is one of the extents.
+    fid_of.update((extent.name, -n) for n, extent in enumerate(extents, 1) if isinstance(extent, Scalar))
+    return FusionState(states=tuple(states), inputs=inputs, outputs=outputs, extents=extents, fid_of=fid_of)
+
+
+def _add_results(result: Any, add: Any) -> None:
+    if isinstance(result, list | tuple):
+        for part in result:
+            _add_results(part, add)
+        scalars = tuple(values_in(result))
+        if isinstance(result, list) and scalars and all(isinstance(value, Scalar) for value in scalars):
+            add(StateKind.VECTOR, *scalars)
+        return
+    for value in values_in(result):
+        add(StateKind.TENSOR if isinstance(value, TensorView) else StateKind.SCALAR, value)
+
+
+def _numbers(call: Called, made: Sequence[Expr]) -> Iterator[Scalar]:
+    """Yield the numbers that a call was given as operands, as the constants they become."""
+    if call.name == EMIT:
+        for expr in made:
+            yield from _constants(expr)
+        return
+    names = _operand_names(call.name, made)
+    if not names:
+        return
+    for name, value in _named(call).items():
+        if name in names and not isinstance(value, Handle):
+            number = value.item() if hasattr(value, "item") else value
+            if isinstance(number, bool | int | float | complex):
+                yield Scalar(name="", dtype=of_python(number), value=number)
+
+
+def _constants(expr: Expr) -> Iterator[Scalar]:
+    if expr.op.name in _LENGTHS:
+        shape = expr.attr("shape")
+        length = shape[0] if isinstance(shape, tuple) else shape
+        if isinstance(length, int):
+            yield Scalar(name="", dtype=of_python(length), value=length)
+    yield from (v for v in expr.inputs if isinstance(v, Scalar) and v.value is not None)
+
+
+def _named(call: Called) -> Mapping[str, Any]:
+    entry = OPS.get(call.name) or COMPOSITES[call.name]
+    return entry.signature.bind(*call.args, **call.kwargs).arguments
+
+
+def _operand_names(op: str, made: Sequence[Expr]) -> frozenset[str]:
+    """Return the parameters of an op whose arguments are operands of its expression; all others are attributes."""
+    if op in _OPERANDS_INSIDE:
+        return _OPERANDS_INSIDE[op]
+    expr = next((expr for expr in reversed(made) if expr.op.name == op), None)
+    if op not in OPS or expr is None:
+        return frozenset()
+    attrs = {name for name, _ in expr.attrs}
+    free = [
+        name for name, p in OPS[op].signature.parameters.items()
+        if name not in attrs and p.kind is not Parameter.VAR_KEYWORD
+    ]
+    options = dict(expr.attrs).get("options", ())
+    named = [str(name) for name in options] if isinstance(options, tuple) else []
+    length = [_LENGTHS[op]] if op in _LENGTHS else []
+    count = len(expr.inputs) + len(length) - len(named)
+    return frozenset([*[name for name in free if name not in named][:count], *named])
