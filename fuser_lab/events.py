@@ -28,6 +28,9 @@ class Kind(enum.Enum):
     REPLICATE = "replicate"  # the first subject, a forwarded chain, is copied into the second
     STORE = "store"  # a forwarded chain becomes a group of its own after all
     PARTITION = "partition"  # the subjects replace all groups
+    PRIVATIZE = "privatize"  # the one expression of the first subject gets replicas: each other subject is one, reader
+    REVERT = "revert"  # of each subject, replicas that became one segment, the first expression stays
+    REWRITE = "rewrite"  # Welfords among the one subject become sums, each expression a group of its own
 
 
 class Outcome(enum.Enum):

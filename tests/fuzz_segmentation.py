@@ -104,6 +104,7 @@ def case_of(seed: int, index: int) -> Case:
         options=SegmenterOptions(
             segment_set=rng.choice(("hint", "cut", "ignore")),
             forward_inputs=rng.random() < 0.7,
+            privatize=rng.random() < 0.8,
             whole_fusion=rng.random() < 0.5,
             combine_reductions=rng.random() < 0.8,
             level_merge=rng.random() < 0.9,

@@ -128,9 +128,10 @@ def plan_diff(before: Any, after: Any) -> PlanDiff:
     mate = dict(partners)
     here, there = ({tv.name: tv for tv in s.crossing} for s in (first, second))
     moved = [
-        Move(name=e.name, op=e.op.name, before=first.home[e.name], after=second.home[e.name])
+        Move(name=e.name, op=e.op.name, before=first.homes[e.name], after=second.homes[e.name])
         for e in first.fusion.tensor_exprs
-        if e.name in second.home and {mate.get(i) for i in first.home[e.name]} != set(second.home[e.name])
+        if e.name not in first.replicas and e.name in second.homes
+        and {mate.get(i) for i in first.homes[e.name]} != set(second.homes[e.name])
     ]
     return PlanDiff(
         before=_side(before),
@@ -139,9 +140,15 @@ def plan_diff(before: Any, after: Any) -> PlanDiff:
         moved=tuple(moved),
         now_crossing=tuple(Crossing(name=n, bytes=tv.nbytes) for n, tv in there.items() if n not in here),
         no_longer_crossing=tuple(Crossing(name=n, bytes=tv.nbytes) for n, tv in here.items() if n not in there),
-        only_before=tuple(e.name for e in first.fusion.tensor_exprs if e.name not in second.home),
-        only_after=tuple(e.name for e in second.fusion.tensor_exprs if e.name not in first.home),
+        only_before=_own(first, second),
+        only_after=_own(second, first),
     )
+
+
+def _own(first: SegmentedFusion, second: SegmentedFusion) -> tuple[str, ...]:
+    """Return expressions that only the first has; a replica counts as what it repeats."""
+    names = (e.name for e in first.fusion.tensor_exprs)
+    return tuple(name for name in names if name not in second.home and name not in first.replicas)
 
 
 def _side(plan: Any) -> Side:

@@ -55,7 +55,7 @@ def segment(
         if log is not None:
             log.append(attempt)
         fold.apply(attempt)
-    return _assembled(fusion, fold, oracle, own_choice=callable(strategy))
+    return _assembled(fold, oracle, own_choice=callable(strategy))
 
 
 def _attempts(
@@ -110,9 +110,9 @@ def _check_cover(fusion: Fusion, subjects: Sequence[Sequence[str]]) -> None:
         raise InputError(msg)
 
 
-def _assembled(fusion: Fusion, fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> SegmentedFusion:
+def _assembled(fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> SegmentedFusion:
     try:
-        return assemble(fusion, fold.groups(), fold.recomputed, oracle)
+        return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)
     except VerificationError as error:
         if own_choice:
             msg = f"the strategy returned no legal partition: {error}"

@@ -2,11 +2,11 @@
 
 The phases and their order follow ``SegmentCandidateFinder::findSegments`` (csrc/fusion_segmenter.cpp). Two things are
 deliberately different. The level rule looks at all edges, where nvFuser overlooks those that carry a fusion output and
-can close a cycle. And a forwarded chain that some reader cannot take is stored once, not once per reader. The Welford
-rewrite, privatization and casts on boundaries are not here yet.
+can close a cycle. And a forwarded chain that some reader cannot take is stored once, not once per reader. Casts on
+boundaries are not here yet.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -17,11 +17,14 @@ from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.privatization import attempts, originals_of, repeated, replicas_of, with_replicas, without
+from fuser_lab.segmentation.welford import PERSISTENT, in_fusion, keeps_rows, rewrite_answer, welfords, written_out
 
 Signature = tuple[int, tuple[int, ...]]
 
@@ -43,11 +46,36 @@ def bottom_up(
     if options.whole_fusion and not committed and not has_hints(fusion, options):
         asker = Asker(fusion, oracle, options, told=told)
         names = tuple((expr.name,) for expr in fusion.tensor_exprs)
-        attempt, _ = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
+        attempt, answer = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
         yield attempt
         if attempt.accepted:
+            yield from asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
             return
-    yield from _Finder(fusion, oracle, options, committed, told=told).run()
+    fixed = [tuple(group) for group in committed]
+    replicas = replicas_of(fusion, (expr for group in fixed for expr in group)) if options.privatize else []
+    yield from attempts(replicas)
+    fusion = with_replicas(fusion, replicas)
+    fusion = yield from lone_welfords(fusion, oracle, options, {expr for group in fixed for expr in group}, told=told)
+    fixed = [in_fusion(fusion, group) for group in fixed]
+    yield from _Finder(fusion, oracle, options, fixed, originals_of(replicas), told=told).run()
+
+
+def lone_welfords(
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, fixed: Collection[Expr] = (), *,
+    told: bool = True,
+) -> Generator[Attempt, None, Fusion]:
+    """Yield whether each Welford, taken alone, becomes sums; return the fusion as it is then.
+
+    That is generous, as nvFuser is: what a Welford is merged with later may keep more than fits.
+    """
+    for expr in welfords(fusion.tensor_exprs, fusion) if options.welford else ():
+        if expr in fixed:
+            continue
+        attempt = Asker(fusion, oracle, options, told=told).rewrite("welford", in_fusion(fusion, [expr]))
+        yield attempt
+        if attempt.accepted:
+            fusion = written_out(fusion, {expr.name})
+    return fusion
 
 
 def decisive_code(answer: Answer) -> str:
@@ -123,6 +151,54 @@ class Asker:
         return attempt, answer
 
 
+    def rewrite(self, phase: str, exprs: Iterable[Expr]) -> Attempt:
+        """Return whether Welfords among expressions become sums, as an attempt: where their rows stay at hand."""
+        start = perf_counter()
+        group = candidate(self._fusion, exprs, self._recomputed)
+        own = welfords(group.exprs, self._fusion)
+        answer = rewrite_answer(group, self._oracle)
+        outcome = Outcome.ACCEPTED if keeps_rows(answer) else Outcome.REFUSED
+        names = tuple(expr.name for expr in group.exprs if expr.tensor_outputs)
+        if not self._told:
+            return Attempt(phase=phase, kind=Kind.REWRITE, subjects=(names,), outcome=outcome)
+        # The others do not keep rows, whatever they say.
+        told = Answer(tuple(v for v in answer.decisive if v.scheduler in PERSISTENT) or answer.decisive)
+        kept = outcome is Outcome.ACCEPTED or answer.chosen is None
+        text = told.text if kept else f"{told.text}, which keeps no rows within a block"
+        return Attempt(
+            phase=phase,
+            kind=Kind.REWRITE,
+            subjects=(names,),
+            outcome=outcome,
+            code=decisive_code(told),
+            text=f"{', '.join(expr.name for expr in own)} as sums: {text}",
+            verdicts=LaterRecords(partial(records, answer)),
+            seconds=perf_counter() - start,
+        )
+
+    def rewritten(
+        self, phase: str, exprs: Sequence[Expr], answer: Answer,
+    ) -> Generator[Attempt, None, tuple[Fusion, tuple[Expr, ...]]]:
+        """Yield what comes of the Welfords of an accepted group; return the fusion and the group as they are then."""
+        before = self._fusion, tuple(exprs)
+        own = welfords(exprs, self._fusion) if self._options.welford and answer.chosen in PERSISTENT else ()
+        if not own:
+            return before
+        attempt = self.rewrite(f"{phase}: welford", exprs)
+        fusion = written_out(self._fusion, {expr.name for expr in own})
+        names = {expr.name for expr in exprs} | (fusion.positions.keys() - self._fusion.positions.keys())
+        group = tuple(expr for expr in fusion.tensor_exprs if expr.name in names)
+        asker = Asker(fusion, self._oracle, self._options, self._recomputed, told=self._told)
+        whole, taken = asker.attempt(f"{phase}: welford", Kind.MERGE, tuple((expr.name,) for expr in group), group)
+        if attempt.accepted and taken.chosen is None:
+            attempt = replace(attempt, outcome=Outcome.REFUSED, code=decisive_code(taken), text=whole.text)
+        yield attempt
+        if not attempt.accepted:
+            return before
+        yield whole
+        return fusion, group
+
+
 def _mask(groups: Iterable[GroupId]) -> int:
     return sum(1 << group for group in groups)
 
@@ -134,10 +210,13 @@ class _Finder:
         oracle: SchedulerOracle,
         options: SegmenterOptions,
         committed: Sequence[Iterable[Expr]],
+        originals: Mapping[str, str],
         *,
         told: bool,
     ) -> None:
         self._fusion = fusion
+        self._oracle = oracle
+        self._originals = originals
         self._options = options
         self._told = told
         fixed = [frozenset(group) for group in committed]
@@ -149,6 +228,7 @@ class _Finder:
         self._committed = set(range(len(fixed)))
         self._signed: dict[GroupId, frozenset[Signature]] = {}
         self._asker = Asker(fusion, oracle, options, recomputed, told=told)
+        self._copies: dict[GroupId, list[Expr]] = {}
 
     def run(self) -> Iterator[Attempt]:
         for chain in self._chains:
@@ -168,6 +248,7 @@ class _Finder:
         if self._options.final_merge:
             yield from self._final_merge()
         yield from self._resolve_forwarded()
+        yield from self._revert_privatization()
 
     def _try(self, phase: str, members: Sequence[GroupId], *, keep_reach: bool = False) -> Attempt:
         """Return the attempt to merge groups that are known to be convex; they are merged if a scheduler takes them."""
@@ -396,7 +477,7 @@ class _Finder:
     def _resolve_forwarded(self) -> Iterator[Attempt]:
         """Copy each chain into its readers, or store its result where a reader's scheduler refuses the copy."""
         stored: list[Chain] = []
-        copies: dict[GroupId, list[Expr]] = {group: [] for group in self._grouping.groups}
+        copies = self._copies = {group: [] for group in self._grouping.groups}
         for chain in self._chains:
             refused = False
             for group in list(self._grouping.groups):
@@ -414,6 +495,23 @@ class _Finder:
                 stored.append(chain)
         for chain in stored:
             yield from self._store(chain)
+
+    def _revert_privatization(self) -> Iterator[Attempt]:
+        """Make replicas that ended in one group one expression again."""
+        found = {}
+        for group in self._grouping.groups if self._originals else ():
+            exprs = {expr.name: expr for expr in (*self._grouping.ordered(group), *self._copies[group])}
+            same = repeated(sorted(exprs.values(), key=lambda e: self._fusion.positions[e.name]), self._originals)
+            if same:
+                found[group] = (same, [name for name in exprs if name not in same])
+        fusion = without(self._fusion, {name: kept for same, _ in found.values() for name, kept in same.items()})
+        asker = Asker(fusion, self._oracle, self._options, self._grouping.recomputed, told=self._told)
+        for same, left in found.values():
+            kept = dict.fromkeys(same.values())
+            subjects = tuple((stays, *(name for name, into in same.items() if into == stays)) for stays in kept)
+            whole = [fusion.exprs[fusion.positions[name]] for name in left]
+            attempt, _ = asker.attempt("revert privatization", Kind.REVERT, subjects, whole)
+            yield attempt
 
     def _store(self, chain: Chain) -> Iterator[Attempt]:
         """Make a chain a group of its own; where no scheduler takes it whole, its expressions one by one."""
@@ -520,21 +618,6 @@ def _leaves_one(expr: Expr) -> bool:
     if expr.kind is not OpKind.INDEXING:
         return False
     return expr.op.name == "select" or expr.out.domain.axes[indexed_axis(dict(expr.attrs))].is_broadcast
-
-
-def is_widening(expr: Expr) -> bool:
-    """Whether an expression casts to a wider float type."""
-    return expr.op.name == "cast" and _float_sizes(expr)[0] < _float_sizes(expr)[1]
-
-
-def is_narrowing(expr: Expr) -> bool:
-    """Whether an expression casts to a narrower float type."""
-    return expr.op.name == "cast" and _float_sizes(expr)[0] > _float_sizes(expr)[1]
-
-
-def _float_sizes(expr: Expr) -> tuple[int, int]:
-    source, target = expr.inputs[0].dtype, expr.outputs[0].dtype
-    return (source.itemsize, target.itemsize) if source.is_float and target.is_float else (0, 0)
 
 
 def reduction_signature(expr: Expr) -> Signature:

@@ -10,6 +10,7 @@ from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
+from fuser_lab.segmentation.privatization import repeated, without
 from fuser_lab.segmentation.replay import Fold
 
 
@@ -75,7 +76,7 @@ def glue(segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle) ->
         msg = f"segments {a} and {b} cannot be one: that would close a cycle through {way}."
         raise IllegalEdit(msg)
     union = [*_own(segmented, a), *_own(segmented, b)]
-    answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
+    answer, _ = _as_one(segmented, union, segmented.recomputed, oracle)
     if answer.chosen is None:
         msg = f"no scheduler takes segments {a} and {b} as one; {answer.text}."
         raise RefusedEdit(msg, answer)
@@ -104,7 +105,7 @@ def move(segmented: SegmentedFusion, tensor: str, segment: int, oracle: Schedule
     groups[segment].append(expr)
     for index in (home, segment):
         if groups[index]:
-            answer = oracle.ask(with_recomputed(segmented.fusion, groups[index], segmented.recomputed))
+            answer, _ = _as_one(segmented, groups[index], segmented.recomputed, oracle)
             if answer.chosen is None:
                 msg = f"with {tensor} in segment {segment}, no scheduler takes segment {index}; {answer.text}."
                 raise RefusedEdit(msg, answer)
@@ -138,7 +139,30 @@ def _rebuilt(
     if run_order([candidate(segmented.fusion, g, recomputed) for g in whole]) is None:
         msg = "the segments would form a cycle."
         raise IllegalEdit(msg)
-    return assemble(segmented.fusion, whole, recomputed, oracle)
+    same: dict[str, str] = {}
+    for group in whole if segmented.replicas else ():
+        same |= _as_one(segmented, group, recomputed, oracle)[1]
+    if not same:
+        return assemble(segmented.fusion, whole, recomputed, oracle, segmented.replicas)
+    fusion = without(segmented.fusion, same)
+    left = [[fusion.exprs[fusion.positions[e.name]] for e in g if e.name not in same] for g in whole]
+    replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
+    return assemble(fusion, left, recomputed, oracle, replicas)
+
+
+def _as_one(
+    segmented: SegmentedFusion, exprs: Iterable[Expr], recomputed: frozenset[str], oracle: SchedulerOracle,
+) -> tuple[Answer, dict[str, str]]:
+    """Return what schedulers say about expressions as a segment, and which replicas are one expression in it."""
+    group = with_recomputed(segmented.fusion, exprs, recomputed)
+    same = repeated(group.exprs, segmented.replicas)
+    if same:
+        fusion = without(segmented.fusion, same)
+        left = (fusion.exprs[fusion.positions[e.name]] for e in group.exprs if e.name not in same)
+        answer = oracle.ask(candidate(fusion, left, recomputed))
+        if answer.chosen is not None:
+            return answer, same
+    return oracle.ask(group), {}
 
 
 def _own(segmented: SegmentedFusion, index: int) -> list[Expr]:
@@ -201,7 +225,8 @@ def _schedulable(
             continue
         fold = Fold(group.narrowed)
         plain = SegmenterOptions(
-            segment_set=SegmentSetMeaning.IGNORE, forward_inputs=False, forward_factories=frozenset(),
+            segment_set=SegmentSetMeaning.IGNORE, forward_inputs=False, forward_factories=frozenset(), privatize=False,
+            welford=False,
         )
         for attempt in bottom_up(group.narrowed, _Narrow(fusion, recomputed, oracle), plain):
             fold.apply(attempt)

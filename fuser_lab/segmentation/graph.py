@@ -1,7 +1,7 @@
 """SegmentedFusion: a fusion and its segments in run order, as frozen data."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
@@ -59,6 +59,7 @@ class SegmentedFusion:
     """A concretized fusion and its groups in run order.
 
     ``recomputed`` names the expressions that each reader makes for itself; only these stand in several groups.
+    ``replicas`` names expressions that repeat another one, and which: privatization gave them to some reader.
 
     Raises
     ------
@@ -69,6 +70,7 @@ class SegmentedFusion:
     fusion: Fusion
     groups: tuple[SegmentedGroup, ...]
     recomputed: frozenset[str] = frozenset()
+    replicas: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check cover, disjointness and order."""
@@ -100,6 +102,14 @@ class SegmentedFusion:
             for name in group.names:
                 found.setdefault(name, []).append(index)
         return {name: tuple(places) for name, places in found.items()}
+
+    @cached_property
+    def homes(self) -> dict[str, tuple[int, ...]]:
+        """Groups that compute what each expression does: those that hold it or a replica of it."""
+        found = {name: set(places) for name, places in self.home.items()}
+        for replica, original in self.replicas.items():
+            found[original].update(self.home[replica])
+        return {name: tuple(sorted(places)) for name, places in found.items()}
 
     @cached_property
     def crossing(self) -> tuple[TensorView, ...]:
@@ -170,7 +180,11 @@ def run_order(candidates: Sequence[Candidate]) -> list[int] | None:
 
 
 def assemble(
-    fusion: Fusion, groups: Iterable[Iterable[Expr]], recomputed: frozenset[str], oracle: SchedulerOracle,
+    fusion: Fusion,
+    groups: Iterable[Iterable[Expr]],
+    recomputed: frozenset[str],
+    oracle: SchedulerOracle,
+    replicas: Mapping[str, str] | None = None,
 ) -> SegmentedFusion:
     """Return groups of expressions as a SegmentedFusion, each asked once more for its scheduler.
 
@@ -188,6 +202,7 @@ def assemble(
         fusion=fusion,
         groups=tuple(SegmentedGroup(candidate=candidates[i], answer=oracle.ask(candidates[i])) for i in order),
         recomputed=recomputed,
+        replicas=replicas or {},
     )
 
 

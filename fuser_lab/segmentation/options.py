@@ -32,10 +32,14 @@ class SegmenterOptions:
     forward_factories
         Names of factory ops that are recomputed in each reader: ``"full"``, which is all that nvFuser forwards,
         ``"iota"`` and ``"constant"`` (tensors computed from neither inputs nor random numbers, whatever the ops).
+    privatize
+        Whether each reader of a widening cast, or of a squeeze with two readers, computes it for itself.
     whole_fusion
         Whether the fusion is tried in one piece first, where no hint forbids it.
     combine_reductions, level_merge, final_merge
         Whether these phases run.
+    welford
+        Whether a Welford becomes sums, mean first, where its rows stay at hand between the two passes.
     connect_through_inputs
         Top-down: pieces that share only an input are tried together.
     cut_reshape_inputs, cut_resize_inputs
@@ -50,15 +54,21 @@ class SegmenterOptions:
         Whether matrix products share a segment with what is around them; the array library evaluates it then.
     least_capability
         Compute capability that the target must have at least, as ``(9, 0)``; other targets are refused.
+    layout_mode
+        How tensors that segments write lie in memory: ``"outputs"`` (results of the fusion lie like inputs, as in
+        nvFuser), ``"propagate"`` (also what passes between segments), or ``"negotiate"`` (as costs producer and
+        consumers least).
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
     forward_inputs: bool = True
     forward_factories: frozenset[str] = frozenset({"full"})
+    privatize: bool = True
     whole_fusion: bool = True
     combine_reductions: bool = True
     level_merge: bool = True
     final_merge: bool = True
+    welford: bool = True
     connect_through_inputs: bool = True
     cut_reshape_inputs: bool = False
     cut_resize_inputs: bool = False
@@ -67,10 +77,14 @@ class SegmenterOptions:
     memory_promotion: bool = False
     fuse_matmul: bool = False
     least_capability: tuple[int, int] | None = None
+    layout_mode: str = "outputs"
 
     def __post_init__(self) -> None:
         """Take the meaning of hints by name too."""
         object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
+        if self.layout_mode not in LAYOUT_MODES:
+            msg = f"layout_mode: {self.layout_mode!r} is unknown; there are {_listed(LAYOUT_MODES)}."
+            raise InputError(msg)
         unknown = sorted(frozenset(self.forward_factories) - FACTORIES)
         if unknown:
             msg = f"forward_factories: {unknown[0]!r} cannot be recomputed; there are {_listed(FACTORIES)}."
@@ -106,8 +120,7 @@ class SegmenterOptions:
             taken and change nothing.
         segmenter
             Fields of ``SegmentCandidateFinderOptions``: ``run_combine_reductions``, ``run_herrmann_merge`` (rounds by
-            levels), ``run_final_merge``; ``run_translate_welford`` is taken and changes nothing, since Welford's
-            reductions are never rewritten before the cut.
+            levels), ``run_final_merge``, ``run_translate_welford``.
         entry
             ``"executor_cache"``, what a user's call runs through, or ``"segmenter_only"``, the segmenter alone: no
             passes, and no attempt to take the fusion in one piece.
@@ -138,6 +151,7 @@ class SegmenterOptions:
 
 
 FACTORIES = frozenset({"full", "iota", "constant"})
+LAYOUT_MODES = ("outputs", "propagate", "negotiate")
 
 _ENABLE = ("fuse_matmul", "memory_promotion", "resize_scheduler", "warp_specialized_normalization")
 # The scheduler that goes with a name; empty where nothing here does.
@@ -147,7 +161,7 @@ _PHASES = {
     "run_combine_reductions": "combine_reductions",
     "run_herrmann_merge": "level_merge",
     "run_final_merge": "final_merge",
-    "run_translate_welford": "",
+    "run_translate_welford": "welford",
 }
 # Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; three
 # make ops that do not exist here; and there is one GPU.
@@ -185,7 +199,7 @@ def _phases(given: Mapping[str, bool]) -> dict[str, Any]:
         if not isinstance(value, bool):
             msg = f"from_nvfuser: segmenter[{name!r}] must be True or False, given {value!r}."
             raise ArgumentTypeError(msg)
-    return {_PHASES[name]: value for name, value in given.items() if _PHASES[name]}
+    return {_PHASES[name]: value for name, value in given.items()}
 
 
 def _capability(text: str | None) -> tuple[int, int] | None:

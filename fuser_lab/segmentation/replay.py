@@ -1,16 +1,21 @@
 """From attempts to groups: the fold that makes a plan of a log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fuser_lab.errors import SegmentationError
 from fuser_lab.events import Attempt, Kind, Names
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.privatization import Replica, replicas_in, with_replicas, without
+from fuser_lab.segmentation.welford import welfords, written_out
 
 
 class Fold:
-    """Groups of expression names, changed by accepted attempts and by nothing else."""
+    """Groups of expression names, changed by accepted attempts and by nothing else.
+
+    ``fusion`` is what the groups are of; rewrites change it, and do nothing to a fusion that is rewritten already.
+    """
 
     def __init__(self, fusion: Fusion) -> None:
         self._fusion = fusion
@@ -18,6 +23,9 @@ class Fold:
         self._chains: dict[Names, None] = {}
         self._copies: list[tuple[Names, Names]] = []
         self._stored: list[Names] = []
+        self._new: list[Replica] = []
+        self._dropped: dict[str, str] = {}
+        self._replicas: dict[str, str] = {}
 
     def apply(self, attempt: Attempt) -> None:
         """Apply one attempt; a refusal changes nothing."""
@@ -34,6 +42,12 @@ class Fold:
             self._copies.append((attempt.subjects[0], attempt.subjects[1]))
         elif attempt.kind is Kind.STORE:
             self._stored.extend(attempt.subjects)
+        elif attempt.kind is Kind.PRIVATIZE:
+            self._privatize(replicas_in(attempt))
+        elif attempt.kind is Kind.REVERT:
+            self._revert(attempt.subjects)
+        elif attempt.kind is Kind.REWRITE:
+            self._rewrite(attempt.subjects)
         else:
             self._groups.clear()
             self._merge_all(attempt.subjects)
@@ -45,6 +59,53 @@ class Fold:
             raise SegmentationError(msg)
         for name in union:
             self._groups[name] = union
+
+    def _rewrite(self, subjects: Iterable[Names]) -> None:
+        names = {name for group in subjects for name in group}
+        missing = sorted(names - self.fusion.positions.keys())
+        if missing:
+            msg = f"the log rewrites {', '.join(missing)}, which the fusion does not compute."
+            raise SegmentationError(msg)
+        exprs = [self.fusion.exprs[self.fusion.positions[name]] for name in names]
+        self._fusion = written_out(self.fusion, {expr.name for expr in welfords(exprs, self.fusion)})
+        for expr in self.fusion.tensor_exprs:
+            if expr.name in names or expr.name not in self._groups:
+                self._groups[expr.name] = frozenset({expr.name})
+
+    def _privatize(self, replicas: Sequence[Replica]) -> None:
+        self._new += replicas
+        for replica in replicas:
+            known = {replica.original, replica.reader} <= self._groups.keys()
+            if not known or replica.name in self._groups:
+                msg = f"the log makes {replica.name} of {replica.original} for {replica.reader}, which cannot be."
+                raise SegmentationError(msg)
+            self._replicas[replica.name] = self._replicas.get(replica.original, replica.original)
+            self._groups[replica.name] = frozenset({replica.name})
+
+    def _revert(self, subjects: Iterable[Names]) -> None:
+        for kept, *dropped in subjects:
+            gone = frozenset(dropped)
+            if not gone < self._groups.get(kept, frozenset()):
+                msg = f"the log makes {', '.join(dropped)} one with {kept}, which is in another group."
+                raise SegmentationError(msg)
+            left = self._groups[kept] - gone
+            self._groups.update(dict.fromkeys(left, left))
+            for name in dropped:
+                self._dropped[name] = kept
+                del self._groups[name], self._replicas[name]
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fusion that the groups are of."""
+        if self._new or self._dropped:
+            self._fusion = without(with_replicas(self._fusion, self._new), self._dropped)
+            self._new, self._dropped = [], {}
+        return self._fusion
+
+    @property
+    def replicas(self) -> dict[str, str]:
+        """The replicas that there are, each with the expression that it repeats."""
+        return dict(self._replicas)
 
     def _merge_all(self, groups: Iterable[Names]) -> None:
         for group in groups:
@@ -58,12 +119,12 @@ class Fold:
 
     def groups(self) -> list[list[Expr]]:
         """Return the groups as they are now, with their copies."""
-        place = self._fusion.positions
+        place = self.fusion.positions
         found: list[set[str]] = [set(group) for group in dict.fromkeys(self._groups.values())]
         for chain, reader in self._copies:
-            next(group for group in found if reader[0] in group).update(chain)
+            next(group for group in found if not group.isdisjoint(reader)).update(chain)
         found += [set(chain) for chain in self._stored]
-        return [[self._fusion.exprs[place[name]] for name in sorted(group, key=place.__getitem__)] for group in found]
+        return [[self.fusion.exprs[place[name]] for name in sorted(group, key=place.__getitem__)] for group in found]
 
 
 def replay(fusion: Fusion, attempts: Iterable[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
@@ -77,4 +138,4 @@ def replay(fusion: Fusion, attempts: Iterable[Attempt], oracle: SchedulerOracle)
     fold = Fold(fusion)
     for attempt in attempts:
         fold.apply(attempt)
-    return assemble(fusion, fold.groups(), fold.recomputed, oracle)
+    return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from fuser_lab.cost.verdict import Answer
 from fuser_lab.events import Attempt, Kind
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import Asker, bottom_up
@@ -15,6 +16,7 @@ from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.hints import has_hints, is_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.welford import in_fusion
 
 Edge = tuple[int, int, TensorView]
 
@@ -28,27 +30,32 @@ def top_down(
     asker = Asker(fusion, oracle, options, told=told)
     if len(found) > 1 and not hinted:
         # nvFuser's own first attempt; schedulers that take disconnected graphs would be missed otherwise.
-        whole = _attempt(asker, fusion.tensor_exprs)
+        whole, answer = _attempt(asker, fusion.tensor_exprs)
         yield whole
         if whole.accepted:
+            yield from asker.rewritten("top-down", fusion.tensor_exprs, answer)
             return
-    committed: list[tuple[Expr, ...]] = []
-    for exprs in found:
-        attempt = _attempt(asker, exprs)
+    committed: list[Sequence[Expr]] = []
+    for piece in found:
+        exprs = in_fusion(fusion, piece)
+        attempt, answer = _attempt(asker, exprs)
         yield attempt
         if attempt.accepted:
-            committed.append(exprs)
+            fusion, group = yield from asker.rewritten("top-down", exprs, answer)
+            asker = Asker(fusion, oracle, options, told=told)
+            committed.append(group)
+    committed = [in_fusion(fusion, group) for group in committed]
     soft = options.cut_reshape_inputs or options.cut_resize_inputs
     if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted and not soft:
         return
     yield from bottom_up(fusion, oracle, options, committed or [()], told=told)
 
 
-def _attempt(asker: Asker, exprs: Sequence[Expr]) -> Attempt:
-    attempt, _ = asker.attempt("top-down", Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
+def _attempt(asker: Asker, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
+    attempt, answer = asker.attempt("top-down", Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
     if attempt.accepted or not attempt.text:
-        return attempt
-    return replace(attempt, text=f"shattered into single expressions; {attempt.text}")
+        return attempt, answer
+    return replace(attempt, text=f"shattered into single expressions; {attempt.text}"), answer
 
 
 def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Why are two values together or apart? From the log where it was tried, from the schedulers now where it was not."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser_lab.cost.reasons import ReasonCode
@@ -79,11 +80,13 @@ def why(
     names = (_label(segmented, a), _label(segmented, b))
     if shared:
         return _together(segmented, names, shared[0])
-    first, second = sorted((homes_a[0], homes_b[0]))
-    own = _names(segmented, a, homes_a), _names(segmented, b, homes_b)
+    at = _nearest(segmented, homes_a, homes_b)
+    first, second = sorted(at)
+    now = _Reverted(log)
+    own = now.known_as(_names(segmented, a, homes_a)), now.known_as(_names(segmented, b, homes_b))
     between = [log[seq] for seq in sorted(log.about(own[0]) & log.about(own[1])) if _joins(log[seq], *own)]
     attempts = tuple(t.seq for t in between)
-    head = f"{names[0]} is in segment {homes_a[0]}, {names[1]} in segment {homes_b[0]}"
+    head = f"{names[0]} is in segment {at[0]}, {names[1]} in segment {at[1]}"
     if isinstance(a, int) and isinstance(b, int):
         head = f"{names[0]} and {names[1]} are apart"
     through = segmented.path(first, second)
@@ -94,7 +97,7 @@ def why(
     union = [e for i in (first, second) for e in segmented.groups[i].exprs]
     answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
     last = between[-1] if between else None
-    names_now = {e.name for e in union}
+    names_now = now.known_as(frozenset(e.name for e in union))
     alone = any(t.names <= names_now for t in between)
     if answer.chosen is None:
         when = _when(last) if last is not None else "it was never tried, since it would have been refused"
@@ -129,6 +132,13 @@ def why(
     )
 
 
+def _nearest(segmented: SegmentedFusion, a: Sequence[int], b: Sequence[int]) -> tuple[int, int]:
+    """Return the segments to compare: the first of each, unless others are neighbours."""
+    after = segmented.successors
+    near = ((i, j) for i in a for j in b if j in after[i] or i in after[j])
+    return next(near, (a[0], b[0]))
+
+
 def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) -> Why:
     group = segmented.groups[index]
     taker = f"which the {group.scheduler.value} scheduler takes" if group.scheduler else "which no scheduler takes"
@@ -138,6 +148,20 @@ def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) ->
         segments=(index, index),
         verdicts=group.verdicts,
     )
+
+
+class _Reverted:
+    """Under which other names a log speaks of expressions: those of replicas that became one with them."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self._names: dict[str, tuple[str, ...]] = {}
+        for attempt in log:
+            if attempt.kind is Kind.REVERT and attempt.accepted:
+                self._names.update((kept, tuple(dropped)) for kept, *dropped in attempt.subjects)
+
+    def known_as(self, names: frozenset[str]) -> frozenset[str]:
+        """Return names with those that they had before."""
+        return names.union(*(self._names.get(name, ()) for name in names)) if self._names else names
 
 
 def _homes(segmented: SegmentedFusion, which: str | int) -> tuple[int, ...]:
@@ -154,7 +178,8 @@ def _homes(segmented: SegmentedFusion, which: str | int) -> tuple[int, ...]:
     if maker is None:
         msg = f"{which} is a fusion input; ask about the tensors that are computed."
         raise InputError(msg)
-    return segmented.home[maker.name]
+    # What the name stands for first, then where replicas of it are.
+    return tuple(dict.fromkeys((*segmented.home[maker.name], *segmented.homes[maker.name])))
 
 
 def _label(segmented: SegmentedFusion, which: str | int) -> str:
@@ -166,7 +191,8 @@ def _label(segmented: SegmentedFusion, which: str | int) -> str:
 def _names(segmented: SegmentedFusion, which: str | int, homes: tuple[int, ...]) -> frozenset[str]:
     if isinstance(which, int):
         return frozenset(segmented.groups[homes[0]].names)
-    return frozenset({segmented.fusion.producers[segmented.fusion.tensors[which]].name})
+    name = segmented.fusion.producers[segmented.fusion.tensors[which]].name
+    return frozenset({name, *(r for r, original in segmented.replicas.items() if original == name)})
 
 
 def _joins(attempt: Attempt, a: frozenset[str], b: frozenset[str]) -> bool:

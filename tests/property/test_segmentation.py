@@ -9,11 +9,11 @@ from fuser_lab import examples
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import DecisionLog
+from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.planning import rewritten
 from fuser_lab.schedule.registry import SchedulerRegistry
-from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
+from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, replay, segment
 from fuser_lab.segmentation.edits import cut, glue
 from tests.benchmarks.optimal import irregular
 from tests.fuzz_segmentation import case_of, check
@@ -107,8 +107,14 @@ def test_no_cycle_no_lost_and_no_doubled_expression():
 
 
 def same_as_plain(fusion, oracle, options):
-    found = {frozenset(group.names) for group in segment(fusion, oracle, options=options).groups}
-    return found == plain_segments(fusion, oracle, options)
+    """Whether the segments are those of the plain loop, which takes the fusion as rewrites leave it."""
+    log = DecisionLog()
+    found = {frozenset(group.names) for group in segment(fusion, oracle, options=options, log=log).groups}
+    fold = Fold(fusion)
+    for attempt in log:
+        if attempt.kind in {Kind.PRIVATIZE, Kind.REWRITE}:
+            fold.apply(attempt)
+    return found == plain_segments(fusion, oracle, options, fold.fusion, fold.replicas)
 
 
 def test_segments_are_those_of_the_plain_loop():

@@ -4,11 +4,12 @@ Nothing is remembered but which sets were refused, and that only to end. `fuser_
 the same segments.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.segmentation import SchedulerOracle, SegmenterOptions, candidate
-from fuser_lab.segmentation.bottom_up import is_narrowing, is_widening
+from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 
@@ -17,26 +18,53 @@ Edge = tuple[Group, TensorView, Group]
 
 
 def plain_segments(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, grouped: Fusion | None = None,
+    originals: Mapping[str, str] | None = None,
 ) -> set[frozenset[str]]:
-    """Return the segments as sets of names of expressions."""
-    return _Plain(fusion, oracle, options).segments()
+    """Return the segments as sets of names of expressions.
+
+    ``grouped`` is the fusion as rewrites before grouping leave it, ``originals`` what each replica in it repeats.
+    """
+    if options.whole_fusion and not has_hints(fusion, options):
+        group = candidate(fusion, fusion.tensor_exprs)
+        if (refused_by_hint(group, options) or oracle.ask(group)).chosen is not None:
+            return {frozenset(e.name for e in (grouped or fusion).tensor_exprs)}
+    return _Plain(grouped or fusion, oracle, options, originals or {}).segments()
+
+
+def plain_privatized(fusion: Fusion) -> Fusion:
+    """Return the fusion with replicas of widening casts and squeezes, made one by one."""
+    exprs, made = list(fusion.exprs), True
+    while made:
+        made = False
+        for reader in [e.name for e in exprs]:
+            expr = next(e for e in exprs if e.name == reader)
+            for value in expr.tensor_inputs:
+                users = [e for e in exprs if value in e.inputs]
+                maker = next((e for e in exprs if value in e.outputs), None)
+                if maker is None or users[0].name == reader:
+                    continue
+                if not (is_widening(maker) or (maker.op.name == "squeeze" and len(users) == 2)):
+                    continue
+                copy = replace(value, name=f"{value.name} for {reader}")
+                place = next(i for i, e in enumerate(exprs) if e.name == reader)
+                inputs = tuple(copy if v == value else v for v in exprs[place].inputs)
+                exprs[place : place + 1] = [replace(maker, outputs=(copy,)), replace(exprs[place], inputs=inputs)]
+                made = True
+    return replace(fusion, exprs=tuple(exprs))
 
 
 class _Plain:
-    def __init__(self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> None:
-        self.fusion, self.oracle, self.options = fusion, oracle, options
+    def __init__(
+        self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, originals: Mapping[str, str],
+    ) -> None:
+        self.fusion, self.oracle, self.options, self.originals = fusion, oracle, options, originals
         self.chains = list(forwarded_chains(fusion, options))
         self.forwarded = {e for chain in self.chains for e in chain.exprs}
         self.recomputed = frozenset(e.name for e in self.forwarded)
         self.groups: list[Group] = [frozenset({e}) for e in fusion.tensor_exprs if e not in self.forwarded]
 
     def segments(self) -> set[frozenset[str]]:
-        whole = self.fusion.tensor_exprs
-        if self.options.whole_fusion and not has_hints(self.fusion, self.options):
-            group = candidate(self.fusion, whole)
-            if (refused_by_hint(group, self.options) or self.oracle.ask(group)).chosen is not None:
-                return {frozenset(e.name for e in whole)}
         self.until_nothing_changes(self.cats)
         self.until_nothing_changes(self.casts)
         if self.options.combine_reductions:
@@ -294,7 +322,33 @@ class _Plain:
                 stored.append(frozenset(chain.names))
             else:
                 stored += [frozenset({name}) for name in chain.names]
-        return {frozenset(e.name for e in exprs) for exprs in copies.values()} | set(stored)
+        return self.reverted([frozenset(exprs) for exprs in copies.values()]) | set(stored)
+
+    def reverted(self, groups: list[Group]) -> set[frozenset[str]]:
+        """Return the names in each group, replicas left out that repeat another expression in it, if that is taken."""
+        gone: dict[str, TensorView] = {}
+        left: list[list[str]] = []
+        for group in groups:
+            first: dict[object, TensorView] = {}
+            left.append([])
+            for expr in self.in_order(group):
+                reads = [gone.get(v.name, v) for v in expr.inputs]
+                same = first.setdefault((self.originals.get(expr.name, expr.name), *(v.name for v in reads)), expr.out)
+                if same is expr.out:
+                    left[-1].append(expr.name)
+                else:
+                    gone[expr.name] = same
+        exprs = {
+            e.name: replace(e, inputs=tuple(gone.get(v.name, v) for v in e.inputs))
+            for e in self.fusion.exprs
+            if e.name not in gone
+        }
+        self.fusion = replace(self.fusion, exprs=tuple(exprs.values()))
+        found: set[frozenset[str]] = set()
+        for group, names in zip(groups, left, strict=True):
+            reduced = len(names) < len(group) and self.taken(exprs[name] for name in names)
+            found.add(frozenset(names) if reduced else frozenset(e.name for e in group))
+        return found
 
 
 def _only(group: Group) -> Expr | None:

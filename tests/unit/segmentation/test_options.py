@@ -27,7 +27,7 @@ def test_each_name_does_what_it_says():
     assert made == SegmenterOptions(
         fuse_matmul=True, memory_promotion=True, disabled_schedulers=["resize"],
         disabled_passes=["mark_aliases_prepare", "allocation_domain"], combine_reductions=False, level_merge=False,
-        final_merge=False, least_capability=(9, 0),
+        final_merge=False, welford=False, least_capability=(9, 0),
     )
 
 

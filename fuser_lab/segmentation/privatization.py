@@ -1,0 +1,190 @@
+"""Privatization: readers of a widening cast or a squeeze get one each, so that boundaries fall on what it reads.
+
+Follows nvFuser's ``SegmentCandidateFinder::privatizeUpcast`` and its revert (csrc/fusion_segmenter.cpp; PRs #3776 and
+#4583). A replica is an expression of its own, with a name of its own: where the groups of two readers end as one
+segment, their replicas become one expression again; where they do not, each segment computes its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from fuser_lab.errors import VerificationError
+from fuser_lab.events import Attempt, Kind, Names, Outcome
+from fuser_lab.ir import Expr, Fusion, OpKind, Val
+from fuser_lab.ops import OPS
+from fuser_lab.passes.rewriter import Axes
+from fuser_lab.segmentation.casts import is_widening
+
+MOST_SQUEEZE_READERS = 2  # squeezes with more readers are left alone, as by nvFuser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """Names: ``reader`` reads ``name``, which computes what ``original`` does, instead of ``original``."""
+
+    original: str
+    name: str
+    reader: str
+
+
+def replicas_of(fusion: Fusion, fixed: Iterable[Expr] = ()) -> list[Replica]:
+    """Return the replicas that privatization makes, in the order in which they are made.
+
+    Every reader but the first of a widening cast, or of a squeeze with two readers, gets a replica. That is repeated
+    until nothing changes, since a replica reads what its original reads. Expressions in ``fixed`` are neither
+    replicated nor given replicas to read.
+    """
+    found: list[Replica] = []
+    readers = _Readers(fusion, {expr.name for expr in fixed})
+    while some := list(readers.round()):
+        found += some
+    return found
+
+
+class _Readers:
+    """Who reads each expression that can be replicated, kept up to date while replicas are made."""
+
+    def __init__(self, fusion: Fusion, fixed: set[str]) -> None:
+        self._taken = {*fusion.tensors, *(value.name for value in fusion.inputs)}
+        self._most = {
+            expr.name: MOST_SQUEEZE_READERS if expr.kind is OpKind.SQUEEZE else len(fusion.exprs)
+            for expr in fusion.tensor_exprs
+            if expr.name not in fixed and (expr.kind is OpKind.SQUEEZE or is_widening(expr))
+        }
+        self._of: dict[str, list[str]] = {name: [] for name in self._most}
+        self._reads: dict[str, list[str]] = {}
+        self._fixed = fixed
+        for expr in fusion.tensor_exprs if self._most else ():
+            for value in dict.fromkeys(expr.tensor_inputs):
+                maker = fusion.producers.get(value)
+                if maker is not None and maker.name in self._most:
+                    self._of[maker.name].append(expr.name)
+                    self._reads.setdefault(expr.name, []).append(maker.name)
+
+    def round(self) -> Iterator[Replica]:
+        """Make and yield the replicas for all readers that there are now."""
+        for reader in list(self._reads):
+            for maker in list(self._reads[reader]):
+                if reader in self._fixed or self._of[maker][0] == reader:
+                    continue
+                if 1 < len(self._of[maker]) <= self._most[maker]:
+                    yield self._replica(maker, reader)
+
+    def _replica(self, maker: str, reader: str) -> Replica:
+        name = next(n for i in count(1) if (n := f"{maker}_replica{i if i > 1 else ''}") not in self._taken)
+        self._taken.add(name)
+        self._most[name] = self._most[maker]
+        self._of[maker].remove(reader)
+        self._of[name] = [reader]
+        self._reads[reader][self._reads[reader].index(maker)] = name
+        if maker in self._reads:
+            self._reads[name] = list(self._reads[maker])
+            for source in self._reads[name]:
+                self._of[source].append(name)
+        return Replica(original=maker, name=name, reader=reader)
+
+
+def attempts(replicas: Iterable[Replica]) -> Iterator[Attempt]:
+    """Yield one attempt for each expression that is replicated: it, and each replica with its reader."""
+    by_original: dict[str, list[Names]] = {}
+    for replica in replicas:
+        by_original.setdefault(replica.original, []).append((replica.name, replica.reader))
+    for original, pairs in by_original.items():
+        each = ", ".join(f"{reader} has {name}" for name, reader in pairs)
+        yield Attempt(
+            phase="privatize",
+            kind=Kind.PRIVATIZE,
+            subjects=((original,), *pairs),
+            outcome=Outcome.ACCEPTED,
+            text=f"each reader of {original} computes it for itself: {each}",
+        )
+
+
+def originals_of(replicas: Iterable[Replica]) -> dict[str, str]:
+    """Return, for each replica, the expression of the fusion without replicas that it repeats."""
+    found: dict[str, str] = {}
+    for replica in replicas:
+        found[replica.name] = found.get(replica.original, replica.original)
+    return found
+
+
+def replicas_in(attempt: Attempt) -> list[Replica]:
+    """Return the replicas that an attempt of `attempts` makes."""
+    (original,), *pairs = attempt.subjects
+    return [Replica(original=original, name=name, reader=reader) for name, reader in pairs]
+
+
+def with_replicas(fusion: Fusion, replicas: Sequence[Replica]) -> Fusion:
+    """Return the fusion with replicas, each right before its reader; the same object if there are none.
+
+    Raises
+    ------
+    KeyError
+        If the fusion has no expression of some name.
+    """
+    if not replicas:
+        return fusion
+    axes = Axes(fusion)
+    exprs = {expr.name: expr for expr in fusion.exprs}
+    before: dict[str, list[str]] = {}
+    for replica in replicas:
+        original, reader = exprs[replica.original], exprs[replica.reader]
+        made = _again(original, replica.name, axes)
+        exprs[replica.name] = made
+        exprs[replica.reader] = _reading(reader, {original.out: made.out})
+        before.setdefault(replica.reader, []).append(replica.name)
+    ordered: list[Expr] = []
+    for expr in fusion.exprs:
+        chain = [expr.name]
+        for name in chain:
+            chain += before.get(name, ())
+        ordered += [exprs[name] for name in reversed(chain)]
+    return replace(fusion, exprs=tuple(ordered))
+
+
+def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
+    """Return the fusion without some replicas; what read one reads the expression that it is mapped to."""
+    if not dropped:
+        return fusion
+    kept: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
+    exprs = (_reading(expr, kept) for expr in fusion.exprs if expr.name not in dropped)
+    return replace(fusion, exprs=tuple(exprs))
+
+
+def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
+    """Return the replicas among a segment's expressions that repeat another one there, each with that one.
+
+    Parameters
+    ----------
+    exprs
+        Expressions of a segment in topological order.
+    originals
+        For each replica, the expression of the fusion without replicas that it repeats.
+    """
+    first: dict[tuple[str, tuple[str, ...]], str] = {}
+    found: dict[str, str] = {}
+    for expr in exprs:
+        reads = tuple(found.get(value.name, value.name) for value in expr.inputs)
+        kept = first.setdefault((originals.get(expr.name, expr.name), reads), expr.name)
+        if kept != expr.name:
+            found[expr.name] = kept
+    return found
+
+
+def _again(expr: Expr, name: str, axes: Axes) -> Expr:
+    (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
+    old = expr.out.domain
+    if result.domain is None:
+        msg = f"{expr.op.name} of {expr.name} is a scalar; a tensor is needed here."
+        raise VerificationError(msg)
+    domain = replace(result.domain, allocation=old.allocation, contiguity=old.contiguity, hint=old.hint)
+    out = replace(expr.out, name=name, domain=domain)
+    return Expr(op=expr.op, inputs=expr.inputs, outputs=(out,), attrs=expr.attrs)
+
+
+def _reading(expr: Expr, instead: Mapping[Val, Val]) -> Expr:
+    inputs = tuple(instead.get(value, value) for value in expr.inputs)
+    if inputs == expr.inputs:
+        return expr
+    return Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)
