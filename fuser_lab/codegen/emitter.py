@@ -22,6 +22,8 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    VectorLoad,
+    VectorStore,
 )
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
@@ -166,6 +168,8 @@ class Emitter:
                 self.alloc(statement)
             case Reduce():
                 self.reduce(statement)
+            case VectorLoad() | VectorStore():
+                self.vector(statement)
             case Barrier():
                 self.barrier()
             case _:
@@ -379,6 +383,11 @@ class Emitter:
     def barrier(self) -> None:
         """Print a barrier of a block."""
         raise NotImplementedError
+
+    def vector(self, statement: VectorLoad | VectorStore) -> None:
+        """Print a vector access."""
+        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        raise CodegenError(msg)
 
     def serial_loop(self, loop: Loop, iterator: str = "range") -> None:
         """Print a ``for`` over ``iterator``."""

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Launch, Reduce, Scope
-from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
+from fuser_lab.codegen.kernel_ir import Launch, Reduce, Scope, Statement
+from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name, extent_of
+from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.vectorize import best_width
 from fuser_lab.ir.term import Term, Var, apply, index
 from fuser_lab.schedule.state import ParallelType
 
@@ -13,23 +16,57 @@ from fuser_lab.schedule.state import ParallelType
 class GpuNest(NestLowering):
     """Writes nests for a GPU."""
 
+    def _vector(self) -> int:
+        if self._nest.reductions or not self._nest.full:
+            return 1
+
+        def one(size: int) -> tuple[Statement, ...]:
+            chunk, v = index_var("chunk"), index_var("v")
+            ranges = {"chunk": (0, max(-(-extent_of(self._nest.kept) // size) - 1, 0)), "v": (0, size - 1)}
+            places = flattened(self._nest.kept, chunk * size + v, ranges)
+            return trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
+
+        return best_width(one, "v")
+
     def _elements(self) -> Launch:
-        count, (threads, _) = self.space.rows, self.schedule.threads
-        blocks = self.schedule.blocks
+        schedule, count = self.schedule, self.space.rows
+        vector, threads, blocks = schedule.vector, schedule.threads[0], schedule.blocks
+        whole = count // vector
         with ExitStack() as stack:
-            i = self._grid_stride(stack, "i", count, blocks, threads)
-            self._stores(self._flat(self._nest.kept, i))
+            chunk = self._grid_stride(stack, "chunk" if vector > 1 else "i", -(-count // vector), blocks, threads)
+            if vector == 1:
+                self._stores(self._flat(self._nest.kept, chunk))
+            else:
+                with self._values.guard(chunk < whole):
+                    self._chunk_of(chunk, vector, ParallelType.VECTORIZE)
+                if count % vector:
+                    with self._values.guard(apply("eq", chunk, whole)):
+                        self._chunk_of(chunk, count % vector, ParallelType.SERIAL)
         return Launch(blocks=blocks, threads=(threads, 1))
 
+    def _chunk_of(self, chunk: Var, length: int, parallel: ParallelType) -> None:
+        """Write the elements of one chunk."""
+        with ExitStack() as stack:
+            v = self._loop(stack, "v", length, parallel)
+            flat = chunk * self.schedule.vector + v
+            self._stores(self._flat(self._nest.kept, flat))
+
     def _grid_stride(self, stack: ExitStack, name: str, count: int, blocks: int, threads: int) -> Var:
-        """Open loops in which every thread of the grid visits every (blocks * threads)-th index; return the index."""
+        """Open loops in which the threads of the grid visit every index up to a count; return the index.
+
+        A thread visits ``unroll`` indices, ``threads`` apart, then the next as many, the whole grid further on.
+        """
+        unroll = self.schedule.unroll
         b = self._loop(stack, "block", blocks, ParallelType.BIDX)
         t = self._loop(stack, "thread", threads, ParallelType.TIDX)
-        position: Term = b * threads + t
-        rounds = -(-count // (blocks * threads))
+        position: Term = b * (threads * unroll) + t
+        reach = blocks * threads * unroll
+        rounds = -(-count // reach)
         if rounds > 1:
-            position = self._loop(stack, "step", rounds, ParallelType.SERIAL) * (blocks * threads) + position
-        return self._bound(stack, name, position, count, rounds * blocks * threads)
+            position = self._loop(stack, "step", rounds, ParallelType.SERIAL) * reach + position
+        if unroll > 1:
+            position = self._loop(stack, "u", unroll, ParallelType.UNROLL) * threads + position
+        return self._bound(stack, name, position, count, rounds * reach)
 
     def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index and guard it where it may reach beyond ``count``."""

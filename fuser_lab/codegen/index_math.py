@@ -6,6 +6,7 @@ simplify. Ranges decide comparisons and remove quotients and remainders, so that
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -84,7 +85,23 @@ def _compare(term: Apply, ranges: Ranges) -> Term:
     # Constants move to the right: i - 64 < 8 reads better as i < 72.
     left = Linear(0, a.parts)
     right = Linear(b.constant - a.constant, b.parts)
+    if term.fn in _NEGATED and not right.parts:
+        whole = _compare_whole(term.fn, left, right.constant, ranges)
+        if whole is not None:
+            return whole
     return Apply(term.dtype, term.fn, (to_term(left), to_term(right)))
+
+
+def _compare_whole(fn: str, form: Linear, limit: int, ranges: Ranges) -> Term | None:
+    """Return a comparison without the part that cannot change its answer: ``8 * c + v < 64`` is ``c < 8`` for v < 8."""
+    # form <= n is form < n + 1, and form > n is not (form < n + 1)
+    first = limit + (fn in {"le", "gt"})
+    found = _grouped(form, first, ranges)
+    if found is None:
+        return None
+    group, whole, _ = found
+    less = Const(DataType.Index, first // group)
+    return _compare(Apply(DataType.Bool, "lt" if fn in {"lt", "le"} else "ge", (to_term(whole), less)), ranges)
 
 
 def linear(term: Term, ranges: Ranges) -> Linear:
@@ -118,6 +135,21 @@ def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
     return Linear(form.constant // divisor, whole), Linear(form.constant % divisor, rest)
 
 
+def _grouped(form: Linear, size: int, ranges: Ranges) -> tuple[int, Linear, Linear] | None:
+    """Return (group, coarse, fine) with ``form = group * coarse + fine`` and ``0 <= fine < group``, if there are such.
+
+    The group divides ``size`` and the fine part is not constant: a chunk of a run and a place in it.
+    """
+    groups = {gcd(size, c) for _, c in form.parts} - {1}
+    for group in sorted(groups, reverse=True):
+        coarse = tuple((atom, c // group) for atom, c in form.parts if c % group == 0)
+        fine = Linear(form.constant % group, tuple((atom, c) for atom, c in form.parts if c % group))
+        low, high = range_of(fine, ranges)
+        if fine.parts and low >= 0 and high < group:
+            return group, Linear(form.constant // group, coarse), fine
+    return None
+
+
 def _quotient(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     if divisor == 1:
         return form
@@ -125,6 +157,10 @@ def _quotient(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return whole.plus(Linear(low // divisor, ()))
+    found = _grouped(rest, divisor, ranges)
+    if found is not None:
+        group, coarse, _ = found
+        return whole.plus(_quotient(coarse, divisor // group, ranges))
     if len(rest.parts) == 1 and rest.constant == 0:
         atom, coefficient = rest.parts[0]
         match atom:
@@ -142,6 +178,10 @@ def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return rest.plus(Linear(-(low // divisor) * divisor, ()))
+    found = _grouped(rest, divisor, ranges)
+    if found is not None:
+        group, coarse, fine = found
+        return _remainder(coarse, divisor // group, ranges).scaled(group).plus(fine)
     if len(rest.parts) == 1 and rest.constant == 0:
         match rest.parts[0]:
             case (Apply(_, "mod", (inner, Const(_, value))), 1) if int(value.real) % divisor == 0:

@@ -26,6 +26,8 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    VectorLoad,
+    VectorStore,
 )
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
@@ -35,6 +37,7 @@ from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
 from fuser_lab.schedule.state import ParallelType
 
+_VECTOR_BYTES = 16  # the widest access of a thread
 _SPREAD = {ParallelType.BIDX, ParallelType.TIDX, ParallelType.TIDY, ParallelType.PARALLEL}
 
 
@@ -51,7 +54,7 @@ def evaluate_kernel(kernel: Kernel, memory: Mapping[str, Any]) -> Trace:
     Raises
     ------
     IndexError
-        If a thread leaves a buffer.
+        If a thread leaves a buffer, or makes a vector access at an address that is not aligned.
     """
     known = dict(memory)
     for buffer in kernel.workspace:
@@ -74,6 +77,7 @@ class _Lanes:
         self._scratch: dict[str, Array] = {}
         self._mask = np.ones(1, bool)
         self._width = 1  # threads in x: what a warp or block reduction combines
+        self._blocks = np.zeros(1, np.int64)  # the block of each thread
 
     def run(self) -> None:
         self._block(self._phase.body)
@@ -94,9 +98,14 @@ class _Lanes:
                 (self._spread if statement.parallel in _SPREAD else self._serial)(statement)
             case Alloc(buffer=buffer):
                 dtype = buffer.dtype.compute.numpy
-                self._scratch[buffer.name] = np.full((len(self._mask), buffer.size), _poison(buffer.dtype), dtype)
+                owners = int(self._blocks[-1]) + 1 if buffer.role is Role.SHARED else len(self._mask)
+                self._scratch[buffer.name] = np.full((owners, buffer.size), _poison(buffer.dtype), dtype)
             case Reduce():
                 self._reduce(statement)
+            case VectorLoad():
+                self._vector_load(statement)
+            case VectorStore():
+                self._vector_store(statement)
             case Barrier():
                 pass
             case _:
@@ -121,16 +130,19 @@ class _Lanes:
     def _spread(self, loop: Loop) -> None:
         """Give every iteration a thread of its own."""
         count = int(self._eval(loop.stop).flat[0])
-        env, mask, width = self._env, self._mask, self._width
+        env, mask, width, blocks = self._env, self._mask, self._width, self._blocks
         lanes = len(mask)
         self._env = {n: np.repeat(np.broadcast_to(v, mask.shape), count) for n, v in env.items()}
         self._env[loop.var] = np.tile(np.arange(count), lanes)
         self._mask = np.repeat(mask, count)
+        self._blocks = np.repeat(blocks, count)
         if loop.parallel is ParallelType.TIDX:
             self._width = count
+        elif loop.parallel is ParallelType.BIDX:
+            self._blocks = np.arange(len(self._mask))
         if count:
             self._block(loop.body)
-        self._env, self._mask, self._width = env, mask, width
+        self._env, self._mask, self._width, self._blocks = env, mask, width, blocks
 
     def _serial(self, loop: Loop) -> None:
         start = np.broadcast_to(self._eval(loop.start), self._mask.shape)
@@ -163,9 +175,9 @@ class _Lanes:
 
     def _load(self, load: Load) -> Array:
         buffer = load.buffer
-        if buffer.role is Role.SCRATCH:
-            rows = self._scratch[buffer.name]
-            return rows[np.arange(len(rows)), self._position(buffer, load.position, buffer.size)]
+        if buffer.role.is_allocated:
+            index = self._position(buffer, load.position, buffer.size)
+            return np.asarray(self._scratch[buffer.name][self._owners(buffer), index])
         stored = self._memory[buffer.name]
         index = self._position(buffer, load.position, len(stored))
         if not len(stored):
@@ -180,10 +192,10 @@ class _Lanes:
     def _store(self, statement: Store) -> None:
         buffer, mask = statement.buffer, self._mask
         value = np.broadcast_to(self._eval(statement.value), mask.shape)
-        if buffer.role is Role.SCRATCH:
-            rows = self._scratch[buffer.name]
+        if buffer.role.is_allocated:
             index = self._position(buffer, statement.position, buffer.size)
-            rows[np.arange(len(rows))[mask], index[mask]] = value[mask]
+            stored = value if buffer.role is Role.SCRATCH else narrowed(value, buffer.dtype)
+            self._scratch[buffer.name][self._owners(buffer)[mask], index[mask]] = stored[mask]
             return
         stored = self._memory[buffer.name]
         index = self._position(buffer, statement.position, len(stored))[mask]
@@ -193,6 +205,34 @@ class _Lanes:
             stored[index] = value[mask]
         if buffer.name in self._trace.writes:
             np.add.at(self._trace.writes[buffer.name], index, 1)
+
+    def _owners(self, buffer: Buffer) -> Array:
+        """Return whose part of an allocated buffer each thread sees."""
+        return self._blocks if buffer.role is Role.SHARED else np.arange(len(self._mask))
+
+    def _vector_load(self, load: VectorLoad) -> None:
+        self._check_aligned(load)
+        for k in range(load.count):
+            element = Load(load.buffer.dtype, load.buffer, load.position + k)
+            self._store(Store(buffer=load.words, position=load.slot + k, value=element))
+
+    def _vector_store(self, store: VectorStore) -> None:
+        self._check_aligned(store)
+        for k in range(store.count):
+            element = Load(store.words.dtype, store.words, store.slot + k)
+            self._store(Store(buffer=store.buffer, position=store.position + k, value=element))
+
+    def _check_aligned(self, access: VectorLoad | VectorStore) -> None:
+        nbytes = access.width * access.buffer.dtype.itemsize
+        start = np.broadcast_to(self._eval(access.position), self._mask.shape)
+        wrong = self._mask & (start % access.width != 0)
+        parts = access.count % access.width == 0 and nbytes <= _VECTOR_BYTES
+        if wrong.any() or access.buffer.alignment % nbytes or not parts:
+            msg = (
+                f"{self._phase.name} makes accesses of {nbytes} bytes to {access.buffer.name}, which is aligned to "
+                f"{access.buffer.alignment} bytes, at {start[wrong][:1]}."
+            )
+            raise IndexError(msg)
 
     # Terms
 
@@ -254,7 +294,8 @@ _NAMES: dict[str, Callable[..., Any]] = {
     "atan2": np.arctan2, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "imag": np.imag, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2,
     "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "add": np.add,
-    "mul": np.multiply, "abs": np.abs, "real": np.real, "max": np.maximum, "min": np.minimum,
+    "mul": np.multiply, "abs": np.abs, "real": np.real, "max": np.maximum, "min": np.minimum, "fmax": np.fmax,
+    "fmin": np.fmin,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,

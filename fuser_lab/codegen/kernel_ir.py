@@ -23,6 +23,13 @@ class Role(enum.Enum):
     OUTPUT = "output"
     WORKSPACE = "workspace"  # allocated by the caller, lives between phases
     SCRATCH = "scratch"  # allocated by the kernel, one per thread or per parallel iteration
+    WORDS = "words"  # as SCRATCH, the elements as they are stored in memory: what vector accesses move
+    SHARED = "shared"  # one per block of a GPU; elements as they are stored in memory
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether the kernel allocates such a buffer, so that it is no parameter."""
+        return self in {Role.SCRATCH, Role.WORDS, Role.SHARED}
 
 
 class Scope(enum.Enum):
@@ -36,12 +43,16 @@ class Scope(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """A run of ``size`` elements; Half and BFloat16 are stored as 16-bit words."""
+    """A run of ``size`` elements; Half and BFloat16 are stored as 16-bit words.
+
+    ``alignment`` is a number of bytes that the address of the first element is a multiple of.
+    """
 
     name: str
     dtype: DataType
     size: int
     role: Role
+    alignment: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,34 @@ class Store(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorLoad(Statement):
+    """``words[slot + k] = buffer[position + k]`` for k in 0..count-1, ``width`` elements per memory access.
+
+    ``position`` and the buffer's alignment are multiples of an access, at most 16 bytes; ``words`` has Role.WORDS and
+    the buffer's dtype.
+    """
+
+    buffer: Buffer
+    position: Term
+    words: Buffer
+    slot: Term
+    count: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorStore(Statement):
+    """``buffer[position + k] = words[slot + k]`` for k in 0..count-1, under the conditions of `VectorLoad`."""
+
+    buffer: Buffer
+    position: Term
+    words: Buffer
+    slot: Term
+    count: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class If(Statement):
     """``then`` where the condition holds, else ``otherwise``."""
 
@@ -99,7 +138,11 @@ class If(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop(Statement):
-    """``for var in range(start, stop)``; block and thread loops start at 0 and have a constant stop."""
+    """``for var in range(start, stop)``; block and thread loops start at 0 and have a constant stop.
+
+    In a VECTORIZE loop (constant, innermost) the accesses that walk through memory one by one are made together, before
+    and after it; in an UNROLL loop (constant) those of all rounds are made ahead of the first: see `vectorize`.
+    """
 
     var: str
     start: Term
@@ -110,7 +153,7 @@ class Loop(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alloc(Statement):
-    """Memory for a scratch buffer."""
+    """Memory for a buffer that the kernel allocates."""
 
     buffer: Buffer
 
@@ -184,6 +227,8 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return (value,)
         case Store(position=position, value=value):
             return (position, value)
+        case VectorLoad(position=position, slot=slot) | VectorStore(position=position, slot=slot):
+            return (position, slot)
         case If(condition=condition):
             return (condition,)
         case Loop(start=start, stop=stop):

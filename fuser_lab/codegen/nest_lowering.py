@@ -23,6 +23,7 @@ from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
 from fuser_lab.codegen.persistence import Saved, choose_saved
 from fuser_lab.codegen.values import Values, call_text, level_of
+from fuser_lab.codegen.vectorize import vectorized
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
@@ -71,15 +72,8 @@ class NestLowering:
         self._kept_outer, self._kept_run = nest.kept[: len(nest.kept) - kept], nest.kept[len(nest.kept) - kept :]
         self._reduced_outer = nest.reduced[: len(nest.reduced) - reduced]
         self._reduced_run = nest.reduced[len(nest.reduced) - reduced :]
-        self.space = Space(
-            kept=tuple(a.extent for a in nest.kept),
-            reduced=tuple(a.extent for a in nest.reduced),
-            kept_run=extent_of(self._kept_run),
-            reduced_run=extent_of(self._reduced_run),
-            inner_reduced=fastest_is_reduced(fusion, nest, buffers, layouts),
-            passes=self._passes,
-            reduces=bool(nest.reductions),
-        )
+        self._inner_reduced = fastest_is_reduced(fusion, nest, buffers, layouts)
+        self.space = self._space()
         self.schedule = choose_loops(self.space, target)
         self._parts = {
             expr: Buffer(
@@ -88,13 +82,29 @@ class NestLowering:
             )
             for expr in (nest.reductions if self.schedule.split > 1 else ())
         }
-        self._saved: tuple[Saved, ...] = ()
-        if self.schedule.persistent:
-            self._saved = choose_saved(
-                fusion, nest, buffers, layouts, self._levels, self._passes, everything=self._gpu,
-            )
+        self._saved = self._chosen_saved() if self.schedule.persistent else ()
         self._values = Values(fusion, buffers, layouts)
         self._lane: Var | None = None
+
+    def _space(self) -> Space:
+        """Return what loops are chosen by."""
+        nest = self._nest
+        return Space(
+            kept=tuple(a.extent for a in nest.kept),
+            reduced=tuple(a.extent for a in nest.reduced),
+            kept_run=extent_of(self._kept_run),
+            reduced_run=extent_of(self._reduced_run),
+            inner_reduced=self._inner_reduced,
+            passes=self._passes,
+            reduces=bool(nest.reductions),
+            vector=self._vector(),
+        )
+
+    def _chosen_saved(self) -> tuple[Saved, ...]:
+        """Return what is kept of a row between passes."""
+        return choose_saved(
+            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes, everything=False,
+        )
 
     def _count_passes(self) -> int:
         folds = [self._levels.get(expr.inputs[0], 0) + 1 for expr in self._nest.reductions]
@@ -118,6 +128,10 @@ class NestLowering:
             yield self._phase(self._columns)
 
     # What targets write
+
+    def _vector(self) -> int:
+        """Return how many neighbours a thread may move with one memory access."""
+        return 1
 
     def _elements(self) -> Launch:
         """Write a nest without reductions."""
@@ -161,9 +175,9 @@ class NestLowering:
                         scalars[term] = None
         return Phase(
             name=self._name + suffix,
-            buffers=tuple(sorted((b for b in used if b.role is not Role.SCRATCH), key=self._parameter_order)),
+            buffers=tuple(sorted((b for b in used if not b.role.is_allocated), key=self._parameter_order)),
             scalars=tuple(scalars),
-            body=body,
+            body=vectorized(body),
             launch=launch,
             schedule=self.schedule,
         )

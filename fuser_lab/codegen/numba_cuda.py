@@ -6,7 +6,21 @@ The source imports numba.cuda but printing it does not: kernels can be read on a
 import re
 
 from fuser_lab.codegen.emitter import REDUCED_INTRINSICS, TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Load, Loop, Phase, Reduce, Role, Scope
+from fuser_lab.codegen.index_math import Range, linear, range_of
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Buffer,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scope,
+    Statement,
+    VectorLoad,
+    VectorStore,
+)
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Term, Var
@@ -31,6 +45,7 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
+    "index32", "load_vector", "store_vector",
 )
 _HARDWARE = {
     ParallelType.BIDX: "cuda.blockIdx.x",
@@ -39,7 +54,8 @@ _HARDWARE = {
 }
 _LIBRARY = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
-    "rsqrt": "rsqrt", "erfinv": "erfinv", "erfcinv": "erfcinv", "nextafter": "nextafter",
+    "rsqrt": "rsqrt", "erfinv": "erfinv", "erfcinv": "erfcinv", "nextafter": "nextafter", "fmax": "fmax",
+    "fmin": "fmin",
 }
 _BY_MATH = frozenset(
     {
@@ -47,6 +63,7 @@ _BY_MATH = frozenset(
         "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
     },
 )
+_WORDS = 1 << 32  # indices below are computed with 32 bits
 WARP = 32
 FULL_MASK = "0xFFFFFFFF"
 
@@ -83,7 +100,7 @@ class CudaEmitter(Emitter):
             lines.append("from numba.cuda import libdevice")
         found = used_names(body, _INTRINSICS)
         if found:
-            lines += ["", f"from fuser_lab.runtime.intrinsics_cuda import {', '.join(found)}"]
+            lines += ["", f"from fuser_lab.runtime.intrinsics_cuda import {', '.join(sorted(found))}"]
         return lines
 
     def decorator(self, phase: Phase) -> None:
@@ -98,16 +115,36 @@ class CudaEmitter(Emitter):
         if loop.parallel.is_cpu:
             msg = f"a loop of kind {loop.parallel.value} has no meaning on a GPU."
             raise CodegenError(msg)
+        start, stop = (range_of(linear(bound, self._ranges), self._ranges) for bound in (loop.start, loop.stop))
+        self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
-            self._line(f"{loop.var} = {_HARDWARE[loop.parallel]}", loop.origin)
+            self._line(f"{loop.var} = index32({_HARDWARE[loop.parallel]})", loop.origin)
             self._block(loop.body)
             return
         self.serial_loop(loop)
 
+    def _statement(self, statement: Statement) -> None:
+        if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
+            low, high = range_of(linear(statement.value, self._ranges), self._ranges)
+            self._ranges[statement.name] = (low, high)
+            if low >= 0 and high < _WORDS and isinstance(statement.value, Apply) and statement.value.fn != "cast":
+                self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
+                return
+        super()._statement(statement)
+
     def alloc(self, statement: Alloc) -> None:
-        """Print an array of the thread; small ones with constant loops become registers."""
+        """Print an array of the thread or the block; small ones with constant loops become registers."""
         buffer = statement.buffer
-        self._line(f"{buffer.name} = cuda.local.array({buffer.size}, {TYPE_NAMES[buffer.dtype]})", statement.origin)
+        kind = TYPE_NAMES[buffer.dtype] if buffer.role is Role.SCRATCH else pointed_name(buffer)
+        place = "shared" if buffer.role is Role.SHARED else "local"
+        self._line(f"{buffer.name} = cuda.{place}.array({buffer.size}, {kind})", statement.origin)
+
+    def vector(self, statement: VectorLoad | VectorStore) -> None:
+        """Print the call that moves a few neighbours between memory and registers."""
+        name = "load_vector" if isinstance(statement, VectorLoad) else "store_vector"
+        memory = f"{statement.buffer.name}, {self.term(statement.position)}"
+        words = f"{statement.words.name}, {self.term(statement.slot)}"
+        self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
 
     def barrier(self) -> None:
         """Print a barrier."""
@@ -147,8 +184,9 @@ class CudaEmitter(Emitter):
         self._line(f"{name} = {self.term(term)}", statement.origin)
 
     def prologue(self, phase: Phase) -> None:
-        """Remember the shape of a block."""
+        """Remember the shape of a block, and that no index is known yet."""
         self._threads_x = phase.launch.threads[0]
+        self._ranges: dict[str, Range] = {}
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""

@@ -16,6 +16,84 @@ _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 _WORD, _BITS, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
+@intrinsic
+def index32(context: Any, x: Any) -> Any:
+    """Return an index that is known to be less than 2**32: the compiler may then divide with 32 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = context.cast(builder, args[0], signature.args[0], types.int64)
+        return builder.zext(builder.trunc(wide, _BITS), ir.IntType(64))
+
+    return types.int64(x), generate
+
+
+def _moved(kind: Any, count: int, width: int) -> tuple[Any, int, int]:
+    """Return the type of the parts that a vector access moves, how many parts an access has, and how many there are.
+
+    Small elements travel as whole words, complex numbers in halves, so that the hardware's vector types fit.
+    """
+    nbytes = kind.bitwidth // 8
+    if isinstance(kind, types.Complex):
+        part: Any = _FLOAT if nbytes == 8 else ir.DoubleType()
+        return part, 2 * width, count // width
+    if nbytes >= 4:
+        parts = {types.float32: _FLOAT, types.float64: ir.DoubleType()}
+        return parts.get(kind, ir.IntType(8 * nbytes)), width, count // width
+    word = ir.IntType(min(8 * nbytes * width, 32))
+    return word, max(nbytes * width // 4, 1), count // width
+
+
+def _vector(storing: bool) -> Any:
+    """Return `load_vector` or `store_vector`: the loop over accesses, each moved part by part from and to registers.
+
+    Numba writes no vector accesses of its own accord: four loads stay four (numba-cuda 0.30).
+    """
+
+    def rule(context: Any, memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Any:
+        if not isinstance(count, types.Literal) or not isinstance(width, types.Literal):
+            return None  # asked again with the literals as types
+        kind = memory.dtype
+        number, per_access = count.literal_value, width.literal_value
+        part, lanes, accesses = _moved(kind, number, per_access)
+        vector = ir.VectorType(part, lanes) if lanes > 1 else part
+        nbytes = per_access * (kind.bitwidth // 8)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at = context.cast(builder, args[1], signature.args[1], types.int64)
+            outside = builder.addrspacecast(
+                builder.bitcast(builder.gep(args[0], [at]), vector.as_pointer()), vector.as_pointer(addrspace=1),
+            )
+            array = context.make_array(signature.args[2])(context, builder, value=args[2])
+            first = context.cast(builder, args[3], signature.args[3], types.int64)
+            inside = builder.bitcast(builder.gep(array.data, [first]), part.as_pointer())
+            for access in range(accesses):
+                place = builder.gep(outside, [ir.Constant(ir.IntType(64), access)])
+                slots = [builder.gep(inside, [ir.Constant(ir.IntType(64), access * lanes + k)]) for k in range(lanes)]
+                numbers = [ir.Constant(_BITS, k) for k in range(lanes)]
+                if storing:
+                    value: Any = ir.Constant(vector, ir.Undefined)
+                    for k, register in zip(numbers, slots, strict=True):
+                        element = builder.load(register)
+                        value = element if lanes == 1 else builder.insert_element(value, element, k)
+                    builder.store(value, place, align=nbytes)
+                else:
+                    value = builder.load(place, align=nbytes)
+                    for k, register in zip(numbers, slots, strict=True):
+                        builder.store(value if lanes == 1 else builder.extract_element(value, k), register)
+            return context.get_dummy_value()
+
+        return types.void(memory, position, words, slot, count, width), generate
+
+    return intrinsic(rule)
+
+
+# load_vector(memory, position, words, slot, count, width): words[slot + k] = memory[position + k] for k < count, with
+# ``width`` elements in each memory access; store_vector moves them the other way. ``position`` is a multiple of
+# ``width``, the address of an access is a multiple of its size (at most 16 bytes), count and width are literals.
+load_vector = _vector(storing=False)
+store_vector = _vector(storing=True)
+
+
 def _extreme(larger: bool) -> Any:
     """Return maximum or minimum with NaN propagating: one comparison and one test, selects and no branch."""
     sign = ">" if larger else "<"

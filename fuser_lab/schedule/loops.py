@@ -14,6 +14,8 @@ PARTIAL_ELEMENTS = 4096
 WARP = 32
 GPU_THREADS = 256
 GPU_WAVE = 132 * 8  # blocks of 256 threads that an H200 holds at once
+GPU_BLOCKS = (1 << 31) - 1  # of one launch
+GPU_UNROLL = 1  # vectors of a thread where there is work for several waves of blocks
 GPU_ROW_THREADS = 512
 GPU_BUFFERED = 64  # elements of a row that one thread may keep in registers
 
@@ -46,8 +48,7 @@ def _cpu(space: Space) -> LoopSchedule:
 
 def _gpu(space: Space) -> LoopSchedule:
     if not space.reduces:
-        blocks = min(-(-space.rows // GPU_THREADS), GPU_WAVE)
-        return LoopSchedule(style=Style.ELEMENTS, threads=(GPU_THREADS, 1), blocks=max(blocks, 1))
+        return _gpu_elements(space)
     depth = max(space.depth, 1)
     if not space.inner_reduced and space.passes == 1:
         blocks = -(-space.rows // GPU_THREADS)
@@ -67,6 +68,16 @@ def _gpu(space: Space) -> LoopSchedule:
     return LoopSchedule(style=Style.ROWS, threads=(threads, 1), split=split, persistent=kept)
 
 
+def _gpu_elements(space: Space) -> LoopSchedule:
+    """Each thread takes one vector, or a few, and ends: blocks that begin keep the memory busy while others end."""
+    chunks = -(-space.rows // space.vector)
+    unroll = GPU_UNROLL if chunks >= GPU_UNROLL * GPU_THREADS * GPU_WAVE else 1
+    blocks = min(-(-chunks // (GPU_THREADS * unroll)), GPU_BLOCKS)
+    return LoopSchedule(
+        style=Style.ELEMENTS, threads=(GPU_THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
+    )
+
+
 def describe(schedule: LoopSchedule, space: Space) -> str:
     """Return one line that says how a nest is looped."""
     text = f"{prod(space.kept)} results"
@@ -76,6 +87,8 @@ def describe(schedule: LoopSchedule, space: Space) -> str:
         text += f", each in {schedule.split} parts"
     if schedule.style is Style.COLUMNS and schedule.tile > 1:
         text += f", {schedule.tile} columns at a time"
+    if schedule.vector > 1:
+        text += f", {schedule.vector * schedule.unroll} elements a thread in accesses of {schedule.vector}"
     if schedule.threads != (1, 1):
         text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
     elif schedule.parallel:

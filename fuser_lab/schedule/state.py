@@ -41,7 +41,10 @@ class Space:
     """Extents of one loop nest, slowest axis first.
 
     ``kept_run`` and ``reduced_run`` are the lengths of the innermost stretches that every access walks through
-    evenly, so that they can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
+    evenly, so that they can be one loop. ``vector`` is how many neighbours along the fastest of the axes with the
+    longest walk (reduced ones if ``inner_reduced``) one access of a GPU may take, ``streams`` how many inputs are read
+    element by element. ``input_bytes`` and ``value_bytes`` are what an element of a row takes that stays at hand between
+    passes: as inputs only, or with what is dear to compute again. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
     even where there are some: sums over axes of size 1).
     """
 
@@ -52,6 +55,10 @@ class Space:
     inner_reduced: bool
     passes: int
     reduces: bool = False
+    vector: int = 1
+    streams: int = 1
+    input_bytes: int = 0
+    value_bytes: int = 0
 
     @property
     def rows(self) -> int:
@@ -88,10 +95,16 @@ class LoopSchedule:
         Parts that each reduction is cut into, added up by a second phase; 1 for one phase.
     persistent
         Whether values needed by several passes over a row are kept in a buffer.
+    registers, shared
+        GPU: steps over a row that are kept in registers and in shared memory; a pass reads what is left again.
+    values
+        GPU: whether what is dear to compute again is kept as well as inputs.
     unroll
-        Elements of a thread before the next index is computed.
+        Elements of a thread before the next index is computed; steps whose loads are in flight together.
     vector
         Elements of one memory access.
+    reasons
+        Why, one sentence for each choice.
     """
 
     style: Style
@@ -103,5 +116,9 @@ class LoopSchedule:
     partial: int = 4096
     split: int = 1
     persistent: bool = False
+    registers: int = 0
+    shared: int = 0
+    values: bool = True
     unroll: int = 1
     vector: int = 1
+    reasons: tuple[str, ...] = ()

@@ -109,7 +109,7 @@ def test_invariants(case: Case, target: str) -> None:
                 assert not (statement.parallel.is_gpu if target == "cpu" else statement.parallel.is_cpu)
             for root in terms_of(statement):
                 for term in root.walk():
-                    if isinstance(term, Load) and term.buffer.role.value != "scratch":
+                    if isinstance(term, Load) and not term.buffer.role.is_allocated:
                         assert term.buffer.name in names
         computed = {e for s in walk(phase.body) if isinstance(s, Let | Store | If) and (e := s.origin)}
         assert computed <= {name for name, _ in kernel.ops}

@@ -1,0 +1,388 @@
+"""Vector accesses: what the rounds of a VECTORIZE loop read and write one by one is moved together.
+
+    for v in range(8):                          load_vector(T0, 8 * c, T0_v, 0, 8, 8)
+        t0 = T0[8 * c + v]               ->     for v in range(8):
+        T1[8 * c + v] = f(t0)                       T1_v[v] = f(T0_v[v])
+                                                store_vector(T1, 8 * c, T1_v, 0, 8, 8)
+
+An access is moved where its position is a term without v, divisible by the number of elements, plus v. Accesses at
+other positions, under conditions on v and at positions that are data stay as they are. In an UNROLL loop around it the
+loads of all rounds come first, so that several are in flight while none is waited for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import gcd
+
+from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, variables
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Buffer,
+    If,
+    Let,
+    Load,
+    Loop,
+    Reduce,
+    Role,
+    Statement,
+    Store,
+    VectorLoad,
+    VectorStore,
+    terms_of,
+    walk,
+)
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var, index
+from fuser_lab.schedule.state import ParallelType
+
+ACCESS_BYTES = 16  # of the widest memory access of a thread
+SMALL = 16  # times less bytes than the largest buffer: accesses do not decide
+_OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
+
+Block = tuple[Statement, ...]
+
+
+def vectorized(body: Block) -> Block:
+    """Return a phase's body with vector accesses around its VECTORIZE loops and loads ahead in its UNROLL loops."""
+    return _Vectorizer(body).run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a load or store walks through memory with a loop's variable.
+
+    ``step`` is the number of elements from one round to the next, None where it varies; ``divisor`` divides the
+    position of the first round.
+    """
+
+    buffer: Buffer
+    step: int | None
+    divisor: int
+
+    def width(self, count: int) -> int:
+        """Return how many of ``count`` neighbours one memory access may move; 0 where they are no neighbours."""
+        if self.step != 1:
+            return 0
+        size = self.buffer.dtype.itemsize
+        width = gcd(count, self.divisor, max(ACCESS_BYTES // size, 1))
+        while width > 1 and self.buffer.alignment % (width * size):
+            width //= 2
+        return width
+
+
+def access_of(buffer: Buffer, position: Term, name: str, known: Mapping[str, Term] | None = None) -> Access:
+    """Return how an access walks with the variable ``name``; ``known`` holds the values of other index variables."""
+    form = linear(_resolved(position, known or {}), {})
+    step: int | None = 0
+    parts = []
+    for atom, coefficient in form.parts:
+        if isinstance(atom, Var) and atom.name == name:
+            step = coefficient
+        elif name in variables(atom):
+            return Access(buffer=buffer, step=None, divisor=1)
+        else:
+            parts.append((atom, coefficient))
+    return Access(buffer=buffer, step=step, divisor=_divisor(Linear(form.constant, tuple(parts))))
+
+
+def _resolved(position: Term, known: Mapping[str, Term]) -> Term:
+    while not known.keys().isdisjoint(variables(position)):
+        position = substitute(position, known)
+    return simplify(position, {})
+
+
+def _divisor(form: Linear) -> int:
+    """Return a number that divides every value of a form; 0 for the form 0."""
+    return gcd(form.constant, *(c * _atom_divisor(atom) for atom, c in form.parts))
+
+
+def _atom_divisor(atom: Term) -> int:
+    match atom:
+        case Apply(_, "mod", (x, Const(_, size))):
+            return gcd(_divisor(linear(x, {})), int(size.real))
+        case _:
+            return 1
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What moves out of one VECTORIZE loop."""
+
+    before: list[Statement] = field(default_factory=list)
+    after: list[Statement] = field(default_factory=list)
+
+
+class _Vectorizer:
+    def __init__(self, body: Block) -> None:
+        self._body = body
+        self._names = {b.name for s in walk(body) for b in _buffers(s)}
+        self._allocs: list[Statement] = []
+        self._known: dict[str, Term] = {}
+        self._slot: Term = index(0)  # of the first word of this round of the UNROLL loop around
+        self._rounds = 1
+
+    def run(self) -> Block:
+        """Return the new body; what it allocates comes first."""
+        body = self._block(self._body)
+        return (*self._allocs, *body)
+
+    def _block(self, statements: Block) -> Block:
+        return tuple(new for statement in statements for new in self._statement(statement))
+
+    def _statement(self, statement: Statement) -> Iterator[Statement]:
+        match statement:
+            case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
+                self._known[name] = value
+                yield statement
+            case If(then=then, otherwise=otherwise):
+                yield replace(statement, then=self._block(then), otherwise=self._block(otherwise))
+            case Loop(parallel=ParallelType.VECTORIZE):
+                yield from self._vector_loop(statement)
+            case Loop(parallel=ParallelType.UNROLL):
+                yield from self._unrolled(statement)
+            case Loop(body=body, parallel=parallel):
+                inner = self._block(body)
+                innermost = not any(isinstance(s, Loop) and s.parallel.is_gpu for s in walk(body))
+                if parallel.is_gpu and innermost:
+                    # Here begins what one thread does; the words are its own.
+                    inner, self._allocs = (*self._allocs, *inner), []
+                yield replace(statement, body=inner)
+            case _:
+                yield statement
+
+    # One loop over the elements of a vector
+
+    def _vector_loop(self, loop: Loop) -> Iterator[Statement]:
+        count = int(_constant(loop.stop))
+        stored = {s.buffer.name for s in walk(loop.body) if isinstance(s, Store)}
+        moves = _Moves()
+        inside = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
+        body = self._moved(loop.body, _Around(loop=loop, count=count, written=stored, inside=inside), moves)
+        yield from moves.before
+        yield replace(loop, body=body)
+        yield from moves.after
+
+    def _moved(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
+        """Return the statements with words in place of memory; collect the moves in the order of the statements."""
+        result: list[Statement] = []
+        for statement in statements:
+            match statement:
+                case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
+                    self._known[name] = value
+                    result.append(statement)
+                case Let(value=value):
+                    result.append(replace(statement, value=self._read(value, around, moves, statement.origin)))
+                case Store():
+                    value = self._read(statement.value, around, moves, statement.origin)
+                    result.append(self._written(replace(statement, value=value), around, moves))
+                case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
+                    branches = []
+                    sides = (_Moves(), _Moves())
+                    for side, inner in zip(sides, (then, otherwise), strict=True):
+                        branches.append(self._moved(inner, around, side))
+                    result.append(replace(statement, then=branches[0], otherwise=branches[1]))
+                    for target, (a, b) in (
+                        (moves.before, (sides[0].before, sides[1].before)),
+                        (moves.after, (sides[0].after, sides[1].after)),
+                    ):
+                        if a or b:
+                            target.append(_chosen(condition, tuple(a), tuple(b)))
+                case _:
+                    result.append(statement)
+        return tuple(result)
+
+    def _is_outside(self, condition: Term, around: "_Around") -> bool:
+        """Whether a condition is the same in all rounds and known before them."""
+        names = variables(_resolved(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
+        return not _loads(condition) and names.isdisjoint(around.inside)
+
+    def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
+        """Return a value with its loads from memory made of words; a side of a choice keeps them, it may not run."""
+        match value:
+            case Load(dtype, buffer, position) if buffer.role in _OUTSIDE and buffer.name not in around.written:
+                access = self._access(buffer, position, around)
+                width = access.width(around.count) if access else 0
+                if width < 2:
+                    return value
+                words, slot = self._words(buffer, around.count)
+                start = substitute(_resolved(position, self._inner(around)), {around.loop.var: index(0)})
+                moves.before.append(VectorLoad(
+                    buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
+                    width=width, origin=origin,
+                ))
+                return Load(dtype, words, simplify(slot + Var(DataType.Index, around.loop.var), {}))
+            case Apply(dtype, "select", (condition, *sides)):
+                return Apply(dtype, "select", (self._read(condition, around, moves, origin), *sides))
+            case Apply(dtype, fn, args):
+                return Apply(dtype, fn, tuple(self._read(arg, around, moves, origin) for arg in args))
+            case _:
+                return value
+
+    def _written(self, store: Store, around: "_Around", moves: _Moves) -> Store:
+        if store.buffer.role not in _OUTSIDE:
+            return store
+        access = self._access(store.buffer, store.position, around)
+        width = access.width(around.count) if access else 0
+        if width < 2:
+            return store
+        words, _ = self._words(store.buffer, around.count, rounds=1)
+        start = substitute(_resolved(store.position, self._inner(around)), {around.loop.var: index(0)})
+        moves.after.append(VectorStore(
+            buffer=store.buffer, position=simplify(start, {}), words=words, slot=index(0), count=around.count,
+            width=width, origin=store.origin,
+        ))
+        return replace(store, buffer=words, position=Var(DataType.Index, around.loop.var))
+
+    def _inner(self, around: "_Around") -> dict[str, Term]:
+        """Return the index variables that are set inside a loop: unknown where its accesses move to."""
+        return {name: value for name, value in self._known.items() if name in around.inside}
+
+    def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
+        """Return how an access walks with the loop; None where its position is not known before the loop."""
+        names = variables(_resolved(position, self._inner(around)))
+        if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
+            return None
+        return access_of(buffer, position, around.loop.var, self._known)
+
+    def _words(self, buffer: Buffer, count: int, rounds: int | None = None) -> tuple[Buffer, Term]:
+        """Allocate words for an access; return them and the slot of this round's first."""
+        rounds = self._rounds if rounds is None else rounds
+        name, number = f"{buffer.name}_v", 1
+        while name in self._names:
+            name, number = f"{buffer.name}_v{number}", number + 1
+        self._names.add(name)
+        words = Buffer(name=name, dtype=buffer.dtype, size=count * rounds, role=Role.WORDS)
+        self._allocs.append(Alloc(buffer=words))
+        return words, simplify(self._slot * count, {}) if rounds > 1 else index(0)
+
+    # Several rounds, their loads first
+
+    def _unrolled(self, loop: Loop) -> Iterator[Statement]:
+        outer = self._slot, self._rounds
+        rounds = int(_constant(loop.stop))
+        self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
+        self._rounds *= rounds
+        body = self._block(loop.body)
+        self._slot, self._rounds = outer
+        ahead = _loads_ahead(body)
+        if ahead:
+            yield replace(loop, body=ahead)
+            body = _without(body)
+        yield replace(loop, body=body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """A VECTORIZE loop while its accesses are moved: the buffers it writes and the names that it sets."""
+
+    loop: Loop
+    count: int
+    written: set[str]
+    inside: set[str]
+
+
+def _chosen(condition: Term, then: Block, otherwise: Block) -> If:
+    if then:
+        return If(condition=condition, then=then, otherwise=otherwise)
+    return If(condition=Apply(DataType.Bool, "not", (condition,)), then=otherwise)
+
+
+def _loads_ahead(body: Block) -> Block:
+    """Return the vector loads of a block with the conditions and variables that they need; () where that is not all."""
+    needed: set[str] = set()
+    kept = _sliced(body, needed)
+    given = {s.name for s in walk(kept) if isinstance(s, Let)}
+    made = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
+    return () if needed & made - given else kept
+
+
+def _sliced(body: Block, needed: set[str]) -> Block:
+    kept: list[Statement] = []
+    for statement in reversed(body):
+        match statement:
+            case VectorLoad():
+                kept.append(statement)
+            case Let(name=name) if name in needed:
+                kept.append(statement)
+            case If(condition=condition, then=then, otherwise=otherwise):
+                branches = _sliced(then, needed), _sliced(otherwise, needed)
+                if not any(branches):
+                    continue
+                kept.append(_chosen(condition, *branches))
+            case _:
+                continue
+        needed |= {t.name for root in terms_of(kept[-1]) for t in root.walk() if isinstance(t, Var)}
+    return tuple(reversed(kept))
+
+
+def _without(body: Block) -> Block:
+    """Return a block without its vector loads, and without the choices that nothing is left of."""
+    result: list[Statement] = []
+    for statement in body:
+        match statement:
+            case VectorLoad():
+                continue
+            case If(then=then, otherwise=otherwise):
+                branches = _without(then), _without(otherwise)
+                if branches[0] or branches[1]:
+                    chosen = _chosen(statement.condition, *branches)
+                    result.append(replace(chosen, origin=statement.origin, note=statement.note))
+            case _:
+                result.append(statement)
+    return tuple(result)
+
+
+def _constant(term: Term) -> int:
+    assert isinstance(term, Const)
+    return int(term.value.real)
+
+
+def _loads(term: Term) -> bool:
+    return any(isinstance(t, Load) for t in term.walk())
+
+
+def _buffers(statement: Statement) -> Iterator[Buffer]:
+    if isinstance(statement, Store | Alloc):
+        yield statement.buffer
+    for root in terms_of(statement):
+        yield from (t.buffer for t in root.walk() if isinstance(t, Load))
+
+
+# How many elements a thread should move at a time
+
+
+def accesses(statements: Block, name: str) -> Iterator[Access]:
+    """Yield the accesses to memory of some statements, as they walk with an index variable."""
+    for statement in walk(statements):
+        if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
+            yield access_of(statement.buffer, statement.position, name)
+        for root in terms_of(statement):
+            for term in root.walk():
+                if isinstance(term, Load) and term.buffer.role in _OUTSIDE:
+                    yield access_of(term.buffer, term.position, name)
+
+
+def best_width(trial: Callable[[int], Block], name: str) -> int:
+    """Return the number of elements per thread with the fewest memory accesses, of equals the largest.
+
+    ``trial(size)`` returns what is computed for one element, its place in a chunk of ``size`` being the variable
+    ``name``. The accesses to a buffer count by its bytes: a small one is in the cache.
+    """
+    found = list(accesses(trial(1), name))
+    largest = max((_bytes(a.buffer) for a in found), default=0)
+    # An access of the widest dtype fills one of the hardware's; small buffers may need two.
+    widest = max((a.buffer.dtype.itemsize for a in found if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
+    best, least, size = 1, float("inf"), 1
+    while size * widest <= ACCESS_BYTES:
+        cost = 0.0
+        for access in accesses(trial(size), name):
+            number = 1 if access.step == 0 else size // max(access.width(size), 1)
+            cost += _bytes(access.buffer) * number / size
+        if cost <= least:
+            best, least = size, cost
+        size *= 2
+    return best
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.size * buffer.dtype.itemsize
