@@ -29,6 +29,7 @@ from fuser_lab.segmentation import (
     why,
 )
 from fuser_lab.segmentation.ideals import Budget
+from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
@@ -155,6 +156,7 @@ class Plan:
     oracle: SchedulerRegistry
     decisions: DecisionLog
     edits: tuple[Edit, ...] = ()
+    agreed: Layouts | None = None
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -235,9 +237,13 @@ class Plan:
         return self._edited(edits.move(self.segmented, tensor, segment, self.oracle), ("move", (tensor, segment)))
 
     def _edited(self, segmented: SegmentedFusion, edit: Edit) -> "Plan":
+        agreed = None
+        if self.options.layout_mode == "negotiate":
+            segmented, agreed = negotiate(segmented, self.oracle)
         name = self.name if self.name.endswith("*") else f"{self.name}*"
         return replace(
-            self, name=name, segmented=segmented, edits=(*self.edits, edit), _cache={}, _lock=threading.Lock(),
+            self, name=name, segmented=segmented, edits=(*self.edits, edit), agreed=agreed, _cache={},
+            _lock=threading.Lock(),
         )
 
     def renamed(self, name: str) -> "Plan":
@@ -262,6 +268,10 @@ class Plan:
         after = self.segmented.successors
         pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
         return tuple(why(self.segmented, a, b, self.decisions, self.oracle) for a, b in pairs)
+
+    def layouts(self) -> Layouts:
+        """Return how each tensor that a segment writes lies in memory: who wanted what, who decided, what it costs."""
+        return self.agreed or layouts_of(self.segmented, self.options.layout_mode)
 
     def certificate(self, *, states: int = 400_000, seconds: float = 10.0) -> Certificate:
         """Return what the plan costs in bytes and launches, what every plan costs at least, and why.

@@ -11,13 +11,14 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import PRESEGMENTATION, Pass, text_digest
+from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, Pass, PassPipeline, text_digest
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
+from fuser_lab.segmentation.layouts import negotiate
 
 
 def flattened(inputs: object) -> list[Any]:
@@ -122,6 +123,9 @@ def segment(
     decisions = DecisionLog() if log is None else log
     fusion = rewritten(bound.fusion, chosen, decisions)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
+    agreed = None
+    if chosen.layout_mode == "negotiate":
+        segmented, agreed = negotiate(segmented, oracle)
     word = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
     return Plan(
         name=name or word.replace("_", "-"),
@@ -132,6 +136,7 @@ def segment(
         options=chosen,
         oracle=oracle,
         decisions=decisions,
+        agreed=agreed,
     )
 
 
@@ -142,7 +147,9 @@ def rewritten(fusion: Fusion, options: SegmenterOptions, log: DecisionLog) -> Fu
         digests = text_digest(before), text_digest(after)
         log.passes.append(PassApplied(name=one.name, before=digests[0], after=digests[1], seconds=seconds))
 
-    return PRESEGMENTATION.run(
+    everywhere = AllocationDomain(every_tensor=options.layout_mode == "propagate")
+    passes = PassPipeline(tuple(everywhere if p.name == everywhere.name else p for p in PRESEGMENTATION.passes))
+    return passes.run(
         fusion, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fuser_lab.analysis.aliasing import Strides, input_strides, view_strides
-from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, OrderHint, TensorView, Val
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.rewriter import Rewriter, in_memory_order
 
@@ -129,7 +129,9 @@ class _Marking:
         for out in expr.tensor_outputs:
             placed = out
             if out in self._orders:
-                placed = replace(out, domain=in_memory_order(out.domain, self._orders[out]))
+                order, viewed = self._orders[out], current.tensor_inputs[0].name
+                hint = OrderHint(order=order, origin=viewed, strength=out.ndim)
+                placed = replace(out, domain=replace(in_memory_order(out.domain, order), hint=hint))
                 made[out] = placed
             if out in self._hinted and out in self._fusion.outputs:
                 made[out] = replace(placed, name=self._writer.new_name(out.name, "computed"))

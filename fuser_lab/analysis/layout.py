@@ -1,0 +1,133 @@
+"""How results might lie in memory, read off the inputs (nvFuser's csrc/preseg_passes/allocation_order_inference.cpp).
+
+Orders list positions of axes, slowest in memory first.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, axis_pairs, exact_map
+from fuser_lab.ir import Expr, Fusion, OpKind, OrderHint, TensorView, Val
+
+Order = tuple[int, ...]
+
+# The operand that each result of an attention lies like, where it has as many axes.
+_ATTENTION = {"sdpfa_fwd": (0,), "sdpfa_bwd": (1, 2, 3)}
+
+
+def propose_orders(
+    fusion: Fusion, targets: Iterable[TensorView], *, past_reductions: bool = False,
+) -> dict[TensorView, OrderHint]:
+    """Return how computed tensors would lie, were they laid out like the input that they resemble most.
+
+    Tensors for which no input decides are left out. Of the inputs that a target depends on, the one with the most axes
+    decides; if several have as many, their axes have to lie in one order. The order is followed from the fastest axis
+    on, up to the first that the target does not have: only the innermost run matters for accesses of several elements.
+    All other axes come first. Where two axes of a tensor are the same axis of the fusion, nothing is proposed at all.
+
+    Parameters
+    ----------
+    fusion
+        A concretized fusion.
+    targets
+        Tensors that it computes.
+    past_reductions
+        nvFuser's way around its issue #2202: an axis that a reduction or a product takes away on the way to the target
+        does not end the run. For ``linear`` of [b, m, k] and [n, k] it then proposes (n, b, m), which no library gives.
+    """
+    wanted = tuple(targets)
+    axes = exact_map(FusionLinks(fusion).of(fusion.tensor_exprs)) if wanted else None
+    if axes is None or axes.self_mapped is not None:
+        return {}
+    read = _inputs_of(fusion)
+    found: dict[TensorView, OrderHint] = {}
+    for target in wanted:
+        maker = fusion.producers[target]
+        reference = _reference([t for t in fusion.tensor_inputs if t in read[target]], axes)
+        if maker.kind is OpKind.ATTENTION:
+            found.update(_like_operands(maker, target))
+        elif reference is not None:
+            skipped = _taken_away(maker, target, axes) if past_reductions else frozenset()
+            found[target] = _projected(reference, target, axes, skipped)
+    return found
+
+
+def _inputs_of(fusion: Fusion) -> dict[Val, frozenset[Val]]:
+    """Return for each value the tensor inputs that it depends on."""
+    found: dict[Val, frozenset[Val]] = {tensor: frozenset({tensor}) for tensor in fusion.tensor_inputs}
+    none: frozenset[Val] = frozenset()
+    for expr in fusion.exprs:
+        sets = {found.get(value, none) for value in expr.inputs}
+        both = next(iter(sets)) if len(sets) == 1 else none.union(*sets)
+        found.update((out, both) for out in expr.outputs)
+    return found
+
+
+def _reference(candidates: Sequence[TensorView], axes: ExactMap) -> TensorView | None:
+    """Return the input with the most axes; None if several have as many and do not lie alike."""
+    best: TensorView | None = None
+    most = 0
+    for tensor in candidates:
+        count = len(axes.concrete(tensor))
+        if count > most:
+            best, most = tensor, count
+        elif best is not None and count == most and _in_memory(best, axes) != _in_memory(tensor, axes):
+            best = None
+    return best
+
+
+def _in_memory(tensor: TensorView, axes: ExactMap) -> tuple[int, ...]:
+    """Return the classes of a tensor's axes that are no broadcast axes, slowest in memory first."""
+    numbers = axes.classes[tensor.name]
+    return tuple(numbers[place] for place in tensor.domain.allocation_order if not axes.broadcast[numbers[place]])
+
+
+def _taken_away(maker: Expr, target: TensorView, axes: ExactMap) -> frozenset[int]:
+    """Return the classes of the operands' axes that a reduction or a product sums over."""
+    gone = frozenset(axes.reduced.get(target.name, ()))
+    if maker.kind is not OpKind.MATMUL:
+        return gone
+    kept = {(pair.operand, pair.producer.id) for pair in axis_pairs(maker)}
+    return gone | {
+        axes.classes[tensor.name][place]
+        for number, tensor in enumerate(maker.tensor_inputs)
+        for place, axis in enumerate(tensor.domain.axes)
+        if (number, axis.id) not in kept
+    }
+
+
+def _projected(reference: TensorView, target: TensorView, axes: ExactMap, skipped: frozenset[int]) -> OrderHint:
+    numbers = axes.classes[target.name]
+    run: list[int] = []
+    for number in reversed(_in_memory(reference, axes)):
+        if number in numbers:
+            run.append(numbers.index(number))
+        elif number not in skipped:
+            break
+    order = (*(place for place in range(len(numbers)) if place not in run), *reversed(run))
+    return OrderHint(order=order, origin=reference.name, strength=len(run))
+
+
+def _like_operands(maker: Expr, target: TensorView) -> dict[TensorView, OrderHint]:
+    """Return that a result of an attention lies like its query, or a gradient like what it is the gradient of."""
+    places = _ATTENTION.get(maker.op.name, ())
+    for result, place in zip(maker.tensor_outputs, places, strict=False):
+        operand = maker.tensor_inputs[place]
+        if result == target and operand.ndim == target.ndim:
+            return {target: OrderHint(order=operand.domain.allocation_order, origin=operand.name, strength=target.ndim)}
+    return {}
+
+
+def is_row_major(tensor: TensorView, order: Order) -> bool:
+    """Whether an order is row-major, wherever axes of size 1 lie."""
+    places = [place for place in order if not tensor.domain.axes[place].is_broadcast]
+    return places == sorted(places)
+
+
+def with_order(tensor: TensorView, order: Order | None) -> TensorView:
+    """Return a tensor whose axes lie densely in an order, None for no order of its own; its hint stays."""
+    if order == tensor.domain.allocation_order:
+        return tensor
+    natural = order == tuple(range(tensor.ndim))
+    domain = replace(tensor.domain, allocation=None if natural else order, contiguity=None)
+    return replace(tensor, domain=domain)

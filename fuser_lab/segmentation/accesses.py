@@ -1,0 +1,181 @@
+"""What the order of axes in memory costs a segment, in bytes, and which orders suit it.
+
+A kernel's loops have one innermost axis. A tensor whose innermost axis in memory is another one is read or written
+across its rows. Without a reduction, tiles can be turned in shared memory: the tensor is counted once more. With one,
+each lane touches another sector of memory for each element: the tensor is counted once for each element of a sector.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fuser_lab.analysis.aliasing import input_strides, view_strides
+from fuser_lab.analysis.coverage import Coverage, Neighbourhoods
+from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, exact_map
+from fuser_lab.analysis.layout import Order, is_row_major, with_order
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.segmentation.graph import SegmentedGroup
+
+SECTOR = 32  # bytes that a GPU reads at least, wherever one element of them is needed
+Orders = Mapping[str, Order]
+_EVALUATED = frozenset(
+    {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Accesses:
+    """One segment, asked with the orders of all tensors that it reads and writes, by name."""
+
+    group: SegmentedGroup
+    links: FusionLinks
+
+    @cached_property
+    def tensors(self) -> tuple[TensorView, ...]:
+        """Inputs and outputs, each once."""
+        return tuple(dict.fromkeys((*self.group.tensor_inputs, *self.group.outputs)))
+
+    @cached_property
+    def is_view(self) -> bool:
+        """Whether no kernel runs: results are seen in the memory of what is read."""
+        return self.group.scheduler is SchedulerType.EXPR_EVAL and all(e.kind.is_view for e in self.group.exprs)
+
+    @cached_property
+    def is_library(self) -> bool:
+        """Whether the array library computes the segment, and lays out results as it likes."""
+        return self.group.scheduler in _EVALUATED and not self.is_view
+
+    @cached_property
+    def exact(self) -> ExactMap:
+        """Classes of all axes."""
+        return exact_map(self.links.of(self.group.exprs))
+
+    @cached_property
+    def _near(self) -> Neighbourhoods:
+        return Neighbourhoods(self.exact)
+
+    @cached_property
+    def _reach(self) -> dict[str, frozenset[int]]:
+        """What the axes of each tensor run through, as neighbourhoods."""
+        return {
+            tv.name: frozenset(
+                self._near.of(c) for c in Coverage(self.exact, self._wide(tv), through_resize=True).covered
+            )
+            for tv in self.tensors
+        }
+
+    def _wide(self, tensor: TensorView) -> list[int]:
+        """Classes of a tensor's axes with more than one element in memory."""
+        numbers = self.exact.classes.get(tensor.name, ())
+        return [c for c, size in zip(numbers, tensor.stored_shape, strict=False) if size > 1]
+
+    def _innermost(self, tensor: TensorView, order: Order) -> int | None:
+        numbers, sizes = self.exact.classes.get(tensor.name, ()), tensor.stored_shape
+        place = next((place for place in reversed(order) if sizes[place] > 1), None)
+        return None if place is None or not numbers else self._near.of(numbers[place])
+
+    def cost(self, orders: Orders) -> int:
+        """Return the bytes beyond the tensors' own that accesses cost, for the innermost loop that suits most."""
+        if self.is_library:
+            return sum(2 * tv.nbytes for tv in self.tensors if not self._library_takes(tv, orders[tv.name]))
+        inner = {tv.name: self._innermost(tv, orders[tv.name]) for tv in self.tensors}
+        loops = dict.fromkeys(c for c in inner.values() if c is not None)
+        return min((self._across(inner, loop) for loop in loops), default=0)
+
+    def _across(self, inner: Mapping[str, int | None], loop: int) -> int:
+        return sum(
+            tv.nbytes * self._factor(tv) for tv in self.tensors
+            if inner[tv.name] != loop and loop in self._reach[tv.name]
+        )
+
+    @cached_property
+    def _reduces(self) -> bool:
+        return any(expr.kind is OpKind.REDUCTION for expr in self.group.exprs)
+
+    def _factor(self, tensor: TensorView) -> int:
+        return max(SECTOR // tensor.dtype.itemsize - 1, 1) if self._reduces else 1
+
+    def _library_takes(self, tensor: TensorView, order: Order) -> bool:
+        """Whether the array library reads or gives a tensor in an order without copying it."""
+        if tensor in self.group.tensor_inputs and self.group.exprs[0].kind is OpKind.MATMUL:
+            # Either of the last two axes may be the fastest: products take transposed operands.
+            last = next((place for place in reversed(order) if tensor.stored_shape[place] > 1), None)
+            return last is None or last >= tensor.ndim - 2
+        return is_row_major(tensor, order)
+
+    def natural(self, tensor: TensorView, orders: Orders) -> Order:
+        """Return the order in which the segment gives a result if nobody asks for another one.
+
+        A library's is row-major, a view's that of what it sees, a kernel's that of the input with the most elements.
+        """
+        if self.is_library:
+            return tuple(range(tensor.ndim))
+        if self.is_view:
+            return self._seen(tensor, orders)
+        read = [tv for tv in self.group.tensor_inputs if self._wide(tv)]
+        most = max((len(self._wide(tv)) for tv in read), default=0)
+        leading = [tv for tv in read if len(self._wide(tv)) == most]
+        found = list(dict.fromkeys(self.follow(tensor, tv, orders[tv.name]) for tv in leading))
+        return found[0] if len(found) == 1 else tuple(range(tensor.ndim))
+
+    def preferred(self, tensor: TensorView, orders: Orders) -> Order | None:
+        """Return the order of an input that suits the segment best, None if any does."""
+        if self.is_library:
+            return tuple(range(tensor.ndim))
+        others = sorted((tv for tv in self.tensors if tv != tensor and self._wide(tv)), key=lambda tv: -tv.nbytes)
+        choices = dict.fromkeys(self.follow(tensor, tv, orders[tv.name]) for tv in others)
+        return min(choices, key=lambda order: self.cost({**orders, tensor.name: order}), default=None)
+
+    def _seen(self, tensor: TensorView, orders: Orders) -> Order:
+        """Return the order of a view, found by following its strides from the input."""
+        known = {tv.name: input_strides(with_order(tv, orders[tv.name])) for tv in self.group.tensor_inputs}
+        for expr in self.group.exprs:
+            source = expr.tensor_inputs[0]
+            # Where the result lies is what is asked for.
+            open_ = replace(expr, outputs=(with_order(expr.out, None),))
+            strides = view_strides(open_, known[source.name]) if source.name in known else None
+            if strides is None:
+                return tuple(range(tensor.ndim))
+            known[expr.name] = strides
+        strides, sizes = known[tensor.name], tensor.stored_shape
+        wide = iter(sorted((p for p in range(tensor.ndim) if sizes[p] > 1), key=lambda p: -strides[p]))
+        return tuple(next(wide) if sizes[place] > 1 else place for place in range(tensor.ndim))
+
+    def follow(self, tensor: TensorView, leader: TensorView, order: Order) -> Order:
+        """Return the order of a tensor whose axes lie as those of another do, through reshapes too.
+
+        Axes that the other does not have come first, as they lie in row-major order.
+        """
+        ranks = self._ranks(leader, order)
+        numbers, sizes = self.exact.classes[tensor.name], tensor.stored_shape
+        places = range(tensor.ndim)
+        wide = sorted((p for p in places if sizes[p] > 1), key=lambda p: (ranks.get(numbers[p], ()), p))
+        if wide == sorted(wide):
+            return tuple(places)
+        return (*(p for p in places if sizes[p] <= 1), *wide)
+
+    def _ranks(self, leader: TensorView, order: Order) -> dict[int, tuple[int, ...]]:
+        """Return for each class that a tensor determines where it lies in the tensor's order."""
+        numbers = self.exact.classes[leader.name]
+        ranks: dict[int, tuple[int, ...]] = {}
+        for rank, place in enumerate(order):
+            if leader.stored_shape[place] > 1:
+                ranks[numbers[place]] = (rank,)
+        grew = True
+        while grew:
+            before = len(ranks)
+            for step in self.exact.derivations:
+                _spread(ranks, step.sources, step.results)
+                _spread(ranks, step.results, step.sources)
+            grew = len(ranks) > before
+        return ranks
+
+
+def _spread(ranks: dict[int, tuple[int, ...]], known: Iterable[int], wanted: Iterable[int]) -> None:
+    """Rank axes that others are taken apart into, or made of: in their place, the outer one first."""
+    given = [ranks[c] for c in known if c in ranks]
+    targets = tuple(wanted)
+    if given:
+        for place, target in enumerate(targets):
+            ranks.setdefault(target, given[0] if len(targets) == 1 else (*given[0], place))

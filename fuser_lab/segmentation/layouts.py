@@ -1,0 +1,427 @@
+"""How tensors between segments lie in memory: agreed upon by those who write and those who read them.
+
+NVIDIA/Fuser issue #2425 proposes to keep what the user requires apart from what an inference merely hints at. Here
+segments also negotiate: starting from what each producer gives naturally, one sweep down and one up choose for each
+tensor the order that costs producer and consumers least. What users require stays, and segments whose tensors changed
+are asked again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING
+
+from fuser_lab.analysis.domain_map import FusionLinks
+from fuser_lab.analysis.layout import Order, propose_orders, with_order
+from fuser_lab.ir import Expr, Fusion, OrderHint, TensorView, Val
+from fuser_lab.segmentation.accesses import Accesses, Orders
+from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
+from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SWEEPS = 2  # one down, one up; each chooses every tensor's order once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundaryLayout:
+    """How a tensor that a segment writes lies in memory. Orders are positions of axes, slowest first.
+
+    Attributes
+    ----------
+    tensor, nbytes
+        Its name and its bytes.
+    producer, consumers
+        Numbers of the segments that write and read it; no consumers where it is only a result.
+    required
+        What the user requires, None if nothing.
+    hint
+        What the inference proposes, None if nothing.
+    natural
+        What the producer gives if nobody asks for another order.
+    preferred
+        What each consumer would like; those that take any order are left out.
+    chosen
+        How it lies.
+    by
+        Who decided: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` where it is seen in the
+        memory of another tensor, ``"in place"`` where it is written over an input, ``"row-major"``, or ``"refusal"``
+        where no scheduler took the order agreed upon.
+    cost, natural_cost
+        Bytes beyond all tensors' own that accesses of producer and consumers cost, as it lies and as it would be
+        naturally.
+    """
+
+    tensor: str
+    nbytes: int
+    producer: int
+    consumers: tuple[int, ...]
+    required: Order | None
+    hint: OrderHint | None
+    natural: Order
+    preferred: tuple[tuple[int, Order], ...]
+    chosen: Order
+    by: str
+    cost: int
+    natural_cost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasked:
+    """A segment that was asked again since a tensor of it lies otherwise; schedulers by name, empty for none."""
+
+    segment: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        was, now = self.before or "no scheduler", self.after or "no scheduler"
+        same = f"stays with {now}" if was == now else f"goes from {was} to {now}"
+        return f"S{self.segment} was asked again and {same}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layouts:
+    """The layouts of all tensors that segments write, in order; ``reasked`` are the segments asked again."""
+
+    mode: str
+    boundaries: tuple[BoundaryLayout, ...]
+    reasked: tuple[Reasked, ...] = ()
+    cost: int = 0  # of all segments, each counted once
+
+    def __iter__(self) -> Iterator[BoundaryLayout]:
+        """Iterate over the boundaries."""
+        return iter(self.boundaries)
+
+    def __len__(self) -> int:
+        """Return the number of boundaries."""
+        return len(self.boundaries)
+
+    def __getitem__(self, tensor: str) -> BoundaryLayout:
+        """Return the layout of a tensor by name; KeyError if no segment writes it."""
+        for boundary in self.boundaries:
+            if boundary.tensor == tensor:
+                return boundary
+        raise KeyError(tensor)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return one row of text per tensor, as `COLUMNS` says."""
+        return [_row(boundary) for boundary in self.boundaries]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one row per tensor."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows(), columns=list(COLUMNS))
+
+    def __str__(self) -> str:
+        """Return one line per tensor, and one per segment that was asked again."""
+        table = [COLUMNS, *self.rows()]
+        widths = [max(len(row[n]) for row in table) for n in range(len(COLUMNS))]
+        padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in table)
+        lines = ("  ".join(cells).rstrip() for cells in padded)
+        return "\n".join([f"layouts ({self.mode}), {self.cost} bytes across rows", *lines, *map(str, self.reasked)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook."""
+        head, *body = (
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
+            for tag, row in [("th", COLUMNS), *(("td", row) for row in self.rows())]
+        )
+        rows = "".join(f"<tr>{row}</tr>" for row in body)
+        notes = "".join(f"<p>{escape(str(one))}</p>" for one in self.reasked)
+        title = f"<caption>layouts ({escape(self.mode)}), {self.cost} bytes across rows</caption>"
+        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+COLUMNS = ("tensor", "from", "to", "required", "hint", "natural", "preferred", "chosen", "by", "cost", "natural cost")
+
+
+def order_text(order: Order | None) -> str:
+    """Return an order as ``0,2,3,1``, a dash for none."""
+    return "-" if order is None else ",".join(map(str, order))
+
+
+def _row(boundary: BoundaryLayout) -> tuple[str, ...]:
+    hint = boundary.hint
+    return (
+        boundary.tensor,
+        f"S{boundary.producer}",
+        ", ".join(f"S{n}" for n in boundary.consumers) or "result",
+        order_text(boundary.required),
+        "-" if hint is None else f"{order_text(hint.order)} ({hint.origin}, {hint.strength})",
+        order_text(boundary.natural),
+        "; ".join(f"S{n}: {order_text(order)}" for n, order in boundary.preferred) or "-",
+        order_text(boundary.chosen),
+        boundary.by,
+        str(boundary.cost),
+        str(boundary.natural_cost),
+    )
+
+
+def layouts_of(segmented: SegmentedFusion, mode: str) -> Layouts:
+    """Return the layouts of a segmented fusion as they are."""
+    parties = _Parties(segmented)
+    orders = parties.as_segmented()
+    return parties.layouts(mode, orders, {tv.name: parties.decider(tv, orders) for tv in parties.boundaries})
+
+
+def negotiate(segmented: SegmentedFusion, oracle: SchedulerOracle) -> tuple[SegmentedFusion, Layouts]:
+    """Return the segments with agreed layouts, and how they were agreed upon.
+
+    What users require is kept. Among what the producer gives, the consumers prefer and the inference proposes, the
+    order of least cost is chosen, the producer's on a tie; for a result that leaves the fusion, the proposed one on a
+    tie. A segment that no scheduler takes with the agreed layouts gets what producers give, or else what it had.
+    The sum of costs is never more than that of the layouts before.
+    """
+    return _Negotiation(segmented, oracle).run()
+
+
+class _Parties:
+    """Who writes and reads each tensor, and what that costs."""
+
+    def __init__(self, segmented: SegmentedFusion) -> None:
+        self.segmented = segmented
+        self.fusion = fusion = segmented.fusion
+        links = FusionLinks(fusion)
+        self.accesses = [Accesses(group=group, links=links) for group in segmented.groups]
+        self.producer: dict[str, int] = {}
+        self.consumers: dict[str, list[int]] = {}
+        for number, group in enumerate(segmented.groups):
+            for tensor in group.outputs:
+                self.producer.setdefault(tensor.name, number)
+            for tensor in group.tensor_inputs:
+                self.consumers.setdefault(tensor.name, []).append(number)
+        self.boundaries = tuple(tv for tv in fusion.tensors.values() if tv.name in self.producer)
+        self.required = {
+            tv.name: order for tv in self.boundaries if (order := fusion.required_order(tv)) is not None
+        }
+        self.hints = self._hints()
+        self.results = {tv.name for tv in fusion.outputs}
+        self._targets = {output.name: target for output, target in fusion.aliases}
+
+    def _hints(self) -> dict[str, OrderHint]:
+        free = [tv for tv in self.boundaries if tv.name not in self.required]
+        proposed = propose_orders(self.fusion, [tv for tv in free if tv.domain.hint is None])
+        return {tv.name: hint for tv in free if (hint := tv.domain.hint or proposed.get(tv)) is not None}
+
+    def as_segmented(self) -> dict[str, Order]:
+        """Return the orders that the fusion has."""
+        return {tv.name: tv.domain.allocation_order for tv in (*self.fusion.tensor_inputs, *self.boundaries)}
+
+    def is_view(self, tensor: TensorView) -> bool:
+        """Whether a tensor is seen in the memory of another one, so that its order follows from the other's."""
+        return self.accesses[self.producer[tensor.name]].is_view and tensor.name not in self.required
+
+    def natural(self, tensor: TensorView, orders: Orders) -> Order:
+        """Return what the producer gives."""
+        return self.accesses[self.producer[tensor.name]].natural(tensor, orders)
+
+    def preferred(self, tensor: TensorView, orders: Orders) -> tuple[tuple[int, Order], ...]:
+        """Return what each consumer would like."""
+        wishes = ((n, self.accesses[n].preferred(tensor, orders)) for n in self.consumers.get(tensor.name, ()))
+        return tuple((n, order) for n, order in wishes if order is not None)
+
+    def outside(self, tensor: TensorView) -> tuple[str, Order]:
+        """Return how a result should lie for whoever gets it, and why: as hinted, or as nvFuser leaves it."""
+        target, hint = self._targets.get(tensor.name), self.hints.get(tensor.name)
+        if target is not None:
+            return "in place", target.domain.allocation_order
+        if hint is not None and not self.accesses[self.producer[tensor.name]].is_library:
+            return "hint", hint.order
+        return "row-major", tuple(range(tensor.ndim))
+
+    def placed(self, orders: Orders, tensor: TensorView, order: Order) -> dict[str, Order]:
+        """Return the orders with that of one tensor changed, and those of the views of it."""
+        new = {**orders, tensor.name: order}
+        for view in self._views(tensor):
+            new[view.name] = self.natural(view, new)
+        return new
+
+    def _views(self, tensor: TensorView) -> tuple[TensorView, ...]:
+        """Return the tensors seen in the memory of one, in order."""
+        known = {tensor.name}
+        found = []
+        for view in self.boundaries:
+            if self.is_view(view):
+                read = self.accesses[self.producer[view.name]].group.tensor_inputs
+                if not known.isdisjoint(tv.name for tv in read):
+                    known.add(view.name)
+                    found.append(view)
+        return tuple(found)
+
+    def cost(self, tensor: TensorView, orders: Orders) -> int:
+        """Return what the segments that write or read a tensor, or a view of it, pay."""
+        near = {n for tv in (tensor, *self._views(tensor)) for n in self._touching(tv)}
+        return sum(self.accesses[n].cost(orders) for n in near)
+
+    def _touching(self, tensor: TensorView) -> tuple[int, ...]:
+        return (self.producer[tensor.name], *self.consumers.get(tensor.name, ()))
+
+    def total(self, orders: Orders) -> int:
+        """Return what all segments pay."""
+        return sum(accesses.cost(orders) for accesses in self.accesses)
+
+    def decider(self, tensor: TensorView, orders: Orders) -> str:
+        """Return who decided on the order of a tensor where nothing was negotiated."""
+        hint = tensor.domain.hint
+        if tensor.name in self.required:
+            return "user"
+        if self.is_view(tensor) and orders[tensor.name] == self.natural(tensor, orders):
+            return "view"
+        if self.accesses[self.producer[tensor.name]].is_library:
+            return "producer"
+        return "hint" if hint is not None and hint.order == orders[tensor.name] else "row-major"
+
+    def layouts(
+        self, mode: str, orders: Orders, by: Mapping[str, str], reasked: Iterable[Reasked] = (),
+    ) -> Layouts:
+        """Return the record of these orders."""
+        found = []
+        for tensor in self.boundaries:
+            natural = self.natural(tensor, orders)
+            found.append(
+                BoundaryLayout(
+                    tensor=tensor.name,
+                    nbytes=tensor.nbytes,
+                    producer=self.producer[tensor.name],
+                    consumers=tuple(self.consumers.get(tensor.name, ())),
+                    required=self.required.get(tensor.name),
+                    hint=self.hints.get(tensor.name),
+                    natural=natural,
+                    preferred=self.preferred(tensor, orders),
+                    chosen=orders[tensor.name],
+                    by=by[tensor.name],
+                    cost=self.cost(tensor, orders),
+                    natural_cost=self.cost(tensor, self.placed(orders, tensor, natural)),
+                ),
+            )
+        return Layouts(mode=mode, boundaries=tuple(found), reasked=tuple(reasked), cost=self.total(orders))
+
+
+class _Negotiation:
+    def __init__(self, segmented: SegmentedFusion, oracle: SchedulerOracle) -> None:
+        self._parties = _Parties(segmented)
+        self._oracle = oracle
+        self._before = self._parties.as_segmented()
+        self._orders = dict(self._before)
+        self._by: dict[str, str] = {}
+        self._open = [
+            tv for tv in self._parties.boundaries
+            if tv.name not in self._parties.required and not self._parties.is_view(tv)
+        ]
+
+    def run(self) -> tuple[SegmentedFusion, Layouts]:
+        parties = self._parties
+        for tensor in parties.boundaries:
+            if tensor.name not in parties.required:
+                self._orders[tensor.name] = parties.natural(tensor, self._orders)
+        for sweep in range(SWEEPS):
+            changed = [self._choose(tensor) for tensor in (reversed(self._open) if sweep % 2 else self._open)]
+            if not any(changed):
+                break
+        if parties.total(self._orders) > parties.total(self._before):
+            self._orders, self._by = dict(self._before), {}
+        segmented, reasked = self._asked()
+        by = {tv.name: self._by.get(tv.name) or parties.decider(tv, self._orders) for tv in parties.boundaries}
+        return segmented, parties.layouts("negotiate", self._orders, by, reasked)
+
+    def _choose(self, tensor: TensorView) -> bool:
+        """Choose the order of least cost for a tensor; return whether that is another one than before."""
+        parties, orders = self._parties, self._orders
+        choices = [("producer", parties.natural(tensor, orders))]
+        choices += [(f"S{n}", order) for n, order in parties.preferred(tensor, orders)]
+        hint = parties.hints.get(tensor.name)
+        if hint is not None:
+            choices.append(("hint", hint.order))
+        if tensor.name in parties.results:
+            choices.insert(0, parties.outside(tensor))
+        placed = [(parties.placed(orders, tensor, order), who) for who, order in choices]
+        best, who = min(placed, key=lambda choice: parties.cost(tensor, choice[0]))
+        self._by[tensor.name] = who
+        self._orders = best
+        return best != orders
+
+    def _asked(self) -> tuple[SegmentedFusion, list[Reasked]]:
+        """Return the segments as they are accepted; orders that nobody accepts are given up, first for natural ones."""
+        parties = self._parties
+        natural = {tv.name: parties.natural(tv, self._orders) for tv in self._open}
+        while True:
+            segmented = laid_out(parties.segmented, self._orders, self._oracle)
+            refused = [
+                n for n, (old, new) in enumerate(zip(parties.segmented.groups, segmented.groups, strict=True))
+                if old.scheduler is not None and new.scheduler is None
+            ]
+            if not refused or not self._given_up(refused, natural):
+                break
+        pairs = zip(parties.segmented.groups, segmented.groups, strict=True)
+        return segmented, [
+            Reasked(segment=n, before=_named(old), after=_named(new))
+            for n, (old, new) in enumerate(pairs) if old.answer is not new.answer
+        ]
+
+    def _given_up(self, refused: Iterable[int], natural: dict[str, Order]) -> bool:
+        """Change the orders around refused segments; return whether there was anything left to change."""
+        names = {tv.name for n in refused for tv in self._parties.accesses[n].tensors}
+        moved = False
+        for tensor in self._open:
+            name = tensor.name
+            if name in names and self._orders[name] != self._before[name]:
+                # Once given up, the natural order is not tried again.
+                order = natural.pop(name, self._before[name])
+                order = self._before[name] if order == self._orders[name] else order
+                self._orders = self._parties.placed(self._orders, tensor, order)
+                self._by[name] = "refusal"
+                moved = True
+        return moved
+
+
+def _named(group: SegmentedGroup) -> str:
+    return group.scheduler.value if group.scheduler else ""
+
+
+def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle) -> SegmentedFusion:
+    """Return segments whose tensors lie in other orders; those of which a tensor changed are asked again."""
+    old = segmented.fusion
+    fusion = _placed(old, orders)
+    if fusion is old:
+        return segmented
+    groups = []
+    for group in segmented.groups:
+        exprs = [fusion.exprs[fusion.positions[name]] for name in group.names]
+        new = candidate(fusion, exprs, segmented.recomputed)
+        same = new.tensor_inputs == group.tensor_inputs and new.outputs == group.outputs
+        groups.append(SegmentedGroup(candidate=new, answer=group.answer if same else oracle.ask(new)))
+    return replace(segmented, fusion=fusion, groups=tuple(groups))
+
+
+def _placed(fusion: Fusion, orders: Orders) -> Fusion:
+    """Return the fusion with tensors in these orders; what lies in no memory has none, unless the user requires one."""
+    new: dict[Val, TensorView] = {}
+    for expr in fusion.exprs:
+        for tensor in expr.tensor_outputs:
+            required = fusion.required_order(tensor) is not None
+            placed = tensor if required else with_order(tensor, orders.get(tensor.name))
+            if placed is not tensor:
+                new[tensor] = placed
+    if not new:
+        return fusion
+
+    def now(tensor: TensorView) -> TensorView:
+        return new.get(tensor, tensor)
+
+    def moved(expr: Expr) -> Expr:
+        inputs, outputs = (tuple(new.get(v, v) for v in values) for values in (expr.inputs, expr.outputs))
+        return replace(expr, inputs=inputs, outputs=outputs)
+
+    return replace(
+        fusion,
+        exprs=tuple(map(moved, fusion.exprs)),
+        outputs=tuple(map(now, fusion.outputs)),
+        aliases=tuple((now(output), target) for output, target in fusion.aliases),
+        hidden=frozenset(map(now, fusion.hidden)),
+    )
