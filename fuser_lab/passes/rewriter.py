@@ -58,6 +58,7 @@ class Rewriter:
         self.makers: dict[Val, Expr] = {}
         self._replaced: dict[Val, TensorView] = {}
         self._axes: Axes | None = None
+        self._required = {tensor.name: tensor.domain.allocation for tensor, _ in fusion.stride_orders}
         self._taken = {*fusion.tensors, *(v.name for v in fusion.inputs)}
 
     def now(self, value: Val) -> Val:
@@ -122,7 +123,11 @@ class Rewriter:
         if result.domain is None:
             msg = f"{op} of {name} is a scalar; a tensor is needed here."
             raise VerificationError(msg)
-        domain = result.domain if order is None else in_memory_order(result.domain, order)
+        required = self._required.get(name)
+        if required is not None:
+            domain = replace(result.domain, allocation=required)
+        else:
+            domain = result.domain if order is None else in_memory_order(result.domain, order)
         out = TensorView(name=name, dtype=result.dtype, domain=domain)
         self._add(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
