@@ -14,6 +14,7 @@ _PUBLIC = {
     "DecisionLog": "fuser_lab.events",
     "Device": "fuser_lab.cost.device",
     "FuserLabError": "fuser_lab.errors",
+    "FusionCache": "fuser_lab.definition.cache",
     "FusionDefinition": "fuser_lab.fusion_definition",
     "Plan": "fuser_lab.plan",
     "PlanDiff": "fuser_lab.report.diff",

@@ -6,9 +6,11 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, Literal
 
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.repro.writing import script_text
@@ -26,10 +28,13 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
-from fuser_lab.planning import described_input, flattened
+from fuser_lab.planning import described_input, device_of, flattened, schedulers
 from fuser_lab.profiling import FusionProfile, receiving
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
 from fuser_lab.runtime.generator import reference_form
+from fuser_lab.segmentation import SegmenterOptions
+from fuser_lab.segmentation.user_segments import SegmentationState
+from fuser_lab.segments import SegmentedDefinition
 from fuser_lab.validation import check_outputs, expected_outputs
 
 Library = Literal["torch", "numpy"]
@@ -89,13 +94,14 @@ class Executable:
         if self.ke is not None:
             msg = "execute: this definition has run by manual_execute; a definition runs in one way only."
             raise StateError(msg)
-        cache = self._executor_cache()
         flat = flattened(inputs)
         if save_repro_inputs:
             self._repro_inputs = (tuple(_with_range(value) for value in flat), _library(flat))
-        return cache.execute(
-            flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options,
-        )
+        return self._run(flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options)
+
+    def _run(self, flat: list[Any], **how: Any) -> list[Any]:
+        """Return the outputs for flat inputs."""
+        return self._executor_cache().execute(flat, **how)
 
     def manual_execute(self, inputs: Iterable[Any], heuristic_params: object = None) -> list[Any]:
         """Return the outputs of the fusion run as one kernel, compiled for the first call's inputs.
@@ -313,13 +319,132 @@ class FusionDefinition(Executable, FusionBuilder):
     """Defines a fusion as nvFuser's Python frontend does, and runs it.
 
     ``with FusionDefinition() as fd:`` opens it; inside, ``fd.define_tensor``, ``fd.ops.*`` and ``fd.add_output``
-    record. ``repr`` is runnable Python.
+    record. ``repr`` is runnable Python. `segment` cuts it into definitions, which `execute` runs from then on.
+
+    Attributes
+    ----------
+    segments
+        What the last `segment` returned, in the order in which they run.
+    segment_index_space_maps
+        For each of them, the number here of each of its inputs and outputs, by its number there (`FusionState`).
+    map_value_to_last_used_segment
+        The place of the last segment that reads a value, by the value's number here.
     """
+
+    def __init__(self, cache: FusionCache[FusionExecutorCache] | None = None) -> None:
+        super().__init__(cache)
+        self.segments: list[FusionDefinition] = []
+        self.segment_index_space_maps: dict[FusionDefinition, dict[int, int]] = {}
+        self.map_value_to_last_used_segment: dict[int, int] = {}
+        self._segmentation: SegmentationState | None = None
+        self._segmented: SegmentedDefinition | None = None
 
     @property
     def definition(self) -> Fusion:
         """The recorded fusion; the same as ``fusion``."""
         return self.fusion
+
+    def _executor_cache(self) -> FusionExecutorCache:
+        kept = self._schedules
+        if self.fec is None and kept is not None:
+            # What an equal definition has compiled is there.
+            self.fec = kept.made(lambda fusion: FusionExecutorCache(fusion, kept.fusion_id))
+        return super()._executor_cache()
+
+    def _run(self, flat: list[Any], **how: Any) -> list[Any]:
+        return super()._run(flat, **how) if self._segmented is None else self._segmented.execute(flat, **how)
+
+    def segment(
+        self, inputs: Iterable[Any], *, target: str | Device | None = None, options: SegmenterOptions | None = None,
+    ) -> list["FusionDefinition"]:
+        """Return the definition's segments as definitions; an empty list if it is one segment.
+
+        `execute` runs them in order from then on, for inputs of these sizes. No pre-segmentation pass runs here; each
+        segment goes through all of them when it is executed, and may be segmented again.
+
+        Parameters
+        ----------
+        inputs
+            Arrays, abstract inputs and numbers, one per fusion input.
+        target, options
+            As for `fuser_lab.segment`.
+
+        Raises
+        ------
+        InputError
+            If inputs do not fit the definition.
+        StateError
+            Inside the ``with`` block, or between `setup_segmentation` and `finalize_segmentation`.
+        """
+        flat = flattened(inputs)
+        count = self.setup_segmentation(flat, target=target, options=options)
+        self._segmented = None
+        self.segments, self.segment_index_space_maps, self.map_value_to_last_used_segment = [], {}, {}
+        try:
+            for index in range(count if count > 1 else 0):
+                segment = FusionDefinition(self.cache)
+                numbers = self.build_segment(segment, index)
+                self.segments.append(segment)
+                self.segment_index_space_maps[segment] = numbers
+                reads = {numbers[fid]: index for fid in segment.state.inputs}
+                self.map_value_to_last_used_segment.update(reads)
+        finally:
+            self.finalize_segmentation()
+        if self.segments:
+            self._segmented = SegmentedDefinition(
+                self.fusion, self.state, [described_input(value) for value in flat], self.segments,
+                [self.segment_index_space_maps[segment] for segment in self.segments],
+                self.map_value_to_last_used_segment,
+            )
+        return list(self.segments)
+
+    def setup_segmentation(
+        self, inputs: Iterable[Any], *, target: str | Device | None = None, options: SegmenterOptions | None = None,
+    ) -> int:
+        """Cut the definition for these inputs, and return the number of segments; the first step of `segment`.
+
+        Raises
+        ------
+        StateError
+            If the segmentation before it is not finalized.
+        """
+        if options is not None and not isinstance(options, SegmenterOptions):
+            msg = f"setup_segmentation: options must be SegmenterOptions, given {type(options).__name__}."
+            raise ArgumentTypeError(msg)
+        chosen = options or SegmenterOptions()
+        if self._segmentation is None:
+            self._segmentation = SegmentationState(self.fusion, self.state)
+        described = [described_input(value) for value in flattened(inputs)]
+        return self._segmentation.setup_segmentation(described, schedulers(device_of(target), chosen), chosen)
+
+    def build_segment(self, definition: "FusionDefinition", index: int) -> dict[int, int]:
+        """Define a segment in an empty definition; return the number here of each of its inputs and outputs.
+
+        Raises
+        ------
+        StateError
+            Before `setup_segmentation`, or if the definition has been opened.
+        InputError
+            If there is no such segment.
+        """
+        return self._begun("build_segment").build_segment(definition, index)
+
+    def finalize_segmentation(self) -> None:
+        """End what `setup_segmentation` has begun.
+
+        Raises
+        ------
+        StateError
+            If nothing has begun.
+        """
+        self._begun("finalize_segmentation").finalize_segmentation()
+        self._segmentation = None
+
+    def _begun(self, what: str) -> SegmentationState:
+        if self._segmentation is None:
+            msg = f"{what}: no segments are set up; call setup_segmentation first."
+            raise StateError(msg)
+        return self._segmentation
 
     @property
     def sched(self) -> ModuleType:

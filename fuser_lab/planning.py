@@ -116,10 +116,7 @@ def segment(
         needed, has = (".".join(map(str, cc)) for cc in (chosen.least_capability, device.cc))
         msg = f"segment: the options need compute capability {needed}; target {device.name} has {has}."
         raise InputError(msg)
-    oracle = SchedulerRegistry(
-        device, frozenset(map(SchedulerType, chosen.disabled_schedulers)),
-        memory_promotion=chosen.memory_promotion, fuse_matmul=chosen.fuse_matmul,
-    )
+    oracle = schedulers(device, chosen)
     decisions = DecisionLog() if log is None else log
     fusion = rewritten(bound.fusion, chosen, decisions)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
@@ -137,6 +134,14 @@ def segment(
         oracle=oracle,
         decisions=decisions,
         agreed=agreed,
+    )
+
+
+def schedulers(device: Device, options: SegmenterOptions) -> SchedulerRegistry:
+    """Return the schedulers of a device that options leave enabled."""
+    return SchedulerRegistry(
+        device, frozenset(map(SchedulerType, options.disabled_schedulers)),
+        memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul,
     )
 
 

@@ -322,6 +322,11 @@ class FusionBuilder:
         """Whether the ``with`` block is open."""
         return bool(self._open)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the definition has never been opened."""
+        return self._open is None
+
     def require_open(self, what: str) -> None:
         """Raise ClosedDefinitionError unless inside the ``with`` block."""
         if not self._open:

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fuser_lab.definition.cache_text import TreeLine, tree_html, tree_text
@@ -169,6 +170,33 @@ class FusionCache(Generic[Payload]):
             self._root = Node(None, None, None)
             self._ends.clear()
             self._records = self._lookups = self._hits = self._evictions = 0
+
+    def save(self, path: str | Path) -> Path:
+        """Write the calls of all fusions to a JSON file, without what is compiled, and return its path."""
+        from fuser_lab.definition.cache_file import write_cache
+
+        write_cache(self, Path(path))
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path, max_fusions: int | None = None) -> "FusionCache[Any]":
+        """Return the cache that `save` wrote; reading executes nothing, and each fusion is defined and checked again.
+
+        Parameters
+        ----------
+        path
+            The file.
+        max_fusions
+            How many fusions are kept; as many as in the cache that was saved if left out.
+
+        Raises
+        ------
+        InputError
+            If the file is no such cache.
+        """
+        from fuser_lab.definition.cache_file import read_cache
+
+        return read_cache(Path(path), max_fusions)
 
     # Walking along
 

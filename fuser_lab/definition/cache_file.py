@@ -1,0 +1,116 @@
+"""A fusion cache on disk: JSON that holds calls and nothing that could be executed.
+
+``records`` are the nodes of the trie as (place of the node before, call), ``fusions`` the places where fusions end with
+how often each was found, least recently used first. Reading defines every fusion again; kernels are compiled when they
+are needed.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.cache import FusionCache
+from fuser_lab.definition.record import Record, bare, from_json, to_json, values_in
+from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.ir import Val
+
+FORMAT = "fuser_lab fusion cache"
+VERSION = 1
+
+
+def write_cache(cache: FusionCache[Any], path: Path) -> None:
+    """Write a cache; a file that is there is replaced at once or not at all."""
+    places: dict[tuple[int, Record], int] = {}
+    fusions: list[list[int]] = []
+    for schedules, calls in cache.paths():
+        here = -1
+        for call in calls:
+            here = places.setdefault((here, call), len(places))
+        fusions.append([here, schedules.hits])
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "max_fusions": cache.max_fusions,
+        "records": [[before, to_json(call)] for before, call in places],
+        "fusions": fusions,
+    }
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    unfinished.write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
+    unfinished.replace(path)
+
+
+def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
+    """Return the cache that a file holds.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is nothing that `write_cache` of this version wrote.
+    """
+    data = _content(path)
+    match data:
+        case {"records": list(records), "fusions": list(fusions), "max_fusions": int(room)}:
+            calls = [_call(path, place, entry) for place, entry in enumerate(records)]
+        case _:
+            raise _refused(path, "records, fusions or max_fusions are missing")
+    cache: FusionCache[Any] = FusionCache(room if max_fusions is None else max_fusions)
+    for end in fusions:
+        match end:
+            case [int(place), int(hits)] if 0 <= place < len(calls) and hits >= 0:
+                _define(path, cache, calls, place, hits)
+            case _:
+                raise _refused(path, f"{json.dumps(end)[:80]} is no place where a fusion ends")
+    return cache
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refused(path, str(error)) from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise _refused(path, f"its format is not {FORMAT!r}")
+    if data.get("version") != VERSION:
+        raise _refused(path, f"its version is {json.dumps(data.get('version'))[:80]}; this one reads {VERSION}")
+    return data
+
+
+def _call(path: Path, place: int, entry: Any) -> tuple[int, Record]:
+    match entry:
+        # Each node stands behind the one before it, so that no path goes round.
+        case [int(before), call] if -1 <= before < place:
+            try:
+                return before, from_json(call)
+            except (InputError, RecursionError) as error:
+                raise _refused(path, f"record {place}: {error}") from None
+    raise _refused(path, f"record {place} has no call before it")
+
+
+def _define(path: Path, cache: FusionCache[Any], calls: list[tuple[int, Record]], end: int, hits: int) -> None:
+    places: list[int] = []
+    here = end
+    while here >= 0:
+        places.append(here)
+        here = calls[here][0]
+    builder = FusionBuilder()
+    values: dict[str, Val] = {}
+    taken: list[tuple[Record, Any]] = []
+    with builder:
+        for place in reversed(places):
+            record = calls[place][1]
+            try:
+                result = bare(builder.call(record, values))
+            except (FuserLabError, TypeError, ValueError, RecursionError) as error:
+                raise _refused(path, f"record {place} cannot be carried out: {error}") from None
+            values.update((value.name, value) for value in values_in(result))
+            taken.append((record, result))
+    try:
+        cache.insert(taken, builder.fusion, builder.state, hits=hits)
+    except FuserLabError as error:
+        raise _refused(path, f"record {end} ends no definition: {error}") from None
+
+
+def _refused(path: Path, why: str) -> InputError:
+    return InputError(f"FusionCache.load: {path} is no cache that can be read: {why.removesuffix('.')}.")

@@ -1,0 +1,142 @@
+"""Segments run one after another, with the values that pass between them kept exactly as long as they are needed.
+
+nvFuser's ``execute`` of a definition that was segmented in Python. What differs: a result that is written over an input
+is written when all segments have run, so that no order of segments reads an input after it was overwritten.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.errors import InputError
+from fuser_lab.runtime.arrays import from_numpy_as, is_torch, kind_of, may_overlap, to_numpy
+from fuser_lab.runtime.binding import check_apart, library_of
+
+Run = Callable[[list[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentArguments:
+    """What a segment reads, writes and lets go of, as numbers of the definition that it was cut from.
+
+    ``alone`` says that it reads no arrays, so that others decide which library its results belong to.
+    """
+
+    alone: bool
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentManager:
+    """Numbers of a definition's inputs, outputs and extents, and what each of its segments takes and gives.
+
+    ``extents`` are those that segments read: (number, place of the input, axis). ``updates`` are (number of the output,
+    place of the input that it is written over, name of that input).
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    extents: tuple[tuple[int, int, int], ...]
+    updates: tuple[tuple[int, int, str], ...]
+    segments: tuple[SegmentArguments, ...]
+
+    def run(self, given: Sequence[Any], runs: Sequence[Run]) -> list[Any]:
+        """Return the outputs; a value is let go of after the last segment that reads it.
+
+        Parameters
+        ----------
+        given
+            Arrays and numbers, one per input, that fit the definition.
+        runs
+            What runs each segment.
+
+        Raises
+        ------
+        InputError
+            If an array that is written over cannot be written to, or shares memory with another one.
+        """
+        if self.updates:
+            check_writable([(name, given[place]) for _, place, name in self.updates])
+        values = dict(zip(self.inputs, given, strict=True))
+        for fid, place, axis in self.extents:
+            values[fid] = int(given[place].shape[axis])
+        kind, like = library_of(given)
+        for segment, run in zip(self.segments, runs, strict=True):
+            results = run([values[fid] for fid in segment.reads])
+            if segment.alone:
+                results = [_as_kind(result, kind, like) for result in results]
+            values.update(zip(segment.writes, results, strict=True))
+            del results
+            for fid in segment.frees:
+                del values[fid]
+        if self.updates:
+            self._update(given, values)
+        return [_as_kind(values[fid], kind, like) for fid in self.outputs]
+
+    def _update(self, given: Sequence[Any], values: dict[int, Any]) -> None:
+        """Write results over inputs, which become those results; what others see there keeps its values."""
+        targets = [given[place] for _, place, _ in self.updates]
+
+        def apart(fid: int) -> Any:
+            value = values[fid]
+            return _copy(value) if any(may_overlap(value, target) for target in targets) else value
+
+        sources = [apart(fid) for fid, _, _ in self.updates]
+        computed = set(self.outputs).difference(self.inputs)
+        values.update((fid, apart(fid)) for fid in computed)
+        for target, source in zip(targets, sources, strict=True):
+            overwrite(target, source)
+        for (fid, _, _), target in zip(self.updates, targets, strict=True):
+            if fid in computed:
+                values[fid] = target
+
+
+def check_writable(targets: Sequence[tuple[str, Any]]) -> None:
+    """Raise InputError unless arrays, given with the inputs that they are for, can be written to and lie apart."""
+    for name, array in targets:
+        kind = kind_of(array)
+        if kind == "jax":
+            msg = (
+                f"the fusion writes to its input {name} in place, but the array given for it is JAX's, which cannot be "
+                "written to."
+            )
+            raise InputError(msg)
+        if isinstance(array, np.ndarray) and not array.flags.writeable:
+            msg = f"the fusion writes to its input {name} in place, but the array given for it is read-only."
+            raise InputError(msg)
+    check_apart(dict(targets))
+
+
+def overwrite(target: Any, source: Any) -> None:
+    """Copy the elements of one array to another, each of any library but JAX as target."""
+    if is_torch(target):
+        moved = source if is_torch(source) else from_numpy_as("torch", np.array(to_numpy(source)))
+        target = target.detach()
+        for axis in range(target.ndim):
+            if target.shape[axis] > 1 and not target.stride(axis):
+                # An expanded axis is one element in memory; torch refuses to write it several times.
+                target, moved = target.narrow(axis, 0, 1), moved.narrow(axis, 0, 1)
+        target.copy_(moved)
+    elif isinstance(target, np.ndarray):
+        np.copyto(target, to_numpy(source), casting="unsafe")
+    else:
+        target[...] = source if kind_of(source) == kind_of(target) else from_numpy_as("cupy", to_numpy(source))
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if is_torch(value) else value.copy()
+
+
+def _as_kind(value: Any, kind: str, like: Any) -> Any:
+    """Return a result as an array of the library that all are made with."""
+    found = kind_of(value)
+    if found == kind or like is None:
+        if kind == "torch" and value.device != like.device:
+            return value.to(like.device)
+        return value.detach() if kind == "torch" and value.requires_grad else value
+    plain = from_numpy_as(kind, np.array(to_numpy(value)))
+    return plain.to(like.device) if kind == "torch" else plain
