@@ -13,7 +13,7 @@ _TYPES = (
 _INTRINSICS = (
     *REDUCED_INTRINSICS,
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32",
-    "floor", "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
+    "floor", "fmax", "fmin", "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
     "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "shift_left",
     "shift_right", "tanh32", "trunc",
 )
@@ -118,6 +118,8 @@ class CpuEmitter(Emitter):
             return self._call(f"np.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn in {"max", "min"}:
             return self._call("maximum" if fn == "max" else "minimum", args)
+        if fn in {"fmax", "fmin"}:
+            return self._call(fn, args)
         if fn in _ROUNDINGS:
             return self._call(_ROUNDINGS[fn], args)
         if fn in _OWN and operand.compute is DataType.Float:

@@ -12,7 +12,9 @@ from typing import Union
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 
-ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "fmod", "remainder", "pow", "max", "min"})
+ARITHMETIC = frozenset(
+    {"add", "sub", "mul", "div", "floordiv", "mod", "fmod", "remainder", "pow", "max", "min", "fmax", "fmin"},
+)
 BITWISE = frozenset({"and", "or", "xor", "not", "shl", "shr", "gcd"})
 PARTS = frozenset({"real", "imag", "complex"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})

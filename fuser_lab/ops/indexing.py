@@ -79,7 +79,7 @@ def out_of_range(op: str, value: int, size: int, index: str = "index") -> str:
     return f"{op}: {index} has the value {value}, out of range: the indexed axis has size {size} ({places})."
 
 
-def _checked(op: str, index: Any, size: int) -> Array:
+def checked_positions(op: str, index: Any, size: int) -> Array:
     """Return positions as int64, or raise InputError if one is outside ``[0, size)``."""
     found = np.asarray(index)
     if found.size:
@@ -89,7 +89,7 @@ def _checked(op: str, index: Any, size: int) -> Array:
     return found.astype(np.int64)
 
 
-def _checked_torch(torch: Any, op: str, index: Any, size: int) -> Any:
+def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
     """Return positions as int64, or raise InputError: torch itself would abort every later use of the device."""
     found = index.long()
     capturing = found.is_cuda and torch.cuda.is_current_stream_capturing()  # then nothing can be looked at
@@ -157,7 +157,7 @@ def _infer_select(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
 
 
 def _reference_select(x: Array, index: Any, *, dim: int) -> Array:
-    return np.asarray(np.take(x, int(_checked("select", index, x.shape[dim])), axis=dim))
+    return np.asarray(np.take(x, int(checked_positions("select", index, x.shape[dim])), axis=dim))
 
 
 def _library_select(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
@@ -239,11 +239,11 @@ def _infer_index_select(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory
 
 
 def _reference_index_select(x: Array, index: Array, *, dim: int) -> Array:
-    return np.take(x, np.atleast_1d(_checked("index_select", index, x.shape[dim])), axis=dim)
+    return np.take(x, np.atleast_1d(checked_positions("index_select", index, x.shape[dim])), axis=dim)
 
 
 def _library_index_select(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
-    places = _checked_torch(torch, "index_select", index, x.shape[dim]).reshape(-1)
+    places = checked_positions_torch(torch, "index_select", index, x.shape[dim]).reshape(-1)
     return _moved(torch, x, lambda data: torch.index_select(data, dim, places))
 
 
@@ -323,13 +323,13 @@ def _infer_gather(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
 
 
 def _reference_gather(x: Array, index: Array, *, dim: int) -> Array:
-    places = _checked("gather", index, x.shape[dim])
+    places = checked_positions("gather", index, x.shape[dim])
     part = tuple(slice(None) if axis == dim else slice(n) for axis, n in enumerate(index.shape))
     return np.take_along_axis(x[part], places, axis=dim)
 
 
 def _library_gather(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
-    places = _checked_torch(torch, "gather", index, x.shape[dim])
+    places = checked_positions_torch(torch, "gather", index, x.shape[dim])
     return _moved(torch, x, lambda data: torch.gather(data, dim, places))
 
 
@@ -379,11 +379,11 @@ def _common_axis(place: int, a: IterDomain, b: IterDomain, axes: AxisFactory) ->
 
 
 def _reference_take_along_axis(x: Array, index: Array, *, dim: int) -> Array:
-    return np.take_along_axis(x, _checked("take_along_axis", index, x.shape[dim]), axis=dim)
+    return np.take_along_axis(x, checked_positions("take_along_axis", index, x.shape[dim]), axis=dim)
 
 
 def _library_take_along_axis(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
-    places = _checked_torch(torch, "take_along_axis", index, x.shape[dim])
+    places = checked_positions_torch(torch, "take_along_axis", index, x.shape[dim])
     return _moved(torch, x, lambda data: torch.take_along_dim(data, places, dim))
 
 
@@ -502,7 +502,7 @@ def _infer_scatter(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
 
 
 def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Array:
-    places = _checked("scatter", index, x.shape[dim])
+    places = checked_positions("scatter", index, x.shape[dim])
     part = tuple(slice(None) if axis == dim else slice(n) for axis, n in enumerate(index.shape))
     values = np.asarray(source)
     if values.ndim:
@@ -513,7 +513,7 @@ def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Arra
 
 
 def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
-    places = _checked_torch(torch, "scatter", index, x.shape[dim])
+    places = checked_positions_torch(torch, "scatter", index, x.shape[dim])
     values = source if torch.is_tensor(source) else torch.as_tensor(source, dtype=x.dtype, device=x.device)
     values = values if values.ndim else values.expand(places.shape)
     return _moved(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
@@ -617,7 +617,7 @@ def _embedding_options(options: tuple[str, ...], values: Sequence[Any], rows: in
 
 def _reference_embedding(index: Array, table: Array, *values: Any, options: tuple[str, ...]) -> Array:
     given = _embedding_options(options, values, table.shape[0])
-    rows = table[_checked("embedding_fwd", index, table.shape[0])]
+    rows = table[checked_positions("embedding_fwd", index, table.shape[0])]
     if "max_norm" not in given:
         return rows
     wide = rows.astype(np.float64)
@@ -628,7 +628,7 @@ def _reference_embedding(index: Array, table: Array, *values: Any, options: tupl
 
 def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options: tuple[str, ...]) -> Any:
     given = _embedding_options(options, values, table.shape[0])
-    places = _checked_torch(torch, "embedding_fwd", index, table.shape[0])
+    places = checked_positions_torch(torch, "embedding_fwd", index, table.shape[0])
     if "max_norm" not in given:
         return _moved(torch, table, lambda data: data[places])
     # torch scales the rows of the table itself; here operands are never written to.

@@ -188,7 +188,15 @@ class Composite:
         return user_signature(self.frontend)
 
 
-OPS: dict[str, OpDef] = {}
+class _Ops(dict[str, OpDef]):
+    """The ops of ``fd.ops`` by name; indexing finds those as well that only passes make."""
+
+    def __missing__(self, name: str) -> OpDef:
+        return MADE_BY_PASSES[name]
+
+
+OPS: dict[str, OpDef] = _Ops()
+MADE_BY_PASSES: dict[str, OpDef] = {}
 COMPOSITES: dict[str, Composite] = {}
 
 
@@ -205,6 +213,13 @@ def register(entry: OpDef) -> OpDef:
     return entry
 
 
+def register_made_by_passes(entry: OpDef) -> OpDef:
+    """Add an op that has no name in ``fd.ops`` and return it."""
+    _claim(entry.name)
+    MADE_BY_PASSES[entry.name] = entry
+    return entry
+
+
 def register_composite(entry: Composite) -> Composite:
     """Add a composite to the registry and return it."""
     _claim(entry.name)
@@ -213,7 +228,7 @@ def register_composite(entry: Composite) -> Composite:
 
 
 def _claim(name: str) -> None:
-    if name in OPS or name in COMPOSITES:
+    if name in OPS or name in COMPOSITES or name in MADE_BY_PASSES:
         msg = f"op {name} is registered already."
         raise DefinitionError(msg)
 

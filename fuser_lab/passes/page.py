@@ -35,6 +35,12 @@ wide = fd.ops.cast(x, dtype=DataType.Float)
 flat = fd.ops.reshape(wide, [24])
 fd.add_output(fd.ops.cast(flat, dtype=DataType.BFloat16))
 """,
+    "fmin_fmax_promotion": """
+x = fd.define_tensor([4, 6])
+most = fd.ops.max(x, [1], keepdim=True)
+exp = fd.ops.exp(fd.ops.sub(x, most))
+fd.add_output(fd.ops.truediv(exp, fd.ops.sum(exp, [1], keepdim=True)))
+""",
     "move_split_cat": """
 x = fd.define_tensor([4, 6])
 left = fd.ops.permute(fd.ops.slice(x, [0, 0], [4, 2]), [1, 0])
@@ -56,10 +62,21 @@ x = fd.define_tensor([4, 6])
 row = fd.define_tensor([6])
 fd.add_output(fd.ops.add(x, row), x)
 """,
+    "move_repeat_forward": """
+x = fd.define_tensor([4, 6])
+row = fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [3, 4, 6])
+fd.add_output(fd.ops.neg(fd.ops.exp(fd.ops.reshape(row, [12, 6]))))
+""",
     "move_gather": """
 x = fd.define_tensor([4, 100])
 label = fd.define_tensor([4, 1], dtype=DataType.Int)
 fd.add_output(fd.ops.take_along_axis(fd.ops.neg(fd.ops.exp(x)), label, 1))
+""",
+    "translate_scatter_accumulate": """
+expert = fd.define_tensor([100, 1], dtype=DataType.Int)
+zeros = fd.ops.full([100, 8], 0, DataType.Int)
+chosen = fd.ops.scatter(zeros, expert, fd.define_scalar(1, DataType.Int), 1)
+fd.add_output(fd.ops.sum(chosen, [0]))
 """,
     "mark_aliases_prepare": """
 x = fd.define_tensor([2, 3])
@@ -142,9 +159,6 @@ _LEFT_OUT = (
     "|---|---|",
     "| `AddAxiomsPass` | tells that sizes are positive; here they are numbers |",
     "| `ExactMappedExtentSubstitutionPass` | makes equal sizes one symbol; here they are numbers |",
-    "| `FMinFMaxPromotionPass` | there are no maximum and minimum that ignore NaN to promote to |",
-    "| `MoveRepeatForwardPass` | there is no op that repeats an axis of size 1 |",
-    "| `TranslateScatterAccumulatePass` | there is no scatter that adds up |",
     "| `PropagateShardingsPass`, `DecomposeReshardingsPass`, `ReorderShardedAxisPass` | for several GPUs |",
     "| `FinalizeMultideviceDomainsPass` | for several GPUs |",
     "",

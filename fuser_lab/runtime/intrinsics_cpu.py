@@ -35,6 +35,8 @@ def _llvm(name: str, arity: int) -> Any:
 
 maximum = _llvm("llvm.maximum", 2)  # NaN propagates
 minimum = _llvm("llvm.minimum", 2)
+fmax = _llvm("llvm.maxnum", 2)  # NaN is passed over
+fmin = _llvm("llvm.minnum", 2)
 floor = _llvm("llvm.floor", 1)
 ceil = _llvm("llvm.ceil", 1)
 trunc = _llvm("llvm.trunc", 1)

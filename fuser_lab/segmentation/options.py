@@ -163,12 +163,11 @@ _PHASES = {
     "run_final_merge": "final_merge",
     "run_translate_welford": "welford",
 }
-# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; three
-# make ops that do not exist here; and there is one GPU.
+# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; and
+# there is one GPU.
 _NEEDLESS = (
-    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "FMinFMaxPromotionPass", "MoveRepeatForwardPass",
-    "TranslateScatterAccumulatePass", "PropagateShardingsPass", "DecomposeReshardingsPass", "ReorderShardedAxisPass",
-    "FinalizeMultideviceDomainsPass",
+    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "PropagateShardingsPass", "DecomposeReshardingsPass",
+    "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
 )
 _PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfuser} | dict.fromkeys(_NEEDLESS, "")
 

@@ -1,0 +1,132 @@
+"""FMinFMaxPromotion: maxima that need not look for NaN, since a sum of the same rows finds it anyhow.
+
+nvFuser's pass of this name (csrc/preseg_passes/fmin_fmax_promotion.cpp). Which uses repair NaN is decided by a proof of
+our own, and a narrow one: what a row with NaN gives must be all NaN before and after, in every output.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.ops import OPS
+from fuser_lab.passes.base import Pass, rebuilt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FMinFMaxPromotion(Pass):
+    """``max(x) -> fmax(x)``, which passes over NaN and is one instruction, where a sum over the same axes repairs it.
+
+    As in a softmax: of a row with NaN, ``exp(x - max(x))`` keeps the NaN where it was, so its sum is NaN, and so is all
+    that is divided by the sum. ``min`` likewise. The result stays if it is an output, or if anything but arithmetic
+    that hands NaN on, casts between floats, broadcasts along the reduced axes and such sums reads it.
+    """
+
+    name: ClassVar[str] = "fmin_fmax_promotion"
+    nvfuser: ClassVar[str] = "FMinFMaxPromotion"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion with every such maximum and minimum promoted."""
+        promoted = [expr for expr in fusion.exprs if expr.op.name in _PROMOTED and _Rows(fusion, expr).are_repaired()]
+        if not promoted:
+            return fusion
+        exprs = [
+            Expr(op=OPS[_PROMOTED[e.op.name]], inputs=e.inputs, outputs=e.outputs, attrs=e.attrs)
+            if e in promoted else e
+            for e in fusion.exprs
+        ]
+        return rebuilt(fusion, exprs)
+
+
+_PROMOTED = {"max": "fmax", "min": "fmin"}
+# Pointwise ops whose result is NaN wherever an operand is.
+_HANDS_ON = frozenset(
+    {"abs", "add", "cos", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "mul", "neg", "reciprocal", "rsqrt"}
+    | {"sigmoid", "silu", "sin", "sqrt", "sub", "tanh", "truediv"},
+)
+# Of these the operand is NaN wherever the result is.
+_SAME_NAN = frozenset({"abs", "neg", "set"})
+
+
+class _Rows:
+    """What is known of each tensor in the rows in which the operand of one reduction has NaN.
+
+    ``marked``: NaN at least where the operand is, with the promotion too. ``before`` and ``after``: NaN everywhere,
+    without the promotion and with it. ``unlike`` are tensors that the promotion may change.
+    """
+
+    def __init__(self, fusion: Fusion, reduction: Expr) -> None:
+        self._fusion, self._reduction = fusion, reduction
+        self._operand = reduction.tensor_inputs[0]
+        self._dims = reduction.ints("dims")
+        self._flags = tuple(i in self._dims for i in range(self._operand.ndim))
+        self._wide = self._operand.shape
+        self._placed = tuple(1 if gone else n for n, gone in zip(self._wide, self._flags, strict=True))
+        self._narrow = tuple(n for n, gone in zip(self._wide, self._flags, strict=True) if not gone)
+        self._marked: set[Val] = set(self._sources())
+        self._before: set[Val] = {reduction.out}
+        self._after: set[Val] = set()
+        self._unlike: set[Val] = {reduction.out}
+
+    def _sources(self) -> list[TensorView]:
+        """Return the operand and what it is a cast or the like of, which has NaN at the same places."""
+        found = [self._operand]
+        while (maker := self._fusion.producers.get(found[-1])) is not None and _keeps_nan(maker):
+            found.append(maker.tensor_inputs[0])
+        return found
+
+    def are_repaired(self) -> bool:
+        """Whether every output is what it is without the promotion."""
+        if not _has_nan(self._operand):
+            return False
+        if not all(self._follow(expr) for expr in self._fusion.exprs if expr is not self._reduction):
+            return False
+        return self._unlike.isdisjoint(self._fusion.outputs)
+
+    def _follow(self, expr: Expr) -> bool:
+        """Take notice of an expression; False if it reads what the promotion may change in a way not understood."""
+        touched = not self._unlike.isdisjoint(expr.inputs)
+        if not self._is_understood(expr):
+            return not touched
+        operands, out = set(expr.inputs), expr.out
+        if not self._marked.isdisjoint(operands):
+            if expr.kind is OpKind.REDUCTION:
+                self._after.add(out)
+                if self._unlike.isdisjoint(operands):
+                    self._before.add(out)
+            elif out.shape == self._wide:
+                self._marked.add(out)
+        if not self._before.isdisjoint(operands):
+            self._before.add(out)
+        if not self._after.isdisjoint(operands):
+            self._after.add(out)
+            if out.shape == self._wide:
+                self._marked.add(out)
+        if touched and not (out in self._before and out in self._after):
+            self._unlike.add(out)
+        return True
+
+    def _is_understood(self, expr: Expr) -> bool:
+        """Whether an expression hands NaN on row by row: all its tensors are these rows, or one number of each."""
+        if len(expr.outputs) != 1 or not expr.tensor_inputs or not _has_nan(expr.out):
+            return False
+        shapes = {tensor.shape for tensor in (*expr.tensor_inputs, *expr.tensor_outputs)}
+        if expr.op.name == "sum":
+            return expr.tensor_inputs[0].shape == self._wide and expr.ints("dims") == self._dims
+        if expr.kind is OpKind.BROADCAST:
+            return dict(expr.attrs)["is_broadcast_dim"] == self._flags and expr.out.shape == self._placed
+        if expr.op.name in _HANDS_ON or expr.op.name in _SAME_NAN or _is_float_cast(expr):
+            return shapes <= {self._wide, self._placed} or shapes == {self._narrow}
+        return False
+
+
+def _keeps_nan(expr: Expr) -> bool:
+    return expr.op.name in _SAME_NAN or _is_float_cast(expr)
+
+
+def _is_float_cast(expr: Expr) -> bool:
+    return expr.op.name == "cast" and _has_nan(expr.inputs[0]) and _has_nan(expr.out)
+
+
+def _has_nan(value: Val) -> bool:
+    """Whether a NaN of any float type can be kept: some types of 8 bits and less have none."""
+    return value.dtype.is_float and value.dtype.itemsize > 1

@@ -1,0 +1,105 @@
+"""TranslateScatterAccumulate: numbers that are spread over rows of zeros and summed are added up where they belong.
+
+nvFuser's pass of this name (csrc/preseg_passes/translate_scatter_accumulate.cpp). Two things are required here so that
+no value changes. The numbers are whole, so that the order of adding does not matter. And each row gets one number:
+of two at one place, scatter keeps one, whereas adding would keep both.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
+from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.passes.base import Pass
+from fuser_lab.passes.rewriter import Rewriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateScatterAccumulate(Pass):
+    """``sum(scatter(zeros, i, x, dim)) -> scatter_add(zeros, i, x)``: rows of zeros are never made.
+
+    As when tokens of each expert are counted: each row of the index names one place, and the sum is over all axes
+    but ``dim``, of integers. Casts to wider integers may stand between. Nothing else reads what is scattered.
+    """
+
+    name: ClassVar[str] = "translate_scatter_accumulate"
+    nvfuser: ClassVar[str] = "TranslateScatterAccumulate"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        """Return the fusion without such scatters."""
+        found = {expr: scatter for expr in fusion.exprs if (scatter := _scattered(expr, fusion)) is not None}
+        if not found:
+            return fusion
+        writer = Rewriter(fusion)
+        for expr in fusion.exprs:
+            if expr in found:
+                _added(writer, expr, found[expr])
+            else:
+                writer.keep(expr)
+        return writer.fusion_of()
+
+
+def _scattered(total: Expr, fusion: Fusion) -> Expr | None:
+    """Return the scatter whose result a sum adds up, or None."""
+    if total.op.name != "sum" or not total.out.dtype.is_integral:
+        return None
+    scatter = _only_maker(total.tensor_inputs[0], fusion)
+    while scatter is not None and _is_widening(scatter):
+        scatter = _only_maker(scatter.tensor_inputs[0], fusion)
+    if scatter is None or scatter.op.name != "scatter" or not _is_whole(scatter.out):
+        return None
+    dim, index, target = indexed_axis(dict(scatter.attrs)), scatter.tensor_inputs[1], scatter.tensor_inputs[0]
+    others = tuple(axis for axis in range(target.ndim) if axis != dim)
+    one_each = target.ndim > 1 and index.shape[dim] == 1
+    if not one_each or total.ints("dims") != others or not _is_zeros(target, fusion):
+        return None
+    source = scatter.inputs[2]
+    exact = source.shape == index.shape if isinstance(source, TensorView) else _number(source) is not None
+    return scatter if exact else None
+
+
+def _only_maker(value: TensorView, fusion: Fusion) -> Expr | None:
+    return None if value in fusion.outputs or len(fusion.users[value]) != 1 else fusion.producers.get(value)
+
+
+def _is_whole(value: Val) -> bool:
+    return value.dtype.is_integral or value.dtype is DataType.Bool
+
+
+def _is_widening(expr: Expr) -> bool:
+    """Whether an expression casts whole numbers to a type that holds all of them."""
+    if expr.op.name != "cast" or not expr.tensor_inputs or not _is_whole(expr.inputs[0]):
+        return False
+    source, target = expr.inputs[0].dtype, expr.out.dtype
+    return target is DataType.Int and source in {DataType.Bool, DataType.Int32, DataType.Int}
+
+
+def _is_zeros(tensor: TensorView, fusion: Fusion) -> bool:
+    maker = fusion.producers.get(tensor)
+    return maker is not None and maker.op.name == "full" and _number(maker.inputs[0]) == 0
+
+
+def _number(value: Val) -> int | None:
+    """Return a scalar that is a known whole number."""
+    known = value.value if isinstance(value, Scalar) else None
+    return int(known) if isinstance(known, bool | int) else None
+
+
+def _added(writer: Rewriter, total: Expr, scatter: Expr) -> None:
+    base, dtype = total.name, total.out.dtype
+    index = writer.tensor(scatter.tensor_inputs[1])
+    count = prod(index.shape)
+    flat = writer.emit(writer.new_name(base, "places"), "reshape", index, new_shape=(count,))
+    source = writer.now(scatter.inputs[2])
+    if isinstance(source, TensorView):
+        added = writer.emit(writer.new_name(base, "added"), "reshape", source, new_shape=(count,))
+        if added.dtype is not dtype:
+            added = writer.emit(writer.new_name(base, "wide"), "cast", added, dtype=dtype)
+        value: Val = added
+    else:
+        value = Scalar(name="", dtype=dtype, value=_number(source))
+    nothing = Scalar(name="", dtype=dtype, value=0)
+    zeros = writer.emit(writer.new_name(base, "zeros"), "full", nothing, shape=total.out.shape, dtype=dtype)
+    writer.remake(total.out, "scatter_add", zeros, flat, value, dim=0)
