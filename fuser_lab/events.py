@@ -133,14 +133,35 @@ class PassApplied:
     seconds: float = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutChosen:
+    """How a tensor that a segment writes lies in memory, and who decided; orders are positions of axes, slowest first.
+
+    ``cost`` and ``natural_cost`` are bytes that accesses across its rows cost, as chosen and as its producer gives it.
+    """
+
+    tensor: str
+    required: tuple[int, ...] | None
+    hint: tuple[int, ...] | None
+    natural: tuple[int, ...]
+    chosen: tuple[int, ...]
+    by: str
+    cost: int
+    natural_cost: int
+
+
 class DecisionLog:
     """Attempts in order; pass one to `fuser_lab.segment` to collect, or read ``plan.decisions``.
 
-    ``passes`` are the rewrites that came before the first attempt.
+    ``passes`` are the rewrites that came before the first attempt, ``layouts`` what was chosen after the last one.
     """
 
-    def __init__(self, attempts: Iterable[Attempt] = (), passes: Iterable[PassApplied] = ()) -> None:
+    def __init__(
+        self, attempts: Iterable[Attempt] = (), passes: Iterable[PassApplied] = (),
+        layouts: Iterable[LayoutChosen] = (),
+    ) -> None:
         self.passes: list[PassApplied] = list(passes)
+        self.layouts: list[LayoutChosen] = list(layouts)
         self._attempts: list[Attempt] = []
         self._about: dict[str, list[int]] = {}
         self._indexed = 0
@@ -175,7 +196,8 @@ class DecisionLog:
         """Compare attempt by attempt, and pass by pass."""
         if not isinstance(other, DecisionLog):
             return NotImplemented
-        return self._attempts == other._attempts and self.passes == other.passes
+        mine = (self._attempts, self.passes, self.layouts)
+        return mine == (other._attempts, other.passes, other.layouts)
 
     __hash__ = None  # type: ignore[assignment]  # a log grows
 
@@ -210,10 +232,11 @@ class DecisionLog:
         return DecisionLog(a for a in self if all(test(a) for test in tests))
 
     def to_json(self) -> str:
-        """Return JSON lines: the schema version, then the passes, then one attempt a line."""
+        """Return JSON lines: the schema version, then the passes, one attempt a line, then the layouts."""
         head = json.dumps({"schema": "fuser_lab.decisions", "version": SCHEMA_VERSION})
         passes = [json.dumps({"pass": asdict(applied)}) for applied in self.passes]
-        return "\n".join([head, *passes, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self)])
+        layouts = [json.dumps({"layout": asdict(chosen)}) for chosen in self.layouts]
+        return "\n".join([head, *passes, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self), *layouts])
 
     @classmethod
     def from_json(cls, text: str) -> "DecisionLog":
@@ -235,8 +258,9 @@ class DecisionLog:
             raise InputError(msg)
         records = [json.loads(line) for line in lines[1:]]
         return cls(
-            (_from_dict(record) for record in records if "pass" not in record),
+            (_from_dict(record) for record in records if "pass" not in record and "layout" not in record),
             (PassApplied(**record["pass"]) for record in records if "pass" in record),
+            (_layout(record["layout"]) for record in records if "layout" in record),
         )
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -263,7 +287,8 @@ class DecisionLog:
             for a in self
         ]
         passes = [f"   pass {a.name}: {a.before} -> {a.after}, {1000 * a.seconds:.1f} ms" for a in self.passes]
-        return "\n".join([repr(self), *passes, *lines])
+        layouts = [f"   layout {c.tensor}: {c.chosen} by {c.by}, {c.cost} bytes across rows" for c in self.layouts]
+        return "\n".join([repr(self), *passes, *lines, *layouts])
 
 
 def group_text(names: Names) -> str:
@@ -293,6 +318,11 @@ def _to_dict(attempt: Attempt) -> dict[str, Any]:
         ],
         "seconds": round(attempt.seconds, 9),
     }
+
+
+def _layout(data: dict[str, Any]) -> LayoutChosen:
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+    return LayoutChosen(**values)
 
 
 def _from_dict(data: dict[str, Any]) -> Attempt:

@@ -271,7 +271,11 @@ class Plan:
 
     def layouts(self) -> Layouts:
         """Return how each tensor that a segment writes lies in memory: who wanted what, who decided, what it costs."""
-        return self.agreed or layouts_of(self.segmented, self.options.layout_mode)
+        return self.agreed or self._layouts
+
+    @cached_property
+    def _layouts(self) -> Layouts:
+        return layouts_of(self.segmented, self.options.layout_mode)
 
     def certificate(self, *, states: int = 400_000, seconds: float = 10.0) -> Certificate:
         """Return what the plan costs in bytes and launches, what every plan costs at least, and why.

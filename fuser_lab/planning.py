@@ -18,7 +18,7 @@ from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
-from fuser_lab.segmentation.layouts import negotiate
+from fuser_lab.segmentation.layouts import layouts_of, negotiate
 
 
 def flattened(inputs: object) -> list[Any]:
@@ -123,6 +123,10 @@ def segment(
     agreed = None
     if chosen.layout_mode == "negotiate":
         segmented, agreed = negotiate(segmented, oracle)
+    elif chosen.layout_mode == "propagate":
+        agreed = layouts_of(segmented, chosen.layout_mode)
+    if agreed is not None:
+        decisions.layouts.extend(agreed.events)
     word = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
     return Plan(
         name=name or word.replace("_", "-"),

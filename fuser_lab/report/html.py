@@ -9,7 +9,7 @@ from fuser_lab.report import theme
 from fuser_lab.report.layout import LayoutError
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.svg import view_element
-from fuser_lab.report.tables import decision_reason, segment_table, table_element
+from fuser_lab.report.tables import decision_reason, layout_table, segment_table, table_element
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_decisions, view_plan, view_verdicts
 
@@ -86,6 +86,8 @@ def _plan_parts(view: ViewModel) -> list[Element]:
         for s in view.segments
         if not s.ok
     ]
+    if view.layouts:
+        parts.append(table_element(layout_table(view.layouts), caption="Layouts: axes in memory, slowest first"))
     if view.decisions:
         parts += _decision_parts(view.decisions, opened=False)
     return parts

@@ -12,7 +12,7 @@ from fuser_lab.report.units import bytes_label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser_lab.report.view_model import DecisionView, SegmentView
+    from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView
 
 _WIDEST = 46
 
@@ -78,6 +78,27 @@ def segment_table(segments: Sequence[SegmentView]) -> Table:
     ]
     columns = ("segment", "scheduler", "ops", "in", "out", "crossing", "reads", "writes")
     return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"ops", "in", "out", "crossing"}))
+
+
+def layout_table(layouts: Sequence[LayoutView]) -> Table:
+    """Return one row a tensor that a segment writes: who wanted which order of axes, and which it has."""
+    rows = [
+        (
+            one.tensor,
+            f"S{one.producer}",
+            ", ".join(f"S{n}" for n in one.consumers) or "result",
+            one.required,
+            one.hint,
+            one.natural,
+            one.preferred,
+            one.chosen,
+            one.by,
+            bytes_label(one.cost),
+        )
+        for one in layouts
+    ]
+    columns = ("tensor", "from", "to", "required", "hint", "natural", "preferred", "chosen", "by", "across rows")
+    return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"across rows"}))
 
 
 def decision_table(decisions: Sequence[DecisionView]) -> Table:

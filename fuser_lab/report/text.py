@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuser_lab.report.tables import decision_reason, segment_table, table_text
+from fuser_lab.report.tables import decision_reason, layout_table, segment_table, table_text
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_decisions, view_plan
 
@@ -25,6 +25,8 @@ def view_text(view: ViewModel) -> str:
     """Return the text of a view model; its decisions follow when it has any."""
     parts = [headline(view.header), table_text(segment_table(view.segments))]
     parts += [refusal_text(s) for s in view.segments if not s.ok]
+    if view.layouts:
+        parts.append(table_text(layout_table(view.layouts)))
     if view.decisions:
         parts.append(_attempts(view.decisions))
     return "\n\n".join(parts)

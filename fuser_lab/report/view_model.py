@@ -15,11 +15,13 @@ from fuser_lab.events import group_text
 from fuser_lab.ir import Scalar, TensorView
 from fuser_lab.report import measure
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
+from fuser_lab.segmentation.layouts import order_text
 
 if TYPE_CHECKING:
     from fuser_lab.events import Attempt
     from fuser_lab.ir import Expr, Fusion
     from fuser_lab.report.subject import PlanLike, SegmentLike
+    from fuser_lab.segmentation.layouts import BoundaryLayout
 
 SCHEMA_VERSION = 1
 _MOST_GROUPS = 4  # named one by one in an attempt
@@ -122,6 +124,26 @@ class DecisionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutView:
+    """How a tensor that a segment writes lies in memory; orders are positions of axes, slowest first, dashes for none.
+
+    ``cost`` and ``natural_cost`` are bytes that accesses across its rows cost, as it lies and as its producer gives it.
+    """
+
+    tensor: str
+    producer: int
+    consumers: tuple[int, ...]
+    required: str
+    hint: str
+    natural: str
+    preferred: str
+    chosen: str
+    by: str
+    cost: int
+    natural_cost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewModel:
     """Everything a view of one plan shows, as plain data."""
 
@@ -132,6 +154,7 @@ class ViewModel:
     decisions: tuple[DecisionView, ...] = ()
     timings: tuple[Mapping[str, Any], ...] = ()
     sources: Mapping[str, Mapping[str, str]] | None = None
+    layouts: tuple[LayoutView, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -160,6 +183,36 @@ def view_plan(
         decisions=view_decisions(getattr(plan, "decisions", None) or ()) if decisions else (),
         timings=tuple(timings),
         sources=sources,
+        layouts=_layouts(plan),
+    )
+
+
+def _layouts(plan: Any) -> tuple[LayoutView, ...]:
+    """Return the layouts of a plan that has anything to say about them: not where all that it has is row-major."""
+    if not hasattr(plan, "layouts"):
+        return ()
+    written = (tv for segment in plan.segments for tv in segment.outputs)
+    ordered = any(tv.domain.allocation is not None for tv in (*plan.fusion.tensor_inputs, *written))
+    return view_layouts(plan.layouts()) if ordered or plan.options.layout_mode != "outputs" else ()
+
+
+def view_layouts(layouts: Iterable[BoundaryLayout]) -> tuple[LayoutView, ...]:
+    """Return the layouts of the tensors that segments write."""
+    return tuple(
+        LayoutView(
+            tensor=one.tensor,
+            producer=one.producer,
+            consumers=one.consumers,
+            required=order_text(one.required),
+            hint="-" if one.hint is None else f"{order_text(one.hint.order)} as {one.hint.origin}",
+            natural=order_text(one.natural),
+            preferred="; ".join(f"S{n}: {order_text(order)}" for n, order in one.preferred) or "-",
+            chosen=order_text(one.chosen),
+            by=one.by,
+            cost=one.cost,
+            natural_cost=one.natural_cost,
+        )
+        for one in layouts
     )
 
 

@@ -6,7 +6,7 @@ each lane touches another sector of memory for each element: the tensor is count
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fuser_lab.analysis.aliasing import input_strides, view_strides
@@ -30,6 +30,7 @@ class Accesses:
 
     group: SegmentedGroup
     links: FusionLinks
+    _known: dict[tuple[Order, ...], int] = field(default_factory=dict, repr=False)  # costs by orders
 
     @cached_property
     def tensors(self) -> tuple[TensorView, ...]:
@@ -77,6 +78,12 @@ class Accesses:
 
     def cost(self, orders: Orders) -> int:
         """Return the bytes beyond the tensors' own that accesses cost, for the innermost loop that suits most."""
+        key = tuple(orders[tv.name] for tv in self.tensors)
+        if key not in self._known:
+            self._known[key] = self._cost(orders)
+        return self._known[key]
+
+    def _cost(self, orders: Orders) -> int:
         if self.is_library:
             return sum(2 * tv.nbytes for tv in self.tensors if not self._library_takes(tv, orders[tv.name]))
         inner = {tv.name: self._innermost(tv, orders[tv.name]) for tv in self.tensors}

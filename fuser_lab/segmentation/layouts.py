@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.analysis.layout import Order, propose_orders, with_order
+from fuser_lab.events import LayoutChosen
 from fuser_lab.ir import Expr, Fusion, OrderHint, TensorView, Val
 from fuser_lab.segmentation.accesses import Accesses, Orders
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
@@ -105,6 +106,17 @@ class Layouts:
             if boundary.tensor == tensor:
                 return boundary
         raise KeyError(tensor)
+
+    @property
+    def events(self) -> tuple[LayoutChosen, ...]:
+        """What the decision log keeps of them."""
+        return tuple(
+            LayoutChosen(
+                tensor=b.tensor, required=b.required, hint=None if b.hint is None else b.hint.order, natural=b.natural,
+                chosen=b.chosen, by=b.by, cost=b.cost, natural_cost=b.natural_cost,
+            )
+            for b in self.boundaries
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return one row of text per tensor, as `COLUMNS` says."""

@@ -8,7 +8,7 @@ from fuser_lab.errors import FuserLabError
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label
-from fuser_lab.report.view_model import view_verdicts
+from fuser_lab.report.view_model import view_layouts, view_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +74,8 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
         "verdicts": [],
         "sentence": "",
     }
+    if edge.kind in {"boundary", "output"}:
+        said["facts"] += _layout(plan, edge.tensor)
     if edge.kind in {"input", "output"}:
         reads = "read from" if edge.kind == "input" else "written to"
         return said | {"sentence": f"{edge.tensor} is a fusion {edge.kind}: it is {reads} memory in every plan."}
@@ -87,6 +89,24 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
         said["actions"] = [{"type": "glue", "label": f"Glue S{a} and S{b}", "id": edge.id}]
         said["note"] = f"{edge.tensor} crosses: S{a} writes {bytes_label(edge.bytes)} to memory and S{b} reads it back."
     return said
+
+
+def _layout(plan: EditablePlan, tensor: str) -> list[list[str]]:
+    """Return how a tensor that a segment writes lies in memory: who wanted what, who decided, and what it costs."""
+    layouts = getattr(plan, "layouts", None)
+    found = () if layouts is None else view_layouts(one for one in layouts() if one.tensor == tensor)
+    return [
+        fact
+        for one in found
+        for fact in (
+            ["lies as", f"{one.chosen}, decided by {one.by}"],
+            ["required", one.required],
+            ["hint", one.hint],
+            ["natural", f"{one.natural} (S{one.producer})"],
+            ["preferred", one.preferred],
+            ["across rows", f"{bytes_label(one.cost)}; naturally {bytes_label(one.natural_cost)}"],
+        )
+    ]
 
 
 def _node(view: ViewModel, node: NodeView) -> Answer:
