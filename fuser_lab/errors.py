@@ -78,5 +78,9 @@ class EvaluationWarning(UserWarning):
     """A segment that should have a kernel has none: the array library evaluates it, and the text says why."""
 
 
+class ScheduleError(FuserLabError, RuntimeError):
+    """A transform of a schedule by hand that is illegal, or a schedule that no kernel follows; the text says why."""
+
+
 class CodegenError(FuserLabError, RuntimeError):
     """A scheduled segment that a target cannot express."""

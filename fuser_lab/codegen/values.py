@@ -23,7 +23,7 @@ from fuser_lab.schedule.state import ParallelType
 Key = tuple[str, Index]
 
 # Functions whose result is one of their operands, or has no more digits: they need no rounding to 16-bit floats.
-_EXACT = {"select", "max", "min", "neg", "abs", "floor", "ceil", "trunc", "round"}
+_EXACT = {"select", "max", "min", "fmax", "fmin", "neg", "abs", "floor", "ceil", "trunc", "round"}
 
 _DEEP = 64  # calls that may nest for one value
 
@@ -168,7 +168,7 @@ class Values:
         if key not in outermost.values:
             with self._at(outermost):
                 operands = [self.scalar(v) for v in expr.inputs if isinstance(v, Scalar)]
-                term = self._applied(expr, operands)
+                term = applied(expr, operands)
                 outermost.values[key] = self.let(value.name, term, origin=expr.name, note=call_text(expr))
         return outermost.values[key]
 
@@ -243,26 +243,12 @@ class Values:
             operands = [
                 self.scalar(v) if isinstance(v, Scalar) else self.value(v, operand_index(v, at)) for v in expr.inputs
             ]
-            term = self._applied(expr, operands)
+            term = applied(expr, operands)
             result: Term = term
             if not isinstance(term, Const):
                 result = self.let(tensor.name.lower(), term, origin=expr.name, note=call_text(expr))
         home.values[tensor.name, at] = result
         return result
-
-    def _applied(self, expr: Expr, operands: Sequence[Term]) -> Term:
-        rule = OPS[expr.op.name].scalar
-        if rule is None:
-            msg = f"{expr.op.name} has no rule for one element."
-            raise CodegenError(msg)
-        out = expr.outputs[0].dtype
-        # As the reference: 16-bit floats are widened, and the result of the whole expression is rounded once.
-        term = rule(*map(_widened, operands), **dict(expr.attrs))
-        if out.is_reduced_float and term.dtype is not out:
-            if _exact(term, out, operands):
-                return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retyped(term, out)
-            return cast(term, out)
-        return term
 
     def _element(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         term = element_term(expr, at)
@@ -347,6 +333,22 @@ class Values:
         expr = self._fusion.producers.get(tensor)
         origin = None if expr is None else expr.name
         self.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value, origin=origin))
+
+
+def applied(expr: Expr, operands: Sequence[Term]) -> Term:
+    """Return one element of a result, given one of each operand."""
+    rule = OPS[expr.op.name].scalar
+    if rule is None:
+        msg = f"{expr.op.name} has no rule for one element."
+        raise CodegenError(msg)
+    out = expr.outputs[0].dtype
+    # As the reference: 16-bit floats are widened, and the result of the whole expression is rounded once.
+    term = rule(*map(_widened, operands), **dict(expr.attrs))
+    if out.is_reduced_float and term.dtype is not out:
+        if _exact(term, out, operands):
+            return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retyped(term, out)
+        return cast(term, out)
+    return term
 
 
 def _used(index: Index) -> frozenset[str]:

@@ -68,16 +68,18 @@ _PLAIN = (IterType.ITERATION, IterType.SYMBOLIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """``source -> outer, inner`` with the inner extent equal to ``factor``."""
+    """``source -> outer, inner`` with the inner extent, or else the outer one, equal to ``factor``."""
 
     source: IterDomain
     factor: int
     outer: IterDomain
     inner: IterDomain
+    inner_split: bool = True
 
     def __str__(self) -> str:
         """Return nvFuser's line for a split."""
-        return f"Split: {self.source} by factor {self.factor} -> {self.outer}, {self.inner}"
+        kind = "Split" if self.inner_split else "Outer split"
+        return f"{kind}: {self.source} by factor {self.factor} -> {self.outer}, {self.inner}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

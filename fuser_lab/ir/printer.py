@@ -34,9 +34,9 @@ _NARROW = {
 _IN_FUNCTIONS = {DataType.Int: "int", DataType.Int32: "int32", DataType.UInt64: "uint64", DataType.Index: "int"}
 
 
-def math_text(fusion: Fusion) -> str:
-    """Return inputs, outputs and every expression, one block each."""
-    names = _Names(fusion)
+def math_text(fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> str:
+    """Return inputs, outputs and every expression, one block each; ``spelled`` says values in another way."""
+    names = _Names(fusion, spelled)
     lines = ["Inputs:", *(f"  {names.text(v)}" for v in fusion.inputs)]
     lines += ["Outputs:", *(f"  {names.text(tv)}" for tv in fusion.outputs), "", "%kernel_math {"]
     for expr in fusion.exprs:
@@ -47,10 +47,13 @@ def math_text(fusion: Fusion) -> str:
 class _Names:
     """Inputs and outputs live in global memory, everything between in registers."""
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> None:
         self._global = {*fusion.tensor_inputs, *fusion.outputs}
+        self._spelled = spelled
 
     def text(self, value: Val) -> str:
+        if self._spelled is not None:
+            return self._spelled(value)
         if isinstance(value, TensorView):
             return value.to_text("g" if value in self._global else "l")
         return str(value)

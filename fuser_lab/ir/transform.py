@@ -1,9 +1,9 @@
 """Schedules by hand as data: frozen transforms of loop domains, and what they lead to.
 
-A `Transform` names what is done, to which tensor, with which arguments. A `ScheduledFusion` is what some transforms make
-of a fusion: copies and partial reductions are added, each tensor has a loop domain of its own, parallel types, a memory
-and a compute-at position. The fusion that transforms start from never changes: a schedule is replayed from its beginning
-(`fuser_lab.ir.replay`), so that any prefix of the list is a schedule too and undoing is leaving out the last one.
+A `Transform` names what is done, to which tensor, with which arguments. A `ScheduledFusion` is what some transforms
+make of a fusion: copies and partial reductions are added, each tensor has a loop domain of its own, parallel types, a
+memory and a compute-at position. The fusion that transforms start from never changes: a schedule is replayed from its
+beginning (`fuser_lab.ir.replay`), so that any prefix of the list is a schedule too and undoing leaves out the last one.
 """
 
 import enum
@@ -39,16 +39,16 @@ class ParallelType(enum.Enum):
     vectorize = "V"
     stream = "streamIdx"
 
-    BIDx = "blockIdx.x"
-    BIDy = "blockIdx.y"
-    BIDz = "blockIdx.z"
-    TIDx = "threadIdx.x"
-    TIDy = "threadIdx.y"
-    TIDz = "threadIdx.z"
-    Serial = "S"
-    Vectorize = "V"
-    Unroll = "UR"
-    Unswitch = "US"
+    BIDx = "blockIdx.x"  # noqa: PIE796 - the C++ name of the same
+    BIDy = "blockIdx.y"  # noqa: PIE796 - the C++ name of the same
+    BIDz = "blockIdx.z"  # noqa: PIE796 - the C++ name of the same
+    TIDx = "threadIdx.x"  # noqa: PIE796 - the C++ name of the same
+    TIDy = "threadIdx.y"  # noqa: PIE796 - the C++ name of the same
+    TIDz = "threadIdx.z"  # noqa: PIE796 - the C++ name of the same
+    Serial = "S"  # noqa: PIE796 - the C++ name of the same
+    Vectorize = "V"  # noqa: PIE796 - the C++ name of the same
+    Unroll = "UR"  # noqa: PIE796 - the C++ name of the same
+    Unswitch = "US"  # noqa: PIE796 - the C++ name of the same
 
     @property
     def is_block(self) -> bool:
@@ -132,13 +132,15 @@ class ScheduledTensor:
 
     def text(self, produce_at: int = 0) -> str:
         """Return IR text, ``T1_l_float[iblockIdx.x4{8}, ithreadIdx.x5{128}] ca_pos( 2 ) produce_pos( 1 )``."""
-        axes = ", ".join(axis_text(axis, self.parallel.get(axis.id, ParallelType.serial)) for axis in self._marked())
+        root = self.tensor.domain.root
+        made = set() if root is None else {a.id for a in self.tensor.domain.logical} - {a.id for a in root}
+        axes = ", ".join(
+            axis_text(axis, self.parallel.get(axis.id, ParallelType.serial)) + ("rf" if axis.id in made else "")
+            for axis in self.loop
+        )
         tail = f" ca_pos( {self.compute_at} )" if self.compute_at else ""
         tail += f" produce_pos( {produce_at} )" if produce_at else ""
         return f"{self.name}_{_LETTERS[self.memory]}_{self.tensor.dtype.ir_name}[{axes}]{tail}"
-
-    def _marked(self) -> Iterable[IterDomain]:
-        return self.loop
 
 
 def axis_text(axis: IterDomain, parallel: ParallelType) -> str:

@@ -1,0 +1,276 @@
+"""Loops of a fusion scheduled by hand: which of them are one, how far they run, and which element each round is about.
+
+Tensors that are computed inside loops of others share these loops. A tensor with a broadcast axis that is merged into a
+shared loop runs over what its consumer runs over (nvFuser promotes such loops): its index then comes from the
+consumer's. Everywhere else the index of an element comes from the tensor's own splits and merges, read backwards.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.codegen.index_map import ZERO, Index, Read, element_term, operand_index
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ScheduleError
+from fuser_lab.ir import DomainTransform, Expr, IterDomain, Merge, OpKind, Split, TensorView
+from fuser_lab.ir.axis_match import Match, match
+from fuser_lab.ir.loop_order import LoopClasses, Slot
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply
+from fuser_lab.ir.transform import ParallelType, Rules, ScheduledFusion, ScheduledTensor
+from fuser_lab.ops import OPS
+
+Ranges = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """The consumer that a tensor takes its loops from."""
+
+    expr: Expr
+    consumer: str
+    match: Match
+
+
+class Loops:
+    """The loops of all tensors of a scheduled fusion with known sizes."""
+
+    def __init__(self, scheduled: ScheduledFusion, rules: Rules) -> None:
+        self.scheduled = scheduled
+        self._rules = rules
+        self._matches: dict[tuple[str, str], Match] = {}
+        self._classes = LoopClasses(scheduled, rules)
+        self.followed: dict[str, Followed] = {}
+        self._extents: dict[Slot, int] = {}
+        self._decide_extents()
+        self.parallel = self._parallel_types()
+        self.hardware = self._hardware()
+
+    # Which loops are one
+
+    def match(self, producer: str, expr: Expr) -> Match:
+        """Return which loops of a producer and of the result of an expression are one."""
+        key = (producer, expr.name)
+        if key not in self._matches:
+            tensors = self.scheduled.tensors
+            self._matches[key] = match(tensors[producer], tensors[expr.out.name], expr, self._rules)
+        return self._matches[key]
+
+    def class_of(self, slot: Slot) -> Slot:
+        """Return the representative of all loops that are one with a loop."""
+        return self._classes.of(slot)
+
+    # How far they run
+
+    def extent(self, slot: Slot) -> int:
+        """Return the number of rounds of a loop."""
+        return self._extents[slot]
+
+    def _decide_extents(self) -> None:
+        """Consumers first: a tensor all of whose loops are loops of a consumer that it shares some with takes those."""
+        for name in reversed(list(self.scheduled.tensors)):
+            tensor = self.scheduled.tensors[name]
+            spread = broadcast_loops(tensor)
+            if self._follow(name, tensor, spread):
+                continue
+            for position, axis in enumerate(tensor.loop):
+                self._extents[name, position] = _size(axis)
+            self._check_own(name, tensor, spread)
+
+    def _check_own(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
+        """Raise if a shared loop is about other elements than the tensor's own splits and merges say."""
+        mixed = mixed_loops(tensor)
+        for expr in self.scheduled.consumers(name):
+            pairs = self.match(name, expr).pairs
+            for position in range(tensor.compute_at):
+                place = pairs[position]
+                extent = self._extents[expr.out.name, place]
+                if position in spread:
+                    self._extents[name, position] = extent
+                elif position in mixed or self._is_mixed(expr.out.name, place):
+                    msg = (
+                        f"{name} shares loops with {expr.out.name} in which broadcast axes are merged with others, but "
+                        f"not all of its loops are loops of {expr.out.name}: transform it like that, or inline less."
+                    )
+                    raise ScheduleError(msg)
+
+    def _is_mixed(self, name: str, position: int) -> bool:
+        followed = self.followed.get(name)
+        if position in mixed_loops(self.scheduled.tensors[name]):
+            return True
+        place = None if followed is None else followed.match.pairs.get(position)
+        return followed is not None and place is not None and self._is_mixed(followed.consumer, place)
+
+    def _follow(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> bool:
+        """Take the loops of the first consumer that has all of them; return whether there is one."""
+        for expr in self.scheduled.consumers(name) if tensor.compute_at else ():
+            found = self.match(name, expr)
+            if len(found.pairs) + len(found.absent_in_consumer) < len(tensor.loop):
+                continue
+            self.followed[name] = Followed(expr=expr, consumer=expr.out.name, match=found)
+            for position in range(len(tensor.loop)):
+                inner = position >= tensor.compute_at and position in spread
+                known = None if inner else found.pairs.get(position)
+                self._extents[name, position] = 1 if known is None else self._extents[expr.out.name, known]
+            return True
+        return False
+
+    # What runs them
+
+    def _parallel_types(self) -> dict[Slot, ParallelType]:
+        """Return what runs each class of loops: tensors that share a loop share it."""
+        found: dict[Slot, tuple[ParallelType, str]] = {}
+        for name, tensor in self.scheduled.tensors.items():
+            if self.scheduled.is_input(name):
+                continue
+            for position in range(len(tensor.loop)):
+                kind = tensor.parallel_type(position)
+                if kind is ParallelType.serial:
+                    continue
+                slot = self.class_of((name, position))
+                known, other = found.setdefault(slot, (kind, name))
+                if known is not kind:
+                    msg = (
+                        f"{name} and {other} share a loop that runs over {kind.value} in the one and over "
+                        f"{known.value} in the other."
+                    )
+                    raise ScheduleError(msg)
+        return {slot: kind for slot, (kind, _) in found.items()}
+
+    def kind(self, slot: Slot) -> ParallelType:
+        """Return what runs a loop."""
+        return self.parallel.get(self.class_of(slot), ParallelType.serial)
+
+    def _hardware(self) -> dict[ParallelType, int]:
+        """Return how many blocks and threads there are in each direction."""
+        found: dict[ParallelType, int] = {}
+        for name, tensor in self.scheduled.tensors.items():
+            for position in range(len(tensor.loop)):
+                kind = self.kind((name, position))
+                if (kind.is_block or kind.is_thread) and not self.scheduled.is_input(name):
+                    found[kind] = max(found.get(kind, 1), self._extents[name, position])
+        return found
+
+    # Which element a round is about
+
+    def logical(self, name: str, at: Sequence[Term], ranges: Ranges) -> dict[int, Term]:
+        """Return the index of each axis of a tensor, root and logical, from the terms of its loops."""
+        tensor = self.scheduled.tensors[name]
+        followed = self.followed.get(name)
+        if followed is None:
+            known = {axis.id: term for axis, term in zip(tensor.loop, at, strict=True)}
+            return backwards((*tensor.tensor.domain.transforms, *tensor.steps), known, ranges)
+        inside = self.logical(followed.consumer, self._consumer_terms(followed, at), ranges)
+        index = operand_of(followed.expr, self.scheduled.tensors[followed.consumer].tensor, tensor.tensor, inside)
+        known = {
+            axis.id: simplify(term, ranges) for axis, term in zip(tensor.tensor.domain.axes, index, strict=True)
+        }
+        return backwards(tensor.tensor.domain.transforms, known, ranges)
+
+    def _consumer_terms(self, followed: Followed, at: Sequence[Term]) -> list[Term]:
+        count = len(self.scheduled.tensors[followed.consumer].loop)
+        places = {b: a for a, b in followed.match.pairs.items()}
+        return [at[places[position]] if position in places else ZERO for position in range(count)]
+
+    def conditions(self, name: str, at: Sequence[Term], ranges: Ranges) -> list[Term]:
+        """Return what must hold for a round to be about an element: no split reaches beyond the axis it splits."""
+        tensor = self.scheduled.tensors[name]
+        followed = self.followed.get(name)
+        if followed is not None:
+            return self.conditions(followed.consumer, self._consumer_terms(followed, at), ranges)
+        known = self.logical(name, at, ranges)
+        found = [
+            apply("lt", known[step.source.id], _size(step.source))
+            for step in (*tensor.tensor.domain.transforms, *tensor.steps)
+            if isinstance(step, Split) and step.source.id in known and _size(step.source) % step.factor
+        ]
+        return [condition for condition in found if not _always(condition, ranges)]
+
+    def forward(self, name: str, index: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
+        """Return the terms of a tensor's loops, by axis number, for an element given by its logical index."""
+        return forwards(self.scheduled.tensors[name].steps, index, ranges)
+
+
+def _always(condition: Term, ranges: Ranges) -> bool:
+    known = simplify(condition, ranges)
+    return isinstance(known, Const) and bool(known.value)
+
+
+def operand_of(expr: Expr, out: TensorView, operand: TensorView, known: Mapping[int, Term]) -> Index:
+    """Return the index of an operand of an expression, given the index of its result's axes."""
+    if expr.kind is OpKind.REDUCTION:
+        return tuple(known[axis.id] for axis in out.domain.root_or_logical)
+    index = tuple(known[axis.id] for axis in out.domain.axes)
+    if OPS[expr.op.name].scalar is not None:
+        return operand_index(operand, index)
+    read = element_term(expr, index)
+    if isinstance(read, Read) and read.tensor == operand:
+        return read.index
+    msg = f"{operand.name} cannot be computed inside loops of {out.name}: {expr.op.name} reads other elements of it."
+    raise ScheduleError(msg)
+
+
+def broadcast_loops(tensor: ScheduledTensor) -> frozenset[int]:
+    """Return the positions of loops that run over nothing but broadcast axes."""
+    plain = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
+    for step in tensor.steps:
+        if isinstance(step, Split):
+            plain[step.outer.id] = plain[step.inner.id] = plain[step.source.id]
+        else:
+            plain[step.result.id] = plain[step.outer.id] and plain[step.inner.id]
+    return frozenset(position for position, axis in enumerate(tensor.loop) if plain[axis.id])
+
+
+def mixed_loops(tensor: ScheduledTensor) -> frozenset[int]:
+    """Return the positions of loops that run over a broadcast axis and others, merged."""
+    spread = broadcast_loops(tensor)
+    touched = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
+    for step in tensor.steps:
+        if isinstance(step, Split):
+            touched[step.outer.id] = touched[step.inner.id] = touched[step.source.id]
+        else:
+            touched[step.result.id] = touched[step.outer.id] or touched[step.inner.id]
+    return frozenset(p for p, axis in enumerate(tensor.loop) if touched[axis.id] and p not in spread)
+
+
+def backwards(steps: Sequence[DomainTransform], known: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
+    """Return the index of every axis that steps start from, where the indices of all that they end with are known."""
+    found = dict(known)
+    for step in reversed(steps):
+        if isinstance(step, Split):
+            if step.outer.id in found and step.inner.id in found:
+                inside = apply("mul", found[step.outer.id], _size(step.inner))
+                found[step.source.id] = simplify(inside + found[step.inner.id], ranges)
+        elif isinstance(step, Merge) and step.result.id in found:
+            whole, size = found[step.result.id], max(_size(step.inner), 1)
+            found[step.outer.id] = simplify(_apply("floordiv", whole, size), ranges)
+            found[step.inner.id] = simplify(_apply("mod", whole, size), ranges)
+    return found
+
+
+def forwards(steps: Iterable[DomainTransform], known: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
+    """Return the index of every axis that steps end with, where the indices of those that they start from are known."""
+    found = dict(known)
+    for step in steps:
+        if isinstance(step, Split):
+            if step.source.id in found:
+                size = _size(step.inner)
+                found[step.outer.id] = simplify(_apply("floordiv", found[step.source.id], size), ranges)
+                found[step.inner.id] = simplify(_apply("mod", found[step.source.id], size), ranges)
+        elif isinstance(step, Merge) and step.outer.id in found and step.inner.id in found:
+            inside = apply("mul", found[step.outer.id], _size(step.inner))
+            found[step.result.id] = simplify(inside + found[step.inner.id], ranges)
+    return found
+
+
+def _apply(fn: str, term: Term, size: int) -> Term:
+    return Apply(DataType.Index, fn, (term, Const(DataType.Index, size)))
+
+
+def _size(axis: IterDomain) -> int:
+    assert isinstance(axis.extent, int)
+    return axis.extent
+
+
+def index_of(name: str) -> Var:
+    """Return an index variable."""
+    return Var(DataType.Index, name)

@@ -1,0 +1,754 @@
+"""From a fusion scheduled by hand to Kernel IR: the loops, predicates, buffers and barriers that the schedule asks for.
+
+Each tensor is computed by its own loops; loops that are one for several tensors (`Loops.class_of`) are opened once.
+Loops over blocks and threads are bound to their numbers. A value that every reader finds in the same round is a
+variable, others lie in an array: of the thread (local) or of the block (shared, with a barrier between writing and
+reading). A reader that would need what another thread holds in a local array is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from fuser_lab.codegen.index_map import ZERO, Read, ReadScalar, element_term, operand_index
+from fuser_lab.codegen.index_math import is_index, linear, simplify, substitute, variables
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Role,
+    Statement,
+    Store,
+    VectorLoad,
+    VectorStore,
+    terms_of,
+    walk,
+)
+from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.scheduled_loops import Loops, broadcast_loops, index_of, operand_of
+from fuser_lab.codegen.values import applied, call_text
+from fuser_lab.codegen.vectorize import vectorized
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ScheduleError, UnsupportedError
+from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
+from fuser_lab.ir.loop_order import Item, Slot, grouped
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
+from fuser_lab.ir.transform import GLOBAL, MemoryType, Rules, ScheduledFusion
+from fuser_lab.ir.transform import ParallelType as P
+from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import Combine
+from fuser_lab.schedule.state import ParallelType
+
+MOST_THREADS = 1024  # of a block
+MOST_BLOCKS = (1 << 31) - 1
+MOST_SHARED = 48 << 10  # bytes of a block that need no permission
+_BLOCKS = (P.grid_x, P.grid_y, P.grid_z)
+_THREADS = (P.block_x, P.block_y, P.block_z)
+_NAMES = dict(zip((*_BLOCKS, *_THREADS), ("bidx", "bidy", "bidz", "tidx", "tidy", "tidz"), strict=True))
+_KINDS = {P.unroll: ParallelType.UNROLL, P.vectorize: ParallelType.VECTORIZE}
+_TRUE = Const(DataType.Bool, value=True)
+
+
+def lower_scheduled(
+    scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int]] | None = None,
+    alignments: Mapping[str, int] | None = None,
+) -> Kernel:
+    """Return the CUDA Kernel IR of a fusion as it is scheduled.
+
+    Parameters
+    ----------
+    scheduled
+        A scheduled fusion with known extents.
+    rules
+        What the schedule was replayed with.
+    name
+        Name of the kernel's function.
+    strides
+        Strides in elements of inputs that are not dense in their allocation order.
+    alignments
+        Bytes that addresses of inputs and outputs are multiples of, where that is less than 16.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule cannot be followed; the sentence names the tensors and loops.
+    UnsupportedError
+        If an op has no rule for one element, or several results.
+    """
+    return _Lowering(scheduled, rules, name, strides or {}, alignments or {}).kernel()
+
+
+class _Lowering:
+    def __init__(
+        self, scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int]],
+        alignments: Mapping[str, int],
+    ) -> None:
+        self._scheduled, self._fusion, self._name = scheduled, scheduled.fusion, name
+        self._check_ops()
+        self._loops = Loops(scheduled, rules)
+        self._sizes = self._loops.hardware
+        self._check_hardware()
+        outside = [*self._fusion.tensor_inputs, *dict.fromkeys(self._fusion.outputs)]
+        self._layouts: dict[str, Layout] = {tv.name: layout_of(tv, strides.get(tv.name)) for tv in outside}
+        self._buffers: dict[str, Buffer] = {
+            tv.name: Buffer(
+                name=tv.name, dtype=tv.dtype, size=self._layouts[tv.name].size,
+                role=Role.INPUT if tv in self._fusion.inputs else Role.OUTPUT,
+                alignment=alignments.get(tv.name, 16),
+            )
+            for tv in outside
+        }
+        self._ranges: dict[str, tuple[int, int]] = {
+            _NAMES[kind]: (0, size - 1) for kind, size in self._sizes.items()
+        }
+        self._vars: dict[object, Term] = {}
+        self._counts: dict[object, int] = {}
+        self._names: dict[str, int] = {}
+        self._local = self._allocated()
+        self._arrays: dict[str, Buffer] = {}
+
+    def kernel(self) -> Kernel:
+        """Return the kernel; it has no phase where there is nothing to write."""
+        computed = tuple(tv for tv in dict.fromkeys(self._fusion.outputs) if tv not in self._fusion.inputs)
+        phases = (self._phase(),) if any(tv.numel for tv in computed) else ()
+        reduces = any(expr.kind is OpKind.REDUCTION for expr in self._fusion.exprs)
+        return Kernel(
+            name=self._name,
+            target="cuda",
+            scheduler=SchedulerType.REDUCTION if reduces else SchedulerType.POINTWISE,
+            inputs=tuple(self._buffers[tv.name] for tv in self._fusion.tensor_inputs),
+            scalars=tuple(_parameter(v) for v in self._fusion.inputs if isinstance(v, Scalar)),
+            outputs=tuple(self._buffers[tv.name] for tv in computed),
+            workspace=(),
+            phases=phases,
+            ops=tuple((expr.name, call_text(expr)) for expr in self._fusion.exprs),
+        )
+
+    # What is refused
+
+    def _check_ops(self) -> None:
+        for expr in self._fusion.tensor_exprs:
+            op = OPS[expr.op.name]
+            known = op.scalar is not None or op.element is not None or op.combine is not None
+            if not known or len(expr.tensor_outputs) > 1:
+                msg = (
+                    f"{op.name} ({expr.name}) is not supported in a schedule by hand: it has several results, or no "
+                    "rule for one element."
+                )
+                raise UnsupportedError(msg)
+            for tensor in expr.tensor_outputs:
+                for axis in tensor.domain.logical:
+                    if axis.is_reduction and axis.expanded is not None:
+                        msg = f"{tensor.name} reduces the expanded axis {axis}, which is not supported here."
+                        raise UnsupportedError(msg)
+                    if axis.is_reduction and axis.extent == 0:
+                        msg = f"{tensor.name} reduces {axis}, which has no elements: there is nothing to schedule."
+                        raise ScheduleError(msg)
+
+    def _check_hardware(self) -> None:
+        threads = prod(self._sizes.get(kind, 1) for kind in _THREADS)
+        if threads > MOST_THREADS:
+            parts = " x ".join(str(self._sizes.get(kind, 1)) for kind in _THREADS)
+            msg = f"the schedule needs {parts} = {threads} threads in a block; a block has at most {MOST_THREADS}."
+            raise ScheduleError(msg)
+        blocks = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
+        if blocks > MOST_BLOCKS:
+            msg = f"the schedule needs {blocks} blocks; a grid has at most {MOST_BLOCKS}."
+            raise ScheduleError(msg)
+
+    # Where values lie
+
+    def _allocated(self) -> dict[str, tuple[Buffer, tuple[int, ...]]]:
+        """Return the array of each tensor between inputs and outputs, with the loops that number its elements."""
+        found = {}
+        for name, tensor in self._scheduled.tensors.items():
+            if self._scheduled.producer(name) is None:
+                continue
+            expr = self._scheduled.producer(name)
+            outside = tensor.memory is GLOBAL
+            if outside and (expr is None or expr.kind is not OpKind.REDUCTION):
+                continue
+            first = self._held(name)
+            kept = tuple(
+                position for position in range(first, len(tensor.loop))
+                if not tensor.loop[position].is_reduction and not self._apart(name, position)
+                and self._loops.extent((name, position)) > 1
+            )
+            shared = tensor.memory is MemoryType.shared
+            size = prod(self._loops.extent((name, position)) for position in kept)
+            buffer = Buffer(
+                name=f"{name}_{'shared' if shared else 'local'}", size=max(size, 1),
+                dtype=tensor.tensor.dtype if shared else tensor.tensor.dtype.compute,
+                role=Role.SHARED if shared else Role.SCRATCH,
+            )
+            found[name] = (buffer, kept)
+        return found
+
+    def _held(self, name: str) -> int:
+        """Return the number of outer loops inside which a tensor's array, or running value, is used up."""
+        tensor = self._scheduled.tensors[name]
+        if tensor.memory is not GLOBAL:
+            return tensor.compute_at
+        return next((i for i, axis in enumerate(tensor.loop) if axis.is_reduction), len(tensor.loop))
+
+    def _apart(self, name: str, position: int) -> bool:
+        """Whether each thread that sees an array of a tensor has one round of a loop only."""
+        kind = self._loops.kind((name, position))
+        return kind.is_block or (kind.is_thread and self._scheduled.tensors[name].memory is not MemoryType.shared)
+
+    def _is_variable(self, name: str) -> bool:
+        buffer, _ = self._local[name]
+        return buffer.role is Role.SCRATCH and buffer.size == 1
+
+    # The order of statements
+
+    def _items(self) -> list[Item]:
+        items: list[Item] = []
+        for expr in self._fusion.tensor_exprs:
+            if not expr.out.numel and expr.kind is not OpKind.REDUCTION:
+                continue
+            name = expr.out.name
+            tensor = self._scheduled.tensors[name]
+            path = tuple(self._serial(name, range(len(tensor.loop))))
+            if expr.kind is not OpKind.REDUCTION:
+                items.append(Item(expr=expr, part="all", path=path, order=len(items)))
+                continue
+            held = self._held(name)
+            around = tuple(self._serial(name, range(held)))
+            kept = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
+            for part in ("begin", "update", "end"):
+                own = tuple(self._own(name, kept, part))
+                whole = path if part == "update" else (*around, *own)
+                items.append(Item(expr=expr, part=part, path=whole, order=len(items)))
+        return items
+
+    def _reduced_threads(self, name: str) -> list[P]:
+        tensor = self._scheduled.tensors[name]
+        kinds = [self._loops.kind((name, i)) for i, axis in enumerate(tensor.loop) if axis.is_reduction]
+        return [kind for kind in _THREADS if kind in kinds]
+
+    def _serial(self, name: str, positions: Sequence[int]) -> Iterator[Slot]:
+        """Yield the loops among some positions that are loops in the kernel."""
+        for position in positions:
+            kind = self._loops.kind((name, position))
+            slot = self._loops.class_of((name, position))
+            if kind.is_block or kind.is_thread:
+                self._vars[slot] = index_of(_NAMES[kind]) if self._sizes[kind] > 1 else ZERO
+            else:
+                self._counts[slot] = max(self._counts.get(slot, 0), self._loops.extent((name, position)))
+                yield slot
+
+    def _own(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
+        """Yield loops that a part of a reduction runs over by itself."""
+        for slot in list(self._serial(name, positions)):
+            own = (*slot, part)
+            self._counts[own] = self._counts[slot]
+            if self._counts[own] > 1:
+                yield own
+
+    def _body(self, items: Sequence[Item], depth: int) -> tuple[Statement, ...]:
+        """Return the statements of items inside the same ``depth`` loops, with barriers around shared memory."""
+        statements: list[Statement] = []
+        shared_written = False
+        ordered = grouped(items, depth)
+        for place, (key, members) in enumerate(ordered):
+            if depth < len(members[0].path):
+                statements.append(self._loop(key, members, depth))
+            else:
+                statements += self._statement(members[0])
+            later = {item.expr for _, others in ordered[place + 1 :] for item in others}
+            if any(self._is_shared(item) and self._readers(item.expr) & later for item in members):
+                statements.append(Barrier())
+                shared_written = True
+        if shared_written and depth:
+            # The next round of the loop around writes where this one still reads.
+            statements.append(Barrier())
+        return tuple(_joined(statements))
+
+    def _is_shared(self, item: Item) -> bool:
+        memory = self._scheduled.tensors[item.expr.out.name].memory
+        return memory is MemoryType.shared and item.part in {"all", "end"}
+
+    def _readers(self, expr: Expr) -> set[Expr]:
+        return set(self._scheduled.consumers(expr.out.name))
+
+    def _loop(self, key: object, items: Sequence[Item], depth: int) -> Loop | If:
+        count = self._counts[key]
+        kind = self._loops.parallel.get(key) if isinstance(key, tuple) and len(key) == 2 else None
+        own = ParallelType.SERIAL if kind is None else _KINDS.get(kind, ParallelType.SERIAL)
+        name = self._fresh("v" if own is ParallelType.VECTORIZE else "i")
+        self._ranges[name] = (0, max(count - 1, 0))
+        self._vars[key] = index_of(name) if count > 1 else ZERO
+        body = self._body(items, depth + 1)
+        del self._vars[key]
+        loop = Loop(var=name, start=index(0), stop=index(count), parallel=own, body=body)
+        if own is ParallelType.VECTORIZE and len(body) == 1 and isinstance(body[0], If):
+            outside = self._without(body[0].condition, name, count)
+            if outside is not None:
+                return If(condition=outside, then=(replace(loop, body=body[0].then),))
+        return loop
+
+    def _without(self, condition: Term, name: str, count: int) -> Term | None:
+        """Return a condition that is the same for all elements of a vector without their number, else None."""
+        if isinstance(condition, Apply) and condition.fn == "and":
+            parts = [self._without(arg, name, count) for arg in condition.args]
+            return None if None in parts else Apply(DataType.Bool, "and", tuple(p for p in parts if p is not None))
+        if name not in variables(condition):
+            return condition
+        if not (isinstance(condition, Apply) and condition.fn == "lt" and isinstance(condition.args[1], Const)):
+            return None
+        form = linear(condition.args[0], self._ranges)
+        rest = [(atom, c) for atom, c in form.parts if atom != index_of(name)]
+        step = sum(c for atom, c in form.parts if atom == index_of(name))
+        limit = int(condition.args[1].value.real) - form.constant
+        even = step == 1 and limit % count == 0 and all(
+            c % count == 0 and name not in variables(atom) for atom, c in rest
+        )
+        first = substitute(condition.args[0], {name: ZERO})
+        return apply("lt", simplify(first, self._ranges), condition.args[1]) if even else None
+
+    def _fresh(self, base: str) -> str:
+        number = self._names.get(base, 0)
+        self._names[base] = number + 1
+        return f"{base}{number}"
+
+    # Statements
+
+    def _terms(self, name: str, part: str = "all") -> list[Term]:
+        """Return the terms of a tensor's loops where one of its statements stands; 0 where it has no such loop."""
+        found: list[Term] = []
+        tensor = self._scheduled.tensors[name]
+        for position in range(len(tensor.loop)):
+            slot = self._loops.class_of((name, position))
+            found.append(self._vars.get((*slot, part), self._vars.get(slot, ZERO)))
+        spread = broadcast_loops(tensor)
+        return [ZERO if p in spread and name not in self._loops.followed else t for p, t in enumerate(found)]
+
+    def _statement(self, item: Item) -> list[Statement]:
+        expr, name = item.expr, item.expr.out.name
+        at = self._terms(name, item.part)
+        if item.part == "begin":
+            return self._begin(expr, at)
+        if item.part == "end":
+            return self._end(expr, at)
+        ranges = self._ranges
+        known = self._loops.logical(name, at, ranges)
+        conditions = [*self._loops.conditions(name, at, ranges), *self._within(name)]
+        note = call_text(expr)
+        if item.part == "update":
+            source = expr.tensor_inputs[0]
+            value = self._read(source, operand_of(expr, expr.out, source, known), expr, at)
+            combine = _combine(expr)
+            place = self._place(name, at)
+            dtype = expr.out.dtype.compute
+            total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
+            return [self._guarded(conditions, self._written(name, place, total, expr, note, update=True))]
+        value = self._value(expr, known, at)
+        if self._scheduled.tensors[name].memory is GLOBAL:
+            index_ = [known[axis.id] for axis in expr.out.domain.axes]
+            return [self._guarded([*conditions, *self._alone(name)], self._stored(expr, index_, value, note))]
+        if self._scheduled.tensors[name].memory is MemoryType.shared:
+            conditions += self._alone(name)
+        return [self._guarded(conditions, self._written(name, self._place(name, at), value, expr, note))]
+
+    def _begin(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
+        dtype = expr.out.dtype.compute
+        identity = Const(dtype, _combine(expr).identity(expr.out.dtype))
+        return [self._written(expr.out.name, self._running(expr.out.name, at), identity, expr, call_text(expr))]
+
+    def _end(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
+        name = expr.out.name
+        tensor = self._scheduled.tensors[name]
+        total = self._running(name, at)
+        statements: list[Statement] = []
+        for kind in self._reduced_threads(name):
+            statements += self._combined(expr, total, kind)
+        result = cast(total, expr.out.dtype)
+        if tensor.memory is MemoryType.local:
+            if result != total:
+                statements.append(self._written(name, total, result, expr, "", update=True))
+            return statements
+        ranges = self._ranges
+        known = self._loops.logical(name, at, ranges)
+        reduced = {axis.id for axis in tensor.tensor.domain.logical if axis.is_reduction}
+        inner = {t.name for i in reduced for t in known[i].walk() if isinstance(t, Var)} if reduced else set()
+        kept = {t.name for axis in tensor.tensor.domain.axes for t in known[axis.id].walk() if isinstance(t, Var)}
+        conditions = [
+            c for c in self._loops.conditions(name, at, ranges) if not (variables(c) & (inner - kept))
+        ]
+        conditions += [*self._within(name, kept_only=True), *self._alone(name)]
+        if tensor.memory is GLOBAL:
+            store = self._stored(expr, [known[axis.id] for axis in expr.out.domain.axes], result, "")
+        else:
+            store = Store(buffer=self._shared(name), position=self._slot(name, at), value=result, origin=expr.name)
+        return [*statements, self._guarded(conditions, store)]
+
+    def _combined(self, expr: Expr, total: Term, kind: P) -> list[Statement]:
+        """Return the tree that combines the values of the threads along one direction, through shared memory."""
+        dtype, fn = expr.out.dtype.compute, _combine(expr).fn
+        threads = prod(self._sizes.get(k, 1) for k in _THREADS)
+        tree = Buffer(name=f"{expr.name}_threads", dtype=dtype, size=threads, role=Role.SHARED)
+        self._arrays[tree.name] = tree
+        count, step, place = self._sizes[kind], 1, index(0)
+        for direction in _THREADS:
+            size = self._sizes.get(direction, 1)
+            if direction is kind:
+                distance = step
+            if size > 1:
+                place = place + index_of(_NAMES[direction]) * step
+            step *= size
+        place = simplify(place, self._ranges)
+        lane = index_of(_NAMES[kind])
+        note = f"{expr.name} of the {count} threads of {kind.value}, half as many in each round"
+        statements: list[Statement] = [Store(buffer=tree, position=place, value=total, origin=expr.name, note=note)]
+        half = 1
+        while half < count:
+            half *= 2
+        while half > 1:
+            half //= 2
+            statements.append(Barrier(origin=expr.name))
+            other = simplify(place + index(half * distance), self._ranges)
+            sums = Apply(dtype, fn, (Load(dtype, tree, place), Load(dtype, tree, other)))
+            limit = min(half, count - half)
+            statements.append(
+                If(
+                    condition=apply("lt", lane, limit), origin=expr.name,
+                    then=(Store(buffer=tree, position=place, value=sums, origin=expr.name),),
+                ),
+            )
+        first = simplify(place - lane * distance, self._ranges)
+        statements.append(Barrier(origin=expr.name))
+        statements.append(self._written(expr.name, total, Load(dtype, tree, first), expr, "", update=True))
+        statements.append(Barrier(origin=expr.name))
+        return statements
+
+    def _within(self, name: str, *, kept_only: bool = False) -> list[Term]:
+        """Return that the thread and block have a round of the tensor's loops, where others have more of them."""
+        tensor = self._scheduled.tensors[name]
+        spread = broadcast_loops(tensor)
+        found = []
+        for position, axis in enumerate(tensor.loop):
+            kind = self._loops.kind((name, position))
+            if not (kind.is_block or kind.is_thread) or (kept_only and axis.is_reduction):
+                continue
+            size = self._loops.extent((name, position))
+            if size < self._sizes[kind] and not (position in spread and name not in self._loops.followed):
+                found.append(apply("lt", index_of(_NAMES[kind]), size))
+        return found
+
+    def _alone(self, name: str) -> list[Term]:
+        """Return that of the threads and blocks that have the same value of a tensor, this one is the first."""
+        tensor = self._scheduled.tensors[name]
+        spread = broadcast_loops(tensor) if name not in self._loops.followed else frozenset()
+        own = {
+            self._loops.kind((name, position)) for position, axis in enumerate(tensor.loop)
+            if not axis.is_reduction and position not in spread
+        }
+        kinds = _THREADS if tensor.memory is MemoryType.shared else (*_BLOCKS, *_THREADS)
+        return [
+            apply("eq", index_of(_NAMES[kind]), 0)
+            for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in own
+        ]
+
+    def _guarded(self, conditions: Sequence[Term], statement: Statement) -> Statement:
+        condition: Term = _TRUE
+        for part in dict.fromkeys(simplify(c, self._ranges) for c in conditions):
+            if not isinstance(part, Const) or not part.value:
+                condition = part if condition == _TRUE else Apply(DataType.Bool, "and", (condition, part))
+        return statement if condition == _TRUE else If(condition=condition, then=(statement,))
+
+    def _stored(self, expr: Expr, at: Sequence[Term], value: Term, note: str) -> Store:
+        name = expr.out.name
+        position = simplify(self._layouts[name].position(at), self._ranges)
+        return Store(buffer=self._buffers[name], position=position, value=value, origin=expr.name, note=note)
+
+    def _written(
+        self, name: str, place: Term, value: Term, expr: Expr, note: str, *, update: bool = False,
+    ) -> Statement:
+        if isinstance(place, Load):
+            return Store(buffer=place.buffer, position=place.position, value=value, origin=expr.name, note=note)
+        return Let(name=_variable(name), value=value, origin=expr.name, note="" if update else note, update=update)
+
+    def _running(self, name: str, at: Sequence[Term]) -> Term:
+        """Return where the running value of a reduction is: its own array, or one ahead of its memory."""
+        buffer, kept = self._local[name]
+        if buffer.role is Role.SHARED:
+            buffer = replace(buffer, name=f"{name}_local", role=Role.SCRATCH, dtype=buffer.dtype.compute)
+            kept = tuple(p for p in kept if not self._loops.kind((name, p)).is_thread)
+            buffer = replace(buffer, size=max(prod(self._loops.extent((name, p)) for p in kept), 1))
+        dtype = buffer.dtype
+        if buffer.size == 1:
+            return Var(dtype, _variable(name))
+        self._arrays.setdefault(buffer.name, buffer)
+        return Load(dtype, buffer, self._numbered(name, kept, at))
+
+    def _place(self, name: str, at: Sequence[Term]) -> Term:
+        """Return where an element of a tensor lies: a variable, or an element of an array."""
+        expr = self._scheduled.producer(name)
+        if expr is not None and expr.kind is OpKind.REDUCTION:
+            return self._running(name, at)
+        buffer, kept = self._local[name]
+        dtype = self._scheduled.tensors[name].tensor.dtype
+        if self._is_variable(name):
+            return Var(dtype, _variable(name))
+        self._arrays.setdefault(buffer.name, buffer)
+        return Load(dtype, buffer, self._numbered(name, kept, at))
+
+    def _shared(self, name: str) -> Buffer:
+        buffer, _ = self._local[name]
+        self._arrays.setdefault(buffer.name, buffer)
+        return buffer
+
+    def _slot(self, name: str, at: Sequence[Term]) -> Term:
+        return self._numbered(name, self._local[name][1], at)
+
+    def _numbered(self, name: str, kept: Sequence[int], at: Sequence[Term]) -> Term:
+        position: Term = index(0)
+        for place in kept:
+            position = position * self._loops.extent((name, place)) + at[place]
+        return simplify(position, self._ranges)
+
+    # Values
+
+    def _value(self, expr: Expr, known: Mapping[int, Term], at: Sequence[Term]) -> Term:
+        """Return one element of the result of an expression."""
+        out = expr.out
+        at_axes = tuple(known[axis.id] for axis in out.domain.axes)
+        if OPS[expr.op.name].scalar is not None:
+            operands = []
+            for value in expr.inputs:
+                if isinstance(value, Scalar):
+                    operands.append(self._scalar(value))
+                else:
+                    place = operand_index(value, at_axes)
+                    operands.append(self._read(value, place, expr, at))
+            return applied(expr, operands)
+        return self._resolved(element_term(expr, at_axes), expr, at)
+
+    def _resolved(self, term: Term, expr: Expr, at: Sequence[Term]) -> Term:
+        if isinstance(term, Read):
+            place = tuple(self._resolved(i, expr, at) for i in term.index)
+            return self._read(term.tensor, place, expr, at)
+        if isinstance(term, ReadScalar):
+            return self._scalar(term.scalar)
+        if not isinstance(term, Apply) or is_index(term):
+            return simplify(term, self._ranges)
+        if term.fn == "select":
+            condition = simplify(self._resolved(term.args[0], expr, at), self._ranges)
+            if isinstance(condition, Const):
+                return self._resolved(term.args[1 if condition.value else 2], expr, at)
+            sides = tuple(self._resolved(side, expr, at) for side in term.args[1:])
+            return Apply(term.dtype, "select", (condition, *sides))
+        return Apply(term.dtype, term.fn, tuple(self._resolved(arg, expr, at) for arg in term.args))
+
+    def _scalar(self, value: Scalar) -> Term:
+        dtype = DataType.Int if value.dtype is DataType.Index else value.dtype
+        if value.value is not None:
+            return Const(dtype, value.value)
+        expr = self._fusion.producers.get(value)
+        if expr is None:
+            return Var(dtype, value.name)
+        return applied(expr, [self._scalar(v) for v in expr.inputs if isinstance(v, Scalar)])
+
+    def _read(self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term]) -> Term:
+        """Return an element of an operand where a reader stands, ``at`` being the terms of the reader's loops."""
+        name, ranges = tensor.name, self._ranges
+        place = [simplify(i, ranges) for i in place]
+        if name in self._layouts:
+            if not self._scheduled.is_input(name):
+                self._check_reader(tensor, place, reader, at)
+            return Load(tensor.dtype, self._buffers[name], simplify(self._layouts[name].position(place), ranges))
+        terms = self._check_reader(tensor, place, reader, at)
+        if self._scheduled.tensors[name].memory is MemoryType.shared:
+            return Load(tensor.dtype, self._shared(name), self._slot(name, terms))
+        found = self._place(name, terms)
+        # A running value is kept in its compute type; what is read has the tensor's.
+        return Var(tensor.dtype, found.name) if isinstance(found, Var) else found
+
+    def _check_reader(
+        self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term],
+    ) -> list[Term]:
+        """Return the terms of an operand's loops for an element of it, or raise if this thread does not hold it."""
+        name = tensor.name
+        scheduled = self._scheduled.tensors[name]
+        pairs = self._loops.match(name, reader).pairs
+        spread = broadcast_loops(scheduled)
+        index_ = {axis.id: term for axis, term in zip(tensor.domain.axes, place, strict=True)}
+        own: dict[int, Term] | None = None
+        terms: list[Term] = []
+        for position, axis in enumerate(scheduled.loop):
+            if axis.is_reduction or (position in spread and self._loops.extent((name, position)) == 1):
+                terms.append(ZERO)
+                continue
+            theirs = pairs.get(position, -1)
+            extent = self._loops.extent((name, position))
+            if theirs >= 0 and self._loops.extent((reader.out.name, theirs)) == extent:
+                terms.append(at[theirs])
+            else:
+                if own is None:
+                    own = {} if name in self._loops.followed else self._loops.forward(name, index_, self._ranges)
+                if axis.id not in own:
+                    self._refuse(name, position, reader, "which has no such loop")
+                terms.append(own[axis.id])
+            self._check_holder(name, position, terms[-1], reader)
+        return terms
+
+    def _check_holder(self, name: str, position: int, term: Term, reader: Expr) -> None:
+        tensor = self._scheduled.tensors[name]
+        slot = self._loops.class_of((name, position))
+        if position < tensor.compute_at and slot in self._vars and term != self._vars[slot]:
+            self._refuse(name, position, reader, "which reads another round of that loop")
+        kind = self._loops.kind((name, position))
+        apart = kind.is_block or (kind.is_thread and tensor.memory is not MemoryType.shared)
+        if apart and term != index_of(_NAMES[kind]) and self._loops.extent((name, position)) > 1:
+            who = "another block" if kind.is_block else "another thread"
+            advice = "" if kind.is_block else "; shared memory would let them"
+            self._refuse(name, position, reader, f"which reads what {who} has computed{advice}")
+
+    def _refuse(self, name: str, position: int, reader: Expr, why: str) -> None:
+        axis = self._scheduled.tensors[name].loop[position]
+        kind = self._loops.kind((name, position))
+        msg = f"loop {position} of {name} ({axis}, {kind.name}) does not fit {reader.out.name}, {why}."
+        raise ScheduleError(msg)
+
+    # The whole function
+
+    def _phase(self) -> Phase:
+        body = self._body(self._items(), 0)
+        shared = [b for b in self._arrays.values() if b.role is Role.SHARED]
+        nbytes = sum(b.size * b.dtype.itemsize for b in shared)
+        if nbytes > MOST_SHARED:
+            parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
+            msg = f"the schedule needs {nbytes} bytes of shared memory in a block ({parts}); there are {MOST_SHARED}."
+            raise ScheduleError(msg)
+        if any(isinstance(s, Loop) and s.parallel is ParallelType.VECTORIZE for s in walk(body)):
+            body = vectorized(body)
+        body = (*_begun(body), *body)
+        local = tuple(Alloc(buffer=b) for b in self._arrays.values() if b.role is not Role.SHARED)
+        body = self._bound((*local, *body), tuple(Alloc(buffer=b) for b in shared))
+        threads = [self._sizes.get(kind, 1) for kind in _THREADS]
+        return Phase(
+            name=self._name,
+            buffers=tuple(b for b in self._buffers.values() if b.name in _used(body)),
+            scalars=_scalars(body),
+            body=body,
+            launch=Launch(
+                blocks=prod(self._sizes.get(kind, 1) for kind in _BLOCKS), threads=(threads[0], threads[1] * threads[2]),
+            ),
+        )
+
+    def _bound(self, body: tuple[Statement, ...], shared: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """Return a body inside its blocks and threads; directions of a grid are one in the launch."""
+        x, y, z = (self._sizes.get(kind, 1) for kind in _THREADS)
+        lets, rows = self._unfolded("row", (P.block_y, P.block_z))
+        body = (*lets, *body)
+        if y * z > 1:
+            body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.TIDY, body=body),)
+        if x > 1:
+            body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.TIDX, body=body),)
+        lets, block = self._unfolded("block", _BLOCKS)
+        body = (*lets, *shared, *body)
+        count = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
+        return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.BIDX, body=body),)
+
+    def _unfolded(self, name: str, kinds: Sequence[P]) -> tuple[tuple[Statement, ...], str]:
+        """Return the number in each direction, from one number over all of them, and the name of that."""
+        used = [kind for kind in kinds if self._sizes.get(kind, 1) > 1]
+        if len(used) < 2:
+            return (), _NAMES[used[0] if used else kinds[0]]
+        whole: Term = index_of(name)
+        lets = []
+        for kind in used:
+            last = kind is used[-1]
+            part = whole if last else apply("mod", whole, self._sizes[kind])
+            lets.append(Let(name=_NAMES[kind], value=part))
+            whole = apply("floordiv", whole, self._sizes[kind])
+        return tuple(lets), name
+
+
+def _combine(expr: Expr) -> Combine:
+    combine = OPS[expr.op.name].combine
+    assert combine is not None
+    return combine
+
+
+def _variable(name: str) -> str:
+    return name.lower()
+
+
+def _parameter(value: Scalar) -> Var:
+    return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, value.name)
+
+
+def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Yield statements, those under one condition that follow each other under one If."""
+    waiting: If | None = None
+    for statement in statements:
+        plain = isinstance(statement, If) and not statement.otherwise and not statement.origin
+        if plain and waiting is not None and isinstance(statement, If) and statement.condition == waiting.condition:
+            waiting = replace(waiting, then=(*waiting.then, *statement.then))
+            continue
+        if waiting is not None:
+            yield waiting
+        waiting = statement if plain and isinstance(statement, If) else None
+        if waiting is None:
+            yield statement
+    if waiting is not None:
+        yield waiting
+
+
+def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Return first values of the variables that are set under a condition and read outside of it."""
+    inside: dict[str, DataType] = {}
+    counted: dict[str, int] = {}
+    for statement in walk(body):
+        for root in terms_of(statement):
+            for term in root.walk():
+                if isinstance(term, Var):
+                    counted[term.name] = counted.get(term.name, 0) + 1
+    found: list[Statement] = []
+    for statement in walk(body):
+        if isinstance(statement, If):
+            for inner in walk(statement.then):
+                if isinstance(inner, Let) and not inner.update and inner.value.dtype is not DataType.Index:
+                    inside.setdefault(inner.name, inner.value.dtype)
+    for name, dtype in inside.items():
+        scopes = [s for s in walk(body) if isinstance(s, If) and any(
+            isinstance(i, Let) and i.name == name for i in s.then
+        )]
+        within = sum(
+            1 for s in scopes for i in walk(s.then) for r in terms_of(i) for t in r.walk()
+            if isinstance(t, Var) and t.name == name
+        )
+        if within < counted.get(name, 0):
+            found.append(Let(name=name, value=Const(dtype, 0)))
+    return tuple(found)
+
+
+def _used(body: tuple[Statement, ...]) -> set[str]:
+    found: set[str] = set()
+    for statement in walk(body):
+        if isinstance(statement, Store | VectorLoad | VectorStore):
+            found.add(statement.buffer.name)
+        for root in terms_of(statement):
+            found |= {t.buffer.name for t in root.walk() if isinstance(t, Load)}
+    return found
+
+
+def _scalars(body: tuple[Statement, ...]) -> tuple[Var, ...]:
+    defined = {s.name for s in walk(body) if isinstance(s, Let)}
+    found: dict[Var, None] = {}
+    for statement in walk(body):
+        for root in terms_of(statement):
+            for term in root.walk():
+                if isinstance(term, Var) and term.dtype is not DataType.Index and term.name not in defined:
+                    found[term] = None
+    return tuple(found)

@@ -1,0 +1,204 @@
+"""The schedule by hand of a definition: a list of transforms, what they make, and each step before and after."""
+
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser_lab.analysis.domain_map import axis_pairs
+from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir.printer import math_text
+from fuser_lab.ir.replay import apply, replay, texts
+from fuser_lab.ir.transform import Argument, Rules, ScheduledFusion, ScheduledTensor, Transform, schedule_text
+from fuser_lab.ops import OPS
+
+RULES = Rules(pairs=axis_pairs, copy=OPS["set"])
+
+
+def scheduled_text(scheduled: ScheduledFusion, *, tensor_transforms: bool = False) -> str:
+    """Return a scheduled fusion as IR text: tensors with their loops, memories and compute-at positions.
+
+    ``tensor_transforms`` adds each tensor's domains and the splits and merges between them.
+    """
+    spelled = texts(scheduled, RULES)
+    text = math_text(scheduled.fusion, schedule_text(scheduled, spelled))
+    if not tensor_transforms:
+        return text
+    return "\n".join([text, *(transforms_text(tensor, spelled[name]) for name, tensor in scheduled.tensors.items())])
+
+
+def transforms_text(tensor: ScheduledTensor, head: str) -> str:
+    """Return the domains of a tensor and how its loops come about, one line each."""
+    domain = tensor.tensor.domain
+    lines = [head, f" logical domain : ({', '.join(map(str, domain.logical))})"]
+    if domain.root is not None:
+        lines.append(f" root domain : ({', '.join(map(str, domain.root))})")
+    if domain.allocation is not None:
+        lines.append(f" allocation domain : ({', '.join(str(domain.axes[i]) for i in domain.allocation)})")
+    if domain.contiguity is not None:
+        words = {True: "t", False: "f", None: "n"}
+        lines.append(f" contiguity: {' '.join(words[flag] for flag in domain.contiguity)}")
+    lines += [f"  {step}" for step in (*domain.transforms, *tensor.steps)]
+    return "\n".join([*lines, f" loop domain : ({', '.join(map(str, tensor.loop))})", ""])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One transform, and the tensors that it changed: their IR text before (empty: there was none) and after."""
+
+    number: int
+    transform: Transform
+    changes: tuple[tuple[str, str, str], ...]  # name, before, after
+
+    @property
+    def text(self) -> str:
+        """The step as text."""
+        lines = [f"{self.number}. {self.transform}"]
+        for _, before, after in self.changes:
+            lines += [f"   - {before}"] if before else []
+            lines.append(f"   + {after}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """Return the step as text."""
+        return self.text
+
+    def _repr_html_(self) -> str:
+        """Return the step as a table: before on the left, after on the right."""
+        rows = "".join(
+            f"<tr><td><code>{html.escape(before)}</code></td><td><code>{html.escape(after)}</code></td></tr>"
+            for _, before, after in self.changes
+        )
+        title = html.escape(f"{self.number}. {self.transform}")
+        return f"<table><caption><code>{title}</code></caption><tr><th>before</th><th>after</th></tr>{rows}</table>"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Sequence[Step]):
+    """All steps of a schedule, in order."""
+
+    steps: tuple[Step, ...]
+
+    def __getitem__(self, position: Any) -> Any:
+        """Return a step."""
+        return self.steps[position]
+
+    def __len__(self) -> int:
+        """Return how many steps there are."""
+        return len(self.steps)
+
+    def __str__(self) -> str:
+        """Return all steps as text."""
+        return "\n".join(step.text for step in self.steps)
+
+    def _repr_html_(self) -> str:
+        """Return a table for each step."""
+        return "".join(step._repr_html_() for step in self.steps)
+
+
+def steps_of(fusion: Fusion, transforms: Iterable[Transform]) -> Steps:
+    """Return what each of some transforms changes in a fusion."""
+    scheduled = ScheduledFusion.start(fusion)
+    before = texts(scheduled, RULES)
+    found: list[Step] = []
+    for number, transform in enumerate(transforms, 1):
+        scheduled = apply(scheduled, transform, RULES)
+        after = texts(scheduled, RULES)
+        changes = tuple((name, before.get(name, ""), text) for name, text in after.items() if before.get(name) != text)
+        found.append(Step(number=number, transform=transform, changes=changes))
+        before = after
+    return Steps(tuple(found))
+
+
+class HandSchedule:
+    """The transforms of one definition; each is checked when it is added, by replaying the list.
+
+    Parameters
+    ----------
+    definition
+        Returns the fusion as it is defined now.
+    new_name
+        Returns a name that no tensor of the definition has.
+    """
+
+    def __init__(self, definition: Callable[[], Fusion], new_name: Callable[[], str]) -> None:
+        self._definition, self._new_name = definition, new_name
+        self._transforms: tuple[Transform, ...] = ()
+        self._known: tuple[Fusion, ScheduledFusion] | None = None
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms so far."""
+        return self._transforms
+
+    @property
+    def scheduled(self) -> ScheduledFusion:
+        """What the transforms make of the fusion as it is now."""
+        fusion = self._definition()
+        if self._known is None or self._known[0] is not fusion or self._known[1].transforms != self._transforms:
+            self._known = (fusion, replay(fusion, self._transforms, RULES))
+        return self._known[1]
+
+    def replayed(self, fusion: Fusion) -> ScheduledFusion:
+        """Return what the transforms make of a fusion with the same names, as one with known sizes."""
+        return replay(fusion, self._transforms, RULES)
+
+    def add(self, kind: str, tensor: str = "", **args: Argument) -> ScheduledFusion:
+        """Add a transform and return the schedule after it; an illegal one raises ScheduleError and changes nothing."""
+        transform = Transform(kind=kind, tensor=tensor, args=tuple(args.items()))
+        after = apply(self.scheduled, transform, RULES)
+        self._transforms = (*self._transforms, transform)
+        self._known = (self._definition(), after)
+        return after
+
+    def add_made(self, kind: str, tensor: str, **args: Argument) -> TensorView:
+        """Add a transform that makes a tensor, and return that."""
+        name = self._new_name()
+        return self.add(kind, tensor, **args, result=name).tensors[name].tensor
+
+    def undo(self, count: int = 1) -> tuple[Transform, ...]:
+        """Take the last transforms back and return them."""
+        if not isinstance(count, int) or not 0 <= count <= len(self._transforms):
+            msg = f"undo: {count} transforms cannot be taken back; there are {len(self._transforms)}."
+            raise ScheduleError(msg)
+        kept = len(self._transforms) - count
+        taken, self._transforms = self._transforms[kept:], self._transforms[:kept]
+        return taken
+
+    def steps(self) -> Steps:
+        """Return each transform with what it changed, before and after."""
+        return steps_of(self._definition(), self._transforms)
+
+    def text(self, *, tensor_transforms: bool = False) -> str:
+        """Return the scheduled fusion as IR text."""
+        return scheduled_text(self.scheduled, tensor_transforms=tensor_transforms)
+
+
+def order_of(given: object) -> tuple[tuple[int, int], ...]:
+    """Return what ``reorder`` is given, a mapping {old: new} or the old positions in their new order, as pairs.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is neither.
+    """
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        pairs = [(old, new) for new, old in enumerate(given)]
+    else:
+        pairs = [(None, None)]
+    if not all(isinstance(a, int) and isinstance(b, int) for a, b in pairs):
+        msg = f"reorder: a mapping of old positions to new ones is needed, given {given!r}."
+        raise ArgumentTypeError(msg)
+    return tuple((int(a), int(b)) for a, b in pairs)
+
+
+def check_copy(what: str, op_type: object, cache_op: object) -> None:
+    """Raise UnsupportedError for copies that Numba has no instruction for."""
+    for given, name in ((op_type, "op_type"), (cache_op, "cache_op")):
+        word = getattr(given, "name", given)
+        if word in {"tma", "load_matrix", "cp_async"}:
+            msg = f"{what}: {name}={given} is not supported: Numba has no such instruction; a plain copy does the same."
+            raise UnsupportedError(msg)

@@ -1,0 +1,123 @@
+"""Which loops of a scheduled fusion are one, and in which order what stands in them runs.
+
+A tensor that is computed inside loops of its consumers shares those with them. Loops nest as each tensor has them; at
+every depth, what stands in one loop is one group, and a group runs before another if something in the other reads it. A
+reduction is known after its loops, so a reader inside them would wait for itself: such an inlining is refused.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.errors import ScheduleError
+from fuser_lab.ir.axis_match import match
+from fuser_lab.ir.expr import Expr, OpKind
+from fuser_lab.ir.transform import Rules, ScheduledFusion
+
+Slot = tuple[str, int]  # a tensor by name, and the position of one of its loops
+Part = tuple[str, str]  # a tensor by name, and "all" or the begin, update or end of its reduction
+
+
+class LoopClasses:
+    """Loops in classes: those of a class are one loop."""
+
+    def __init__(self, scheduled: ScheduledFusion, rules: Rules) -> None:
+        self._parent: dict[Slot, Slot] = {}
+        for name, tensor in scheduled.tensors.items():
+            for expr in scheduled.consumers(name) if tensor.compute_at else ():
+                pairs = match(tensor, scheduled.tensors[expr.out.name], expr, rules).pairs
+                for position in range(tensor.compute_at):
+                    self._join((name, position), (expr.out.name, pairs[position]))
+
+    def _join(self, first: Slot, second: Slot) -> None:
+        first, second = self.of(first), self.of(second)
+        if first != second:
+            self._parent[first] = second
+
+    def of(self, slot: Slot) -> Slot:
+        """Return the loop that stands for the class of a loop."""
+        while slot in self._parent:
+            slot = self._parent[slot]
+        return slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """What one expression, or a part of a reduction, writes inside the loops of ``path``, the outermost first."""
+
+    expr: Expr
+    part: str
+    path: tuple[Hashable, ...]
+    order: int
+
+    @property
+    def name(self) -> str:
+        """The tensor that is computed."""
+        return self.expr.out.name
+
+    @property
+    def needs(self) -> Iterable[Part]:
+        """Yield what must have been written before."""
+        if self.part in {"update", "end"}:
+            yield self.name, "begin"
+        if self.part == "end":
+            yield self.name, "update"
+        if self.part in {"all", "update"}:
+            for tensor in self.expr.tensor_inputs:
+                yield tensor.name, "all"
+                yield tensor.name, "end"
+
+
+def grouped(items: Sequence[Item], depth: int) -> list[tuple[Hashable, list[Item]]]:
+    """Return items inside the same ``depth`` loops as groups by the next loop, in an order in which each can run.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such order.
+    """
+    groups: dict[Hashable, list[Item]] = {}
+    for item in items:
+        key = item.path[depth] if depth < len(item.path) else ("statement", item.order)
+        groups.setdefault(key, []).append(item)
+    home = {(item.name, item.part): key for key, members in groups.items() for item in members}
+    needs: dict[Hashable, set[Hashable]] = {key: set() for key in groups}
+    for key, members in groups.items():
+        for item in members:
+            needs[key].update(home[part] for part in item.needs if part in home and home[part] != key)
+    done: dict[Hashable, None] = {}
+    while len(done) < len(groups):
+        ready = next((key for key in groups if key not in done and needs[key] <= done.keys()), None)
+        if ready is None:
+            waiting = sorted({item.name for key in groups if key not in done for item in groups[key]})
+            msg = f"loops that {', '.join(waiting)} share would have to run before and after each other; inline less."
+            raise ScheduleError(msg)
+        done[ready] = None
+    return [(key, groups[key]) for key in done]
+
+
+def can_run(scheduled: ScheduledFusion, rules: Rules) -> bool:
+    """Whether the loops that tensors share leave an order to run them in."""
+    classes = LoopClasses(scheduled, rules)
+    items: list[Item] = []
+    for expr in scheduled.fusion.tensor_exprs:
+        name = expr.out.name
+        tensor = scheduled.tensors[name]
+        path = tuple(classes.of((name, position)) for position in range(len(tensor.loop)))
+        parts: Mapping[str, tuple[Slot, ...]] = {"all": path}
+        if expr.kind is OpKind.REDUCTION:
+            parts = {"update": path, "end": path[: tensor.compute_at]}
+        items += [
+            Item(expr=expr, part=part, path=way, order=len(items) + i) for i, (part, way) in enumerate(parts.items())
+        ]
+    try:
+        _descend(items, 0)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _descend(items: Sequence[Item], depth: int) -> None:
+    for _, members in grouped(items, depth):
+        inside = [item for item in members if depth < len(item.path)]
+        if inside:
+            _descend(inside, depth + 1)
