@@ -1,8 +1,9 @@
 """Random graphs cut by random schedulers: ``python -m tests.fuzz_segmentation --count 100000 --seed 17``.
 
 Of every plan is asked that no segments form a cycle, that no expression is lost, that none stands in two segments
-unless it is recomputed on purpose, and that replaying the log gives the plan again. Failures are printed with their
-number, which ``--index`` does again; then the exit status is 1.
+unless it is recomputed on purpose, that replaying the log gives the plan again, that replicas repeat a cast or a
+squeeze, and that each ``segment_set`` separates what it is said to separate. Failures are printed with their number,
+which ``--index`` does again; then the exit status is 1.
 """
 
 import argparse
@@ -19,8 +20,8 @@ from typing import Any
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.events import DecisionLog
-from fuser_lab.ir import Fusion
-from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
+from fuser_lab.ir import Expr, Fusion
+from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, replay, segment
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, chance
 
@@ -46,7 +47,7 @@ def graph(rng: Random, ops: int) -> Fusion:
         made: list[Any] = []
         while len(made) < ops:
             x, y = rng.choice(values[-6:]), rng.choice(values)
-            kind = rng.randrange(12)
+            kind = rng.randrange(13)
             if kind < 4:
                 new = fd.ops.add(x, y)
             elif kind < 6:
@@ -61,6 +62,8 @@ def graph(rng: Random, ops: int) -> Fusion:
                 new = fd.ops.add(x, fd.ops.sum(y, [0], keepdim=True))
             elif kind == 10:
                 new = fd.ops.pad(fd.ops.slice(x, [1], [3]), [1, 1])
+            elif kind == 11:
+                new = fd.ops.squeeze(fd.ops.broadcast(x, [True, False]), [0])
             else:
                 var, mean = fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)
                 new = fd.ops.add(fd.ops.mul(var, y), mean)
@@ -116,9 +119,20 @@ def case_of(seed: int, index: int) -> Case:
     )
 
 
-def problems(segmented: SegmentedFusion, replayed: SegmentedFusion) -> Iterator[str]:
-    """Yield what is wrong with a segmentation, looked up in the fusion and nowhere else."""
+def problems(given: Fusion, segmented: SegmentedFusion, replayed: SegmentedFusion) -> Iterator[str]:
+    """Yield what is wrong with a segmentation, looked up in the fusions and nowhere else.
+
+    ``given`` is the fusion that was to be cut; that of the segmentation may have replicas, and no Welfords any more.
+    """
     fusion = segmented.fusion
+    names, replicas = {expr.name for expr in fusion.tensor_exprs}, segmented.replicas
+    for expr in given.tensor_exprs:
+        if expr.name not in names and expr.op.name != "welford":
+            yield f"{expr.name} is lost"
+    for name, original in replicas.items():
+        ops = {e.name: e.op.name for e in (*given.exprs, *fusion.exprs)}
+        if name not in names or ops.get(original) not in {"cast", "squeeze"} or ops[name] != ops[original]:
+            yield f"{name} is no replica of {original}"
     homes: dict[str, list[int]] = {}
     for index, group in enumerate(segmented.groups):
         for expr in group.exprs:
@@ -144,11 +158,44 @@ def problems(segmented: SegmentedFusion, replayed: SegmentedFusion) -> Iterator[
         yield "replaying the log gives another plan"
 
 
+def hint_problems(segmented: SegmentedFusion, options: SegmenterOptions) -> Iterator[str]:
+    """Yield where a ``segment_set`` does not do what it is said to do."""
+    if options.segment_set is SegmentSetMeaning.IGNORE:
+        return
+    fusion = segmented.fusion
+    for hint in (expr for expr in fusion.exprs if expr.op.name == "segment_set"):
+        before, behind = reached(fusion, hint, "inputs"), reached(fusion, hint, "outputs") - {hint.name}
+        for index, group in enumerate(segmented.groups):
+            names = set(group.names)
+            if hint.name in names and not names.isdisjoint(user.name for user in fusion.users.get(hint.out, ())):
+                yield f"segment {index} holds {hint.name} and what reads it"
+            if options.segment_set is SegmentSetMeaning.CUT and names & before and names & behind:
+                yield f"segment {index} holds expressions on both sides of {hint.name}"
+
+
+def reached(fusion: Fusion, start: Expr, side: str) -> set[str]:
+    """Return the names of an expression and of all that it needs ("inputs") or that need it ("outputs")."""
+    found: dict[Expr, None] = {start: None}
+    waiting = [start]
+    while waiting:
+        here = waiting.pop()
+        near = (
+            [fusion.producers[v] for v in here.inputs if v in fusion.producers]
+            if side == "inputs"
+            else [user for v in here.outputs for user in fusion.users.get(v, ())]
+        )
+        new = [expr for expr in near if expr not in found]
+        found |= dict.fromkeys(new)
+        waiting += new
+    return {expr.name for expr in found}
+
+
 def check(case: Case) -> list[str]:
     """Return what is wrong with how a case is cut."""
     log = DecisionLog()
     segmented = segment(case.fusion, case.oracle, strategy=case.strategy, options=case.options, log=log)
-    return list(problems(segmented, replay(case.fusion, log, case.oracle)))
+    replayed = replay(case.fusion, log, case.oracle)
+    return [*problems(case.fusion, segmented, replayed), *hint_problems(segmented, case.options)]
 
 
 def _checked(seed: int, start: int, end: int) -> list[str]:

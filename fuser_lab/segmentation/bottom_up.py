@@ -21,8 +21,9 @@ from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
-from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.pieces import pieces
 from fuser_lab.segmentation.privatization import attempts, originals_of, repeated, replicas_of, with_replicas, without
 from fuser_lab.segmentation.welford import PERSISTENT, in_fusion, keeps_rows, rewrite_answer, welfords, written_out
 
@@ -42,15 +43,19 @@ def bottom_up(
     ``committed`` are groups that top-down presegmentation has already decided on: they may grow, and the passes that
     look for certain single expressions leave them alone. Without ``told`` attempts say what they are about and how
     they ended, but not who said what.
+
+    Where ``segment_set`` is a cut, what lies between the cuts is tried whole, each as if it were a fusion of its own.
     """
     if options.whole_fusion and not committed and not has_hints(fusion, options):
         asker = Asker(fusion, oracle, options, told=told)
-        names = tuple((expr.name,) for expr in fusion.tensor_exprs)
-        attempt, answer = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
+        attempt, answer = asker.whole("whole fusion", fusion.tensor_exprs)
         yield attempt
         if attempt.accepted:
             yield from asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
             return
+    elif options.whole_fusion and not committed and options.segment_set is SegmentSetMeaning.CUT:
+        sides = pieces(fusion, replace(options, cut_reshape_inputs=False, cut_resize_inputs=False))
+        fusion, committed = yield from whole_pieces(fusion, oracle, options, sides, "between cuts", told=told)
     fixed = [tuple(group) for group in committed]
     replicas = replicas_of(fusion, (expr for group in fixed for expr in group)) if options.privatize else []
     yield from attempts(replicas)
@@ -58,6 +63,29 @@ def bottom_up(
     fusion = yield from lone_welfords(fusion, oracle, options, {expr for group in fixed for expr in group}, told=told)
     fixed = [in_fusion(fusion, group) for group in fixed]
     yield from _Finder(fusion, oracle, options, fixed, originals_of(replicas), told=told).run()
+
+
+def whole_pieces(
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, found: Iterable[Iterable[int]], phase: str, *,
+    told: bool,
+) -> Generator[Attempt, None, tuple[Fusion, list[Sequence[Expr]]]]:
+    """Yield whether each piece, given by places among the tensor expressions, is taken whole.
+
+    Returns the fusion, in which Welfords may be rewritten, and the pieces that are taken.
+    """
+    parts = [[fusion.tensor_exprs[place] for place in piece] for piece in found]
+    committed: list[Sequence[Expr]] = []
+    for part in parts:
+        exprs = in_fusion(fusion, part)
+        asker = Asker(fusion, oracle, options, told=told)
+        attempt, answer = asker.whole(phase, exprs)
+        if attempt.text and not attempt.accepted:
+            attempt = replace(attempt, text=f"shattered into single expressions; {attempt.text}")
+        yield attempt
+        if attempt.accepted:
+            fusion, group = yield from asker.rewritten(phase, exprs, answer)
+            committed.append(group)
+    return fusion, [in_fusion(fusion, group) for group in committed]
 
 
 def lone_welfords(
@@ -150,6 +178,10 @@ class Asker:
         )
         return attempt, answer
 
+
+    def whole(self, phase: str, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
+        """Return what schedulers say about joining single expressions."""
+        return self.attempt(phase, Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
 
     def rewrite(self, phase: str, exprs: Iterable[Expr]) -> Attempt:
         """Return whether Welfords among expressions become sums, as an attempt: where their rows stay at hand."""

@@ -4,137 +4,35 @@ With no ``segment_set`` the pieces are the connected components of the fusion, s
 gives, or fewer segments.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Iterator
 
-from fuser_lab.cost.verdict import Answer
-from fuser_lab.events import Attempt, Kind
-from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.segmentation.bottom_up import Asker, bottom_up
-from fuser_lab.segmentation.components import components
-from fuser_lab.segmentation.hints import has_hints, is_hint
+from fuser_lab.events import Attempt
+from fuser_lab.ir import Fusion
+from fuser_lab.segmentation.bottom_up import Asker, bottom_up, whole_pieces
+from fuser_lab.segmentation.hints import has_hints
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.welford import in_fusion
+from fuser_lab.segmentation.pieces import pieces
 
-Edge = tuple[int, int, TensorView]
+PHASE = "top-down"
 
 
 def top_down(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, *, told: bool = True,
 ) -> Iterator[Attempt]:
     """Yield every attempt: pieces first, then the bottom-up phases on committed pieces and single expressions."""
-    found = [tuple(fusion.tensor_exprs[i] for i in piece) for piece in pieces(fusion, options)]
+    found = pieces(fusion, options)
     hinted = has_hints(fusion, options)
-    asker = Asker(fusion, oracle, options, told=told)
     if len(found) > 1 and not hinted:
         # nvFuser's own first attempt; schedulers that take disconnected graphs would be missed otherwise.
-        whole, answer = _attempt(asker, fusion.tensor_exprs)
+        asker = Asker(fusion, oracle, options, told=told)
+        whole, answer = asker.whole(PHASE, fusion.tensor_exprs)
         yield whole
         if whole.accepted:
-            yield from asker.rewritten("top-down", fusion.tensor_exprs, answer)
+            yield from asker.rewritten(PHASE, fusion.tensor_exprs, answer)
             return
-    committed: list[Sequence[Expr]] = []
-    for piece in found:
-        exprs = in_fusion(fusion, piece)
-        attempt, answer = _attempt(asker, exprs)
-        yield attempt
-        if attempt.accepted:
-            fusion, group = yield from asker.rewritten("top-down", exprs, answer)
-            asker = Asker(fusion, oracle, options, told=told)
-            committed.append(group)
-    committed = [in_fusion(fusion, group) for group in committed]
+    fusion, committed = yield from whole_pieces(fusion, oracle, options, found, PHASE, told=told)
     soft = options.cut_reshape_inputs or options.cut_resize_inputs
     if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted and not soft:
         return
     yield from bottom_up(fusion, oracle, options, committed or [()], told=told)
-
-
-def _attempt(asker: Asker, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
-    attempt, answer = asker.attempt("top-down", Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
-    if attempt.accepted or not attempt.text:
-        return attempt, answer
-    return replace(attempt, text=f"shattered into single expressions; {attempt.text}"), answer
-
-
-def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
-    """Return the pieces as positions among the tensor expressions, in topological order, each sorted."""
-    exprs = fusion.tensor_exprs
-    edges = _edges(fusion)
-    cuts = [_is_cut(fusion, exprs[b], tensor, options) for _, b, tensor in edges]
-    joined = [(a, b) for (a, b, _), cut in zip(edges, cuts, strict=True) if not cut]
-    if options.connect_through_inputs:
-        joined += _siblings(fusion, options)
-    label = components(len(exprs), joined)
-    flow = [(label[a], label[b]) for a, b, _ in edges]
-    strong = components(max(label, default=-1) + 1, flow, strongly=True)
-    found: list[list[int]] = []
-    for component in range(max(strong, default=-1) + 1):
-        members = [i for i in range(len(exprs)) if strong[label[i]] == component]
-        found.extend(_refined(members, edges, cuts))
-    return _ordered(found, edges)
-
-
-def _edges(fusion: Fusion) -> list[Edge]:
-    place = {expr: i for i, expr in enumerate(fusion.tensor_exprs)}
-    return [
-        (place[fusion.producers[tensor]], place[expr], tensor)
-        for expr in fusion.tensor_exprs
-        for tensor in dict.fromkeys(expr.tensor_inputs)
-        if tensor in fusion.producers
-    ]
-
-
-def _is_cut(fusion: Fusion, reader: Expr, tensor: TensorView, options: SegmenterOptions) -> bool:
-    if is_hint(fusion.producers[tensor]):
-        return has_hints(fusion, options)
-    if options.cut_reshape_inputs and reader.kind is OpKind.RESHAPE:
-        return True
-    return options.cut_resize_inputs and reader.kind is OpKind.RESIZE and reader.op.name != "cat"
-
-
-def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]]:
-    """Return pairs of readers of one fusion input; a hint on an input is a piece of its own, evaluated as an alias."""
-    hinted = has_hints(fusion, options)
-    place = {expr: i for i, expr in enumerate(fusion.tensor_exprs) if not (hinted and is_hint(expr))}
-    pairs = []
-    for tensor in fusion.tensor_inputs:
-        readers = [place[u] for u in fusion.users.get(tensor, ()) if u in place]
-        pairs += list(pairwise(readers))
-    return pairs
-
-
-def _refined(members: list[int], edges: Sequence[Edge], cuts: Sequence[bool]) -> list[list[int]]:
-    """Return one piece where that is legal, else the pieces of equal depth, a cut edge being one step down.
-
-    A piece is illegal if a cut edge lies inside it, or if it forms a cycle with others (then all of these come here
-    together). Every edge between two of the results goes down, so that they cannot form a cycle.
-    """
-    inside = set(members)
-    here = [(a, b, cut) for (a, b, _), cut in zip(edges, cuts, strict=True) if a in inside and b in inside]
-    local = {member: i for i, member in enumerate(members)}
-    if not any(cut for *_, cut in here):
-        return [members]
-    depth = dict.fromkeys(members, 0)
-    for a, b, cut in sorted(here, key=lambda edge: edge[1]):
-        depth[b] = max(depth[b], depth[a] + cut)
-    same = [(local[a], local[b]) for a, b, cut in here if not cut and depth[a] == depth[b]]
-    label = components(len(members), same)
-    return [[m for m in members if label[local[m]] == c] for c in range(max(label) + 1)]
-
-
-def _ordered(found: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
-    """Return pieces so that each comes after those it reads from."""
-    home = {member: i for i, piece in enumerate(found) for member in piece}
-    before: list[set[int]] = [set() for _ in found]
-    for a, b, _ in edges:
-        if home[a] != home[b]:
-            before[home[b]].add(home[a])
-    done: dict[int, None] = {}
-    waiting = sorted(range(len(found)), key=lambda i: found[i][0])
-    while waiting:
-        ready = next(i for i in waiting if before[i] <= done.keys())
-        done[ready] = None
-        waiting.remove(ready)
-    return [found[i] for i in done]

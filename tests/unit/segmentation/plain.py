@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.segmentation import SchedulerOracle, SegmenterOptions, candidate
+from fuser_lab.segmentation import SchedulerOracle, SegmenterOptions, SegmentSetMeaning, candidate
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
+from fuser_lab.segmentation.pieces import pieces
 
 Group = frozenset[Expr]
 Edge = tuple[Group, TensorView, Group]
@@ -29,7 +30,14 @@ def plain_segments(
         group = candidate(fusion, fusion.tensor_exprs)
         if (refused_by_hint(group, options) or oracle.ask(group)).chosen is not None:
             return {frozenset(e.name for e in (grouped or fusion).tensor_exprs)}
-    return _Plain(grouped or fusion, oracle, options, originals or {}).segments()
+    taken: list[set[str]] = []
+    if options.whole_fusion and options.segment_set is SegmentSetMeaning.CUT and has_hints(fusion, options):
+        plain = replace(options, cut_reshape_inputs=False, cut_resize_inputs=False)
+        for piece in pieces(fusion, plain):
+            group = candidate(fusion, [fusion.tensor_exprs[place] for place in piece])
+            if (refused_by_hint(group, options) or oracle.ask(group)).chosen is not None:
+                taken.append({e.name for e in group.exprs})
+    return _Plain(grouped or fusion, oracle, options, originals or {}, taken).segments()
 
 
 def plain_privatized(fusion: Fusion) -> Fusion:
@@ -57,12 +65,16 @@ def plain_privatized(fusion: Fusion) -> Fusion:
 class _Plain:
     def __init__(
         self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, originals: Mapping[str, str],
+        taken: Iterable[set[str]],
     ) -> None:
         self.fusion, self.oracle, self.options, self.originals = fusion, oracle, options, originals
-        self.chains = list(forwarded_chains(fusion, options))
+        self.committed = [frozenset(e for e in fusion.tensor_exprs if e.name in names) for names in taken]
+        inside = {e for group in self.committed for e in group}
+        self.chains = list(forwarded_chains(fusion, options, inside))
         self.forwarded = {e for chain in self.chains for e in chain.exprs}
         self.recomputed = frozenset(e.name for e in self.forwarded)
-        self.groups: list[Group] = [frozenset({e}) for e in fusion.tensor_exprs if e not in self.forwarded]
+        singles = (e for e in fusion.tensor_exprs if e not in self.forwarded and e not in inside)
+        self.groups: list[Group] = [*self.committed, *(frozenset({e}) for e in singles)]
 
     def segments(self) -> set[frozenset[str]]:
         self.until_nothing_changes(self.cats)
@@ -148,11 +160,14 @@ class _Plain:
         self.groups = [g for g in self.groups if g not in gone]
         self.groups.append(frozenset(e for g in gone for e in g))
 
+    def only(self, group: Group) -> Expr | None:
+        return next(iter(group)) if len(group) == 1 and group not in self.committed else None
+
     # Phases
 
     def cats(self) -> Iterator[list[Group]]:
         for group in list(self.groups):
-            cat = _only(group)
+            cat = self.only(group)
             if cat is None or cat.op.name != "cat":
                 continue
             makers = [self.maker(t) for t in cat.tensor_inputs]
@@ -160,17 +175,17 @@ class _Plain:
                 yield [*(m for m in makers if m is not None), group]
 
     def private_pad(self, group: Group) -> bool:
-        pad = _only(group)
+        pad = self.only(group)
         return pad is not None and pad.op.name == "pad" and len(self.consumers(group)) == 1
 
     def casts(self) -> Iterator[list[Group]]:
         for group in list(self.groups):
-            cast = _only(group)
+            cast = self.only(group)
             if cast is None or not is_widening(cast):
                 continue
             found = [group]
             for here in found:
-                expr = _only(here)
+                expr = self.only(here)
                 assert expr is not None
                 out = [e for e in self.edges(here) if e[0] == here]
                 reached = []
@@ -178,11 +193,13 @@ class _Plain:
                     reached.append(out[0][2])
                 if not is_widening(expr):
                     reached += [p for p in self.producers(here) if sum(e[0] == p for e in self.edges(p)) == 1]
-                found += [g for g in dict.fromkeys(reached) if g not in found and _only(g) is not None]
+                found += [g for g in dict.fromkeys(reached) if g not in found and self.only(g) is not None]
             if len(found) > 1:
                 yield found
 
     def signature(self, group: Group) -> object:
+        if group in self.committed:
+            return None
         kinds = {
             (len(e.out.domain.logical), tuple(a.is_reduction for a in e.out.domain.logical))
             for e in group
@@ -208,7 +225,8 @@ class _Plain:
                 else:
                     continue
                 for members in sets:
-                    if all(self.signature(m) in (None, signature) for m in members) and not self.stores(members):
+                    alike = all(self.signature(m) in (None, signature) for m in members)
+                    if alike and not self.stores(members) and not any(m in self.committed for m in members):
                         yield members
 
     def stores(self, members: list[Group]) -> bool:
@@ -349,8 +367,3 @@ class _Plain:
             reduced = len(names) < len(group) and self.taken(exprs[name] for name in names)
             found.add(frozenset(names) if reduced else frozenset(e.name for e in group))
         return found
-
-
-def _only(group: Group) -> Expr | None:
-    return next(iter(group)) if len(group) == 1 else None
-

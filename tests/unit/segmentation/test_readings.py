@@ -12,7 +12,7 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import OpKind
 from fuser_lab.planning import segment as plan_of
 from fuser_lab.segmentation import SegmenterOptions, segment
-from fuser_lab.segmentation.top_down import pieces
+from fuser_lab.segmentation.pieces import pieces
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, everything
 
@@ -34,15 +34,22 @@ def tensor(fd, *shape):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "meaning", "segments"), [("bottom_up", "hint", 3), ("top_down", "cut", 2), ("bottom_up", "ignore", 1)],
+    ("strategy", "meaning", "segments"),
+    [
+        ("bottom_up", "hint", 3),
+        ("bottom_up", "cut", 2),
+        ("bottom_up", "ignore", 1),
+        ("top_down", "hint", 2),
+        ("top_down", "cut", 2),
+        ("top_down", "ignore", 1),
+    ],
 )
 def test_issue_3096_has_three_segments_or_two_or_one(strategy, meaning, segments):
     case = next(c for c in GALLERY if c["id"] == "segment_set_extra")
     with FusionBuilder() as fd:
         exec(case["python"], {"fd": fd, "DataType": DataType})
     inputs = [spec(x["shape"], x["dtype"]) for x in case["inputs"]]
-    # The pass that splits off updates in place would add a hint of its own, which the issue predates.
-    options = SegmenterOptions(segment_set=meaning, disabled_passes=frozenset({"segment_inplace_update"}))
+    options = SegmenterOptions(segment_set=meaning)
     assert len(plan_of(fd, inputs, strategy=strategy, options=options).segments) == segments
 
 
