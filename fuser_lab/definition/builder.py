@@ -12,7 +12,7 @@ import numpy as np
 
 from fuser_lab.definition.cache import FusionCache, FusionSchedules, Walk
 from fuser_lab.definition.handles import Handle, Tensor
-from fuser_lab.definition.record import EMIT, Record, arguments, bare, values_in
+from fuser_lab.definition.record import EMIT, Record, arguments, bare, named_in
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import Called, FusionState, fusion_state
 from fuser_lab.dtypes import DataType, of_python
@@ -247,7 +247,7 @@ class FusionBuilder:
     def _build(self, walk: "Walk[Any]") -> None:
         """Carry out the calls that a definition has only walked along."""
         path = walk.leave()
-        values = {value.name: value for _, result in path for value in values_in(result)}
+        values = dict(named for _, result in path for named in named_in(result))
         self._walk = None
         try:
             for record, _ in path:

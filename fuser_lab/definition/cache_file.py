@@ -12,7 +12,7 @@ from typing import Any
 
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.cache import FusionCache
-from fuser_lab.definition.record import Record, bare, from_json, to_json, values_in
+from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.ir import Val
 
@@ -104,7 +104,7 @@ def _define(path: Path, cache: FusionCache[Any], calls: list[tuple[int, Record]]
                 result = bare(builder.call(record, values))
             except (FuserLabError, TypeError, ValueError, RecursionError) as error:
                 raise _refused(path, f"record {place} cannot be carried out: {error}") from None
-            values.update((value.name, value) for value in values_in(result))
+            values.update(named_in(result))
             taken.append((record, result))
     try:
         cache.insert(taken, builder.fusion, builder.state, hits=hits)

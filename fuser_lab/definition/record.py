@@ -138,6 +138,14 @@ def values_in(result: Any) -> Iterator[Val]:
             yield from values_in(part)
 
 
+def named_in(result: Any) -> Iterator[tuple[str, Val]]:
+    """Yield what later calls may name of a call's result: its values, and the sizes of its tensors."""
+    for value in values_in(result):
+        yield value.name, value
+        if isinstance(value, TensorView):
+            yield from ((extent.name, extent) for extent in value.extents if isinstance(extent, Scalar))
+
+
 def bare(result: Any) -> Any:
     """Return a call's result with values in place of handles."""
     if isinstance(result, Handle):

@@ -214,12 +214,17 @@ class _Translation:
         return pairs
 
     def _symbolic(self, expr: Expr) -> Expr:
-        """Return the definition's own expression; one that only the segmenter made is taken with its sizes."""
-        found = next((e for e in (self._definition.producers.get(v) for v in self._old(expr)) if e is not None), None)
-        return found if found is not None and found.op.name == expr.op.name else expr
+        """Return an expression of a group with the definition's own sizes and scalars.
 
-    def _old(self, expr: Expr) -> Iterator[TensorView]:
-        return (self._tensors[tv.name] for tv in expr.tensor_outputs if tv.name in self._tensors)
+        What only the segmenter made, such as a replica, is taken as it is.
+        """
+        names = [tv.name for tv in expr.tensor_outputs]
+        old = self._definition.producers.get(self._tensors[names[0]]) if names[0] in self._tensors else None
+        if old is None or old.op.name != expr.op.name or len(old.inputs) != len(expr.inputs):
+            return expr
+        pairs = zip(expr.inputs, old.inputs, strict=True)
+        inputs = tuple(new if isinstance(new, TensorView) else symbolic for new, symbolic in pairs)
+        return Expr(op=expr.op, inputs=inputs, outputs=old.outputs, attrs=old.attrs)
 
     def _leaves(self, expr: Expr) -> Iterator[Scalar]:
         """Yield the scalars that must be given to the segment for an expression."""

@@ -1,0 +1,485 @@
+"""The fusion cache: definitions that walk along known calls, what is forgotten, and the file."""
+
+import json
+import math
+import threading
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionCache, FusionDefinition
+from fuser_lab.definition import builder
+from fuser_lab.definition.spec import spec
+from fuser_lab.errors import DefinitionError, InputError, UnknownNameError
+
+
+def rows(fd, dim=1, scale=2.0):
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+    fd.add_output(fd.ops.mul(fd.ops.sum(x, dims=[dim]), scale))
+
+
+def defined(cache, define=rows, *args, **kwargs):
+    with FusionDefinition(cache=cache) as fd:
+        define(fd, *args, **kwargs)
+    return fd
+
+
+def same_state(a, b):
+    return (a.states, a.inputs, a.outputs, a.extents, a.fid_of) == (b.states, b.inputs, b.outputs, b.extents, b.fid_of)
+
+
+def test_the_same_calls_find_the_same_fusion():
+    cache = FusionCache()
+    first, second, other = defined(cache), defined(cache), defined(cache, rows, 0)
+    assert second.fusion is first.fusion
+    assert second.fusion_id == first.fusion_id == 0
+    assert other.fusion_id == 1
+    assert repr(second) == repr(first)
+    stats = cache.stats()
+    assert (stats.fusions, stats.lookups, stats.hits, stats.evictions) == (2, 3, 1, 0)
+    # The tensor is shared: 4 calls, and 3 more.
+    assert stats.records == 7
+
+
+def test_a_known_definition_builds_nothing(monkeypatch):
+    cache = FusionCache()
+    first = defined(cache)
+    for name in ("_emitted", "_tensor_input", "_add_output"):
+        monkeypatch.setattr(builder.FusionBuilder, name, None)
+    second = defined(cache)
+    assert second.fusion is first.fusion
+    assert same_state(second.state, first.state)
+
+
+def test_states_are_those_of_a_definition_that_was_built():
+    cache = FusionCache()
+    defined(cache)
+    with FusionDefinition() as plain:
+        rows(plain)
+    assert same_state(defined(cache).state, plain.state)
+
+
+def test_where_ways_part_what_was_walked_along_is_built():
+    cache = FusionCache()
+    defined(cache)
+
+    def longer(fd):
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        total = fd.ops.sum(x, dims=[1])
+        assert bool(fd._exprs) is (fd.cache is None)
+        # A size that no call returned.
+        fd.add_output(fd.ops.mul(fd.ops.exp(total), x.size(0)))
+
+    fd = defined(cache, longer)
+    with FusionDefinition() as plain:
+        longer(plain)
+    assert fd.fusion == plain.fusion
+    assert same_state(fd.state, plain.state)
+    assert defined(cache, longer).fusion is fd.fusion
+
+
+def test_a_definition_that_is_the_beginning_of_another():
+    cache = FusionCache()
+
+    def two(fd):
+        x = fd.define_tensor(shape=[3])
+        fd.add_output(fd.ops.neg(x))
+        fd.add_output(fd.ops.exp(x))
+
+    def one(fd):
+        fd.add_output(fd.ops.neg(fd.define_tensor(shape=[3])))
+
+    long, short = defined(cache, two), defined(cache, one)
+    assert len(short.fusion.outputs) == 1
+    assert defined(cache, one).fusion is short.fusion
+    assert defined(cache, two).fusion is long.fusion
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(1, 1.0), (0, False), (0.0, -0.0), (1, True), (2.0, np.float32(2.5)), (1.0, 1 + 0j), (math.inf, -math.inf)],
+    ids=repr,
+)
+def test_numbers_that_python_calls_equal_are_told_apart(a, b):
+    cache = FusionCache()
+
+    def define(fd, number):
+        fd.add_output(fd.ops.mul(fd.define_tensor(shape=[3]), number))
+
+    first, second = defined(cache, define, a), defined(cache, define, b)
+    assert first.fusion_id != second.fusion_id
+    assert defined(cache, define, a).fusion is first.fusion
+    assert defined(cache, define, b).fusion is second.fusion
+
+
+def test_nan_is_found_again():
+    cache = FusionCache()
+
+    def define(fd):
+        fd.add_output(fd.ops.mul(fd.define_tensor(shape=[3]), float("nan")))
+
+    assert defined(cache, define).fusion is defined(cache, define).fusion
+
+
+def test_lists_that_change_afterwards_do_not_change_what_was_recorded():
+    cache = FusionCache()
+    dims = [1]
+
+    def define(fd):
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.sum(x, dims=dims)
+        dims[0] = 0
+        fd.add_output(fd.ops.exp(y))
+        dims[0] = 1
+
+    first = defined(cache, define)
+
+    def other(fd):
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.sum(x, dims=dims)
+        dims[0] = 0
+        fd.add_output(fd.ops.sin(y))
+        dims[0] = 1
+
+    second = defined(cache, other)
+    assert [expr.attr("dims") for expr in second.fusion.exprs if expr.op.name == "sum"] == [(1,)]
+    assert defined(cache, define).fusion is first.fusion
+
+
+def test_a_refused_call_takes_the_definition_out_of_the_cache():
+    cache = FusionCache()
+
+    def define(fd):
+        x = fd.define_tensor(shape=[3])
+        with pytest.raises(DefinitionError):
+            fd.ops.sum(x, dims=[4])
+        fd.add_output(fd.ops.neg(x))
+
+    fd = defined(cache, define)
+    assert fd.fusion_id is None
+    assert cache.num_fusions() == 0
+    np.testing.assert_array_equal(fd.execute([np.ones(3, np.float32)])[0], -np.ones(3))
+
+
+def test_an_exception_leaves_nothing_behind():
+    cache = FusionCache()
+    with pytest.raises(KeyError), FusionDefinition(cache=cache) as fd:
+        rows(fd)
+        raise KeyError
+    with pytest.raises(UnknownNameError), FusionDefinition(cache=cache) as fd:
+        _ = fd.ops.no_such_op
+    assert cache.stats().fusions == cache.stats().records == cache.stats().lookups == 0
+
+
+def test_values_of_another_definition_are_refused():
+    cache = FusionCache()
+    first = FusionDefinition(cache=cache)
+    with first:
+        x = first.define_tensor(shape=[3])
+        first.add_output(first.ops.neg(x))
+    with FusionDefinition(cache=cache) as fd:
+        fd.define_tensor(shape=[3])
+        with pytest.raises(DefinitionError, match="another definition"):
+            fd.ops.neg(x)
+
+
+def test_what_is_compiled_is_shared():
+    cache = FusionCache()
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    first, second = defined(cache), defined(cache)
+    first.execute([x])
+    assert second.plan_for([x]) is first.plan_for([x])
+    assert cache.schedules(0).payload is first.fec is second.fec
+    np.testing.assert_allclose(second.execute([x])[0], 2 * x.sum(axis=1))
+
+
+def test_arrays_may_describe_inputs():
+    cache = FusionCache()
+
+    def define(fd):
+        fd.add_output(fd.ops.neg(fd.from_array(spec((4, 5)))))
+
+    assert defined(cache, define).fusion is defined(cache, define).fusion
+
+
+def test_required_layouts_are_part_of_a_definition():
+    cache = FusionCache()
+
+    def define(fd, order):
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.neg(x)
+        fd.add_output(y)
+        assert fd.get_output_stride_order(y) is None
+        fd.set_output_stride_order(y, order)
+
+    first = defined(cache, define, [0, 1])
+    again = defined(cache, define, [0, 1])
+    assert again.fusion is first.fusion
+    assert defined(cache, define, [1, 0]).fusion_id != first.fusion_id
+    assert again.fusion.get_output_stride_order(again.fusion.outputs[0]) == (0, 1)
+
+
+def test_the_least_recently_used_fusion_goes():
+    cache = FusionCache(max_fusions=2)
+    kept = defined(cache, rows, 0)
+    defined(cache, rows, 1)
+    defined(cache, rows, 0)
+    defined(cache, rows, 1, 3.0)
+    assert cache.num_fusions() == 2
+    assert defined(cache, rows, 0).fusion is kept.fusion
+    stats = cache.stats()
+    assert stats.evictions == 1
+    # The tensor, three calls for one dim, and three for the other: what led only to the forgotten one is gone.
+    assert stats.records == 7
+    fresh = defined(cache, rows, 1)
+    assert fresh.fusion_id == 3
+
+
+def test_a_definition_survives_that_its_path_is_forgotten_meanwhile():
+    cache = FusionCache(max_fusions=1)
+    defined(cache)
+    with FusionDefinition(cache=cache) as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        total = fd.ops.sum(x, dims=[1])
+        defined(cache, rows, 0)
+        fd.add_output(fd.ops.mul(total, 2.0))
+    with FusionDefinition() as plain:
+        rows(plain)
+    assert fd.fusion == plain.fusion
+    assert cache.num_fusions() == 1
+    cache.reset()
+    assert cache.stats().records == cache.num_fusions() == 0
+
+
+@pytest.mark.parametrize("room", [0, -3])
+def test_a_cache_needs_room(room):
+    with pytest.raises(DefinitionError, match=f"max_fusions is {room}"):
+        FusionCache(max_fusions=room)
+
+
+@pytest.mark.parametrize("room", [2.0, True, "many"])
+def test_the_number_of_fusions_is_an_int(room):
+    with pytest.raises(TypeError, match="max_fusions must be an int"):
+        FusionCache(max_fusions=room)
+
+
+def test_a_cache_is_a_fusion_cache():
+    with pytest.raises(TypeError, match="cache must be a FusionCache, given dict"):
+        FusionDefinition(cache={})
+
+
+def test_unknown_numbers():
+    with pytest.raises(DefinitionError, match="no fusion has the number 5; there are 0"):
+        FusionCache().schedules(5)
+
+
+def test_many_threads_define_at_once():
+    cache = FusionCache(max_fusions=8)
+    wrong = []
+
+    def work(first):
+        for turn in range(40):
+            scale = float((first * 7 + turn) % 12)
+            fd = defined(cache, rows, turn % 2, scale)
+            with FusionDefinition() as plain:
+                rows(plain, turn % 2, scale)
+            if fd.fusion != plain.fusion or not same_state(fd.state, plain.state):
+                wrong.append((first, turn))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    stats = cache.stats()
+    assert stats.fusions == 8
+    assert stats.lookups == 240
+    assert sum(1 for _ in cache) == 8
+    # No call is left that leads to no fusion.
+    assert stats.records == 1 + len({(s.fusion.exprs[0].attr("dims")) for s in cache}) + 2 * 8
+
+
+def test_a_payload_is_made_once():
+    cache = FusionCache()
+    kept = defined(cache)._schedules
+    made = []
+    threads = [threading.Thread(target=lambda: kept.made(lambda f: made.append(f) or object())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [kept.fusion]
+
+
+# Showing
+
+
+def test_text_of_the_tree():
+    cache = FusionCache()
+    defined(cache)
+    defined(cache)
+    defined(cache, rows, 0)
+    assert str(cache).splitlines() == [
+        "FusionCache: 2 fusions in 7 records, 3 lookups, 1 hits",
+        "  T0 = define_tensor(shape=[-1, -1], contiguity=True)",
+        "  - T1 = ops.sum(T0, dims=[1])",
+        "    T2 = ops.mul(T1, 2.0)",
+        "    add_output(T2)",
+        "    fusion 0: 1 hits, has not run",
+        "  - T1 = ops.sum(T0, dims=[0])",
+        "    T2 = ops.mul(T1, 2.0)",
+        "    add_output(T2)",
+        "    fusion 1: 0 hits, has not run",
+    ]
+    assert "Cache Hits: 1\nHit Rate: 33.3333%" in str(cache.stats())
+    assert str(FusionCache(3).stats()) == "Max Fusions Allowed: 3\nThe fusion cache is empty.\n"
+
+
+class Tags(HTMLParser):
+    """Counts open elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.depth = 0
+        self.seen = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.depth += 1
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag):
+        self.depth -= 1
+
+
+def test_html_of_the_tree_is_escaped():
+    cache = FusionCache()
+
+    def define(fd):
+        fd.add_output(fd.ops.topk(fd.define_tensor(shape=[8]), fd.define_scalar(2), -1)[0])
+
+    defined(cache, define)
+    defined(cache)
+    record = next(iter(cache.paths()))[1][0]._replace(name="<script>alert(1)</script>")
+    cache.insert([(record, None)], next(iter(cache)).fusion, next(iter(cache)).state)
+    html = cache._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    tags = Tags()
+    tags.feed(html)
+    assert tags.depth == 0
+    assert tags.seen <= {"details", "summary", "div", "b"}
+
+
+def test_large_trees_are_cut_short():
+    cache = FusionCache()
+    for n in range(200):
+        defined(cache, rows, 0, float(n))
+    text = str(cache)
+    assert len(text.splitlines()) < 420
+    assert text.splitlines()[-1].endswith("more lines")
+
+
+# The file
+
+
+def everything(fd):
+    x = fd.define_tensor(shape=[-1, 4, 1], contiguity=[True, True, None], dtype=DataType.Half, stride_order=[2, 1, 0])
+    n = fd.define_scalar(None, dtype=DataType.Int)
+    a, b = fd.define_vector(2)
+    z = fd.ops.mul(fd.ops.cast(x, DataType.ComplexFloat), fd.define_scalar(1.5 - 0.0j))
+    y = fd.ops.mul(fd.ops.mul(x, float("inf")), fd.ops.mul(fd.ops.size(x, 0), n))
+    w = fd.ops.where(fd.ops.gt(y, -0.0), y, fd.define_scalar(float("nan")))
+    fd.add_output(fd.ops.reshape(w, [fd.ops.mul(a, b)]))
+    fd.add_output(fd.ops.real(z))
+    fd.add_output(fd.ops.neg(x), x)
+
+
+def test_save_and_load(tmp_path):
+    cache = FusionCache(max_fusions=77)
+    for define in (everything, rows):
+        defined(cache, define)
+    defined(cache)
+    saved = cache.save(tmp_path / "cache.json")
+    loaded = FusionCache.load(saved)
+    assert loaded.max_fusions == 77
+    assert [kept.fusion for kept in loaded] == [kept.fusion for kept in cache]
+    assert [kept.hits for kept in loaded] == [0, 1]
+    assert all(same_state(a.state, b.state) for a, b in zip(loaded, cache, strict=True))
+    assert str(loaded).splitlines()[1:] == str(cache).splitlines()[1:]
+    fd = defined(loaded)
+    assert fd.fusion is loaded.schedules(fd.fusion_id).fusion
+    assert loaded.stats().hits == 1
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(fd.execute([x])[0], 2 * x.sum(axis=1))
+    assert FusionCache.load(saved, max_fusions=1).num_fusions() == 1
+
+
+def test_segments_are_saved_too(tmp_path):
+    cache = FusionCache()
+    x = [spec((2, 32)), spec((2, 128))]
+
+    def define(fd):
+        a, b = (fd.define_tensor(shape=[-1, -1], contiguity=True) for _ in range(2))
+        fd.add_output(fd.ops.add(b, fd.ops.sum(a, dims=[1], keepdim=True)))
+
+    defined(cache, define).segment(x)
+    loaded = FusionCache.load(cache.save(tmp_path / "c.json"))
+    assert [kept.fusion for kept in loaded] == [kept.fusion for kept in cache]
+    before = loaded.num_fusions()
+    defined(loaded, define).segment(x)
+    assert loaded.num_fusions() == before == 3
+
+
+def damaged(content, change):
+    data = json.loads(content)
+    change(data)
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(format="other"), "its format is not"),
+        (lambda d: d.update(version=2), "its version is 2; this one reads 1"),
+        (lambda d: d.pop("records"), "records, fusions or max_fusions are missing"),
+        (lambda d: d["records"].append([99, ["neg", [], []]]), "has no call before it"),
+        (lambda d: d["records"].append([0, "neg"]), "is no recorded call"),
+        (lambda d: d["records"][1].__setitem__(1, ["__class__", [], []]), "'__class__' is no call of a definition"),
+        (lambda d: d["records"][1].__setitem__(1, ["execute", [], []]), "'execute' is no call of a definition"),
+        (lambda d: d["records"][1].__setitem__(1, ["exp", [["value", "T9"]], []]), "('value', 'T9') is no argument"),
+        (lambda d: d["records"][1].__setitem__(1, ["exp", [["pickle", "x"]], []]), "is no argument of a recorded call"),
+        (lambda d: d["records"][1].__setitem__(1, ["exp", [], []]), "missing a required argument"),
+        (lambda d: d["records"][1].__setitem__(1, ["emit", ["open", ["list"]], []]), "'open' is no op"),
+        (lambda d: d["fusions"].append([0, 0]), "ends no definition: Fusion is empty!"),
+        (lambda d: d["fusions"].append(["x", 0]), "is no place where a fusion ends"),
+    ],
+)
+def test_files_that_are_no_cache(tmp_path, change, says):
+    cache = FusionCache()
+    defined(cache)
+    path = cache.save(tmp_path / "cache.json")
+    path.write_text(damaged(path.read_text(), change))
+    with pytest.raises(InputError) as caught:
+        FusionCache.load(path)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(f"FusionCache.load: {path} is no cache that can be read: ")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, "\x80abc"])
+def test_files_that_are_something_else(tmp_path, content):
+    path = tmp_path / "cache.json"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(InputError, match="is no cache that can be read"):
+        FusionCache.load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="is no cache that can be read"):
+        FusionCache.load(tmp_path / "nothing.json")
+
+
+def test_the_public_name():
+    assert fl.FusionCache is FusionCache
