@@ -243,7 +243,9 @@ class _Parties:
         target, hint = self._targets.get(tensor.name), self.hints.get(tensor.name)
         if target is not None:
             return "in place", target.domain.allocation_order
-        if hint is not None and not self.accesses[self.producer[tensor.name]].is_library:
+        if self.accesses[self.producer[tensor.name]].is_library:
+            return "producer", tuple(range(tensor.ndim))
+        if hint is not None:
             return "hint", hint.order
         return "row-major", tuple(range(tensor.ndim))
 
