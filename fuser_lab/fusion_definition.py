@@ -29,7 +29,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
 from fuser_lab.planning import described_input, device_of, flattened, schedulers
-from fuser_lab.profiling import FusionProfile, receiving
+from fuser_lab.profiling import FusionProfile, joined, receiving
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.segmentation import SegmenterOptions
@@ -236,9 +236,13 @@ class Executable:
     def profile(self, inputs: Iterable[Any]) -> FusionProfile:
         """Return what one run on these inputs took, segment by segment; what it computes is thrown away."""
         found: list[FusionProfile] = []
+        flat = flattened(inputs)
         with receiving(found.append):
-            self.execute(inputs)
-        return found[-1]
+            outputs = self.execute(flat)
+        if len(found) == 1:
+            return found[0]
+        read, written = (sum(d.nbytes for d in map(describe, v) if isinstance(d, TensorSpec)) for v in (flat, outputs))
+        return joined(found, found[0].fusion_id, read, written)
 
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
         """Return what the NumPy reference evaluation gives, as NumPy arrays, rounding as the fusion's dtypes do."""

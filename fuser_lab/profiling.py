@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser_lab.codegen.kernel_ir import Kernel
@@ -118,6 +118,25 @@ def measured_run(
         percentage_peak_bandwidth=_share(rate, prepared.memory.label()), kernel_profiles=kernels,
     )
     return bound.outputs, profile
+
+
+def joined(profiles: Sequence[FusionProfile], fusion_id: int, input_bytes: int, output_bytes: int) -> FusionProfile:
+    """Return the profile of runs that follow each other as the one of the definition that they are segments of."""
+    kernels = [kernel for profile in profiles for kernel in profile.kernel_profiles]
+    milliseconds = sum(profile.kernel_time_ms for profile in profiles)
+    rate = _rate(sum(k.input_bytes + k.output_bytes for k in kernels), milliseconds * 1e-3)
+    return FusionProfile(
+        fusion_id=fusion_id,
+        segments=len(kernels),
+        host_time_ms=sum(profile.host_time_ms for profile in profiles),
+        kernel_time_ms=milliseconds,
+        compile_time_ms=sum(profile.compile_time_ms for profile in profiles),
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+        effective_bandwidth_gbs=rate,
+        percentage_peak_bandwidth=_share(rate, kernels[0].device_name if kernels else ""),
+        kernel_profiles=tuple(replace(kernel, segment_id=number) for number, kernel in enumerate(kernels)),
+    )
 
 
 def _host_clock(steps: Sequence[Callable[[], None]]) -> list[float]:

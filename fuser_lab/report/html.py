@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element
 
 from fuser_lab.report import theme
-from fuser_lab.report.layout import LayoutError
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.svg import view_element
 from fuser_lab.report.tables import decision_reason, layout_table, segment_table, table_element
@@ -94,10 +93,7 @@ def _plan_parts(view: ViewModel) -> list[Element]:
 
 
 def _picture(view: ViewModel) -> Element:
-    try:
-        return element("div", view_element(view), css="fl-picture")
-    except LayoutError as error:
-        return element("p", str(error), css="fl-note")
+    return element("div", view_element(view), css="fl-picture")
 
 
 def _headline(view: ViewModel) -> Element:

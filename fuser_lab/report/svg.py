@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from fuser_lab.report import measure, theme
-from fuser_lab.report.layout import Layout, lay_out
+from fuser_lab.report.layout import lay_out
 from fuser_lab.report.markup import cleaned
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
@@ -17,7 +17,7 @@ from fuser_lab.report.view_model import view_plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser_lab.report.layout import Box, Curve, Point
+    from fuser_lab.report.geometry import Box, Curve, Layout, Point
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.errors import InputError
 from fuser_lab.runtime.arrays import from_numpy_as, is_torch, kind_of, may_overlap, to_numpy
-from fuser_lab.runtime.binding import check_apart, library_of
+from fuser_lab.runtime.binding import check_apart, check_writable, library_of
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
@@ -59,8 +58,9 @@ class ArgumentManager:
         InputError
             If an array that is written over cannot be written to, or shares memory with another one.
         """
-        if self.updates:
-            check_writable([(name, given[place]) for _, place, name in self.updates])
+        for _, place, name in self.updates:
+            check_writable(name, given[place])
+        check_apart({name: given[place] for _, place, name in self.updates})
         values = dict(zip(self.inputs, given, strict=True))
         for fid, place, axis in self.extents:
             values[fid] = int(given[place].shape[axis])
@@ -95,22 +95,6 @@ class ArgumentManager:
                 values[fid] = target
 
 
-def check_writable(targets: Sequence[tuple[str, Any]]) -> None:
-    """Raise InputError unless arrays, given with the inputs that they are for, can be written to and lie apart."""
-    for name, array in targets:
-        kind = kind_of(array)
-        if kind == "jax":
-            msg = (
-                f"the fusion writes to its input {name} in place, but the array given for it is JAX's, which cannot be "
-                "written to."
-            )
-            raise InputError(msg)
-        if isinstance(array, np.ndarray) and not array.flags.writeable:
-            msg = f"the fusion writes to its input {name} in place, but the array given for it is read-only."
-            raise InputError(msg)
-    check_apart(dict(targets))
-
-
 def overwrite(target: Any, source: Any) -> None:
     """Copy the elements of one array to another, each of any library but JAX as target."""
     if is_torch(target):
@@ -121,8 +105,8 @@ def overwrite(target: Any, source: Any) -> None:
                 # An expanded axis is one element in memory; torch refuses to write it several times.
                 target, moved = target.narrow(axis, 0, 1), moved.narrow(axis, 0, 1)
         target.copy_(moved)
-    elif isinstance(target, np.ndarray):
-        np.copyto(target, to_numpy(source), casting="unsafe")
+    elif kind_of(target) == "numpy":
+        np.copyto(np.asarray(target), to_numpy(source), casting="unsafe")
     else:
         target[...] = source if kind_of(source) == kind_of(target) else from_numpy_as("cupy", to_numpy(source))
 

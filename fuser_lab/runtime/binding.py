@@ -89,6 +89,16 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
             check_out(slot, given)
 
 
+def check_writable(name: str, given: Any) -> None:
+    """Raise InputError unless the array given for an input can be written to."""
+    if kind_of(given) == "jax":
+        msg = f"the fusion writes to its input {name} in place, but JAX arrays, as the one given, cannot be written to."
+        raise InputError(msg)
+    if not is_torch(given) and hasattr(given, "__array_interface__") and not np.asarray(given).flags.writeable:
+        msg = f"the fusion writes to its input {name} in place, but the array given for it is read-only."
+        raise InputError(msg)
+
+
 def check_apart(written: Mapping[str, Any]) -> None:
     """Raise InputError if two of the arrays that a run writes to, given with what they are called, share memory."""
     if len(written) > 1:

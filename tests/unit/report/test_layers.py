@@ -1,0 +1,136 @@
+"""The layered layout: legal for any graph, quick for large ones, and the same each time."""
+
+import itertools
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.report.layered import lay_out_in_layers
+from fuser_lab.report.layers import Graph, Item, Wire, place
+from fuser_lab.report.view_model import view_plan
+
+GAP = 10.0
+
+
+@st.composite
+def graphs(draw):
+    count = draw(st.integers(1, 14))
+    items = tuple(
+        Item(width=draw(st.integers(4, 90)), height=draw(st.integers(0, 40)), low=draw(st.booleans()))
+        for _ in range(count)
+    )
+    pairs = draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=30))
+    wires = tuple(
+        Wire(source=min(a, b), target=max(a, b), trunk=min(a, b), enters=draw(st.sampled_from([-2.0, 0.0, 2.0])))
+        for a, b in dict.fromkeys(pairs) if a != b
+    )
+    return Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP)
+
+
+def boxes_of(graph, placed):
+    return [
+        (x - item.width / 2, y - item.height / 2, x + item.width / 2, y + item.height / 2)
+        for item, (x, y) in zip(graph.items, placed.centres, strict=True)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_items_stand_apart_and_wires_run_down(graph):
+    placed = place(graph)
+    boxes = boxes_of(graph, placed)
+    for a, b in itertools.combinations(boxes, 2):
+        side_by_side = a[2] <= b[0] - GAP / 2 + 1e-6 or b[2] <= a[0] - GAP / 2 + 1e-6
+        assert side_by_side or a[3] <= b[1] - GAP + 1e-6 or b[3] <= a[1] - GAP + 1e-6
+    for left, top, right, bottom in boxes:
+        assert left >= -1e-6
+        assert top >= -1e-6
+        assert right <= placed.width + 1e-6
+        assert bottom <= placed.height + 1e-6
+    for wire, route in zip(graph.wires, placed.routes, strict=True):
+        source, target = boxes[wire.source], boxes[wire.target]
+        assert route[0][1] == pytest.approx(source[3])
+        assert route[-1] == pytest.approx(((target[0] + target[2]) / 2 + wire.enters, target[1]))
+        assert all(upper[1] < lower[1] for upper, lower in itertools.pairwise(route))
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs())
+def test_no_wire_passes_through_an_item(graph):
+    placed = place(graph)
+    boxes = boxes_of(graph, placed)
+    for route in placed.routes:
+        for (x0, y0), (x1, y1) in itertools.pairwise(route):
+            for left, top, right, bottom in boxes:
+                # Between two ranks a wire may lean; beside an item of a rank it is upright, and clear of it.
+                if y0 < bottom - 1e-6 and y1 > top + 1e-6:
+                    assert max(x0, x1) <= left + 1e-6 or min(x0, x1) >= right - 1e-6
+
+
+def test_a_shared_trunk_is_drawn_once():
+    items = tuple(Item(width=20, height=10) for _ in range(6))
+    chain = [Wire(source=n, target=n + 1, trunk=n) for n in range(5)]
+    shared = [Wire(source=0, target=n, trunk=0) for n in (3, 4, 5)]
+    placed = place(Graph(items=items, wires=(*chain, *shared), gap=GAP, rank_gap=GAP))
+    first, second, third = (placed.routes[len(chain) + n] for n in range(3))
+    assert first[1] == second[1] == third[1]
+    assert len(third) == 4  # out of its source, aside, down in one line, and back
+
+
+def test_a_cycle_is_refused():
+    wires = (Wire(source=0, target=1, trunk=0), Wire(source=1, target=0, trunk=1))
+    with pytest.raises(ValueError, match="0 of 2 items can be ranked: the wires form a cycle"):
+        place(Graph(items=(Item(width=1, height=1),) * 2, wires=wires, gap=GAP, rank_gap=GAP))
+
+
+def test_crossings_that_can_be_avoided_are():
+    items = tuple(Item(width=20, height=10) for _ in range(6))
+    wires = tuple(Wire(source=n, target=5 - n, trunk=n) for n in range(3))
+    centres = place(Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP)).centres
+    above = sorted(range(3), key=lambda n: centres[n][0])
+    assert [5 - n for n in above] == sorted(range(3, 6), key=lambda n: centres[n][0])
+
+
+def shared_input_chain(ops):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[64, 256], dtype=DataType.Float)
+        y = fd.define_tensor(shape=[64, 256], dtype=DataType.Float)
+        v = x
+        for _ in range(ops // 5):
+            e = fd.ops.exp(fd.ops.mul(v, y))
+            v = fd.ops.add(fd.ops.div(e, fd.ops.sum(e, dims=[1], keepdim=True)), v)
+        fd.add_output(v)
+    return fl.segment(fd, [fl.spec((64, 256), "float32")] * 2)
+
+
+@pytest.mark.benchmark
+def test_a_long_chain_with_a_shared_input_is_laid_out_at_once():
+    plan = shared_input_chain(300)  # kept Graphviz busy for minutes
+    view = view_plan(plan)
+    place.cache_clear()
+    start = time.perf_counter()
+    first = lay_out_in_layers(view)
+    assert time.perf_counter() - start < 1
+    again = lay_out_in_layers(view)
+    assert again == first
+
+
+def test_an_edit_lays_out_only_what_it_changed():
+    plan = shared_input_chain(60)
+    plan = plan.cut(plan.fusion.exprs[30].out.name)
+    lay_out_in_layers(view_plan(plan))
+    before = place.cache_info()
+    lay_out_in_layers(view_plan(plan.cut(plan.fusion.exprs[50].out.name)))
+    after = place.cache_info()
+    assert after.hits - before.hits == 1  # the segment above
+    assert after.misses - before.misses == 3  # two new segments and what stands around them
+
+
+def test_empty_graph():
+    empty = place(Graph(items=(), wires=(), gap=GAP, rank_gap=GAP))
+    assert SimpleNamespace(width=empty.width, height=empty.height) == SimpleNamespace(width=0, height=0)
