@@ -40,4 +40,6 @@ def cleaned(root: Element) -> Element:
 
 def clean(text: str) -> str:
     """Return the text without characters that XML cannot hold."""
+    if text.isprintable():  # as nearly all are; no printable character is outside XML
+        return text
     return _NOT_XML.sub("\ufffd", text)

@@ -10,7 +10,6 @@ import anywidget
 import traitlets
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.report.layout import LayoutError
 from fuser_lab.report.svg import plan_svg, view_svg
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.text import plan_text
@@ -101,10 +100,7 @@ class Explorer(anywidget.AnyWidget):
         if not isinstance(data, dict):
             return bundle
         data["text/plain"] = plan_text(self.plan, title=self._title)
-        try:
-            data["text/html"] = plan_svg(self.plan, title=self._title)
-        except LayoutError:
-            data["text/html"] = ""
+        data["text/html"] = plan_svg(self.plan, title=self._title)
         return bundle
 
     # ---- events from the browser
@@ -325,11 +321,8 @@ class Explorer(anywidget.AnyWidget):
 
 
 def _draw(view: ViewModel, prefix: str) -> str:
-    """Return the drawing without its style sheet, which the widget's own holds; a sentence where it cannot be drawn."""
-    try:
-        return view_svg(view, prefix=prefix, style=False)
-    except LayoutError as error:
-        return f"<p>{error}</p>"
+    """Return the drawing without its style sheet, which the widget's own holds."""
+    return view_svg(view, prefix=prefix, style=False)
 
 
 def _facts(view: ViewModel) -> list[list[str]]:
