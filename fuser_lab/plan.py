@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, SegmentationError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.report import html, save, svg, text
+from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import (
     Certificate,
@@ -28,7 +28,6 @@ from fuser_lab.segmentation import (
     edits,
     why,
 )
-from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 
 if TYPE_CHECKING:
@@ -36,6 +35,15 @@ if TYPE_CHECKING:
 
 Edit = tuple[str, tuple[str | int, ...]]
 NAMED_STRATEGIES = ("bottom_up", "top_down", "optimal", "unfused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCertificate(Certificate):
+    """A certificate that a notebook shows with tables."""
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML."""
+        return {"text/plain": str(self), "text/html": certificates.certificate_html(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,16 +285,24 @@ class Plan:
     def _layouts(self) -> Layouts:
         return layouts_of(self.segmented, self.options.layout_mode)
 
-    def certificate(self, *, states: int = 400_000, seconds: float = 10.0) -> Certificate:
+    def certificate(self, *, states: int | None = None, seconds: float | None = None) -> ShownCertificate:
         """Return what the plan costs in bytes and launches, what every plan costs at least, and why.
+
+        Where a cheaper plan turns up, the certificate says what that one does better, and why this one did not.
 
         Parameters
         ----------
         states, seconds
-            How long may be searched where simple reasons do not prove the plan optimal; each ends the search.
+            How long may be searched where simple reasons do not prove the plan optimal; each ends the search. What is
+            left out is as the options say (``search_states``, ``search_seconds``).
         """
-        budget = Budget(states=states, seconds=seconds)
-        return certify(self.segmented, self.oracle, self.options, budget)
+        options = replace(
+            self.options,
+            search_states=self.options.search_states if states is None else states,
+            search_seconds=self.options.search_seconds if seconds is None else seconds,
+        )
+        certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
+        return ShownCertificate(**{field.name: getattr(certificate, field.name) for field in fields(certificate)})
 
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.

@@ -7,13 +7,14 @@ from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.schedule.base import Scheduler, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.greedy import Greedy
 from fuser_lab.schedule.inner_outer_persistent import InnerOuterPersistent
 from fuser_lab.schedule.inner_persistent import InnerPersistent
+from fuser_lab.schedule.lasting import lasting_reason
 from fuser_lab.schedule.matmul import Matmul
 from fuser_lab.schedule.no_op import NoOp
 from fuser_lab.schedule.outer_persistent import OuterPersistent
@@ -43,13 +44,57 @@ _EXEMPT = {ReasonCode.MATMUL_INSIDE: SchedulerType.MATMUL, ReasonCode.EVALUATED_
 MAX_FUSIONS = 8  # fusions whose answers are remembered
 
 
+_Key = tuple[frozenset[str], tuple[TensorView, ...]]
+
+
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of one complete fusion; holding the fusion keeps its id taken."""
+    """What is remembered of one complete fusion; holding the fusion keeps its id taken.
+
+    ``before`` is the fusion that this one is a rewrite of, as far as is known, and ``unchanged`` names the expressions
+    that both have: what was answered about these alone holds for both.
+    """
 
     fusion: Fusion
     links: FusionLinks
-    answers: dict[tuple[frozenset[str], tuple[TensorView, ...]], Answer] = field(default_factory=dict)
+    before: "_Known | None" = None
+    unchanged: frozenset[str] = frozenset()
+    answers: dict[_Key, Answer] = field(default_factory=dict)
+
+    def answer(self, key: _Key) -> Answer | None:
+        """Return what was answered about a candidate, or about an equal one before a rewrite."""
+        known: _Known | None = self
+        while known is not None:
+            found = known.answers.get(key)
+            if found is not None:
+                return found
+            known = known.before if key[0] <= known.unchanged else None
+        return None
+
+
+def _after(before: _Known | None, fusion: Fusion) -> _Known:
+    """Return what is known at first of a fusion that is asked about after another one."""
+    if before is None or not _is_rewrite(before.fusion, fusion):
+        return _Known(fusion, FusionLinks(fusion))
+    old = {expr.name: expr for expr in before.fusion.exprs}
+    unchanged = frozenset(
+        expr.name for expr in fusion.exprs if expr.name in old and _is_same(old[expr.name], expr, before.fusion, fusion)
+    )
+    if before.before is not None:
+        before.before = replace(before.before, before=None)  # two rewrites back is far enough
+    return _Known(fusion, FusionLinks(fusion, before.links, unchanged), before, unchanged)
+
+
+def _is_rewrite(before: Fusion, fusion: Fusion) -> bool:
+    return (before.inputs, before.outputs, before.aliases) == (fusion.inputs, fusion.outputs, fusion.aliases)
+
+
+def _is_same(old: Expr, new: Expr, before: Fusion, fusion: Fusion) -> bool:
+    """Whether an expression is the same before and after a rewrite, and made of results of the same ops."""
+    if old is not new and old != new:
+        return False
+    makers = [(before.producers.get(value), fusion.producers.get(value)) for value in new.inputs]
+    return all(a is b or (a is not None and b is not None and a.op.name == b.op.name) for a, b in makers)
 
 
 class SchedulerRegistry:
@@ -81,7 +126,7 @@ class SchedulerRegistry:
         """Return the verdicts in order, ending with the first acceptance."""
         known = self._of(candidate.fusion)
         key = (candidate.key, candidate.outputs)
-        answer = known.answers.get(key)
+        answer = known.answer(key)
         if answer is None:
             answer = known.answers[key] = self._ask(self._facts(candidate, known))
         return answer
@@ -98,7 +143,7 @@ class SchedulerRegistry:
     def _of(self, fusion: Fusion) -> _Known:
         known = self._known.get(id(fusion))
         if known is None:
-            known = self._known[id(fusion)] = _Known(fusion, FusionLinks(fusion))
+            known = self._known[id(fusion)] = _after(next(reversed(self._known.values()), None), fusion)
             if len(self._known) > MAX_FUSIONS:
                 self._known.popitem(last=False)
         return known
@@ -127,4 +172,7 @@ class SchedulerRegistry:
                     v if v.monotone or v.scheduler is exempt else replace(v, core=core, monotone=True) for v in verdicts
                 ),
             )
+        lasting = lasting_reason(facts) if len(exprs) > 1 else None
+        if lasting is not None:
+            return Answer(tuple(replace(v, monotone=True) for v in verdicts), lasting)
         return Answer(tuple(verdicts))

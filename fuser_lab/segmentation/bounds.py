@@ -9,7 +9,7 @@ their sum is a bound.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -21,6 +21,7 @@ from fuser_lab.segmentation.forwarding import Chain
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.packing import Link, Path, packed_paths
 
 MOST_WAYS = 16  # ways to copy or read chains that are tried before a set of expressions is presumed legal
 
@@ -37,6 +38,11 @@ class Flow:
     producer: int
     readers: int
     kept: bool
+
+    @property
+    def parting(self) -> int:
+        """Bytes moved, beyond those that every plan moves, if two units that touch it are in different segments."""
+        return self.bytes * (1 if self.kept or not self.producer else 2)
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -100,6 +106,11 @@ class Space:
                     Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=kept),
                 )
         self.flows = tuple(flows)
+        self._launch = self.model.launch_bytes
+        self._touching = [0] * len(self.units)
+        for number, flow in enumerate(self.flows):
+            for i in bits(flow.producer | flow.readers):
+                self._touching[i] |= 1 << number
 
     def _ways(self, number: int) -> tuple[int, int]:
         """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
@@ -185,12 +196,16 @@ class Space:
 
     def price(self, mask: int) -> int:
         """Return the cost of a set as one segment, chains provided in the cheapest way."""
-        total = self.model.launch_bytes
-        for flow in self.flows:
+        total = self._launch
+        near = 0
+        for i in bits(mask):
+            near |= self._touching[i]
+        for number in bits(near):
+            flow = self.flows[number]
             if flow.producer & mask:
                 if flow.kept or flow.readers & ~mask:
                     total += flow.bytes
-            elif flow.readers & mask:
+            else:
                 total += flow.bytes
         return total
 
@@ -221,7 +236,7 @@ class Conflicts:
                 continue
             answer = space.ask(hull)
             if is_final(answer):
-                self._note(i, j, Conflict(i, j, refusal_text(answer)))
+                self._note(i, j, Conflict(i, j, final_text(answer)))
 
     def _note(self, i: int, j: int, conflict: Conflict) -> None:
         self.of[i] |= 1 << j
@@ -268,12 +283,14 @@ class Conflicts:
 
 
 def is_final(answer: Answer) -> bool:
-    """Whether every scheduler refuses for a reason that holds for every larger set too."""
+    """Whether every scheduler refuses, and will refuse every larger set too."""
     return answer.chosen is None and bool(answer.verdicts) and all(v.monotone for v in answer.verdicts)
 
 
-def refusal_text(answer: Answer) -> str:
-    """Return the reason that most of the decisive refusals share, the first of equals."""
+def final_text(answer: Answer) -> str:
+    """Return the reason for all larger sets, else the first that most of the decisive refusals share."""
+    if answer.lasting is not None:
+        return answer.lasting.text
     return Counter(verdict.text for verdict in answer.decisive).most_common(1)[0][0]
 
 
@@ -353,6 +370,40 @@ def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
     return Bound(cliques=base.cliques, launches=base.launches, terms=kept)
 
 
+def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
+    """Return a bound with more terms: what pairs that exclude each other cost on the way between them.
+
+    Tensors that the other terms charge for being read more than once are left out.
+    """
+    makers = {unit.name: unit for unit in space.units}
+    closed: set[str] = set()
+    for term in bound.terms:
+        if term.kind is TermKind.MEMORY or (term.kind is TermKind.INPUT and len(term.members) > 1):
+            closed.add(term.subject)
+        closed.update(tensor.name for steps in term.through for n in steps for tensor in makers[n].tensor_outputs)
+    links = [
+        Link(capacity=0 if flow.name in closed else flow.parting, units=flow.producer | flow.readers)
+        for flow in space.flows
+    ]
+    paths = packed_paths(conflicts.of, links)
+    terms = [_path_term(space, conflicts, path) for path in sorted(paths, key=lambda path: -path.amount)]
+    return replace(bound, terms=(*bound.terms, *terms))
+
+
+def _path_term(space: Space, conflicts: Conflicts, path: Path) -> Term:
+    names = tuple(space.flows[k].name for k in path.links)
+    subject = f"{names[0]} goes" if len(names) == 1 else f"one of {_shortened(names)} goes"
+    text = f"{subject} through memory between segments: {conflicts.text(path.units[0], path.units[-1])}"
+    return Term(
+        kind=TermKind.PATH,
+        subject="",
+        members=tuple(space.units[i].name for i in path.units),
+        cost=path.amount,
+        text=text,
+        through=(names,),
+    )
+
+
 def _ways_on(space: Space, flow_of: dict[int, Flow], reader: int) -> Iterator[tuple[tuple[Flow, ...], int]]:
     """Yield a reader and those that its result goes on to, with the flows on the way."""
     steps: tuple[Flow, ...] = ()
@@ -413,7 +464,7 @@ def _stored_terms(space: Space) -> Iterator[Term]:
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
                 text = (
                     f"{chain.end.name} ({byte_text(chain.end.nbytes)}) must be stored by a segment of its own: "
-                    f"{unit.name} ({unit.op.name}) cannot recompute it, since {refusal_text(answer)}"
+                    f"{unit.name} ({unit.op.name}) cannot recompute it, since {final_text(answer)}"
                 )
                 yield Term(
                     kind=TermKind.STORED, subject=chain.end.name, members=(unit.name,), cost=cost, text=text,

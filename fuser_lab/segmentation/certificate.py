@@ -1,15 +1,20 @@
 """Certificates: what a plan costs, what every plan costs at least, and why, as data."""
 
 import enum
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.cost.traffic import CostModel
+from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+LEAST_SHOWN = 1000  # what saves less than this part of the cost is left out of texts
 
 
 class TermKind(enum.Enum):
@@ -18,6 +23,7 @@ class TermKind(enum.Enum):
     INPUT = "input"  # a tensor that is in memory already is read, once for each member
     OUTPUT = "output"  # a fusion output is written
     MEMORY = "through memory"  # a tensor is written, and read by others than its producer's segment
+    PATH = "on the way"  # two exclude each other, and are joined by neighbours: a tensor between them goes out
     STORED = "stored chain"  # some reader can never hold a copy of a chain: it is a segment of its own
     LAUNCHES = "launches"
     SEARCH = "search"  # what a search found beyond the other terms
@@ -29,7 +35,9 @@ class Term:
 
     ``members`` are expressions that are in different segments each (for a search, all those that it covers);
     ``cost`` is in bytes. Where readers of the tensor hand results on that nobody else reads, the members are those
-    that the results arrive at, and ``through`` has the steps before each of them, in order.
+    that the results arrive at, and ``through`` has the steps before each of them, in order. On the way from one member
+    to another that it excludes, the members are the neighbours in order, and the one entry of ``through`` has the
+    tensors that each shares with the next.
     """
 
     kind: TermKind
@@ -92,6 +100,8 @@ class Certificate:
         One for each way to recompute chains that is considered; the bound is the least of theirs.
     obstacle
         Why the plan is none of those that the model compares; empty for a legal plan.
+    missed
+        What the cheapest known plan does better, where it is cheaper than this one.
     """
 
     model: CostModel
@@ -100,6 +110,7 @@ class Certificate:
     known: int
     proofs: tuple[Proof, ...]
     obstacle: str = ""
+    missed: tuple[Missed, ...] = ()
 
     @property
     def cost(self) -> int:
@@ -155,6 +166,39 @@ class Certificate:
             for term in self.terms
         ]
 
+    @property
+    def model_text(self) -> str:
+        """The model in a few words."""
+        launch = f"{1e6 * self.model.launch:g} us a launch"
+        return f"{self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate for JSON; costs in bytes, a launch as the bytes that memory moves meanwhile."""
+        return {
+            "status": self.status,
+            "cost": self.cost,
+            "bound": self.bound,
+            "known": self.known,
+            "optimal": self.is_optimal,
+            "obstacle": self.obstacle,
+            "segment_set": self.segment_set.value,
+            "model": asdict(self.model) | {"launch_bytes": self.model.launch_bytes},
+            "segments": [asdict(segment) for segment in self.segments],
+            "missed": [asdict(entry) for entry in self.missed],
+            "proofs": [
+                {
+                    "recomputed": proof.recomputed,
+                    "bound": proof.bound,
+                    "terms": [asdict(term) | {"kind": term.kind.value} for term in proof.terms],
+                }
+                for proof in self.proofs
+            ],
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the same as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
     def to_pandas(self) -> "pd.DataFrame":
         """Return the terms as a table."""
         import pandas as pd
@@ -168,18 +212,21 @@ class Certificate:
         launches = f"{count} launch{'es' if count != 1 else ''}"
         lines = [
             f"{self.status}",
-            f"cost   {self._time(self.cost)}: {byte_text(moved)} read and written, {launches}",
-            f"bound  {self._time(self.bound)}",
+            f"cost   {self.time_text(self.cost)}: {byte_text(moved)} read and written, {launches}",
+            f"bound  {self.time_text(self.bound)}",
         ]
         if self.known < self.cost:
-            lines.append(f"known  {self._time(self.known)}: a cheaper plan")
-        launch = f"{1e6 * self.model.launch:g} us a launch"
-        lines.append(f"model  {self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}")
+            lines.append(f"known  {self.time_text(self.known)}: a cheaper plan{', which saves' if self.missed else ''}")
+            least = self.cost // LEAST_SHOWN
+            shown = [entry for entry in self.missed if abs(entry.cost) > least]
+            lines += [f"  {self.time_text(entry.cost):>10}  {entry.text}" for entry in shown]
+        lines.append(f"model  {self.model_text}")
         lines.append("every plan pays")
-        lines += [f"  {self._time(term.cost):>10}  {term.text}" for term in self.terms if term.cost]
+        lines += [f"  {self.time_text(term.cost):>10}  {term.text}" for term in self.terms if term.cost]
         return "\n".join(lines)
 
-    def _time(self, cost: int) -> str:
+    def time_text(self, cost: int) -> str:
+        """Return a cost as time on the model's device, for a person."""
         return f"{1e6 * self.model.seconds(cost):,.1f} us"
 
     def __repr__(self) -> str:

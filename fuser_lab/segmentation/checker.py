@@ -103,6 +103,8 @@ def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: Sche
     lost = [tensor.name for tensor in plan.fusion.outputs if tensor not in done]
     if lost:
         found.append(f"nothing writes {', '.join(lost)}")
+    if certificate.missed and sum(entry.cost for entry in certificate.missed) != certificate.cost - certificate.known:
+        found.append("what the cheaper plan saves does not add up to the difference of the costs")
     if not certificate.obstacle and certificate.known > certificate.cost:
         found.append("the cheapest known plan is dearer than this one")
     return found
@@ -203,13 +205,16 @@ class _Checker:
         seen: set[object] = set()
         for term in self._proof.terms:
             unknown = [name for name in term.members if name not in self.exprs]
-            separate = {TermKind.SEARCH: 1, TermKind.STORED: 2}.get(term.kind, 0)
-            key = (separate, term.members if term.kind is TermKind.SEARCH else term.subject)
+            separate = {TermKind.SEARCH: 1, TermKind.STORED: 2, TermKind.PATH: 3}.get(term.kind, 0)
+            key = (separate, (term.members, term.through) if separate in {1, 3} else term.subject)
             if unknown or key in seen or term.cost < 0:
                 self.problems.append(f"a term names what it may not, or twice: {term.text}")
                 continue
             seen.add(key)
             if term.kind is TermKind.SEARCH:
+                continue
+            if term.kind is TermKind.PATH:
+                self._check_path(term)
                 continue
             if len(set(term.members)) != len(term.members):
                 self.problems.append(f"a member stands twice: {term.text}")
@@ -219,8 +224,51 @@ class _Checker:
             worth = self._worth(term)
             if term.cost > worth:
                 self.problems.append(f"{term.cost} bytes are claimed where {worth} are due: {term.text}")
+        self._check_charges()
         if not self.problems:
             self._check_searches(end)
+
+    def _check_path(self, term: Term) -> None:
+        """Check that neighbours share the tensors between them, and that the first and the last exclude each other."""
+        tensors = [self.fusion.tensors.get(name) for steps in term.through for name in steps]
+        if len(tensors) + 1 != len(term.members) or len(tensors) < 1:
+            self.problems.append(f"these are no neighbours with a tensor between each two: {term.text}")
+            return
+        for tensor, (a, b) in zip(tensors, pairwise(term.members), strict=True):
+            near = set() if tensor is None else {*self.users(tensor), self.maker(tensor)}
+            if a == b or not {a, b} <= near:
+                self.problems.append(f"{a} and {b} share no such tensor, against: {term.text}")
+        a, b = term.members[0], term.members[-1]
+        if not self.never_together(a, b):
+            self.problems.append(f"{a} and {b} may share a kernel, against: {term.text}")
+
+    def _check_charges(self) -> None:
+        """Check that paths charge no tensor for more than parting those that touch it costs beyond other terms."""
+        charged: dict[str, int] = {}
+        searched: set[str] = set()
+        several: set[str] = set()
+        for term in self._proof.terms:
+            if term.kind is TermKind.PATH:
+                for name in dict.fromkeys(name for steps in term.through for name in steps):
+                    charged[name] = charged.get(name, 0) + term.cost
+            elif term.kind is TermKind.SEARCH:
+                searched.update(term.members)
+            else:
+                passed = [self.exprs[name] for steps in term.through for name in steps if name in self.exprs]
+                several.update(tensor.name for expr in passed for tensor in expr.tensor_outputs)
+                if len(term.members) > 1 or term.through:
+                    several.add(term.subject)
+        for name, amount in charged.items():
+            tensor = self.fusion.tensors.get(name)
+            if tensor is None:
+                continue  # named as a problem before
+            maker, near = self.maker(tensor), set(self.users(tensor))
+            made_here = maker is None and tensor in self.fusion.producers and tensor not in self.ends
+            room = self.bytes(tensor) * (1 if maker is None or self.kept(tensor) else 2)
+            if name in several or made_here or searched & {*near, *([maker] if maker else [])}:
+                room = 0
+            if amount > room:
+                self.problems.append(f"paths charge {amount} bytes for {name}, where {room} are left")
 
     def _worth(self, term: Term) -> int:
         count = len(term.members)

@@ -9,6 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.segmentation.bounds import Conflicts, Flow, Space, bits
+from fuser_lab.segmentation.packing import Link, packed_paths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPath:
+    """What a pair of blocks that exclude each other costs on the way between them, beyond cliques.
+
+    ``amount`` bytes are due as long as all of the ``waiting`` blocks are in segments to come, and the open segment
+    touches none of the flows (a mask of their numbers) on the way.
+    """
+
+    amount: int
+    waiting: int
+    flows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +30,8 @@ class Blocks:
     """Convex sets of units that stay together, in topological order, as a small problem of its own.
 
     ``members`` are masks over the space's units; all other masks are over the blocks: which blocks each needs before
-    it, which it can never be with, and the flows between blocks with their cliques.
+    it, which it can never be with, and the flows between blocks with their cliques. ``paths`` are charged for flows
+    that have no clique.
     """
 
     space: Space
@@ -26,6 +41,7 @@ class Blocks:
     flows: tuple[Flow, ...]
     cliques: tuple[int, ...]
     launches: int
+    paths: tuple[BlockPath, ...] = ()
 
     @property
     def all(self) -> int:
@@ -61,7 +77,22 @@ def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Bloc
     flows = tuple(_flows(space, home))
     blocks = Blocks(space, tuple(members), needs, tuple(apart), flows, (), 0)
     cliques = tuple(_clique(blocks, flow.producer | flow.readers, flow.producer) for flow in flows)
-    return Blocks(space, tuple(members), needs, tuple(apart), flows, cliques, _clique(blocks, blocks.all, 0))
+    launches = _clique(blocks, blocks.all, 0)
+    paths = tuple(_paths(apart, flows, cliques))
+    return Blocks(space, tuple(members), needs, tuple(apart), flows, cliques, launches, paths)
+
+
+def _paths(apart: Sequence[int], flows: Sequence[Flow], cliques: Sequence[int]) -> Iterator[BlockPath]:
+    links = [
+        Link(capacity=0 if clique.bit_count() > 1 else flow.parting, units=flow.producer | flow.readers)
+        for flow, clique in zip(flows, cliques, strict=True)
+    ]
+    for path in packed_paths(apart, links):
+        waiting = sum(1 << i for i in path.units)
+        for k in path.links:
+            if not flows[k].kept:
+                waiting |= flows[k].producer  # once it has run, reading the result costs half as much
+        yield BlockPath(amount=path.amount, waiting=waiting, flows=sum(1 << k for k in path.links))
 
 
 def _union(masks: Sequence[int], members: int) -> int:
@@ -173,6 +204,9 @@ def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> 
         total = launch * (1 + ahead)
     else:
         total = launch * max(ahead, 1) if rest else 0
+    for path in blocks.paths if not chosen else ():
+        if not path.waiting & ~rest:
+            total += path.amount
     for flow, clique in zip(blocks.flows, blocks.cliques, strict=True):
         left = flow.readers & rest
         if flow.producer & rest:
@@ -202,8 +236,8 @@ def contracted(conflicts: Conflicts, part: int, limit: int) -> Blocks:
             break
         joined = [
             blocks.units(flow.producer | flow.readers)
-            for flow, clique in zip(blocks.flows, blocks.cliques, strict=True)
-            if floor + _parting(blocks, flow, clique) >= limit
+            for number, (flow, clique) in enumerate(zip(blocks.flows, blocks.cliques, strict=True))
+            if floor + _parting(blocks, number, flow, clique) >= limit
         ]
         if not joined:
             break
@@ -211,11 +245,12 @@ def contracted(conflicts: Conflicts, part: int, limit: int) -> Blocks:
     return blocks
 
 
-def _parting(blocks: Blocks, flow: Flow, clique: int) -> int:
+def _parting(blocks: Blocks, number: int, flow: Flow, clique: int) -> int:
     """Return what the bound grows by if a flow's producer and readers (or an input's readers) are not together."""
     if (flow.producer | flow.readers).bit_count() < 2:
         return 0
     launch = blocks.space.model.launch_bytes if blocks.launches.bit_count() < 2 else 0
     if clique.bit_count() > 1:
         return 0
-    return launch + flow.bytes * (1 if flow.kept or not flow.producer else 2)
+    charged = sum(path.amount for path in blocks.paths if path.flows >> number & 1)
+    return launch + flow.parting - charged

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 from fuser_lab.segmentation.bounds import bits
 from fuser_lab.segmentation.contraction import Blocks, bound
@@ -17,16 +18,20 @@ from fuser_lab.segmentation.contraction import Blocks, bound
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """How long may be searched: partial segments looked at, and seconds."""
+    """How long may be searched: partial segments looked at, and seconds; None for as long as it takes.
+
+    Only the first of the two gives the same answer on every machine.
+    """
 
     states: int = 400_000
-    seconds: float = 10.0
+    seconds: float | None = None
     used: int = 0
-    _end: float = field(default=0.0, init=False)
+    _end: float = field(default=inf, init=False)
 
     def __post_init__(self) -> None:
         """Start the clock."""
-        self._end = time.monotonic() + self.seconds
+        if self.seconds is not None:
+            self._end = time.monotonic() + self.seconds
 
     def spend(self) -> bool:
         """Count one state; False once nothing is left."""
@@ -34,9 +39,19 @@ class Budget:
         return self.used <= self.states and (self.used % 64 != 0 or time.monotonic() < self._end)
 
     @property
+    def is_late(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._end
+
+    @property
     def is_spent(self) -> bool:
         """Whether nothing is left."""
-        return self.used >= self.states or time.monotonic() >= self._end
+        return self.used >= self.states or self.is_late
+
+    def share(self, parts: int) -> "Budget":
+        """Return a budget of one of so many parts of the states, and of the time that is left."""
+        left = None if self.seconds is None else max(self._end - time.monotonic(), 0.0)
+        return Budget(states=self.states // parts, seconds=left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +174,7 @@ class _Search:
         following = sum(1 << i for i in range(last) if blocks.needs[i] & previous)
         static = [self._alone(done, flow) for flow in self._flows]
         fixed = sum(static)
+        paths = [(p.amount, p.waiting, p.flows) for p in blocks.paths if not p.waiting & done]
         # The open segment, its flows, what it excludes as incompatible, what is left to later ones, the next block.
         stack = [(0, 0, 0, 0, 0)]
         while stack:
@@ -169,7 +185,9 @@ class _Search:
                 return
             if 0 < chosen & -chosen < first and not following & (chosen | ~excluded & -(1 << place)):
                 continue  # it would have to come before the last segment
-            if self._at_least(done, chosen, touched, apart | excluded, fixed, static) >= limit:
+            if self._at_least(done, chosen, touched, apart | excluded, fixed, static) + sum(
+                amount for amount, waiting, flows in paths if not (waiting & chosen or flows & touched)
+            ) >= limit:
                 continue
             if place == last:
                 if chosen:

@@ -5,30 +5,38 @@ are copied into their readers, as nvFuser does. In each: the clique bound; the p
 reach, each a problem of its own; contraction of what any cheaper plan has together; A* over what is left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import reason
-from fuser_lab.events import Attempt, Kind, Names, Outcome
+from fuser_lab.events import Attempt, DecisionLog, Kind, Names, Outcome
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
-from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound, lifted_bound
+from fuser_lab.segmentation.bottom_up import Asker, bottom_up, decisive_code, lone_welfords, records
+from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound, lifted_bound, with_paths
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
-from fuser_lab.segmentation.contraction import contracted
+from fuser_lab.segmentation.contraction import bound, contracted
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
-from fuser_lab.segmentation.hints import refused_by_hint
-from fuser_lab.segmentation.ideals import Budget, search
+from fuser_lab.segmentation.hints import has_hints, refused_by_hint
+from fuser_lab.segmentation.ideals import Budget, Found, search
+from fuser_lab.segmentation.local_search import Partition, anneal, merges
+from fuser_lab.segmentation.missed import Missed, missed_merges
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
+from fuser_lab.segmentation.welford import welfords
 
 Parts = tuple[int, ...]
+STEPS = 6  # by which part of itself a limit grows from one search to the next
+STATES_PER_CHANGE = 20  # of the budget, for which one small change of a known plan is tried
+CHANGES_PER_UNIT = 100
+MOST_BLOCKS = 60  # that a search may come to an end with; it gets a tenth of the budget where there are more
+LEAST_GAIN = 1.01  # of an unfinished search over the terms that need none
 
 
 def model_for(oracle: SchedulerOracle) -> CostModel:
@@ -59,12 +67,38 @@ def optimal(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, budget: Budget | None = None,
 ) -> Iterator[Attempt]:
     """Yield the attempts that make the cheapest plan found, then a refusal for each pair of neighbours in it."""
-    finder = _Finder(fusion, oracle, options, model_for(oracle), budget or Budget())
+    fusion = yield from _as_bottom_up_writes_it(fusion, oracle, options)
+    plain = replace(options, welford=False, privatize=False)
+    finder = _Finder(fusion, oracle, plain, model_for(oracle), budget or budget_of(options))
     finder.seed()
     finder.prove()
     best = finder.best
+    if options.privatize:
+        # The search takes no replicas into account, but it shall never do worse than who makes some.
+        best = min([best, *finder.others(options)], key=lambda known: known.cost)
     yield from best.attempts
     yield from _between(best.segmented, oracle, options)
+
+
+def _as_bottom_up_writes_it(
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
+) -> Generator[Attempt, None, Fusion]:
+    """Yield what comes of Welfords before the cut and return the fusion, so that plans are of the same expressions."""
+    if not options.welford or not welfords(fusion.tensor_exprs, fusion):
+        return fusion
+    if options.whole_fusion and not has_hints(fusion, options):
+        asker = Asker(fusion, oracle, options)
+        names = tuple((expr.name,) for expr in fusion.tensor_exprs)
+        _, answer = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
+        if answer.chosen is not None:
+            fusion, _ = yield from asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
+            return fusion
+    return (yield from lone_welfords(fusion, oracle, options))
+
+
+def budget_of(options: SegmenterOptions) -> Budget:
+    """Return how long the options let a search take."""
+    return Budget(states=options.search_states, seconds=options.search_seconds)
 
 
 def certify(
@@ -72,6 +106,7 @@ def certify(
     oracle: SchedulerOracle,
     options: SegmenterOptions | None = None,
     budget: Budget | None = None,
+    log: DecisionLog | None = None,
 ) -> Certificate:
     """Return the certificate of a plan, however it was made.
 
@@ -84,18 +119,23 @@ def certify(
     options
         Switches under which it was made; they say what is recomputed and how hints are read.
     budget
-        How long may be searched where the clique bound does not reach the plan's cost.
+        How long may be searched where simple terms do not reach the plan's cost; as the options say if left out.
+    log
+        The decisions that made the plan, which tell why it missed what a cheaper plan does.
     """
-    chosen = options or SegmenterOptions()
+    chosen = replace(options or SegmenterOptions(), welford=False, privatize=False)
     if any(refused_by_hint(group.candidate, chosen) for group in segmented.groups):
         # An edit may have gone against a hint; then plans that do are what it is compared with.
         chosen = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
     model = model_for(oracle)
-    finder = _Finder(segmented.fusion, oracle, chosen, model, budget or Budget())
+    finder = _Finder(segmented.fusion, oracle, chosen, model, budget or budget_of(chosen))
     obstacle = finder.obstacle(segmented)
     if not obstacle:
         finder.add(segmented)
     proofs = finder.prove()
+    missed: tuple[Missed, ...] = ()
+    if not obstacle and finder.best.cost < plan_cost(segmented, model):
+        missed = missed_merges(segmented, finder.best.segmented, model, log or DecisionLog(), oracle)
     return Certificate(
         model=model,
         segment_set=chosen.segment_set,
@@ -103,6 +143,7 @@ def certify(
         known=min(finder.best.cost, plan_cost(segmented, model)) if not obstacle else finder.best.cost,
         proofs=proofs,
         obstacle=obstacle,
+        missed=missed,
     )
 
 
@@ -113,6 +154,15 @@ class _Known:
     segmented: SegmentedFusion
     cost: int
     attempts: tuple[Attempt, ...] = ()
+
+
+def _unscheduled(segmented: SegmentedFusion) -> str:
+    """Return which segment of several expressions no scheduler takes, or nothing."""
+    for index, group in enumerate(segmented.groups):
+        own = [expr for expr in group.exprs if expr.tensor_outputs]
+        if group.scheduler is None and len(own) > 1:
+            return f"no scheduler takes segment {index} ({', '.join(group.names)})"
+    return ""
 
 
 @dataclass(slots=True)
@@ -142,17 +192,21 @@ class _Finder:
         """Make the plans of the other strategies known, each with forwarding and without."""
         self._seeded = True
         plain = replace(self.options, forward_inputs=False, forward_factories=frozenset())
+        for options in (self.options, plain) if self.chains else (self.options,):
+            for known in self.others(options):
+                if not self.obstacle(known.segmented):
+                    self.known.append(known)
+
+    def others(self, options: SegmenterOptions) -> Iterator[_Known]:
+        """Yield the plans of the other strategies that cut whole fusions; both are quick beside a search."""
         for word, strategy in (("bottom-up", bottom_up), ("top-down", top_down)):
-            for options in (self.options, plain) if self.chains else (self.options,):
-                if self.known and self.budget.is_spent:
-                    return
-                attempts = tuple(
-                    replace(attempt, phase=f"{word}: {attempt.phase}")
-                    for attempt in strategy(self.fusion, self.oracle, options)
-                )
-                segmented = _folded(self.fusion, attempts, self.oracle)
-                if not self.obstacle(segmented):
-                    self.add(segmented, attempts)
+            attempts = tuple(
+                replace(attempt, phase=f"{word}: {attempt.phase}")
+                for attempt in strategy(self.fusion, self.oracle, options)
+            )
+            segmented = _folded(self.fusion, attempts, self.oracle)
+            if not _unscheduled(segmented):
+                yield _Known(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=attempts)
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -161,10 +215,9 @@ class _Finder:
 
     def obstacle(self, segmented: SegmentedFusion) -> str:
         """Return why a plan is none of those that the model compares, or nothing."""
-        for index, group in enumerate(segmented.groups):
-            own = [expr for expr in group.exprs if expr.tensor_outputs]
-            if group.scheduler is None and len(own) > 1:
-                return f"no scheduler takes segment {index} ({', '.join(group.names)})"
+        unscheduled = _unscheduled(segmented)
+        if unscheduled:
+            return unscheduled
         names = {name for chain in self.chains for name in chain.names}
         alien = [name for name in sorted(segmented.recomputed) if name not in names]
         if alien:
@@ -186,22 +239,21 @@ class _Finder:
             space = Space(self.fusion, self.oracle, self.options, self.model, chains)
             conflicts = Conflicts(space)
             base = clique_bound(space, conflicts)
-            problems.append((conflicts, base, lifted_bound(space, conflicts, base)))
+            problems.append((conflicts, base, _without_search(space, conflicts, base)))
         if not self._seeded and not (self.known and all(b.cost >= self.best.cost for *_, b in problems)):
             self.seed()
-        for conflicts, *_ in problems:
+        for conflicts, _, strong in problems:
             if min(b.cost for *_, b in problems) < self.best.cost:
-                self._improve(conflicts)
+                self._improve(conflicts, strong.cost)
         problems.sort(key=lambda problem: problem[2].cost)
         found = []
-        for conflicts, base, lifted in problems:
-            proof = Proof(
-                recomputed=tuple(chain.names for chain in conflicts.space.chains),
-                terms=base.terms if base.cost >= lifted.cost else lifted.terms,
-            )
+        for conflicts, base, strong in problems:
+            proof = Proof(recomputed=tuple(chain.names for chain in conflicts.space.chains), terms=strong.terms)
             if proof.bound < self.best.cost:
                 searched = self._explore(conflicts, base)
-                proof = searched if searched.bound > proof.bound else proof
+                # What a search adds has to be searched again by whoever checks it: hardly anything is not worth that.
+                if searched.bound >= self.best.cost or searched.bound > LEAST_GAIN * proof.bound:
+                    proof = searched
             found.append(proof)
         return tuple(found)
 
@@ -251,7 +303,7 @@ class _Finder:
             seeded = limits[part]
             if seeded is not None and seeded[0] <= limit:
                 limit = seeded[0]
-            found = search(contracted(conflicts, part, limit), limit, self.budget)
+            found = _deepened(conflicts, part, limit, self.budget)
             floors[part] = max(floors[part], found.bound)
             if found.segments is not None:
                 plan.extend(found.segments)
@@ -275,39 +327,43 @@ class _Finder:
                 found[mask] = space.price(mask) + way[0]
         return found
 
-    def _improve(self, conflicts: Conflicts) -> None:
-        """Merge segments of the best known plan of a space, neighbours or not, as long as somebody takes them."""
+    def _improve(self, conflicts: Conflicts, floor: int) -> None:
+        """Look for better plans of a space by small changes, until one costs no more than the least that is possible.
+
+        It begins with the best that is known, and with the greedy merges of single expressions.
+        """
         space = conflicts.space
         seeds = [seed for known in self.known if (seed := self._seed_in(space, known)) is not None]
-        best = min(seeds, key=lambda seed: sum(seed.values()), default=None)
-        if best is None:
-            return
-        segments, merged = list(best), False
-        place = 0
-        while place < len(segments):
-            first = segments[place]
-            apart = 0
-            for i in bits(first):
-                apart |= conflicts.of[i]
-            for second in segments[place + 1 :]:
-                if apart & second:
-                    continue
-                union = [*(m for m in segments if m not in {first, second}), first | second]
-                legal = any(space.is_legal(first | second, copies) for _, copies in space.ways(first | second)[:1])
-                if legal and _in_order(space, union) is not None:
-                    segments, merged, place = union, True, -1
-                    break
-            place += 1
-        if merged:
-            order = _in_order(space, segments)
+        greedy = Partition.single(space)
+        self._exhaust(merges(greedy))
+        found = min([*(Partition(space, dict(seed)) for seed in seeds), greedy], key=lambda each: each.cost)
+        self._exhaust(merges(found, conflicts.of))
+        if found.cost > floor:
+            rounds = min(self.budget.states // STATES_PER_CHANGE, CHANGES_PER_UNIT * len(space.units))
+            found = anneal(found, conflicts.of, rounds, lambda: self.budget.is_late)
+            self._exhaust(merges(found, conflicts.of))
+        if all(found.cost < sum(seed.values()) for seed in seeds):
+            order = _in_order(space, list(found.segments))
             assert order is not None
             self._realise(space, order)
+
+    def _exhaust(self, attempts: Iterator[object]) -> None:
+        for _ in attempts:
+            if self.budget.is_late:
+                return
 
     def _realise(self, space: Space, segments: Sequence[int]) -> None:
         """Make a plan of segments known, if every chain can be provided."""
         attempts = _attempts(space, segments)
         if attempts is not None:
             self.add(_folded(self.fusion, attempts, self.oracle), attempts)
+
+
+def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
+    """Return the best bound that is made of simple terms; the first of equals, as it is the simplest."""
+    lifted = lifted_bound(space, conflicts, base)
+    found = [base, lifted, with_paths(space, conflicts, base), with_paths(space, conflicts, lifted)]
+    return max(found, key=lambda bound: bound.cost)
 
 
 def part_share(space: Space, base: Bound, part: int) -> int:
@@ -320,6 +376,24 @@ def part_share(space: Space, base: Bound, part: int) -> int:
         elif flow.readers & part:
             total += flow.bytes * max(own, 1)
     return total
+
+
+def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Found:
+    """Return what a search of a part finds, with one limit after the other until one suffices.
+
+    Below a low limit more is contracted and less is left to look at; the last search dwarfs those before it.
+    """
+    blocks = contracted(conflicts, part, limit)
+    states, lowest = 0, min(bound(blocks), limit)
+    if len(blocks.members) > MOST_BLOCKS:
+        return search(blocks, limit, budget.share(10))
+    while True:
+        here = min(limit, lowest + max(lowest // STEPS, 1))
+        found = search(contracted(conflicts, part, here), here, budget)
+        states += found.states
+        if found.segments is not None or found.bound < here or here == limit:
+            return Found(bound=max(found.bound, lowest), segments=found.segments, states=states)
+        lowest = here
 
 
 def _search_term(space: Space, part: int, extra: int) -> Term:
@@ -364,7 +438,7 @@ def _folded(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle
     fold = Fold(fusion)
     for attempt in attempts:
         fold.apply(attempt)
-    return assemble(fusion, fold.groups(), fold.recomputed, oracle)
+    return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)
 
 
 def _attempts(space: Space, segments: Sequence[int]) -> tuple[Attempt, ...] | None:

@@ -44,6 +44,9 @@ class SegmenterOptions:
         Top-down: pieces that share only an input are tried together.
     cut_reshape_inputs, cut_resize_inputs
         Top-down: also cut before reshapes, or before slice, pad and cat.
+    io_to_lower_precision
+        Whether Float tensors that pass between segments and lead to a Half or BFloat16 output pass as such, which
+        halves their bytes and rounds them.
     disabled_passes
         Names of pre-segmentation passes that do not run.
     disabled_schedulers
@@ -58,6 +61,12 @@ class SegmenterOptions:
         How tensors that segments write lie in memory: ``"outputs"`` (results of the fusion lie like inputs, as in
         nvFuser), ``"propagate"`` (also what passes between segments), or ``"negotiate"`` (as costs producer and
         consumers least).
+    search_states
+        How many partial segments ``strategy="optimal"`` and certificates look at, at most. The answer is the same on
+        every machine.
+    search_seconds
+        How many seconds they search at most; None for as long as the states last. With a limit in seconds the answer
+        depends on how busy the machine is.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
@@ -72,12 +81,15 @@ class SegmenterOptions:
     connect_through_inputs: bool = True
     cut_reshape_inputs: bool = False
     cut_resize_inputs: bool = False
+    io_to_lower_precision: bool = False
     disabled_passes: frozenset[str] = frozenset()
     disabled_schedulers: frozenset[str] = frozenset()
     memory_promotion: bool = False
     fuse_matmul: bool = False
     least_capability: tuple[int, int] | None = None
     layout_mode: str = "outputs"
+    search_states: int = 400_000
+    search_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Take the meaning of hints by name too."""
@@ -85,6 +97,7 @@ class SegmenterOptions:
         if self.layout_mode not in LAYOUT_MODES:
             msg = f"layout_mode: {self.layout_mode!r} is unknown; there are {_listed(LAYOUT_MODES)}."
             raise InputError(msg)
+        _check_limits(self.search_states, self.search_seconds)
         unknown = sorted(frozenset(self.forward_factories) - FACTORIES)
         if unknown:
             msg = f"forward_factories: {unknown[0]!r} cannot be recomputed; there are {_listed(FACTORIES)}."
@@ -110,8 +123,8 @@ class SegmenterOptions:
         Parameters
         ----------
         enable
-            Names of ``NVFUSER_ENABLE``: ``fuse_matmul`` and ``memory_promotion``; ``resize_scheduler``, which is on
-            anyhow, and ``warp_specialized_normalization``, which changes no cut, are taken too.
+            Names of ``NVFUSER_ENABLE``: ``fuse_matmul``, ``memory_promotion`` and ``io_to_lower_precision``;
+            ``resize_scheduler``, which is on anyhow, and ``warp_specialized_normalization``, which changes no cut, are taken too.
         disable
             Names of ``NVFUSER_DISABLE``: ``resize_scheduler``; ``kernel_reuse`` and ``parallel_compile`` are taken and
             change no cut.
@@ -146,6 +159,7 @@ class SegmenterOptions:
             disabled_schedulers=frozenset(_DISABLE[name] for name in off if _DISABLE[name]),
             memory_promotion="memory_promotion" in on,
             fuse_matmul="fuse_matmul" in on,
+            io_to_lower_precision="io_to_lower_precision" in on,
             least_capability=_capability(requires),
         )
 
@@ -153,7 +167,9 @@ class SegmenterOptions:
 FACTORIES = frozenset({"full", "iota", "constant"})
 LAYOUT_MODES = ("outputs", "propagate", "negotiate")
 
-_ENABLE = ("fuse_matmul", "memory_promotion", "resize_scheduler", "warp_specialized_normalization")
+_ENABLE = (
+    "fuse_matmul", "io_to_lower_precision", "memory_promotion", "resize_scheduler", "warp_specialized_normalization",
+)
 # The scheduler that goes with a name; empty where nothing here does.
 _DISABLE = {"resize_scheduler": SchedulerType.RESIZE.value, "kernel_reuse": "", "parallel_compile": ""}
 _ENTRIES = ("executor_cache", "segmenter_only")
@@ -170,6 +186,22 @@ _NEEDLESS = (
     "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
 )
 _PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfuser} | dict.fromkeys(_NEEDLESS, "")
+
+
+def _check_limits(states: object, seconds: object) -> None:
+    """Raise if a search is limited by anything but a whole number of states and a number of seconds, or None."""
+    if not isinstance(states, int) or isinstance(states, bool):
+        msg = f"search_states must be a whole number of at least 0, given {states!r}."
+        raise ArgumentTypeError(msg)
+    if states < 0:
+        msg = f"search_states must be at least 0, given {states}."
+        raise InputError(msg)
+    if seconds is not None and (not isinstance(seconds, int | float) or isinstance(seconds, bool)):
+        msg = f"search_seconds must be a number of at least 0, or None for no limit, given {seconds!r}."
+        raise ArgumentTypeError(msg)
+    if seconds is not None and not seconds >= 0:
+        msg = f"search_seconds must be at least 0, or None for no limit, given {seconds}."
+        raise InputError(msg)
 
 
 def _listed(names: Iterable[str]) -> str:

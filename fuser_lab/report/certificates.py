@@ -1,0 +1,48 @@
+"""A certificate as static HTML: the verdict, what a cheaper plan does better, and what every plan pays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuser_lab.report.html import fragment
+from fuser_lab.report.markup import element
+from fuser_lab.segmentation.certificate import byte_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from xml.etree.ElementTree import Element
+
+    from fuser_lab.segmentation import Certificate
+
+
+def certificate_html(certificate: Certificate) -> str:
+    """Return a certificate for a notebook's output."""
+    parts = [_headline(certificate)]
+    if certificate.known < certificate.cost:
+        saved = ((certificate.time_text(entry.cost), entry.text) for entry in certificate.missed)
+        parts.append(_sentences("what a cheaper plan saves", saved, opened=True))
+    paid = ((certificate.time_text(term.cost), term.text) for term in certificate.terms if term.cost)
+    parts.append(_sentences("what every plan pays", paid, opened=certificate.is_optimal))
+    return fragment(*parts)
+
+
+def _headline(certificate: Certificate) -> Element:
+    moved = sum(segment.read + segment.written for segment in certificate.segments)
+    facts = [
+        (certificate.time_text(certificate.cost), "cost"),
+        (certificate.time_text(certificate.bound), "bound"),
+        *([(certificate.time_text(certificate.known), "known")] if certificate.known < certificate.cost else []),
+        (byte_text(moved), "read and written"),
+        (str(len(certificate.segments)), "launches" if len(certificate.segments) != 1 else "launch"),
+    ]
+    shown = [element("span", element("b", value), f" {name}", css="fl-fact") for value, name in facts]
+    model = element("span", certificate.model_text, css="fl-note")
+    return element("div", element("span", certificate.status, css="fl-title"), *shown, model, css="fl-headline")
+
+
+def _sentences(head: str, rows: Iterable[tuple[str, str]], *, opened: bool) -> Element:
+    items = [element("li", element("b", amount), f" {text}") for amount, text in rows]
+    details = element("details", element("summary", head), element("ol", *items, css="fl-decisions"))
+    if opened:
+        details.set("open", "open")
+    return details

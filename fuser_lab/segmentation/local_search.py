@@ -1,0 +1,226 @@
+"""Better plans by small changes: merge two segments, or move expressions from one to another, as long as it pays.
+
+A partition under construction is a list of disjoint masks over the units of a space. Prices come first, since they are
+cheap; only a change that would pay is checked for cycles and asked of the schedulers.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import exp
+
+from fuser_lab.segmentation.bounds import Space, bits
+
+
+@dataclass(slots=True)
+class Partition:
+    """Disjoint segments that cover a space, with their prices; the quotient has no cycle."""
+
+    space: Space
+    segments: dict[int, int]  # mask -> cost, chains provided in the cheapest legal way
+    _owner: list[int] = field(init=False)
+    _needs: list[int] = field(init=False)
+    _feeds: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note who is where, and who reads from whom."""
+        size = len(self.space.units)
+        self._owner = [0] * size
+        self._needs, self._feeds = [0] * size, [0] * size
+        for flow in self.space.flows:
+            for maker in bits(flow.producer):
+                self._feeds[maker] |= flow.readers
+                for reader in bits(flow.readers):
+                    self._needs[reader] |= flow.producer
+        for mask in self.segments:
+            self._note(mask)
+
+    @classmethod
+    def single(cls, space: Space) -> "Partition":
+        """Return every unit alone."""
+        partition = cls(space, {})
+        for i in range(len(space.units)):
+            price = legal_price(space, 1 << i)
+            assert price is not None
+            partition.segments[1 << i] = price
+            partition._note(1 << i)
+        return partition
+
+    def _note(self, mask: int) -> None:
+        for i in bits(mask):
+            self._owner[i] = mask
+
+    @property
+    def cost(self) -> int:
+        """Cost of all segments."""
+        return sum(self.segments.values())
+
+    def owner(self, unit: int) -> int:
+        """Return the segment of a unit."""
+        return self._owner[unit]
+
+    def beside(self, mask: int) -> set[int]:
+        """Return the other segments that touch a tensor which a segment touches."""
+        return {
+            self._owner[i]
+            for flow in self.space.flows
+            if (flow.producer | flow.readers) & mask
+            for i in bits((flow.producer | flow.readers) & ~mask)
+        }
+
+    def replace(self, gone: Iterable[int], new: dict[int, int]) -> None:
+        """Put segments in the place of others."""
+        for mask in gone:
+            del self.segments[mask]
+        for mask, price in new.items():
+            self.segments[mask] = price
+            self._note(mask)
+
+    def closes_cycle(self, gone: Iterable[int], new: Sequence[int]) -> bool:
+        """Whether the quotient would have a cycle with some segments replaced by others."""
+        for mask in new:
+            self._note(mask)
+        found = any(self._comes_back(mask) for mask in new)
+        for mask in gone:
+            self._note(mask)
+        return found
+
+    def _comes_back(self, start: int) -> bool:
+        seen = {start}
+        waiting = [start]
+        while waiting:
+            here = waiting.pop()
+            below = 0
+            for i in bits(here):
+                below |= self._feeds[i]
+            if here != start and below & start:
+                return True
+            below &= ~here
+            while below:
+                after = self._owner[(below & -below).bit_length() - 1]
+                below &= ~after
+                if after not in seen:
+                    seen.add(after)
+                    waiting.append(after)
+        return False
+
+    def inside_below(self, unit: int) -> int:
+        """Return a unit with all of its segment that depends on it."""
+        return (self.space.below[unit] | 1 << unit) & self._owner[unit]
+
+    def inside_above(self, unit: int) -> int:
+        """Return a unit with all of its segment that it depends on."""
+        return (self.space.above[unit] | 1 << unit) & self._owner[unit]
+
+
+def legal_price(space: Space, mask: int) -> int | None:
+    """Return what a set costs as a segment, None if it can be none."""
+    for extra, copies in space.ways(mask):
+        if copies != -1 and space.is_legal(mask, copies):
+            return space.price(mask) + extra
+    return None
+
+
+def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator[tuple[int, int, bool]]:
+    """Merge, again and again, the two segments that save most together; yield each attempt and whether it came about.
+
+    Only segments that touch a tensor in common are tried; with ``apart``, which has for each unit those that it can
+    never be with, all others too, which save a launch at least. A pair that was refused is not tried again until one
+    of the two has changed.
+    """
+    space = partition.space
+    heap: list[tuple[int, int, int]] = []
+
+    def add(a: int, b: int) -> None:
+        saved = partition.segments[a] + partition.segments[b] - space.price(a | b)
+        if saved > 0:
+            first, second = (a, b) if a & -a < b & -b else (b, a)
+            heappush(heap, (-saved, first, second))
+
+    def near(mask: int) -> Iterable[int]:
+        if apart is None:
+            return partition.beside(mask)
+        far = 0
+        for i in bits(mask):
+            far |= apart[i]
+        return [other for other in partition.segments if other != mask and not other & far]
+
+    for mask in partition.segments:
+        for other in near(mask):
+            if other & -other > mask & -mask:
+                add(mask, other)
+    heapify(heap)
+    while heap:
+        _, a, b = heappop(heap)
+        if a not in partition.segments or b not in partition.segments:
+            continue
+        price = None
+        if not partition.closes_cycle((a, b), (a | b,)):
+            price = legal_price(space, a | b)
+        paid = partition.segments[a] + partition.segments[b]
+        accepted = price is not None and price < paid
+        yield a, b, accepted
+        if accepted and price is not None:
+            partition.replace((a, b), {a | b: price})
+            for other in near(a | b):
+                add(a | b, other)
+
+
+def anneal(
+    partition: Partition, apart: Sequence[int], rounds: int, is_late: Callable[[], bool], seed: int = 0,
+) -> Partition:
+    """Return the cheapest partition met on a walk of small changes, some of which cost something at first.
+
+    ``apart`` has for each unit those that it can never be with. The walk is the same for the same seed. It ends after
+    so many rounds, or when it is late.
+    """
+    space, dice = partition.space, random.Random(seed)  # noqa: S311 - a walk that can be repeated, no secret
+    best, least = dict(partition.segments), partition.cost
+    cost = least
+    shared = [flow for flow in space.flows if (flow.producer | flow.readers).bit_count() > 1]
+    if not shared:
+        return partition
+    heat = max(sum(flow.bytes for flow in shared) // len(shared), space.model.launch_bytes)
+    for step in range(rounds):
+        if step % 64 == 0 and is_late():
+            break
+        flow = dice.choice(shared)
+        units = list(bits(flow.producer | flow.readers))
+        first, second = dice.sample(units, 2)
+        a, b = partition.owner(first), partition.owner(second)
+        moved = _moved(partition, first, dice)
+        new = [mask for mask in ((moved, a & ~moved) if a == b else (a & ~moved, b | moved)) if mask]
+        gone = {a, b}
+        if set(new) == gone or any(_excluded(mask, apart) for mask in new):
+            continue
+        paid = sum(partition.segments[mask] for mask in gone)
+        change = sum(space.price(mask) for mask in new) - paid
+        warmth = 0.25 * heat * (1 - step / rounds) ** 2
+        if change > 0 and (warmth < 1 or dice.random() >= exp(-change / warmth)):
+            continue
+        if partition.closes_cycle(gone, new):
+            continue
+        prices = {mask: legal_price(space, mask) for mask in new}
+        known = {mask: price for mask, price in prices.items() if price is not None}
+        if len(known) < len(new):
+            continue
+        cost += sum(known.values()) - paid
+        partition.replace(gone, known)
+        if cost < least:
+            best, least = dict(partition.segments), cost
+    return Partition(space, best)
+
+
+def _moved(partition: Partition, unit: int, dice: random.Random) -> int:
+    """Return what goes with a unit to another segment: nothing, what depends on it, what it depends on, or all."""
+    kind = dice.randrange(4)
+    if kind == 0:
+        return 1 << unit
+    if kind == 1:
+        return partition.inside_below(unit)
+    return partition.inside_above(unit) if kind == 2 else partition.owner(unit)
+
+
+def _excluded(mask: int, apart: Sequence[int]) -> bool:
+    return any(apart[i] & mask for i in bits(mask))

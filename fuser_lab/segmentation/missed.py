@@ -1,0 +1,115 @@
+"""What a cheaper plan does better than a given one: tensor by tensor, with the reason why the given one did not."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from fuser_lab.cost.traffic import CostModel
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import TensorView
+from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.why import Why, why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """One difference between a plan and a cheaper one.
+
+    Attributes
+    ----------
+    tensor
+        The tensor that one of them moves more often; empty for launches.
+    together
+        Two values that the cheaper plan has in one segment and this one has not, if there are any.
+    segments
+        The segments of this plan in which they are.
+    cost
+        Bytes that the cheaper plan saves (a launch counts as the bytes that memory moves meanwhile); negative where
+        it pays more.
+    relation
+        How the two values stand in this plan: "refused", "cycle", "never tried" or "edited"; empty without values.
+    text
+        The same as a sentence.
+    """
+
+    tensor: str
+    together: tuple[str, ...]
+    segments: tuple[int, ...]
+    cost: int
+    relation: str
+    text: str
+
+
+def missed_merges(
+    segmented: SegmentedFusion, cheaper: SegmentedFusion, model: CostModel, log: DecisionLog, oracle: SchedulerOracle,
+) -> tuple[Missed, ...]:
+    """Return the differences between a plan and a cheaper one of the same fusion, what saves most first.
+
+    Their costs add up to the difference of the plans' costs.
+    """
+    found = list(_tensors(segmented, cheaper, log, oracle))
+    launches = len(segmented.groups) - len(cheaper.groups)
+    if launches:
+        more = "fewer" if launches > 0 else "more"
+        text = f"{abs(launches)} launch{'es' if abs(launches) > 1 else ''} {more}"
+        cost = launches * model.launch_bytes
+        found.append(Missed(tensor="", together=(), segments=(), cost=cost, relation="", text=text))
+    return tuple(sorted(found, key=lambda entry: -entry.cost))
+
+
+def _tensors(
+    segmented: SegmentedFusion, cheaper: SegmentedFusion, log: DecisionLog, oracle: SchedulerOracle,
+) -> Iterator[Missed]:
+    ours, theirs = _accesses(segmented), _accesses(cheaper)
+    for tensor in segmented.fusion.tensors.values():
+        saved = (ours[tensor] - theirs[tensor]) * tensor.nbytes
+        if not saved:
+            continue
+        times = f"{tensor.name} is read or written {_times(ours[tensor])} here and {_times(theirs[tensor])} there"
+        pair = _joined(segmented, cheaper, tensor) if saved > 0 else None
+        if pair is None:
+            yield Missed(tensor=tensor.name, together=(), segments=(), cost=saved, relation="", text=times)
+            continue
+        answer = why(segmented, *pair, log, oracle)
+        yield Missed(
+            tensor=tensor.name, together=pair, segments=answer.segments, cost=saved, relation=answer.relation.value,
+            text=f"{times}, where {pair[0]} and {pair[1]} share a segment. {_said(answer, log)}",
+        )
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:
+    """Return how often each tensor is read from memory or written to it."""
+    found: Counter[TensorView] = Counter()
+    for group in segmented.groups:
+        found.update(group.tensor_inputs)
+        found.update(group.outputs)
+    return found
+
+
+def _joined(
+    segmented: SegmentedFusion, cheaper: SegmentedFusion, tensor: TensorView,
+) -> tuple[str, str] | None:
+    """Return two values that make or read a tensor, apart in one plan and together in the other, or None."""
+    fusion = segmented.fusion
+    maker = fusion.producers.get(tensor)
+    near = [*([maker] if maker is not None else []), *fusion.users.get(tensor, ())]
+    names = [expr.name for expr in near if expr.tensor_outputs and expr.name in segmented.home]
+    for a, b in combinations(dict.fromkeys(names), 2):
+        apart = set(segmented.home[a]).isdisjoint(segmented.home[b])
+        if apart and not set(cheaper.home.get(a, ())).isdisjoint(cheaper.home.get(b, ())):
+            return a, b
+    return None
+
+
+def _said(answer: Why, log: DecisionLog) -> str:
+    """Return why two values are apart, with what was said when that was tried."""
+    refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
+    if not refused or not refused[-1].text:
+        return answer.text
+    return f"{answer.text} What was said then: {refused[-1].text}."
