@@ -19,6 +19,7 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import (
+    STRATEGIES,
     Certificate,
     SegmentedFusion,
     SegmentedGroup,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
 
 Edit = tuple[str, tuple[str | int, ...]]
-NAMED_STRATEGIES = ("bottom_up", "top_down", "optimal", "unfused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +366,7 @@ class Plan:
 
     def _segmentation(self, names: dict[str, str]) -> list[str]:
         """Return the lines that segment and edit; a strategy that was a function is written as its result."""
-        if self.strategy not in NAMED_STRATEGIES:
+        if self.strategy not in STRATEGIES:
             groups = [[_recorded(e.name, names) for e in s.exprs if e.tensor_outputs] for s in self.segments]
             shown = f"strategy=lambda fusion, oracle: {groups}"
             return [f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]

@@ -8,7 +8,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, Pass, PassPipeline, text_digest
@@ -80,9 +80,9 @@ def segment(
         Arrays, abstract inputs (`fuser_lab.spec`) and numbers, one per fusion input; may be left out if the
         definition fixes all sizes.
     strategy
-        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"optimal"`` (the fewest bytes and
-        launches, as far as search gets), ``"unfused"``, or a function of fusion and oracle that returns groups of
-        expressions or of the names of their results.
+        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"saving"`` (merges that save most
+        bytes first), ``"optimal"`` (the fewest bytes and launches, as far as search gets), ``"unfused"``, or a function
+        of fusion and oracle that returns groups of expressions or of the names of their results.
     target
         Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the
         GPU that is here, or a Device; an H200 if left out.
@@ -99,9 +99,6 @@ def segment(
         If inputs do not fit, or strategy or target are unknown.
     """
     definition = definition_of(fd)
-    if strategy == "saving":
-        msg = f"strategy {strategy!r} is not implemented."
-        raise UnsupportedError(msg)
     if options is not None and not isinstance(options, SegmenterOptions):
         msg = f"segment: options must be SegmenterOptions, given {type(options).__name__}."
         raise ArgumentTypeError(msg)

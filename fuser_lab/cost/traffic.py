@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuser_lab.cost.device import DEFAULT, Device
-from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir import Expr, Fusion
 
 LAUNCH_SECONDS = 4e-6  # one kernel after the other on a stream, without CUDA graphs
 
@@ -81,11 +81,6 @@ def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = 
     return Traffic(read=sum(tensor.nbytes for tensor in read), written=written)
 
 
-def stored_bytes(tensors: Iterable[TensorView]) -> int:
-    """Return the bytes of tensors in memory."""
-    return sum(tensor.nbytes for tensor in tensors)
-
-
-def cost(model: CostModel, segments: Iterable[Traffic]) -> int:
-    """Return the cost of segments together, in bytes."""
-    return sum(model.launch_bytes + segment.total for segment in segments)
+def model_of(oracle: object) -> CostModel:
+    """Return the cost model of the device that an oracle answers for, or of the default one."""
+    return CostModel.of(getattr(oracle, "device", DEFAULT))

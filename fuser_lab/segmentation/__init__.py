@@ -6,6 +6,7 @@ from fuser_lab.errors import InputError, SegmentationError, VerificationError
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.boundary_casts import Lowering, boundary_casts
 from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
@@ -13,9 +14,11 @@ from fuser_lab.segmentation.optimal import certify, optimal
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.replay import Fold, replay
+from fuser_lab.segmentation.saving import saving
 from fuser_lab.segmentation.top_down import top_down
 from fuser_lab.segmentation.why import Relation, Why, why
 
+STRATEGIES = ("bottom_up", "top_down", "saving", "optimal", "unfused")
 Partition = Iterable[Iterable[str | Expr]]
 Strategy = str | Callable[[Fusion, SchedulerOracle], Partition]
 
@@ -37,7 +40,8 @@ def segment(
     oracle
         The schedulers.
     strategy
-        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"optimal"`` (least bytes and launches),
+        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"saving"`` (merges that save most bytes first),
+        ``"optimal"`` (least bytes and launches),
         ``"unfused"`` (every expression alone), or a function of fusion and oracle that returns groups of expressions
         or of their results' names.
     options
@@ -50,12 +54,33 @@ def segment(
     InputError
         If the strategy is unknown, or what a function returns is no legal partition.
     """
-    fold = Fold(fusion)
-    for attempt in _attempts(fusion, oracle, strategy, options or SegmenterOptions(), told=log is not None):
-        if log is not None:
-            log.append(attempt)
-        fold.apply(attempt)
-    return _assembled(fold, oracle, own_choice=callable(strategy))
+    chosen = options or SegmenterOptions()
+    attempts: list[Attempt] = []
+    for asked in _asked(oracle, strategy, chosen):
+        fold, attempts = Fold(fusion), []
+        for attempt in _attempts(fusion, asked, strategy, chosen, told=log is not None):
+            attempts.append(attempt)
+            fold.apply(attempt)
+        if chosen.io_to_lower_precision:
+            for attempt in boundary_casts(fold.fusion, fold.groups(), fold.recomputed, oracle, chosen):
+                attempts.append(attempt)
+                fold.apply(attempt)
+        segmented = _assembled(fold, oracle, own_choice=callable(strategy))
+        if asked is oracle or all(group.scheduler is not None for group in segmented.groups):
+            break
+    for attempt in attempts if log is not None else ():
+        log.append(attempt)
+    return segmented
+
+
+def _asked(oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions) -> Iterator[SchedulerOracle]:
+    """Yield who is asked; the next one where segments that were taken with casts cannot get them in the end."""
+    if options.io_to_lower_precision and strategy in _GROWING:
+        yield Lowering(oracle, options)
+    yield oracle
+
+
+_GROWING = ("bottom_up", "top_down")
 
 
 def _attempts(
@@ -69,9 +94,11 @@ def _attempts(
         return top_down(fusion, oracle, options, told=told)
     if strategy == "optimal":
         return optimal(fusion, oracle, options)
+    if strategy == "saving":
+        return saving(fusion, oracle, options)
     if strategy == "unfused":
         return iter(())
-    msg = f"strategy {strategy!r} is unknown; there are 'bottom_up', 'top_down', 'optimal', 'unfused' or a function."
+    msg = f"strategy {strategy!r} is unknown; there are {', '.join(map(repr, STRATEGIES))} or a function."
     raise InputError(msg)
 
 
@@ -121,6 +148,7 @@ def _assembled(fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> Segm
 
 
 __all__ = [
+    "STRATEGIES",
     "Candidate",
     "Certificate",
     "DecisionLog",

@@ -77,16 +77,16 @@ class Partition:
             self.segments[mask] = price
             self._note(mask)
 
-    def closes_cycle(self, gone: Iterable[int], new: Sequence[int]) -> bool:
-        """Whether the quotient would have a cycle with some segments replaced by others."""
+    def cycle_with(self, gone: Iterable[int], new: Sequence[int]) -> int:
+        """Return a segment on a cycle that there would be with some replaced by others, nothing if there were none."""
         for mask in new:
             self._note(mask)
-        found = any(self._comes_back(mask) for mask in new)
+        found = next((through for mask in new if (through := self._way_back(mask))), 0)
         for mask in gone:
             self._note(mask)
         return found
 
-    def _comes_back(self, start: int) -> bool:
+    def _way_back(self, start: int) -> int:
         seen = {start}
         waiting = [start]
         while waiting:
@@ -95,7 +95,7 @@ class Partition:
             for i in bits(here):
                 below |= self._feeds[i]
             if here != start and below & start:
-                return True
+                return here
             below &= ~here
             while below:
                 after = self._owner[(below & -below).bit_length() - 1]
@@ -103,7 +103,7 @@ class Partition:
                 if after not in seen:
                     seen.add(after)
                     waiting.append(after)
-        return False
+        return 0
 
     def inside_below(self, unit: int) -> int:
         """Return a unit with all of its segment that depends on it."""
@@ -156,7 +156,7 @@ def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator
         if a not in partition.segments or b not in partition.segments:
             continue
         price = None
-        if not partition.closes_cycle((a, b), (a | b,)):
+        if not partition.cycle_with((a, b), (a | b,)):
             price = legal_price(space, a | b)
         paid = partition.segments[a] + partition.segments[b]
         accepted = price is not None and price < paid
@@ -199,7 +199,7 @@ def anneal(
         warmth = 0.25 * heat * (1 - step / rounds) ** 2
         if change > 0 and (warmth < 1 or dice.random() >= exp(-change / warmth)):
             continue
-        if partition.closes_cycle(gone, new):
+        if partition.cycle_with(gone, new):
             continue
         prices = {mask: legal_price(space, mask) for mask in new}
         known = {mask: price for mask, price in prices.items() if price is not None}

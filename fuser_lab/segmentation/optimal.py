@@ -5,31 +5,33 @@ are copied into their readers, as nvFuser does. In each: the clique bound; the p
 reach, each a problem of its own; contraction of what any cheaper plan has together; A* over what is left.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuser_lab.cost.device import DEFAULT
-from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.cost.traffic import CostModel, traffic
-from fuser_lab.cost.verdict import reason
-from fuser_lab.events import Attempt, DecisionLog, Kind, Names, Outcome
+from fuser_lab.cost.traffic import CostModel, model_of, traffic
+from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bottom_up import Asker, bottom_up, decisive_code, lone_welfords, records
-from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound, lifted_bound, with_paths
+from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, clique_bound, lifted_bound, with_paths
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
 from fuser_lab.segmentation.contraction import bound, contracted
-from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
-from fuser_lab.segmentation.hints import has_hints, refused_by_hint
+from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.ideals import Budget, Found, search
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
+from fuser_lab.segmentation.making import (
+    as_bottom_up_writes_it,
+    attempts_of,
+    in_order,
+    needed_by,
+    neighbours_apart,
+)
 from fuser_lab.segmentation.missed import Missed, missed_merges
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
-from fuser_lab.segmentation.welford import welfords
 
 Parts = tuple[int, ...]
 STEPS = 6  # by which part of itself a limit grows from one search to the next
@@ -37,11 +39,6 @@ STATES_PER_CHANGE = 20  # of the budget, for which one small change of a known p
 CHANGES_PER_UNIT = 100
 MOST_BLOCKS = 60  # that a search may come to an end with; it gets a tenth of the budget where there are more
 LEAST_GAIN = 1.01  # of an unfinished search over the terms that need none
-
-
-def model_for(oracle: SchedulerOracle) -> CostModel:
-    """Return the cost model of the oracle's device, or of the default one."""
-    return CostModel.of(getattr(oracle, "device", DEFAULT))
 
 
 def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[SegmentCost, ...]:
@@ -67,9 +64,9 @@ def optimal(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, budget: Budget | None = None,
 ) -> Iterator[Attempt]:
     """Yield the attempts that make the cheapest plan found, then a refusal for each pair of neighbours in it."""
-    fusion = yield from _as_bottom_up_writes_it(fusion, oracle, options)
+    fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
     plain = replace(options, welford=False, privatize=False)
-    finder = _Finder(fusion, oracle, plain, model_for(oracle), budget or budget_of(options))
+    finder = _Finder(fusion, oracle, plain, model_of(oracle), budget or budget_of(options))
     finder.seed()
     finder.prove()
     best = finder.best
@@ -77,23 +74,7 @@ def optimal(
         # The search takes no replicas into account, but it shall never do worse than who makes some.
         best = min([best, *finder.others(options)], key=lambda known: known.cost)
     yield from best.attempts
-    yield from _between(best.segmented, oracle, options)
-
-
-def _as_bottom_up_writes_it(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
-) -> Generator[Attempt, None, Fusion]:
-    """Yield what comes of Welfords before the cut and return the fusion, so that plans are of the same expressions."""
-    if not options.welford or not welfords(fusion.tensor_exprs, fusion):
-        return fusion
-    if options.whole_fusion and not has_hints(fusion, options):
-        asker = Asker(fusion, oracle, options)
-        names = tuple((expr.name,) for expr in fusion.tensor_exprs)
-        _, answer = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
-        if answer.chosen is not None:
-            fusion, _ = yield from asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
-            return fusion
-    return (yield from lone_welfords(fusion, oracle, options))
+    yield from neighbours_apart(best.segmented, oracle, options, "optimal")
 
 
 def budget_of(options: SegmenterOptions) -> Budget:
@@ -127,7 +108,7 @@ def certify(
     if any(refused_by_hint(group.candidate, chosen) for group in segmented.groups):
         # An edit may have gone against a hint; then plans that do are what it is compared with.
         chosen = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
-    model = model_for(oracle)
+    model = model_of(oracle)
     finder = _Finder(segmented.fusion, oracle, chosen, model, budget or budget_of(chosen))
     obstacle = finder.obstacle(segmented)
     if not obstacle:
@@ -273,7 +254,7 @@ class _Finder:
             best = proof if best is None or proof.bound > best.bound else best
             if plan is None or proof.bound >= self.best.cost:
                 return best
-            order = _in_order(space, plan)
+            order = in_order(space, plan)
             if order is not None:
                 self._realise(space, order)
                 return best
@@ -343,7 +324,7 @@ class _Finder:
             found = anneal(found, conflicts.of, rounds, lambda: self.budget.is_late)
             self._exhaust(merges(found, conflicts.of))
         if all(found.cost < sum(seed.values()) for seed in seeds):
-            order = _in_order(space, list(found.segments))
+            order = in_order(space, list(found.segments))
             assert order is not None
             self._realise(space, order)
 
@@ -354,7 +335,7 @@ class _Finder:
 
     def _realise(self, space: Space, segments: Sequence[int]) -> None:
         """Make a plan of segments known, if every chain can be provided."""
-        attempts = _attempts(space, segments)
+        attempts = attempts_of(space, segments, "optimal")
         if attempts is not None:
             self.add(_folded(self.fusion, attempts, self.oracle), attempts)
 
@@ -403,30 +384,10 @@ def _search_term(space: Space, part: int, extra: int) -> Term:
     return Term(kind=TermKind.SEARCH, subject="", members=names, cost=extra, text=text)
 
 
-def _in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
-    """Return segments so that each comes after those that it reads from; None if they form a cycle."""
-    left, done, found = sorted(segments, key=lambda m: m & -m), 0, []
-    while left:
-        ready = next((m for m in left if not _needs(space, m) & ~done), None)
-        if ready is None:
-            return None
-        left.remove(ready)
-        done |= ready
-        found.append(ready)
-    return found
-
-
-def _needs(space: Space, segment: int) -> int:
-    found = 0
-    for i in bits(segment):
-        found |= space.above[i]
-    return found & ~segment
-
-
 def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -> list[int]:
     """Return parts, with those in one whose segments are left when all that can run has run, and wait for a cycle."""
     left, done = list(segments), 0
-    while ready := [m for m in left if not _needs(space, m) & ~done]:
+    while ready := [m for m in left if not needed_by(space, m) & ~done]:
         left = [m for m in left if m not in ready]
         done |= sum(ready)
     stuck = sum(left)
@@ -439,81 +400,3 @@ def _folded(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle
     for attempt in attempts:
         fold.apply(attempt)
     return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)
-
-
-def _attempts(space: Space, segments: Sequence[int]) -> tuple[Attempt, ...] | None:
-    """Return the attempts that make a plan of segments; None if some chain cannot be provided."""
-    found = [
-        Attempt(
-            phase="optimal: forward",
-            kind=Kind.FORWARD,
-            subjects=(chain.names,),
-            outcome=Outcome.ACCEPTED,
-            text=f"{chain.end.name} is recomputed by each reader",
-        )
-        for chain in space.chains
-    ]
-    copied: list[tuple[int, Names]] = []
-    stored = (1 << len(space.chains)) - 1
-    kept = 0
-    for mask in segments:
-        way = next((copies for _, copies in space.ways(mask) if space.is_legal(mask, copies)), -1)
-        if way == -1:
-            return None
-        stored &= ~way
-        kept |= space.copies(mask) & ~way
-        names = space.names(mask)
-        copied += [(number, names) for number in bits(way)]
-        answer = space.ask(mask, way)
-        if len(names) > 1:
-            found.append(
-                Attempt(
-                    phase="optimal",
-                    kind=Kind.MERGE,
-                    subjects=tuple((name,) for name in names),
-                    outcome=Outcome.ACCEPTED,
-                    code=decisive_code(answer),
-                    text=answer.text,
-                    verdicts=records(answer),
-                ),
-            )
-    found += [
-        Attempt(
-            phase="optimal: chains",
-            kind=Kind.REPLICATE,
-            subjects=(space.chains[number].names, names),
-            outcome=Outcome.ACCEPTED,
-        )
-        for number, names in copied
-    ]
-    for number in bits(stored | kept):
-        chain = space.chains[number]
-        whole = space.takes(chain.exprs)
-        subjects = (chain.names,) if whole else tuple((name,) for name in chain.names)
-        found.append(Attempt(phase="optimal: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
-    return tuple(found)
-
-
-def _between(
-    segmented: SegmentedFusion, oracle: SchedulerOracle, options: SegmenterOptions,
-) -> Iterator[Attempt]:
-    """Yield why no two segments, one of which reads from the other, are one."""
-    for first, readers in enumerate(segmented.successors):
-        for second in sorted(readers):
-            groups = segmented.groups[first], segmented.groups[second]
-            subjects = (groups[0].names, groups[1].names)
-            through = segmented.path(first, second)
-            if through:
-                why = reason(ReasonCode.CYCLE, through=segmented.groups[through[0]].names[0])
-                yield Attempt(
-                    phase="optimal: neighbours", kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED,
-                    code=why.code.value, text=why.text,
-                )
-                continue
-            union = with_recomputed(segmented.fusion, [e for g in groups for e in g.exprs], segmented.recomputed)
-            answer = refused_by_hint(union, options) or oracle.ask(union)
-            if answer.chosen is None:
-                yield Attempt(
-                    phase="optimal: neighbours", kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED,
-                    code=decisive_code(answer), text=answer.text, verdicts=records(answer),
-                )

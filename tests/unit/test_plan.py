@@ -7,7 +7,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, InputError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, InputError
 
 
 def defined():
@@ -191,7 +191,6 @@ def test_a_segment_that_nobody_takes_has_no_source_and_does_not_run():
         (lambda: fl.segment(3), ArgumentTypeError, "fd must be a FusionDefinition"),
         (lambda: fl.segment(defined()), InputError, "inputs must be given"),
         (lambda: fl.segment(defined(), SPECS, strategy="best"), InputError, "strategy 'best' is unknown"),
-        (lambda: fl.segment(defined(), SPECS, strategy="saving"), UnsupportedError, "'saving' is not implemented"),
         (lambda: fl.segment(defined(), SPECS, target="V100"), InputError, "target 'V100' is unknown; there are A100"),
         (lambda: fl.segment(defined(), SPECS[:1]), InputError, "takes 2 inputs"),
         (lambda: fl.segment(defined(), "ab"), ArgumentTypeError, "inputs must be a list"),

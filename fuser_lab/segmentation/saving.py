@@ -1,0 +1,60 @@
+"""Greedy by bytes: of all pairs of segments, the two are merged that save most together, and so on.
+
+A segment costs the bytes that it reads and writes and a launch, as in `fuser_lab.cost.traffic`; a pair saves what the
+two cost beyond their union. Kennedy's greedy weighted fusion, with a price for partitions instead of edges: a tensor
+that several segments read is not counted twice.
+"""
+
+from collections.abc import Iterator
+
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.traffic import model_of
+from fuser_lab.cost.verdict import reason
+from fuser_lab.events import Attempt, Kind, Outcome
+from fuser_lab.ir import Fusion
+from fuser_lab.segmentation.bottom_up import decisive_code, records
+from fuser_lab.segmentation.bounds import Space
+from fuser_lab.segmentation.forwarding import forwarded_chains
+from fuser_lab.segmentation.local_search import Partition, merges
+from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of
+from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.oracle import SchedulerOracle
+
+PHASE = "saving"
+
+
+def saving(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
+    """Yield the merges that save most first, with those that were refused; chains are copied into their readers."""
+    fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
+    space = Space(fusion, oracle, options, model_of(oracle), tuple(forwarded_chains(fusion, options)))
+    if not space.units:
+        return
+    partition = Partition.single(space)
+    tried = [_attempt(partition, a, b, accepted=accepted) for a, b, accepted in merges(partition)]
+    chains = attempts_of(space, list(partition.segments), PHASE) or ()
+    yield from (attempt for attempt in chains if attempt.kind is Kind.FORWARD)
+    yield from tried
+    yield from (attempt for attempt in chains if attempt.kind in {Kind.REPLICATE, Kind.STORE})
+
+
+def _attempt(partition: Partition, a: int, b: int, *, accepted: bool) -> Attempt:
+    space = partition.space
+    subjects = space.names(a), space.names(b)
+    through = 0 if accepted else partition.cycle_with((a, b), (a | b,))
+    if through:
+        why = reason(ReasonCode.CYCLE, through=space.names(through)[0])
+        return Attempt(
+            phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, code=why.code.value,
+            text=why.text,
+        )
+    ways = [copies for _, copies in space.ways(a | b) if copies != -1]
+    answer = next((found for way in ways if (found := space.ask(a | b, way)).chosen is not None), None)
+    if answer is not None and not accepted:
+        return Attempt(
+            phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, text="together they cost no less",
+        )
+    answer = answer or space.ask(a | b, ways[0])
+    return Attempt(
+        phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
+        code=decisive_code(answer), text=answer.text, verdicts=records(answer),
+    )
