@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     PARTITION = "partition"  # the subjects replace all groups
     PRIVATIZE = "privatize"  # the one expression of the first subject gets replicas: each other subject is one, reader
     REVERT = "revert"  # of each subject, replicas that became one segment, the first expression stays
+    CAST = "cast"  # the tensor of the first subject passes to the others, which are groups, in half its bytes
     REWRITE = "rewrite"  # Welfords among the one subject become sums, each expression a group of its own
 
 

@@ -68,8 +68,9 @@ def segment(
         segmented = _assembled(fold, oracle, own_choice=callable(strategy))
         if asked is oracle or all(group.scheduler is not None for group in segmented.groups):
             break
-    for attempt in attempts if log is not None else ():
-        log.append(attempt)
+    if log is not None:
+        for attempt in attempts:
+            log.append(attempt)
     return segmented
 
 

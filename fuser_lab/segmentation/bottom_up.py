@@ -2,8 +2,7 @@
 
 The phases and their order follow ``SegmentCandidateFinder::findSegments`` (csrc/fusion_segmenter.cpp). Two things are
 deliberately different. The level rule looks at all edges, where nvFuser overlooks those that carry a fusion output and
-can close a cycle. And a forwarded chain that some reader cannot take is stored once, not once per reader. Casts on
-boundaries are not here yet.
+can close a cycle. And a forwarded chain that some reader cannot take is stored once, not once per reader.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence

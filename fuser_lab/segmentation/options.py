@@ -124,7 +124,8 @@ class SegmenterOptions:
         ----------
         enable
             Names of ``NVFUSER_ENABLE``: ``fuse_matmul``, ``memory_promotion`` and ``io_to_lower_precision``;
-            ``resize_scheduler``, which is on anyhow, and ``warp_specialized_normalization``, which changes no cut, are taken too.
+            ``resize_scheduler``, which is on anyhow, and ``warp_specialized_normalization``, which changes no cut, are
+            taken too.
         disable
             Names of ``NVFUSER_DISABLE``: ``resize_scheduler``; ``kernel_reuse`` and ``parallel_compile`` are taken and
             change no cut.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from fuser_lab.errors import SegmentationError
 from fuser_lab.events import Attempt, Kind, Names
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.segmentation.boundary_casts import cast_of, lowered
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import Replica, replicas_in, with_replicas, without
@@ -48,6 +49,8 @@ class Fold:
             self._revert(attempt.subjects)
         elif attempt.kind is Kind.REWRITE:
             self._rewrite(attempt.subjects)
+        elif attempt.kind is Kind.CAST:
+            self._cast(attempt.subjects)
         else:
             self._groups.clear()
             self._merge_all(attempt.subjects)
@@ -71,6 +74,22 @@ class Fold:
         for expr in self.fusion.tensor_exprs:
             if expr.name in names or expr.name not in self._groups:
                 self._groups[expr.name] = frozenset({expr.name})
+
+    def _cast(self, subjects: Sequence[Names]) -> None:
+        cast = cast_of(self.fusion, subjects)
+        self._fusion = lowered(self.fusion, [cast])
+        self._join(cast.lower, (self._fusion.producers[self._fusion.tensors[cast.tensor]].name,))
+        for place, group in enumerate(subjects[1:]):
+            self._join(cast.back(place), group)
+
+    def _join(self, name: str, beside: Names) -> None:
+        """Put a new expression into the group of others."""
+        member = next((other for other in beside if other in self._groups), None)
+        if member is None:
+            msg = f"the log adds {name} to a group of {', '.join(beside)}, which there is not."
+            raise SegmentationError(msg)
+        union = self._groups[member] | {name}
+        self._groups.update(dict.fromkeys(union, union))
 
     def _privatize(self, replicas: Sequence[Replica]) -> None:
         self._new += replicas

@@ -15,7 +15,10 @@ def test_nothing_given_is_the_default():
 
 def test_each_name_does_what_it_says():
     made = SegmenterOptions.from_nvfuser(
-        enable=["fuse_matmul", "memory_promotion", "warp_specialized_normalization", "resize_scheduler"],
+        enable=[
+            "fuse_matmul", "io_to_lower_precision", "memory_promotion", "warp_specialized_normalization",
+            "resize_scheduler",
+        ],
         disable=["resize_scheduler", "kernel_reuse", "parallel_compile"],
         disable_preseg=["MarkAliasesPreparePass", "AllocationDomainPass", "AddAxiomsPass"],
         segmenter={
@@ -25,7 +28,7 @@ def test_each_name_does_what_it_says():
         requires="compute capability 9.0",
     )
     assert made == SegmenterOptions(
-        fuse_matmul=True, memory_promotion=True, disabled_schedulers=["resize"],
+        fuse_matmul=True, io_to_lower_precision=True, memory_promotion=True, disabled_schedulers=["resize"],
         disabled_passes=["mark_aliases_prepare", "allocation_domain"], combine_reductions=False, level_merge=False,
         final_merge=False, welford=False, least_capability=(9, 0),
     )
