@@ -47,6 +47,13 @@ def __getattr__(name: str) -> object:
     raise AttributeError(msg)
 
 
+def load_ipython_extension(ipython: object) -> None:
+    """Add the magics ``%%fusion``, ``%fusion_time`` and ``%fusion_diff``: ``%load_ext fuser_lab``."""
+    from fuser_lab.magics import FusionMagics
+
+    ipython.register_magics(FusionMagics)  # type: ignore[attr-defined]
+
+
 def __dir__() -> list[str]:
     """Return the public names."""
     return sorted(__all__)

@@ -1,0 +1,92 @@
+"""IPython magics, each a thin call of a public function: ``%load_ext fuser_lab``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from fuser_lab import api
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import FuserLabError
+from fuser_lab.plan import Plan
+from fuser_lab.planning import segment
+from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.report.diff import PlanDiff
+
+
+@magics_class
+class FusionMagics(Magics):
+    """``%%fusion``, ``%fusion_time`` and ``%fusion_diff``."""
+
+    @magic_arguments()
+    @argument("name", nargs="?", default="fd", help="a variable; NAME_inputs and NAME_plan are set too")
+    @argument("--strategy", default="bottom_up", help="bottom_up, top_down, optimal or unfused")
+    @argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
+    @argument("--segment-set", choices=[m.value for m in SegmentSetMeaning], default="hint", help="how hints are read")
+    @argument("--explore", action="store_true", help="show the explorer, not the picture")
+    @cell_magic("fusion")
+    def fusion(self, line: str, cell: str) -> Any:
+        """Return the plan of the definition in a cell, which is read as a repro script: nothing of it is executed."""
+        given = parse_argstring(self.fusion, line)
+        if not given.name.isidentifier():
+            msg = f"%%fusion: {given.name!r} is no name of a variable."
+            raise UsageError(msg)
+        try:
+            fd, inputs = api.load_repro(cell)
+            options = SegmenterOptions(segment_set=given.segment_set)
+            plan = segment(fd, inputs, strategy=given.strategy, target=given.target, options=options)
+        except FuserLabError as error:
+            raise UsageError(str(error)) from None
+        self.shell.push({given.name: fd, f"{given.name}_inputs": inputs, f"{given.name}_plan": plan})
+        return api.explore(plan) if given.explore else plan
+
+    @magic_arguments()
+    @argument("plans", nargs="+", help="variables that hold plans; the first is the baseline")
+    @argument("--inputs", help="the variable with the inputs; without it, random ones of the plan's sizes")
+    @argument("--seconds", type=float, default=1.0, help="to spend on each measurement, at most")
+    @line_magic("fusion_time")
+    def fusion_time(self, line: str) -> api.Timings:
+        """Return measured times of plans."""
+        given = parse_argstring(self.fusion_time, line)
+        plans = [self._plan(name) for name in given.plans]
+        try:
+            inputs = _arrays(plans[0]) if given.inputs is None else self._value(given.inputs)
+            return api.time(plans, inputs, seconds=given.seconds)
+        except FuserLabError as error:
+            raise UsageError(str(error)) from None
+
+    @magic_arguments()
+    @argument("before", help="a variable that holds a plan")
+    @argument("after", help="a variable that holds a plan")
+    @line_magic("fusion_diff")
+    def fusion_diff(self, line: str) -> PlanDiff:
+        """Return what differs between two plans."""
+        given = parse_argstring(self.fusion_diff, line)
+        try:
+            return api.diff(self._plan(given.before), self._plan(given.after))
+        except FuserLabError as error:
+            raise UsageError(str(error)) from None
+
+    def _value(self, name: str) -> Any:
+        if name not in self.shell.user_ns:
+            msg = f"there is no variable {name!r}."
+            raise UsageError(msg)
+        return self.shell.user_ns[name]
+
+    def _plan(self, name: str) -> Plan:
+        value = self._value(name)
+        if not isinstance(value, Plan):
+            msg = f"{name!r} must hold a plan, as fl.segment and %%fusion give it; it holds a {type(value).__name__}."
+            raise UsageError(msg)
+        return value
+
+
+def _arrays(plan: Plan) -> Sequence[Any]:
+    return [value.materialize() if isinstance(value, TensorSpec) else value for value in plan.inputs]

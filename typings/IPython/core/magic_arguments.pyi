@@ -1,0 +1,9 @@
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+def magic_arguments() -> Callable[[_F], _F]: ...
+def argument(*names: str, **options: Any) -> Callable[[_F], _F]: ...
+def parse_argstring(magic: Callable[..., Any], text: str) -> Namespace: ...
