@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.binding import Described
+from fuser_lab.definition.binding import Described, bind, default_inputs
+from fuser_lab.definition.scheduling import RULES, HandSchedule, scheduled_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -19,10 +20,13 @@ from fuser_lab.errors import (
 )
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.printer import math_text
+from fuser_lab.ir.replay import replay
+from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.planning import definition_of, flattened, segment
+from fuser_lab.planning import definition_of, described_input, flattened, segment
 from fuser_lab.profiling import measured_run, receiver
 from fuser_lab.runtime.arrays import describe
+from fuser_lab.runtime.by_hand import ScheduledKernel, generate_scheduled
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 
@@ -307,14 +311,19 @@ def _listed(axes: Sequence[object]) -> str:
 
 
 class KernelExecutor:
-    """A fusion that one scheduler takes whole: compiled once, run any number of times.
+    """A fusion as one kernel: by its schedule by hand, or by the scheduler that takes it whole.
 
-    The schedule is this package's own; schedules of the user's are not supported.
+    Compiled once, run any number of times. A kernel scheduled by hand runs on the CPU too, for its values: the CUDA
+    kernel's threads go in lock step there (`fuser_lab.runtime.by_hand`).
     """
 
     def __init__(self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0) -> None:
         self._id = fusion_id
         self._plan: Plan | None = None
+        self._scheduled: ScheduledFusion | None = None
+        self._definition: Fusion | None = None
+        self._kernels: dict[tuple[object, ...], ScheduledKernel] = {}
+        self.transforms: tuple[Transform, ...] = ()
 
     def compile(
         self, fusion: object, args: Iterable[Any] = (), launch_constraints: object = None,
@@ -325,7 +334,7 @@ class KernelExecutor:
         Parameters
         ----------
         fusion
-            A definition or a fusion.
+            A definition or a fusion; transforms that it has been given are followed.
         args
             Inputs that decide sizes and strides; may be left out where the definition fixes them.
         launch_constraints, compile_params
@@ -337,10 +346,16 @@ class KernelExecutor:
         ------
         UnsupportedError
             If no scheduler takes the whole fusion, with the reasons.
+        ScheduleError
+            If the transforms cannot be followed for inputs of these sizes.
         """
         self._own_launches("compile", launch_constraints, compile_params)
         definition = definition_of(fusion)
         flat = flattened(args)
+        hand = getattr(fusion, "hand", None)
+        if isinstance(hand, HandSchedule) and hand.transforms:
+            self._compile_scheduled(definition, hand, flat)
+            return
         others = () if scheduler_type is None else tuple(s.value for s in SchedulerType if s is not scheduler_type)
         plan = segment(
             definition, flat if flat or not definition.inputs else None, strategy=_whole,
@@ -352,6 +367,51 @@ class KernelExecutor:
             raise UnsupportedError(msg)
         self._plan = plan
 
+    def _compile_scheduled(self, definition: Fusion, hand: HandSchedule, flat: Sequence[Any]) -> None:
+        known = bool(flat) or not definition.inputs
+        described = tuple(described_input(value) for value in flat) if known else default_inputs(definition)
+        self._definition, self.transforms, self._kernels = definition, hand.transforms, {}
+        self._scheduled = replay(bind(definition, described).fusion, hand.transforms, RULES)
+        # What does not fit is said now, and not when it runs.
+        generate_scheduled(self._scheduled)
+
+    def _kernel(self, flat: Sequence[Any]) -> ScheduledKernel:
+        """Return the kernel for inputs of these sizes, on the device that they are on."""
+        described = tuple(describe(value) for value in flat)
+        specs = [d for d in described if isinstance(d, TensorSpec)]
+        target = "cuda" if any(d.device.startswith("cuda") for d in specs) else "cpu"
+        assert self._definition is not None
+        deciding = self._definition.deciding_scalars
+        inputs = self._definition.inputs
+        key = (target, *(
+            d.shape if isinstance(d, TensorSpec) else d if i < len(inputs) and inputs[i].name in deciding else None
+            for i, d in enumerate(described)
+        ))
+        if key not in self._kernels:
+            scheduled = replay(bind(self._definition, described).fusion, self.transforms, RULES)
+            self._kernels[key] = ScheduledKernel(scheduled, target)
+        return self._kernels[key]
+
+    def get_scheduled_ir(self, tensor_transforms: bool = False) -> str:
+        """Return what was compiled as IR text, with loops, parallel types, memories and compute-at positions.
+
+        Raises
+        ------
+        StateError
+            If nothing scheduled by hand was compiled.
+        """
+        return scheduled_text(self._by_hand("get_scheduled_ir"), tensor_transforms=tensor_transforms)
+
+    def get_cuda_kernel(self) -> str:
+        """Return the CUDA kernel of what was compiled by a schedule by hand; StateError if that is nothing."""
+        return generate_scheduled(self._by_hand("get_cuda_kernel")).source
+
+    def _by_hand(self, what: str) -> ScheduledFusion:
+        if self._scheduled is None:
+            msg = f"KernelExecutor.{what}: nothing that is scheduled by hand is compiled."
+            raise StateError(msg)
+        return self._scheduled
+
     def run(self, args: Iterable[Any], launch_constraints: object = None, compile_params: object = None) -> list[Any]:
         """Return the outputs for inputs of the sizes compiled for.
 
@@ -361,15 +421,17 @@ class KernelExecutor:
             If nothing was compiled.
         """
         self._own_launches("run", launch_constraints, compile_params)
+        flat = flattened(args)
+        if self._scheduled is not None:
+            return self._kernel(flat).run(flat)
         if self._plan is None:
             msg = "KernelExecutor.run: nothing is compiled; call compile first."
             raise StateError(msg)
-        flat = flattened(args)
         return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)
 
     def is_compiled(self) -> bool:
         """Whether `compile` has been called with success."""
-        return self._plan is not None
+        return self._plan is not None or self._scheduled is not None
 
     def is_programmatic_dependent_launch_enabled(self) -> bool:
         """Return False: launches wait for each other."""

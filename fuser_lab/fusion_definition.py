@@ -3,8 +3,7 @@
 import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
@@ -14,6 +13,7 @@ from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.repro.writing import script_text
+from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -36,6 +36,9 @@ from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.segmentation.user_segments import SegmentationState
 from fuser_lab.segments import SegmentedDefinition
 from fuser_lab.validation import check_outputs, expected_outputs
+
+if TYPE_CHECKING:
+    from fuser_lab.nvfuser_direct.schedule import Sched
 
 Library = Literal["torch", "numpy"]
 
@@ -124,9 +127,13 @@ class Executable:
             msg = "manual_execute: this definition has run by execute; a definition runs in one way only."
             raise StateError(msg)
         flat = flattened(inputs)
-        if self.ke is None:
+        hand = getattr(self, "hand", None)
+        transforms = hand.transforms if isinstance(hand, HandSchedule) else ()
+        if self.ke is None or self.ke.transforms != transforms:
             executor = KernelExecutor()
-            executor.compile(self.definition, flat, scheduler_type=self._manual_scheduler(heuristic_params))
+            executor.compile(
+                self if transforms else self.definition, flat, scheduler_type=self._manual_scheduler(heuristic_params),
+            )
             self.ke = executor
         return self.ke.run(flat)
 
@@ -451,9 +458,11 @@ class FusionDefinition(Executable, FusionBuilder):
         return self._segmentation
 
     @property
-    def sched(self) -> ModuleType:
-        """Questions to schedulers: ``fd.sched.can_schedule(fd.fusion, scheduler, inputs)`` and others."""
-        return importlib.import_module("fuser_lab.nvfuser_direct.schedule")
+    def sched(self) -> "Sched":
+        """The schedule by hand, and questions to schedulers as ``can_schedule(fd.fusion, scheduler, inputs)``."""
+        from fuser_lab.nvfuser_direct.schedule import Sched
+
+        return Sched(self)
 
     def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
         """Add a tensor input like an array of any library, or like an abstract input.

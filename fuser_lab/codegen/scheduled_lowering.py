@@ -641,7 +641,8 @@ class _Lowering:
             scalars=_scalars(body),
             body=body,
             launch=Launch(
-                blocks=prod(self._sizes.get(kind, 1) for kind in _BLOCKS), threads=(threads[0], threads[1] * threads[2]),
+                blocks=prod(self._sizes.get(kind, 1) for kind in _BLOCKS),
+                threads=(threads[0], threads[1] * threads[2]),
             ),
         )
 

@@ -3,6 +3,7 @@
 ``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds what runs.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ import numpy as np
 from fuser_lab.definition.cache import FusionCache, FusionSchedules, Walk
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.record import EMIT, Record, arguments, bare, named_in
+from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import Called, FusionState, fusion_state
 from fuser_lab.dtypes import DataType, of_python
@@ -200,6 +202,11 @@ class FusionBuilder:
         self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression decides first, by its place
         self._open: bool | None = None
         self._fusion: Fusion | None = None
+
+    @functools.cached_property
+    def hand(self) -> HandSchedule:
+        """The schedule by hand, empty until a tensor is told something about its loops."""
+        return HandSchedule(lambda: self.fusion)
 
     def __enter__(self) -> Self:
         """Open the definition for recording."""

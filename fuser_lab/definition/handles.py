@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from fuser_lab.definition.schedulable import Schedulable
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Extent, Number, Scalar, TensorView
@@ -190,8 +191,8 @@ class Handle:
 _OPERANDS = (Handle, bool, int, float, complex, np.generic)
 
 
-class Tensor(Handle):
-    """A tensor of a definition."""
+class Tensor(Schedulable, Handle):
+    """A tensor of a definition; it can be scheduled by hand once that is finished."""
 
     __slots__ = ()
     val: TensorView

@@ -119,11 +119,12 @@ class HandSchedule:
     definition
         Returns the fusion as it is defined now.
     new_name
-        Returns a name that no tensor of the definition has.
+        Returns a name that no tensor of the definition has or will have; where the definition is finished, the next
+        number will do.
     """
 
-    def __init__(self, definition: Callable[[], Fusion], new_name: Callable[[], str]) -> None:
-        self._definition, self._new_name = definition, new_name
+    def __init__(self, definition: Callable[[], Fusion], new_name: Callable[[], str] | None = None) -> None:
+        self._definition, self._new_name = definition, new_name or self._next_name
         self._transforms: tuple[Transform, ...] = ()
         self._known: tuple[Fusion, ScheduledFusion] | None = None
 
@@ -136,9 +137,13 @@ class HandSchedule:
     def scheduled(self) -> ScheduledFusion:
         """What the transforms make of the fusion as it is now."""
         fusion = self._definition()
-        if self._known is None or self._known[0] is not fusion or self._known[1].transforms != self._transforms:
+        if self._known is None or not _same(self._known[0], fusion) or self._known[1].transforms != self._transforms:
             self._known = (fusion, replay(fusion, self._transforms, RULES))
         return self._known[1]
+
+    def _next_name(self) -> str:
+        numbers = [int(name[1:]) for name in self.scheduled.tensors if name[1:].isdigit()]
+        return f"T{max(numbers, default=-1) + 1}"
 
     def replayed(self, fusion: Fusion) -> ScheduledFusion:
         """Return what the transforms make of a fusion with the same names, as one with known sizes."""
@@ -170,9 +175,26 @@ class HandSchedule:
         """Return each transform with what it changed, before and after."""
         return steps_of(self._definition(), self._transforms)
 
+    def tensor_text(self, name: str) -> str:
+        """Return a tensor with its loops as IR text."""
+        return texts(self.scheduled, RULES)[name]
+
+    def text_of(self, tensor: TensorView) -> str:
+        """Return a tensor with its loops as IR text; nothing where there is no schedule, or no output needs it."""
+        if not self._transforms or tensor.name not in self.scheduled.tensors:
+            return ""
+        return self.tensor_text(tensor.name)
+
     def text(self, *, tensor_transforms: bool = False) -> str:
         """Return the scheduled fusion as IR text."""
         return scheduled_text(self.scheduled, tensor_transforms=tensor_transforms)
+
+
+def _same(first: Fusion, second: Fusion) -> bool:
+    """Whether two fusions hold the same values, names included."""
+    return first is second or (
+        (first.inputs, first.exprs, first.outputs) == (second.inputs, second.exprs, second.outputs)
+    )
 
 
 def order_of(given: object) -> tuple[tuple[int, int], ...]:

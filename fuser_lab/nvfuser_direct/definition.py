@@ -10,6 +10,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from fuser_lab.cost.verdict import SchedulerType as OwnScheduler
+from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.errors import EmptyDefinitionError, StateError
 from fuser_lab.fusion_definition import Executable, defined_like, described_array
 from fuser_lab.ir import Fusion
@@ -70,9 +71,15 @@ class FusionDefinition(Executable):
         return ops
 
     @property
-    def sched(self) -> ModuleType:
-        """The module of schedules, `fuser_lab.nvfuser_direct.schedule`."""
-        return schedule
+    def sched(self) -> schedule.Sched:
+        """The schedule by hand, and questions to schedulers."""
+        return schedule.Sched(self.fusion.recorder)
+
+    @property
+    def hand(self) -> HandSchedule | None:
+        """The schedule by hand; None once the executor's copy of the fusion runs."""
+        recorded = self._recorded
+        return None if recorded is None else recorded.hand
 
     @property
     def fusion(self) -> RecordedFusion:

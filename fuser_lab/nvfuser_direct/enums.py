@@ -4,13 +4,8 @@ import enum
 
 from fuser_lab.cost import verdict
 from fuser_lab.errors import ArgumentTypeError
+from fuser_lab.ir.transform import MemoryType, ParallelType
 
-ParallelType = enum.Enum(
-    "ParallelType",
-    "mesh_x mesh_y mesh_z grid_x grid_y grid_z block_x block_y block_z mma serial tma unroll unswitch vectorize stream",
-    module=__name__,
-)
-MemoryType = enum.Enum("MemoryType", ["tensor", "local", "shared", "global", "symmetric"], module=__name__)
 LoadStoreOpType = enum.Enum("LoadStoreOpType", ["set", "load_matrix", "cp_async", "tma"], module=__name__)
 CacheOp = enum.Enum("CacheOp", ["unspecified", "all_levels", "streaming", "global"], module=__name__)
 IdMappingMode = enum.Enum(
@@ -51,3 +46,14 @@ def own_scheduler(given: object) -> verdict.SchedulerType | None:
         return given.own
     msg = f"scheduler_type must be a SchedulerType, given {given!r}."
     raise ArgumentTypeError(msg)
+
+
+__all__ = [
+    "CacheOp",
+    "IdMappingMode",
+    "LoadStoreOpType",
+    "MemoryType",
+    "ParallelType",
+    "SchedulerType",
+    "own_scheduler",
+]

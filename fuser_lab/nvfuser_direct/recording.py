@@ -1,11 +1,13 @@
 """Recording into the active definition: nvFuser's ops are free functions over a stack of open fusions."""
 
+import functools
 from contextvars import ContextVar
 from typing import Any, Self
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.errors import ArgumentTypeError, EmptyDefinitionError, StateError
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.nvfuser_direct import values
@@ -50,6 +52,11 @@ class Recorder(FusionBuilder):
         if isinstance(result, list | tuple):
             return type(result)(self.wrap(r) for r in result)
         return result
+
+    @functools.cached_property
+    def hand(self) -> HandSchedule:
+        """The schedule by hand; a definition that is still open may be scheduled too."""
+        return HandSchedule(self.snapshot, self._tensor_name)
 
     @property
     def recorded_inputs(self) -> tuple[Val, ...]:
@@ -163,6 +170,11 @@ class RecordedFusion:
         self.scheduler: SchedulerType | None = None  # who shall make its one kernel (`schedule.schedule`)
 
     @property
+    def hand(self) -> HandSchedule:
+        """The schedule by hand."""
+        return self.recorder.hand
+
+    @property
     def definition(self) -> Fusion:
         """The fusion as it is now.
 
@@ -204,9 +216,12 @@ class RecordedFusion:
         self.recorder.add_output(value, alias_input)
 
     def print_math(self, from_outputs_only: bool = True) -> None:
-        """Print the fusion as IR text; without ``from_outputs_only`` also what no output needs."""
+        """Print the fusion as IR text, as it is scheduled; without ``from_outputs_only`` also what no output needs."""
         from fuser_lab.ir.printer import math_text
 
+        if self.hand.transforms and from_outputs_only:
+            print(self.hand.text())  # noqa: T201
+            return
         print(math_text(self.recorder.snapshot(everything=not from_outputs_only)))  # noqa: T201
 
     def print_kernel(self, compile_params: object = None) -> None:

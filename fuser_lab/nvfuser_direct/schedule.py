@@ -1,24 +1,33 @@
-"""Questions to schedulers under nvFuser's names; schedules of the user's own are not supported."""
+"""Schedules by hand and questions to schedulers, under nvFuser's names."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NoReturn
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from fuser_lab.cost import verdict
 from fuser_lab.definition.binding import bind
-from fuser_lab.errors import DefinitionError, UnsupportedError
+from fuser_lab.definition.schedulable import Schedulable, Transforms
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
+from fuser_lab.ir import Fusion
 from fuser_lab.nvfuser_direct.enums import SchedulerType, own_scheduler
+from fuser_lab.nvfuser_direct.recording import active
 from fuser_lab.passes import PRESEGMENTATION
 from fuser_lab.planning import definition_of, described_input, flattened
+from fuser_lab.schedule.by_hand import HandParams, apply_schedule, params_for
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation.oracle import candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeuristicParams:
-    """Who shall make the kernel; what it chooses is decided when the kernel is generated."""
+    """Who shall make the kernel, and what its schedule as transforms leaves open.
+
+    All else is decided when the kernel is generated.
+    """
 
     scheduler: verdict.SchedulerType
+    hand: HandParams = field(default_factory=HandParams)
 
 
 def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> tuple[bool, str]:
@@ -64,11 +73,14 @@ def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[
     if wanted is None or not taken:
         msg = f"compute_heuristics: {why}"
         raise DefinitionError(msg)
-    return HeuristicParams(scheduler=wanted)
+    return HeuristicParams(scheduler=wanted, hand=params_for(definition_of(fusion)))
 
 
 def schedule(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams:
-    """Note that a scheduler shall make the kernel of the fusion, for ``manual_execute`` and KernelExecutor.
+    """Let a scheduler make the kernel of the fusion, for ``manual_execute`` and KernelExecutor.
+
+    Where its schedule exists as transforms (`fuser_lab.schedule.by_hand`) these are added, to be read, changed and
+    followed; else only the scheduler is noted, and the kernel that plans run is made.
 
     Parameters
     ----------
@@ -79,30 +91,96 @@ def schedule(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParam
     inputs
         Inputs, or what `compute_heuristics` has returned for them.
     """
-    if isinstance(inputs, HeuristicParams):
-        params = inputs
-        if params.scheduler is not own_scheduler(scheduler_type):
-            msg = f"schedule: the parameters are for {params.scheduler.value}, not for {scheduler_type}."
-            raise DefinitionError(msg)
-    else:
-        params = compute_heuristics(fusion, scheduler_type, inputs)
+    params = _params(fusion, scheduler_type, inputs)
     fusion.scheduler = params.scheduler
+    hand = fusion.hand
+    if not hand.transforms:
+        with contextlib.suppress(UnsupportedError):
+            apply_schedule(hand, params.scheduler, params.hand)
     return params
 
 
-def _unsupported(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        msg = f"schedule.{name}: schedules of the user's own are not supported; execute schedules by itself."
-        raise UnsupportedError(msg)
+def _params(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams:
+    if not isinstance(inputs, HeuristicParams):
+        return compute_heuristics(fusion, scheduler_type, inputs)
+    if inputs.scheduler is not own_scheduler(scheduler_type):
+        msg = f"schedule: the parameters are for {inputs.scheduler.value}, not for {scheduler_type}."
+        raise DefinitionError(msg)
+    return inputs
 
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Raise UnsupportedError."
-    return refuse
+
+# Schedules by hand: of the fusion that the tensors belong to, or of the active one.
 
 
-bounded_transform_backward = _unsupported("bounded_transform_backward")
-transform_like = _unsupported("transform_like")
-parallelize_like = _unsupported("parallelize_like")
-inline_most = _unsupported("inline_most")
-inline_at = _unsupported("inline_at")
-warp_specialize = _unsupported("warp_specialize")
+def bounded_transform_backward(
+    from_tv: Any, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
+) -> None:
+    """Give the tensors on the ways from ``to`` to a tensor its first ``pos`` loops."""
+    Transforms(_builder(from_tv)).bounded_transform_backward(from_tv, pos, to, propagate_parallel_type)
+
+
+def transform_like(reference_tv: Any, selected_tensors: Iterable[Any] = ()) -> None:
+    """Give tensors, all if none are named, the loops of one."""
+    Transforms(_builder(reference_tv)).transform_like(reference_tv, selected_tensors)
+
+
+def parallelize_like(
+    reference_tv: Any, pos: int = -1, selected_tensors: Iterable[Any] = (),
+    selected_parallel_types: Iterable[Any] = (), propagate_padding: bool = True,
+) -> None:
+    """Let the loops of tensors, all if none are named, that are loops of one run as its first ``pos`` do."""
+    Transforms(_builder(reference_tv)).parallelize_like(
+        reference_tv, pos, selected_tensors, selected_parallel_types, propagate_padding,
+    )
+
+
+def inline_most(selected_tensors: Iterable[Any] = ()) -> None:
+    """Compute tensors, all of the active fusion if none are named, inside as many loops of readers as is legal."""
+    selected = list(selected_tensors)
+    Transforms(_builder(selected[0]) if selected else active()).inline_most(selected)
+
+
+def inline_at(
+    reference_tv: Any, pos: int = -1, best_effort: bool = False, selected_tensors: Iterable[Any] = (),
+) -> None:
+    """Compute tensors, all if none are named, inside the loops that are the first ``pos`` of a reference."""
+    Transforms(_builder(reference_tv)).inline_at(reference_tv, pos, best_effort, selected_tensors)
+
+
+def warp_specialize(*args: Any, **kwargs: Any) -> None:
+    """Raise UnsupportedError."""
+    Transforms.warp_specialize(*args, **kwargs)
+
+
+def _builder(tensor: Any) -> Any:
+    if isinstance(tensor, Schedulable):
+        return tensor.builder
+    msg = f"schedule: a tensor is needed, given {type(tensor).__name__}."
+    raise ArgumentTypeError(msg)
+
+
+class Sched(Transforms):
+    """What ``fd.sched`` is: the schedule by hand of a definition, and questions to schedulers."""
+
+    can_schedule = staticmethod(can_schedule)
+    find_compatible_schedulers = staticmethod(find_compatible_schedulers)
+    compute_heuristics = staticmethod(compute_heuristics)
+
+    def schedule(self, *args: Any) -> HeuristicParams | None:
+        """Add the transforms of a scheduler: ``schedule(scheduler_type)``, or ``schedule(fusion, type, inputs)``.
+
+        The first form needs no inputs, and raises UnsupportedError where there are no transforms; the second is that
+        of nvFuser's module (`schedule`).
+        """
+        if len(args) == 1:
+            wanted = own_scheduler(args[0])
+            if wanted is None:
+                msg = "schedule: SchedulerType.none schedules nothing."
+                raise DefinitionError(msg)
+            apply_schedule(self._hand, wanted)
+            return None
+        if len(args) == 3 and isinstance(args[0], Fusion):
+            params = _params(args[0], args[1], args[2])
+            apply_schedule(self._hand, params.scheduler, params.hand)
+            return params
+        return schedule(*args)

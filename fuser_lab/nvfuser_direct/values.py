@@ -1,12 +1,13 @@
 """What a script holds: nvFuser's TensorView, Val, IterDomain, TensorDomain and Expr, over a definition's values."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from fuser_lab import ir
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import DefinitionError, UnsupportedError
+from fuser_lab.errors import DefinitionError, ScheduleError
 from fuser_lab.ir import domain
 from fuser_lab.ops.registry import wrap_dim
 
@@ -59,9 +60,10 @@ class Val(Handle):
 
 
 class TensorView(Val, Tensor):
-    """A tensor of a definition. Schedules of the user's own are not supported: their methods raise UnsupportedError."""
+    """A tensor of a definition, which can be scheduled by hand (`fuser_lab.definition.schedulable.Schedulable`)."""
 
     __slots__ = ()
+    builder: "Recorder"
     val: ir.TensorView
 
     @property
@@ -94,8 +96,9 @@ class TensorView(Val, Tensor):
         return self._axes(self.val.domain.logical)
 
     def get_loop_domain(self) -> "list[IterDomain]":
-        """Return the axes that loops run over: the logical ones, since nothing is scheduled by hand."""
-        return self._axes(self.val.domain.logical)
+        """Return the axes that loops run over."""
+        known = self.builder.hand.scheduled.tensors.get(self.val.name) if self.builder.hand.transforms else None
+        return self._axes(self.val.domain.logical if known is None else known.loop)
 
     def get_root_domain(self) -> "list[IterDomain]":
         """Return the axes before a reshape or resize; empty where there is none."""
@@ -111,66 +114,13 @@ class TensorView(Val, Tensor):
 
     def __str__(self) -> str:
         """Return IR text: inputs and outputs are global, what lies between is local."""
+        scheduled = self.builder.hand.text_of(self.val)
+        if scheduled:
+            return scheduled
         memory = self.val in self.builder.recorded_inputs or self.val in self.builder.recorded_outputs
         return self.val.to_text("g" if memory else "l")
 
     __repr__ = __str__
-
-    def _unsupported(self, method: str) -> NoReturn:
-        msg = f"TensorView.{method}: schedules of the user's own are not supported; execute schedules by itself."
-        raise UnsupportedError(msg)
-
-    def cache_after(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("cache_after")
-
-    def cache_before(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("cache_before")
-
-    def set_memory_type(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("set_memory_type")
-
-    def split(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("split")
-
-    def inner_split(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("inner_split")
-
-    def outer_split(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("outer_split")
-
-    def merge(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("merge")
-
-    def reorder(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("reorder")
-
-    def swizzle(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("swizzle")
-
-    def swizzle1d(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("swizzle1d")
-
-    def rfactor(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("rfactor")
-
-    def set_allocation_domain(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("set_allocation_domain")
-
-    def set_device_mesh(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UnsupportedError."""
-        self._unsupported("set_device_mesh")
 
 
 class IterDomain:
@@ -202,10 +152,14 @@ class IterDomain:
                 return _TRANSFORMS.get(type(transform), Resize)(transform, self.tensor, self.builder)
         return None
 
-    def parallelize(self, ptype: object) -> NoReturn:
-        """Raise UnsupportedError."""
-        msg = f"IterDomain.parallelize({ptype}): schedules of the user's own are not supported."
-        raise UnsupportedError(msg)
+    def parallelize(self, ptype: Enum) -> None:
+        """Let blocks, threads or a vector access run the rounds of this loop; ScheduleError if it is none now."""
+        handle: TensorView = self.builder.wrap(self.tensor)
+        places = [i for i, axis in enumerate(handle.get_loop_domain()) if axis.axis.id == self.axis.id]
+        if not places:
+            msg = f"parallelize: {self.axis} is no loop of {self.tensor.name}, or not any more."
+            raise ScheduleError(msg)
+        handle.parallelize(places[0], ptype)
 
     def __str__(self) -> str:
         """Return IR text."""

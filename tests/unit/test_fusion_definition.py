@@ -218,9 +218,9 @@ def test_fusion_cache_makes_each_payload_once():
     assert cache.num_fusions() == 1
 
 
-def test_manual_schedules_are_not_supported():
+def test_what_a_manual_execution_cannot_do():
     fd = rows_divided()
-    with pytest.raises(UnsupportedError):
-        fd.sched.inline_most()
+    with pytest.raises(UnsupportedError, match="warps of one block"):
+        fd.sched.warp_specialize()
     with pytest.raises(TypeError, match="heuristic_params"):
         fd.manual_execute([X], heuristic_params="pointwise")

@@ -1,0 +1,333 @@
+"""The scheduling methods of tensors, and the same as functions of a definition: each appends one transform."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuser_lab.definition.scheduling import HandSchedule, Steps, check_copy, order_of
+from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.transform import MemoryType, ParallelType, ScheduledTensor, Transform
+from fuser_lab.ops.arguments import is_whole, shown
+
+if TYPE_CHECKING:
+    from fuser_lab.definition.builder import FusionBuilder
+
+_NO_SWIZZLE = "is not supported: shared memory is written and read in the order of loops"
+
+
+class Schedulable:
+    """What a tensor of a definition can be told about its loops; the definition itself never changes.
+
+    Axes are positions in the loop domain, negative ones from its end. Each method checks its transform by replaying the
+    schedule, and raises ScheduleError with a sentence that says why if it is illegal; the schedule is then as before.
+    """
+
+    __slots__ = ()
+    builder: "FusionBuilder"
+    val: Any
+
+    @property
+    def scheduled(self) -> ScheduledTensor:
+        """The tensor with its loops; DefinitionError if no output needs it."""
+        found = self.builder.hand.scheduled.tensors.get(self.val.name)
+        if found is None:
+            msg = f"{self.val.name} is no tensor that an output of this fusion needs."
+            raise ScheduleError(msg)
+        return found
+
+    def __str__(self) -> str:
+        """Return IR text, with the loops that the schedule by hand gives it."""
+        return self.builder.hand.text_of(self.val) or str(self.val)
+
+    __repr__ = __str__
+
+    def _add(self, kind: str, **args: Any) -> None:
+        self.builder.hand.add(kind, self.val.name, **args)
+
+    def _made(self, kind: str, **args: Any) -> Any:
+        return self.builder.wrap(self.builder.hand.add_made(kind, self.val.name, **args))
+
+    def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
+        """Make two loops of one: ``i -> ceil(i / factor), factor``, or ``factor, ceil(i / factor)`` if not inner_split.
+
+        Where the factor does not divide the loop's extent, a predicate leaves out the rounds that are too many.
+        """
+        self._add("split", axis=whole("split", "axis", axis), factor=whole("split", "factor", factor),
+                  inner_split=bool(inner_split))
+
+    def inner_split(self, axis: int, factor: int) -> None:
+        """Split so that the inner loop has ``factor`` rounds."""
+        self.split(axis, factor)
+
+    def outer_split(self, axis: int, factor: int) -> None:
+        """Split so that the outer loop has ``factor`` rounds."""
+        self.split(axis, factor, inner_split=False)
+
+    def merge(self, axis_o: int, axis_i: int | None = None) -> None:
+        """Make one loop of two neighbours: ``i, j -> i * j``; ``axis_i`` is the next one if left out."""
+        outer = whole("merge", "axis_o", axis_o)
+        self._add("merge", axis_o=outer, axis_i=outer + 1 if axis_i is None else whole("merge", "axis_i", axis_i))
+
+    def reorder(self, order: Mapping[int, int] | Sequence[int]) -> None:
+        """Move loops: ``{old position: new position}``, or old positions in their new order."""
+        self._add("reorder", order=order_of(order))
+
+    def parallelize(self, axis: int, ptype: Enum) -> None:
+        """Let blocks, threads or a vector access run the rounds of a loop (`ParallelType`)."""
+        self._add("parallelize", axis=whole("parallelize", "axis", axis), ptype=parallel_type(ptype))
+
+    def vectorize(self, axis: int = -1) -> None:
+        """Make the rounds of the innermost loop of a copy one memory access.
+
+        Where addresses or extents of a run do not allow that, the kernel for them makes single accesses.
+        """
+        self.parallelize(axis, ParallelType.vectorize)
+
+    def cache_before(self, op_type: object = None) -> Any:
+        """Return a new tensor that holds what this one held, which becomes a copy of it: ``c = f(x); y = set(c)``."""
+        check_copy("cache_before", op_type, None)
+        return self._made("cache_before")
+
+    def cache_after(
+        self, op_type: object = None, cache_op: object = None, propagate_allocation_domain: bool = True,
+        cached_uses: Iterable[Any] = (),
+    ) -> Any:
+        """Return a new tensor, a copy of this one that its readers read instead: ``c = set(x); y = f(c)``.
+
+        ``cached_uses`` limits the readers, given as tensors that are computed from this one.
+        """
+        check_copy("cache_after", op_type, cache_op)
+        return self._made("cache_after", cached_uses=names("cache_after", cached_uses))
+
+    def cache_fork(self) -> Any:
+        """Return a new output, a copy of this one, which is an output that others read and stays between."""
+        return self._made("cache_fork")
+
+    def set_memory_type(self, memory_type: Enum) -> None:
+        """Keep a tensor between inputs and outputs in memory of the thread (local) or of the block (shared)."""
+        if not isinstance(memory_type, MemoryType):
+            msg = f"set_memory_type: a MemoryType is needed, given {shown(memory_type)}."
+            raise ArgumentTypeError(msg)
+        self._add("set_memory_type", memory_type=memory_type)
+
+    def rfactor(self, axes: Iterable[int]) -> Any:
+        """Return a new tensor that reduces some of the reduction loops of this one, which reduces the others of it."""
+        listed = tuple(whole("rfactor", "axes", axis) for axis in axes)
+        return self._made("rfactor", axes=listed)
+
+    def inline_at(self, pos: int = -1, best_effort: bool = False) -> None:
+        """Compute this tensor inside the first ``pos`` loops of those that read it; -1 stands for all."""
+        self._add("inline_at", pos=whole("inline_at", "pos", pos), best_effort=bool(best_effort),
+                  selected_tensors=(self.val.name,))
+
+    def compute_at(self, consumer: Any, pos: int = -1, mode: str = "standard") -> None:
+        """Give this tensor, and what lies on the way to a consumer, its loops, and share the first ``pos``.
+
+        ``mode`` is ``"standard"`` or ``"best_effort"``: as many as can be shared.
+        """
+        if mode not in {"standard", "best_effort"}:
+            msg = f"compute_at: mode is 'standard' or 'best_effort', given {shown(mode)}."
+            raise ScheduleError(msg)
+        (name,) = names("compute_at", [consumer])
+        self._add("compute_at", consumer=name, pos=whole("compute_at", "pos", pos), mode=mode)
+
+    def transform_like(self, selected_tensors: Iterable[Any] = ()) -> None:
+        """Give other tensors, all if none are named, the loops of this one."""
+        self._add("transform_like", selected_tensors=names("transform_like", selected_tensors))
+
+    def parallelize_like(
+        self, pos: int = -1, selected_tensors: Iterable[Any] = (), selected_parallel_types: Iterable[Enum] = (),
+    ) -> None:
+        """Let the loops of other tensors that are loops of this one run as its first ``pos`` do."""
+        self._add(
+            "parallelize_like", pos=whole("parallelize_like", "pos", pos),
+            selected_tensors=names("parallelize_like", selected_tensors),
+            selected_parallel_types=tuple(sorted(
+                (parallel_type(t) for t in selected_parallel_types), key=lambda t: t.name,
+            )),
+        )
+
+    def bounded_transform_backward(
+        self, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
+    ) -> None:
+        """Give the tensors on the ways from ``to`` to this one its first ``pos`` loops."""
+        self._add(
+            "bounded_transform_backward", pos=whole("bounded_transform_backward", "pos", pos),
+            to=names("bounded_transform_backward", to), propagate_parallel_type=bool(propagate_parallel_type),
+        )
+
+    def _unsupported(self, method: str, why: str) -> NoReturn:
+        msg = f"TensorView.{method} {why}."
+        raise UnsupportedError(msg)
+
+    def swizzle(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("swizzle", _NO_SWIZZLE)
+
+    def swizzle1d(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("swizzle1d", _NO_SWIZZLE)
+
+    def set_allocation_domain(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("set_allocation_domain", "is not supported: arrays lie in the order of loops")
+
+    def set_device_mesh(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("set_device_mesh", "is not supported: nothing here runs on several devices")
+
+    def circular_buffer(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        self._unsupported("circular_buffer", "is not supported: Numba has no asynchronous copies to overlap")
+
+
+class Transforms:
+    """A definition's schedule by hand, ``fd.sched``: the transforms as functions of tensors, and what they did."""
+
+    def __init__(self, builder: "FusionBuilder") -> None:
+        self._builder = builder
+
+    @property
+    def _hand(self) -> HandSchedule:
+        return self._builder.hand
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms so far; each prints as the call that made it."""
+        return self._hand.transforms
+
+    def steps(self) -> Steps:
+        """Return each transform with the tensors that it changed, before and after; a table in a notebook."""
+        return self._hand.steps()
+
+    def undo(self, count: int = 1) -> None:
+        """Take the last transforms back: the schedule is what the others make."""
+        self._hand.undo(count)
+
+    def user_schedule_ir(self, tensor_transforms: bool = False) -> str:
+        """Return the fusion as it is scheduled, as IR text; ``tensor_transforms`` adds each tensor's domains."""
+        return self._hand.text(tensor_transforms=tensor_transforms)
+
+    def __str__(self) -> str:
+        """Return the scheduled fusion as IR text."""
+        return self.user_schedule_ir()
+
+    def to_string(self, tensor: Any) -> str:
+        """Return a tensor with its loops as IR text."""
+        return self._hand.tensor_text(tensor.val.name)
+
+    def tensors(self) -> list[Any]:
+        """Return all tensors of the scheduled fusion, copies and partial reductions included."""
+        return [self._builder.wrap(t.tensor) for t in self._hand.scheduled.tensors.values()]
+
+    def is_reduction(self, tensor: Any) -> bool:
+        """Whether a tensor has reduction loops."""
+        return any(axis.is_reduction for axis in tensor.scheduled.loop)
+
+    def split(self, tensor: Any, axis: int, factor: int, inner_split: bool = True) -> None:
+        """Make two loops of one."""
+        tensor.split(axis, factor, inner_split)
+
+    def merge(self, tensor: Any, axis_o: int, axis_i: int | None = None) -> None:
+        """Make one loop of two neighbours."""
+        tensor.merge(axis_o, axis_i)
+
+    def reorder(self, tensor: Any, order: Mapping[int, int] | Sequence[int]) -> None:
+        """Move loops."""
+        tensor.reorder(order)
+
+    def parallelize(self, tensor: Any, axis: int, ptype: Enum) -> None:
+        """Let blocks, threads or a vector access run the rounds of a loop."""
+        tensor.parallelize(axis, ptype)
+
+    def vectorize(self, tensor: Any, axis: int = -1) -> None:
+        """Make the rounds of the innermost loop of a copy one memory access."""
+        tensor.vectorize(axis)
+
+    def cache_before(self, tensor: Any, op_type: object = None) -> Any:
+        """Return a new tensor that a tensor becomes a copy of."""
+        return tensor.cache_before(op_type)
+
+    def cache_after(self, tensor: Any, op_type: object = None, cache_op: object = None) -> Any:
+        """Return a copy of a tensor for its readers."""
+        return tensor.cache_after(op_type, cache_op)
+
+    def cache_fork(self, tensor: Any) -> Any:
+        """Return a new output that is a copy of one that others read."""
+        return tensor.cache_fork()
+
+    def set_memory_type(self, tensor: Any, memory_type: Enum) -> None:
+        """Keep a tensor local or shared."""
+        tensor.set_memory_type(memory_type)
+
+    def rfactor(self, tensor: Any, axes: Iterable[int]) -> Any:
+        """Return a new tensor that reduces some of the reduction loops of a tensor."""
+        return tensor.rfactor(axes)
+
+    reduction_factor = rfactor
+
+    def compute_at(self, tensor: Any, consumer: Any, pos: int = -1, mode: str = "standard") -> None:
+        """Give a tensor and what lies on the way to a consumer its loops, and share the first."""
+        tensor.compute_at(consumer, pos, mode)
+
+    def transform_like(self, reference_tv: Any, selected_tensors: Iterable[Any] = ()) -> None:
+        """Give other tensors the loops of one."""
+        reference_tv.transform_like(selected_tensors)
+
+    def parallelize_like(
+        self, reference_tv: Any, pos: int = -1, selected_tensors: Iterable[Any] = (),
+        selected_parallel_types: Iterable[Enum] = (), propagate_padding: bool = True,
+    ) -> None:
+        """Let the loops of other tensors run as those of one do."""
+        reference_tv.parallelize_like(pos, selected_tensors, selected_parallel_types)
+
+    def bounded_transform_backward(
+        self, from_tv: Any, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
+    ) -> None:
+        """Give the tensors on the ways from ``to`` to a tensor its first ``pos`` loops."""
+        from_tv.bounded_transform_backward(pos, to, propagate_parallel_type)
+
+    def inline_at(
+        self, reference_tv: Any, pos: int = -1, best_effort: bool = False, selected_tensors: Iterable[Any] = (),
+    ) -> None:
+        """Compute tensors, all if none are named, inside the loops that are the first ``pos`` of a reference."""
+        self._hand.add(
+            "inline_at", reference_tv.val.name, pos=whole("inline_at", "pos", pos), best_effort=bool(best_effort),
+            selected_tensors=names("inline_at", selected_tensors),
+        )
+
+    def inline_most(self, selected_tensors: Iterable[Any] = ()) -> None:
+        """Compute tensors, all if none are named, inside as many loops of their readers as is legal."""
+        self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors))
+
+    def warp_specialize(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedError."""
+        msg = "schedule.warp_specialize is not supported: Numba cannot give warps of one block different programs."
+        raise UnsupportedError(msg)
+
+
+def names(what: str, given: Iterable[Any]) -> tuple[str, ...]:
+    """Return the names of tensors given as handles."""
+    found: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for tensor in found:
+        if not isinstance(getattr(tensor, "val", None), TensorView):
+            msg = f"{what}: tensors are needed, given {shown(tensor)}."
+            raise ArgumentTypeError(msg)
+    return tuple(tensor.val.name for tensor in found)
+
+
+def whole(what: str, name: str, given: Any) -> int:
+    """Return a whole number, or raise ArgumentTypeError."""
+    if not is_whole(given):
+        msg = f"{what}: {name} must be a whole number, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return int(given)
+
+
+def parallel_type(given: Any) -> ParallelType:
+    """Return a ParallelType, or raise ArgumentTypeError."""
+    if not isinstance(given, ParallelType):
+        msg = f"parallelize: a ParallelType is needed, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return given

@@ -1,0 +1,134 @@
+"""Running fusions that are scheduled by hand: one kernel, on a GPU, or in lock step in NumPy where there is none.
+
+On the CPU the same CUDA kernel runs, all threads at once, as arrays (`fuser_lab.codegen.kernel_eval`): blocks, threads,
+shared memory and predicates mean there what they mean on a GPU. It is for values, not for speed.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.numba_cuda import CudaEmitter
+from fuser_lab.codegen.scheduled_lowering import lower_scheduled
+from fuser_lab.definition.binding import check_count
+from fuser_lab.definition.scheduling import RULES
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.transform import ScheduledFusion
+from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
+
+Layouts = tuple[tuple[tuple[int, ...], int], ...]  # per tensor input: strides in elements, alignment in bytes
+
+
+def generate_scheduled(
+    scheduled: ScheduledFusion, name: str | None = None, layouts: Layouts | None = None,
+) -> GeneratedKernel:
+    """Return the CUDA kernel of a scheduled fusion with known extents; needs no GPU.
+
+    Parameters
+    ----------
+    scheduled
+        What transforms make of a concretized fusion.
+    name
+        Name of the kernel's function.
+    layouts
+        Strides in elements and alignment in bytes of each tensor input; dense and aligned to 16 if left out.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule cannot be followed.
+    """
+    inputs = scheduled.fusion.tensor_inputs
+    given = layouts or ()
+    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, given, strict=bool(given))}
+    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, given, strict=bool(given))}
+    chosen = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
+    kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments)
+    source = CudaEmitter(kernel).source()
+    return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=source.origins)
+
+
+class ScheduledKernel:
+    """A scheduled fusion with known extents, ready to run any number of times."""
+
+    def __init__(self, scheduled: ScheduledFusion, target: str) -> None:
+        self.scheduled, self.target = scheduled, target
+        fusion = scheduled.fusion
+        self._inputs = tuple(slot_of(v) if isinstance(v, TensorView) else v for v in fusion.inputs)
+        self._outputs = tuple(dict.fromkeys(tv for tv in fusion.outputs if tv not in fusion.inputs))
+        self._variants: dict[Layouts, tuple[GeneratedKernel, Any]] = {}
+        self._lock = threading.Lock()
+        self._memory = self._memory_of(target)
+        # What does not fit is said when the kernel is made, not when it runs.
+        self.generated = generate_scheduled(scheduled)
+
+    @staticmethod
+    def _memory_of(target: str) -> Any:
+        # Kernels can be made and read without Numba; memory cannot be had without it.
+        if target == "cpu":
+            from fuser_lab.runtime.host import HostMemory
+
+            return HostMemory()
+        from fuser_lab.runtime.device import DeviceMemory
+
+        return DeviceMemory()
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return the outputs as arrays of the inputs' library; outputs written over inputs are the arrays given.
+
+        Raises
+        ------
+        InputError
+            If inputs do not fit.
+        """
+        memory, fusion = self._memory, self.scheduled.fusion
+        check_count(fusion.inputs, inputs)
+        env: dict[str, Any] = {}
+        layouts: list[tuple[tuple[int, ...], int]] = []
+        for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True)):
+            if not isinstance(slot, Slot):
+                env[slot.name] = checked_scalar(number, slot, value)
+                continue
+            array = memory.import_input(checked_array(number, slot, value), slot.tensor)
+            strides = slot.normal(memory.element_strides(array))
+            layouts.append((strides, memory.alignment(array)))
+            env[slot.name] = memory.flat(array, slot.tensor.dtype, layout_of(slot.tensor, strides))
+        arrays: dict[TensorView, Any] = {}
+        for tensor in self._outputs:
+            env[tensor.name] = memory.fresh(tensor.dtype, layout_of(tensor).size)
+            arrays[tensor] = memory.logical(env[tensor.name], tensor)
+        generated, calls = self._variant(tuple(layouts))
+        if calls is None:
+            evaluate_kernel(generated.kernel_ir, env)
+        for call in calls or ():
+            call(env)
+        return self._returned(inputs, arrays)
+
+    def _variant(self, layouts: Layouts) -> tuple[GeneratedKernel, Any]:
+        with self._lock:
+            if layouts not in self._variants:
+                generated = generate_scheduled(self.scheduled, layouts=layouts)
+                calls = None if self.target == "cpu" else self._memory.calls(generated)
+                self._variants[layouts] = (generated, calls)
+            return self._variants[layouts]
+
+    def _returned(self, inputs: Sequence[Any], arrays: dict[TensorView, Any]) -> list[Any]:
+        fusion = self.scheduled.fusion
+        given = dict(zip(fusion.inputs, inputs, strict=True))
+        kind, like = library_of(inputs)
+        written: dict[TensorView, Any] = {}
+        for output, target in fusion.aliases:
+            self._memory.copy(given[target], arrays.get(output, given.get(output)))
+            written[output] = given[target]
+        returned: list[Any] = []
+        for tensor in fusion.outputs:
+            if tensor in fusion.hidden:
+                continue
+            if tensor in written or tensor in given:
+                returned.append(written.get(tensor, given.get(tensor)))
+            else:
+                returned.append(self._memory.export(arrays[tensor], kind, like))
+        return returned

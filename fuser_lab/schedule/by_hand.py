@@ -1,0 +1,188 @@
+"""Schedules of nvFuser's schedulers as transforms: what a person could have written by hand, to read and to change.
+
+They follow csrc/scheduler/{pointwise,reduction,normalization_inner}.cpp in their simplest forms. The kernels that
+plans run are made elsewhere (`fuser_lab.schedule.loops`), for all fusions; these are a start for schedules by hand.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.scheduling import HandSchedule
+from fuser_lab.errors import ScheduleError, UnsupportedError
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.ir.transform import GLOBAL, ParallelType
+
+THREADS = 128
+ACCESS_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandParams:
+    """What these schedules leave open: elements of one memory access, and threads of a block."""
+
+    vector: int = 1
+    threads: int = THREADS
+
+
+def params_for(fusion: Fusion) -> HandParams:
+    """Return the widest access of all dtypes that come from and go to memory, and 128 threads."""
+    outside = [tv for tv in (*fusion.tensor_inputs, *fusion.outputs) if tv.ndim]
+    widest = max((tv.dtype.itemsize for tv in outside), default=ACCESS_BYTES)
+    return HandParams(vector=max(ACCESS_BYTES // widest, 1))
+
+
+def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandParams | None = None) -> None:
+    """Add the transforms of a scheduler to an empty schedule.
+
+    Raises
+    ------
+    UnsupportedError
+        If there are no transforms for this scheduler or fusion; nothing is added then.
+    ScheduleError
+        If the fusion has been given transforms already.
+    """
+    if hand.transforms:
+        msg = f"schedule: the fusion has been given {len(hand.transforms)} transforms already; undo them first."
+        raise ScheduleError(msg)
+    if scheduler not in _SCHEDULES:
+        known = ", ".join(s.value for s in _SCHEDULES)
+        msg = f"schedule: {scheduler.value} is not supported as transforms; {known} are."
+        raise UnsupportedError(msg)
+    fusion = hand.scheduled.fusion
+    try:
+        _SCHEDULES[scheduler](hand, fusion, params or params_for(fusion))
+    except ScheduleError as error:
+        hand.undo(len(hand.transforms))
+        msg = f"schedule: the transforms of {scheduler.value} do not fit this fusion: {error}"
+        raise UnsupportedError(msg) from None
+
+
+def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
+    """Copy inputs to registers, and outputs from there; return the copies of inputs."""
+    copies = [
+        hand.add_made("cache_after", tensor.name, cached_uses=()).name
+        for tensor in fusion.tensor_inputs if tensor.ndim and hand.scheduled.consumers(tensor.name)
+    ]
+    for tensor in dict.fromkeys(fusion.outputs):
+        if tensor in fusion.inputs:
+            continue
+        forked = bool(hand.scheduled.consumers(tensor.name))
+        hand.add_made("cache_fork" if forked else "cache_before", tensor.name)
+    return copies
+
+
+def _merged(hand: HandSchedule, name: str, first: int, count: int) -> None:
+    for _ in range(count - 1):
+        hand.add("merge", name, axis_o=first, axis_i=first + 1)
+
+
+def _split(hand: HandSchedule, name: str, axis: int, factor: int) -> None:
+    hand.add("split", name, axis=axis, factor=factor, inner_split=True)
+
+
+def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) -> None:
+    for axis, kind in types.items():
+        hand.add("parallelize", name, axis=axis, ptype=kind)
+    hand.add("parallelize_like", name, pos=-1, selected_tensors=(), selected_parallel_types=())
+
+
+def _vectorized(hand: HandSchedule, names: list[str]) -> None:
+    """Make the innermost loops of copies memory accesses, where that is legal."""
+    for name in names:
+        try:
+            hand.add("parallelize", name, axis=-1, ptype=ParallelType.vectorize)
+        except ScheduleError:
+            continue
+
+
+def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    """``[i, j, ...] -> [BIDx, TIDx, V]``, all tensors alike."""
+    copies = _cached(hand, fusion)
+    reference = _largest(hand)
+    count = len(hand.scheduled.tensors[reference].loop)
+    if not count:
+        return
+    _merged(hand, reference, 0, count)
+    _split(hand, reference, 0, params.vector)
+    _split(hand, reference, 0, params.threads)
+    hand.add("transform_like", reference, selected_tensors=())
+    _parallel(hand, reference, {0: ParallelType.grid_x, 1: ParallelType.block_x})
+    _vectorized(hand, [*copies, *_written(hand)])
+    hand.add("inline_most", "", selected_tensors=())
+
+
+def _largest(hand: HandSchedule) -> str:
+    """Return the output with the most axes that are no broadcasts."""
+    return max(
+        _written(hand), key=lambda n: sum(not a.is_broadcast for a in hand.scheduled.tensors[n].tensor.domain.axes),
+    )
+
+
+def _written(hand: HandSchedule) -> list[str]:
+    scheduled = hand.scheduled
+    return [n for n, t in scheduled.tensors.items() if t.memory is GLOBAL and not scheduled.is_input(n)]
+
+
+def _reductions(fusion: Fusion) -> list[Expr]:
+    found = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
+    if any(len(e.outputs) > 1 for e in found):
+        msg = "Welford has three results."
+        raise ScheduleError(msg)
+    return found
+
+
+def _grouped(hand: HandSchedule, name: str, reduced: tuple[int, ...]) -> bool:
+    """Make ``[kept, reduced]`` of a tensor's loops; return whether there are kept ones."""
+    count = len(hand.scheduled.tensors[name].loop)
+    kept = [i for i in range(count) if i not in reduced]
+    order = [*kept, *reduced]
+    if order != list(range(count)):
+        hand.add("reorder", name, order=tuple((old, new) for new, old in enumerate(order)))
+    _merged(hand, name, len(kept), len(reduced))
+    _merged(hand, name, 0, len(kept))
+    return bool(kept)
+
+
+def _reduced(tensor: TensorView) -> tuple[int, ...]:
+    return tuple(i for i, axis in enumerate(tensor.domain.logical) if axis.is_reduction)
+
+
+def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    """``[i, r] -> [BIDx, r, TIDx]`` along the fastest axis, ``[BIDx, TIDx, r]`` along others."""
+    _cached(hand, fusion)
+    name = _reductions(hand.scheduled.fusion)[0].out.name
+    logical = hand.scheduled.tensors[name].tensor.domain.logical
+    inner = logical[-1].is_reduction
+    kept = _grouped(hand, name, _reduced(hand.scheduled.tensors[name].tensor))
+    if inner or not kept:
+        _split(hand, name, int(kept), params.threads)
+        reference = hand.add_made("rfactor", name, axes=(int(kept),)).name
+        blocks = {0: ParallelType.grid_x} if kept else {}
+        types = {**blocks, int(kept) + 1: ParallelType.block_x}
+    else:
+        _split(hand, name, 0, params.threads)
+        reference, types = name, {0: ParallelType.grid_x, 1: ParallelType.block_x}
+    hand.add("transform_like", reference, selected_tensors=())
+    _parallel(hand, reference, types)
+    hand.add("inline_most", "", selected_tensors=())
+
+
+def _inner_persistent(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    """``[i, r] -> [BIDx, r, TIDx]``, rows kept by their threads between the passes."""
+    reduced = _reduced(_reductions(fusion)[0].out)
+    _cached(hand, fusion)
+    reference = _largest(hand)
+    kept = _grouped(hand, reference, reduced)
+    _split(hand, reference, int(kept), params.threads)
+    hand.add("transform_like", reference, selected_tensors=())
+    blocks = {0: ParallelType.grid_x} if kept else {}
+    _parallel(hand, reference, {**blocks, int(kept) + 1: ParallelType.block_x})
+    hand.add("inline_most", "", selected_tensors=())
+
+
+_SCHEDULES: Mapping[SchedulerType, Callable[[HandSchedule, Fusion, HandParams], None]] = {
+    SchedulerType.POINTWISE: _pointwise,
+    SchedulerType.REDUCTION: _reduction,
+    SchedulerType.INNER_PERSISTENT: _inner_persistent,
+}
