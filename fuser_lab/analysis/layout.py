@@ -126,8 +126,7 @@ def is_row_major(tensor: TensorView, order: Order) -> bool:
 
 def with_order(tensor: TensorView, order: Order | None) -> TensorView:
     """Return a tensor whose axes lie densely in an order, None for no order of its own; its hint stays."""
-    if order == tensor.domain.allocation_order:
+    wanted = None if order == tuple(range(tensor.ndim)) else order
+    if order == tensor.domain.allocation_order or wanted == tensor.domain.allocation:
         return tensor
-    natural = order == tuple(range(tensor.ndim))
-    domain = replace(tensor.domain, allocation=None if natural else order, contiguity=None)
-    return replace(tensor, domain=domain)
+    return replace(tensor, domain=replace(tensor.domain, allocation=wanted, contiguity=None))

@@ -1,0 +1,156 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # In which order do the axes lie?
+#
+# A tensor is a block of memory, read in some order of its axes. The numbers below are places in memory, for one matrix
+# of 3 rows and 5 columns in its two orders. A kernel that walks along the dark cells reads neighbours; one that walks
+# across them reads another stretch of memory for every element.
+
+# %%
+import numpy as np
+from IPython.display import HTML, display
+
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
+from fuser_lab.examples import layouts
+
+
+def cells(order, title, shape=(3, 5)):
+    """Return a picture of where each element of a matrix lies, for an order of axes, slowest first."""
+    places = np.arange(np.prod(shape)).reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+    dark = {0: "#cfe3f7", 1: "#f2f2f2"}
+    rows = ""
+    for row in places:
+        colours = (dark[0] if place < shape[order[-1]] else dark[1] for place in row)
+        boxes = zip(row, colours, strict=True)
+        rows += "<tr>" + "".join(f'<td style="background:{c};color:#222;padding:6px 10px">{n}</td>' for n, c in boxes)
+    return f'<table style="display:inline-table;margin-right:3em"><caption>{title}</caption>{rows}</table>'
+
+
+display(HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-major")))
+
+# %% [markdown]
+# ## What nvFuser does
+#
+# An image is stored channels-last, order `0,2,3,1`. It is normalized; behind a cut it is scaled and goes through a relu.
+# nvFuser lays out the *result* like the input, and never touches what passes between segments.
+#
+# **Predict before you run the next cell:** the second segment is only pointwise. Which scheduler takes it, and why?
+
+# %%
+with FusionDefinition() as fd:
+    layouts.channels_last_norm(fd)
+
+today = fl.segment(fd, name="outputs")
+today
+
+# %% [markdown]
+# The tensor between the segments is row-major. So the first kernel reads channels-last and writes row-major, and the
+# second one has to turn everything back: **transpose**. The last column of the lower table is what that costs in this
+# model: bytes that are moved only because somebody walks across rows.
+#
+# ## Let them agree
+#
+# `layout_mode="negotiate"` asks each producer what it gives naturally, each consumer what it would like, and takes what
+# costs least. Then segments whose tensors changed are asked again.
+
+# %%
+agreed = fl.segment(fd, options=fl.SegmenterOptions(layout_mode="negotiate"), name="negotiate")
+agreed.layouts()
+
+# %%
+inputs = layouts.inputs_of(today.fusion)
+(a,), (b,) = today.run(inputs), agreed.run(inputs)
+np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+fl.time([today, agreed], inputs)
+
+# %% [markdown]
+# ## Propagating is not yet negotiating
+#
+# A *hint* follows the inputs downwards: `layout_mode="propagate"` would have been enough above. Here it is not: an outer
+# sum of two vectors has no input that tells how it should lie, and its reader holds a column-major matrix beside it.
+
+# %%
+with FusionDefinition() as outer:
+    layouts.reader_decides(outer)
+
+for mode in ("outputs", "propagate", "negotiate"):
+    plan = fl.segment(outer, options=fl.SegmenterOptions(layout_mode=mode))
+    print(", ".join(s.scheduler.value for s in plan.segments))
+    print(plan.layouts(), end="\n\n")
+
+# %% [markdown]
+# Read the last table: the tensor between the segments has no hint, its producer would give `0,1`, and the reader `S1`
+# decided. In the explorer the same stands in the inspector; click an arrow between two boxes.
+
+# %%
+explorer = fl.explore(outer)
+explorer
+
+# %% [markdown]
+# ## A hint is not a requirement
+#
+# What the inference proposes may be dropped by anyone. What *you* ask for is kept. nvFuser has one field for both, and
+# this is what went wrong there: for a linear of [b, m, k] and [n, k], nvFuser's inference steps over the axis that was
+# summed away and proposes n, b, m. The library gives b, m, n. (NVIDIA/Fuser issues #2354 and #2425.)
+
+# %%
+from fuser_lab.analysis.layout import propose_orders
+
+with FusionDefinition() as linear:
+    layouts.linear_and_product(linear)
+
+fusion = fl.segment(linear).fusion
+product = fusion.outputs[0]
+for past in (True, False):
+    print("past the sum:" if past else "up to the sum:", propose_orders(fusion, [product], past_reductions=past)[product])
+
+# %% [markdown]
+# With the run ended at the sum the proposal is what the library does anyhow. And if you do want another order, say so:
+# then it is required, and somebody has to pay for a copy.
+
+# %%
+with FusionDefinition() as asked:
+    layouts.required_copy(asked)
+
+plan = fl.segment(asked, options=fl.SegmenterOptions(layout_mode="negotiate"))
+result, scaled = plan.run(layouts.inputs_of(plan.fusion))
+print("strides of the linear:", [s // 4 for s in result.strides])
+plan.layouts()
+
+# %% [markdown]
+# The second result was hinted to be row-major. Its segment dropped the hint: reading `0,2,1` and writing `0,2,1` is
+# cheaper.
+#
+# ## Your turn
+#
+# In the outer sum above the reader got what it wanted. Now require its *result* to be row-major. In which order does the
+# tensor between the segments lie, who decides, and what does it cost? Write down your prediction, then run the cell
+# below it.
+
+# %%
+my_order, my_decider, my_megabytes = None, None, None
+
+# %%
+required = outer.fusion.set_output_stride_order(outer.fusion.outputs[0], [1, 0])
+plan = fl.segment(required, options=fl.SegmenterOptions(layout_mode="negotiate"))
+between = plan.layouts()[plan.segmented.crossing[0].name]
+answer = (between.chosen, between.by, round(between.cost / 1e6, 1))
+print("as predicted" if (my_order, my_decider, my_megabytes) == answer else f"it is {answer}")
+
+# %% [markdown]
+# Whoever reads the column-major matrix and writes a row-major result goes across the rows of one of them, however the
+# sum lies. So the reader no longer minds, and on a tie the producer decides.
+#
+# `docs/layouts.md` has the rules and the cost model.
