@@ -165,9 +165,13 @@ def test_a_refused_call_takes_the_definition_out_of_the_cache():
 
 def test_an_exception_leaves_nothing_behind():
     cache = FusionCache()
-    with pytest.raises(KeyError), FusionDefinition(cache=cache) as fd:
+
+    def interrupted(fd):
         rows(fd)
         raise KeyError
+
+    with pytest.raises(KeyError):
+        defined(cache, interrupted)
     with pytest.raises(UnknownNameError), FusionDefinition(cache=cache) as fd:
         _ = fd.ops.no_such_op
     assert cache.stats().fusions == cache.stats().records == cache.stats().lookups == 0
