@@ -47,7 +47,7 @@ def graph(rng: Random, ops: int) -> Fusion:
         made: list[Any] = []
         while len(made) < ops:
             x, y = rng.choice(values[-6:]), rng.choice(values)
-            kind = rng.randrange(13)
+            kind = rng.randrange(15)
             if kind < 4:
                 new = fd.ops.add(x, y)
             elif kind < 6:
@@ -64,6 +64,11 @@ def graph(rng: Random, ops: int) -> Fusion:
                 new = fd.ops.pad(fd.ops.slice(x, [1], [3]), [1, 1])
             elif kind == 11:
                 new = fd.ops.squeeze(fd.ops.broadcast(x, [True, False]), [0])
+            elif kind in {12, 13}:
+                wide = fd.ops.cast(fd.ops.cast(x, dtype=DataType.BFloat16), dtype=DataType.Float)
+                total = fd.ops.sum(fd.ops.mul(wide, wide), [0], keepdim=True)
+                values += [wide, fd.ops.sin(wide), fd.ops.add(total, y)]
+                new = fd.ops.add(wide, x)
             else:
                 var, mean = fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)
                 new = fd.ops.add(fd.ops.mul(var, y), mean)

@@ -5,7 +5,7 @@ one loop can run over them (nvFuser's exact graph). A broadcast axis and the ite
 classes; the meeting is kept aside as a concretization (nvFuser's permissive graph).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -198,11 +198,17 @@ def _declared(tensor: TensorView) -> Declared:
 
 
 class FusionLinks:
-    """Links of a complete fusion's tensor expressions, made when first asked for."""
+    """Links of a complete fusion's tensor expressions, made when first asked for.
 
-    def __init__(self, fusion: Fusion) -> None:
+    ``before`` are links of a fusion that this one is a rewrite of, ``unchanged`` the expressions that both have.
+    """
+
+    def __init__(
+        self, fusion: Fusion, before: "FusionLinks | None" = None, unchanged: Collection[str] = (),
+    ) -> None:
         self.fusion = fusion
-        self._links: dict[str, tuple[Link, ...]] = {}
+        known = {} if before is None else before._links  # noqa: SLF001 - of the same class
+        self._links: dict[str, tuple[Link, ...]] = {name: known[name] for name in unchanged if name in known}
 
     def of(self, exprs: Iterable[Expr]) -> list[Link]:
         """Return the links of all tensor results of expressions."""

@@ -136,10 +136,12 @@ def with_replicas(fusion: Fusion, replicas: Sequence[Replica]) -> Fusion:
         before.setdefault(replica.reader, []).append(replica.name)
     ordered: list[Expr] = []
     for expr in fusion.exprs:
-        chain = [expr.name]
-        for name in chain:
-            chain += before.get(name, ())
-        ordered += [exprs[name] for name in reversed(chain)]
+        waiting, last_first = [expr.name], []
+        while waiting:
+            name = waiting.pop()
+            last_first.append(exprs[name])
+            waiting += before.get(name, ())
+        ordered += reversed(last_first)
     return replace(fusion, exprs=tuple(ordered))
 
 
