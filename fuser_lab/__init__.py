@@ -25,6 +25,7 @@ _PUBLIC = {
     "explore": "fuser_lab.api",
     "load_repro": "fuser_lab.api",
     "segment": "fuser_lab.planning",
+    "shrink": "fuser_lab.shrinking",
     "spec": "fuser_lab.definition.spec",
     "time": "fuser_lab.api",
 }

@@ -1,0 +1,318 @@
+"""From a fusion that is cut, or refused, to the smallest one that still is, for the same reason."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Answer
+from fuser_lab.definition.binding import bind, default_inputs
+from fuser_lab.definition.repro import read_script, script_text
+from fuser_lab.definition.spec import TensorSpec, spec
+from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
+from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.planning import definition_of, described_input, flattened, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from fuser_lab.ir import Number
+    from fuser_lab.plan import Plan
+
+    Keep = Callable[[Plan], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """A small fusion that is cut as a large one is.
+
+    Attributes
+    ----------
+    fd, inputs
+        The small definition and descriptions of its inputs; all sizes are fixed.
+    plan
+        Its plan. Its tensors are numbered anew.
+    script
+        The repro script of the small fusion, to be put into an issue.
+    kept
+        What was kept, as a sentence; the names in it are those of the large fusion.
+    ops
+        Operations before and after.
+    tried
+        Plans made on the way.
+    """
+
+    fd: FusionDefinition
+    inputs: tuple[TensorSpec | Number, ...]
+    plan: Plan
+    script: str
+    kept: str
+    ops: tuple[int, int]
+    tried: int
+
+    def __repr__(self) -> str:
+        """Return what became smaller, and the definition."""
+        before, after = self.ops
+        return f"{before} ops became {after} ({self.tried} plans tried); {self.kept}.\n{self.fd}"
+
+
+def shrink(
+    fd: object,
+    inputs: Sequence[Any] | None = None,
+    *,
+    keep: tuple[str, str] | str | Keep | None = None,
+    most_plans: int = 2000,
+    **segment_options: Any,
+) -> Shrunk:
+    """Return the smallest fusion found that is still cut at the same place, or refused for the same reason.
+
+    Delta debugging (A. Zeller, R. Hildebrandt, IEEE TSE 28(2), 2002) over a fusion's expressions: what comes first
+    becomes inputs, what comes last goes, operations are passed over, outputs and inputs go, in large parts and then
+    one by one, until nothing more can go.
+
+    Parameters
+    ----------
+    fd
+        A definition or a fusion.
+    inputs
+        As for `segment`.
+    keep
+        What has to stay: two tensors in different segments, ``("T3", "T7")``; a reason by its code
+        (docs/reasons.md) that keeps two segments apart or a segment without scheduler; or a function of the plan.
+        Left out, it is the place where the most bytes pass between segments.
+    most_plans
+        How many plans to make at most.
+    **segment_options
+        As for `segment`.
+
+    Raises
+    ------
+    InputError
+        If ``keep`` does not hold for the fusion as it is, or names an unknown reason.
+    ArgumentTypeError
+        If ``keep`` is of none of these kinds.
+    """
+    definition = definition_of(fd)
+    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
+    bound = bind(definition, described)
+    given = dict(zip((v.name for v in bound.fusion.inputs), bound.inputs, strict=True))
+    first = segment(bound.fusion, list(bound.inputs), **segment_options)
+    holds, kept = _keeping(first, keep)
+    if not holds(first):
+        msg = f"shrink: in the plan of the fusion as it is, this does not hold: {kept}."
+        raise InputError(msg)
+    tried = 0
+
+    def still(fusion: Fusion) -> bool:
+        nonlocal tried
+        tried += 1
+        try:
+            return holds(segment(fusion, _inputs_of(fusion, given), **segment_options))
+        except FuserLabError:
+            return False
+
+    fusion = bound.fusion
+    progress = True
+    while progress and tried < most_plans:
+        progress = False
+        for smaller in _smaller(fusion):
+            if tried >= most_plans:
+                break
+            if still(smaller):
+                fusion, progress = smaller, True
+                break
+    specs = _inputs_of(fusion, given)
+    script = script_text(fusion, specs)
+    small, _ = read_script(script, FusionDefinition)
+    return Shrunk(
+        fd=small, inputs=tuple(specs), plan=segment(small, specs, **segment_options), script=script, kept=kept,
+        ops=(len(bound.fusion.tensor_exprs), len(fusion.tensor_exprs)), tried=tried,
+    )
+
+
+def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
+    """Return the question that every smaller plan must pass, and what it asks."""
+    if keep is None:
+        keep = _widest_cut(plan)
+    if callable(keep):
+        return lambda plan: bool(keep(plan)), f"{getattr(keep, '__name__', 'keep')}(plan) holds"
+    if isinstance(keep, str):
+        code = _known_reason(keep)
+        return lambda plan: code in _reasons(plan), f"the reason {code} is there"
+    if isinstance(keep, tuple | list) and len(keep) == 2 and all(isinstance(name, str) for name in keep):
+        a, b = keep
+        for name in keep:
+            if name not in plan.fusion.tensors:
+                msg = f"shrink: keep names {name}, which is no tensor of the plan."
+                raise InputError(msg)
+        cause = _cause(plan, a, b)
+        text = f"{a} and {b} are in different segments"
+        if cause is None:
+            return lambda _: False, text
+        return lambda plan: _cause(plan, a, b) == cause, f"{text} ({', '.join(cause)})"
+    msg = (
+        "shrink: keep must be two names of tensors, the code of a reason, or a function of the plan; "
+        f"given {type(keep).__name__}."
+    )
+    raise ArgumentTypeError(msg)
+
+
+def _widest_cut(plan: Plan) -> tuple[str, str]:
+    """Return a tensor and a result computed from it in another segment, where the most bytes pass."""
+    homes = _homes(plan)
+    crossing = [
+        (tensor, result)
+        for expr in plan.fusion.tensor_exprs
+        for tensor in expr.tensor_inputs
+        for result in expr.tensor_outputs
+        if tensor in plan.fusion.producers and homes[tensor.name].isdisjoint(homes[result.name])
+    ]
+    if not crossing:
+        msg = "shrink: no tensor passes between segments of this plan; say with keep what has to stay."
+        raise InputError(msg)
+    tensor, result = max(crossing, key=lambda pair: pair[0].nbytes)
+    return tensor.name, result.name
+
+
+def _known_reason(code: str) -> str:
+    codes = [reason.value for reason in ReasonCode]
+    if code not in codes:
+        close = difflib.get_close_matches(code, codes, n=1)
+        hint = f"; did you mean {close[0]}?" if close else "; docs/reasons.md lists them."
+        msg = f"shrink: keep is {code!r}, which is no code of a reason{hint}"
+        raise InputError(msg)
+    return code
+
+
+def _reasons(plan: Plan) -> set[str]:
+    """Return the codes of all reasons that keep segments apart or without scheduler."""
+    answers = [why.verdicts for why in plan.boundaries()]
+    answers += [part.verdicts for part in plan.segments if part.scheduler is None]
+    return {v.reason.code.value for found in answers for v in Answer(found).decisive if v.reason is not None}
+
+
+def _homes(plan: Plan) -> dict[str, set[int]]:
+    homes: dict[str, set[int]] = {}
+    for part in plan.segments:
+        for expr in part.exprs:
+            for tensor in expr.tensor_outputs:
+                homes.setdefault(tensor.name, set()).add(part.index)
+    return homes
+
+
+def _cause(plan: Plan, a: str, b: str) -> tuple[str, ...] | None:
+    """Return why two tensors are apart: the relation and the codes of the refusals that count; None if they are not."""
+    homes = _homes(plan)
+    if a not in homes or b not in homes or not homes[a].isdisjoint(homes[b]):
+        return None
+    why = plan.why(a, b)
+    codes = {v.reason.code.value for v in Answer(why.verdicts).decisive if v.reason is not None}
+    return (why.relation.value, *sorted(codes))
+
+
+def _inputs_of(fusion: Fusion, given: Mapping[str, TensorSpec | Number]) -> list[TensorSpec | Number]:
+    """Return the descriptions of inputs: those that were given, dense ones for what became an input."""
+    return [
+        given[v.name] if v.name in given else spec(tuple(v.extents), v.dtype)  # type: ignore[union-attr, arg-type]
+        for v in fusion.inputs
+    ]
+
+
+def _smaller(fusion: Fusion) -> Iterator[Fusion]:
+    """Yield smaller fusions, the boldest changes first."""
+    exprs = fusion.exprs
+    parts = sorted({len(exprs) * share // 8 for share in range(1, 8)} - {0})
+    for size in reversed(parts):
+        yield from _checked(fusion, exprs[size:], fusion.outputs)  # the beginning becomes inputs
+    for size in parts:
+        yield from _checked(fusion, exprs[:size], None)  # the end goes
+    for output in fusion.outputs:
+        if len(fusion.outputs) > 1:
+            yield from _checked(fusion, exprs, tuple(tv for tv in fusion.outputs if tv != output))
+    for place in reversed(range(len(exprs))):
+        yield from _checked(fusion, exprs[:place] + exprs[place + 1 :], fusion.outputs)
+    for expr in exprs:
+        for operand in expr.tensor_inputs:
+            if len(expr.outputs) == 1 and _alike(operand, expr.outputs[0]):
+                yield from _checked(fusion, exprs, fusion.outputs, {expr.outputs[0]: operand})
+    tensors = fusion.tensor_inputs
+    for place, old in enumerate(tensors):
+        for new in tensors[:place]:
+            if _alike(new, old):
+                yield from _checked(fusion, exprs, fusion.outputs, {old: new})
+
+
+def _alike(a: Val, b: Val) -> bool:
+    return (
+        isinstance(a, TensorView) and isinstance(b, TensorView) and a.dtype is b.dtype and a.extents == b.extents
+        and [x.is_broadcast for x in a.domain.axes] == [x.is_broadcast for x in b.domain.axes]
+    )
+
+
+def _checked(
+    fusion: Fusion, exprs: Iterable[Expr], outputs: Sequence[TensorView] | None,
+    instead: Mapping[Val, Val] | None = None,
+) -> Iterator[Fusion]:
+    """Yield the fusion of some of the expressions, if it is legal and smaller; ``outputs=None`` for all loose ends."""
+    try:
+        smaller = _of(fusion, tuple(exprs), outputs, instead or {})
+    except FuserLabError:
+        return
+    if smaller is not None and _size(smaller) < _size(fusion):
+        yield smaller
+
+
+def _size(fusion: Fusion) -> tuple[int, int]:
+    return len(fusion.exprs), len(fusion.inputs) + len(fusion.outputs)
+
+
+def _of(
+    fusion: Fusion, exprs: tuple[Expr, ...], outputs: Sequence[TensorView] | None, instead: Mapping[Val, Val],
+) -> Fusion | None:
+    """Return the fusion of some expressions: what nobody makes any more becomes an input, what nobody needs goes."""
+    given: dict[Val, Val] = dict(instead)
+
+    def now(value: Val) -> Val:
+        if value in given or not isinstance(value, TensorView) or value in made or value in fusion.inputs:
+            return given.get(value, value)
+        axes = value.domain.axes
+        domain = TensorDomain(
+            logical=axes, allocation=value.domain.allocation,
+            contiguity=tuple(None if axes[p].is_broadcast else True for p in value.domain.allocation_order),
+        )
+        given[value] = replace(value, domain=domain)
+        return given[value]
+
+    kept = [e for e in exprs if not any(out in instead for out in e.outputs)]
+    made = {out for expr in kept for out in expr.outputs}
+    kept = [replace(e, inputs=tuple(map(now, e.inputs))) for e in kept]
+    read = {v for e in kept for v in e.inputs}
+    if outputs is None:
+        ends = [tv for e in kept for tv in e.tensor_outputs if tv in fusion.outputs or tv not in read]
+    else:
+        ends = [tv for tv in dict.fromkeys(map(now, outputs)) if tv in made]  # type: ignore[misc]
+    wanted: set[Val] = set(ends)
+    live: list[Expr] = []
+    for expr in reversed(kept):
+        if not wanted.isdisjoint(expr.outputs):
+            live.append(expr)
+            wanted.update(expr.inputs)
+    if not live:
+        return None
+    loose = {v for e in live for v in e.inputs} - made
+    scalars = {v for v in fusion.inputs if isinstance(v, Scalar)}
+    inputs = [v for v in fusion.inputs if v in loose or (v in scalars and v.name in fusion.deciding_scalars)]
+    inputs += [v for v in given.values() if v in loose and v not in inputs]
+    if any(isinstance(v, Scalar) and v.value is None and v not in inputs for v in loose):
+        return None
+    return Fusion(
+        inputs=tuple(inputs),
+        exprs=tuple(reversed(live)),
+        outputs=tuple(ends),
+        aliases=tuple((a, b) for a, b in fusion.aliases if a in ends and b in inputs),
+        hidden=frozenset(tv for tv in fusion.hidden if tv in ends and len(fusion.hidden) < len(ends)),
+        stride_orders=tuple((tv, ranks) for tv, ranks in fusion.stride_orders if tv in ends),
+    )
