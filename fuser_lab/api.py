@@ -141,7 +141,7 @@ def explore(
         strategy: lambda strategy=strategy: segment(
             plan.definition, list(plan.inputs), strategy=strategy, target=plan.oracle.device, options=plan.options,
         )
-        for strategy in ("bottom_up", "top_down", "unfused")
+        for strategy in ("bottom_up", "top_down", "optimal", "unfused")
         if strategy != plan.strategy
     }
     arrays = None

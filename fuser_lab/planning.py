@@ -11,7 +11,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, Pass, PassPipeline, text_digest
+from fuser_lab.passes import Pass, text_digest
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
@@ -19,6 +19,7 @@ from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
+from fuser_lab.segmentation.options import passes_of
 
 
 def flattened(inputs: object) -> list[Any]:
@@ -153,9 +154,7 @@ def rewritten(fusion: Fusion, options: SegmenterOptions, log: DecisionLog) -> Fu
         digests = text_digest(before), text_digest(after)
         log.passes.append(PassApplied(name=one.name, before=digests[0], after=digests[1], seconds=seconds))
 
-    everywhere = AllocationDomain(every_tensor=options.layout_mode == "propagate")
-    passes = PassPipeline(tuple(everywhere if p.name == everywhere.name else p for p in PRESEGMENTATION.passes))
-    return passes.run(
+    return passes_of(options).run(
         fusion, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,
     )
 

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.passes import CHANGED
 from fuser_lab.report.svg import view_element
 from fuser_lab.report.tables import decision_reason, layout_table, segment_table, table_element
 from fuser_lab.report.units import bytes_label, plural
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fuser_lab.events import Attempt
+    from fuser_lab.report.passes import PassView
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.tables import Table
     from fuser_lab.report.view_model import DecisionView, VerdictView, ViewModel
@@ -87,9 +89,22 @@ def _plan_parts(view: ViewModel) -> list[Element]:
     ]
     if view.layouts:
         parts.append(table_element(layout_table(view.layouts), caption="Layouts: axes in memory, slowest first"))
+    if view.passes:
+        parts.append(_pass_part(view.passes))
     if view.decisions:
         parts += _decision_parts(view.decisions, opened=False)
     return parts
+
+
+def _pass_part(passes: Sequence[PassView]) -> Element:
+    """Return the passes before the cut, folded away; those that changed something with what they changed."""
+    changed = [one for one in passes if one.outcome == CHANGED]
+    rest = [f"{one.name}: {one.outcome}" for one in passes if one.outcome != CHANGED]
+    head = f"passes before the cut: {len(changed)} of {len(passes)} changed the fusion"
+    parts = [element("summary", head)]
+    for one in changed:
+        parts += [element("p", element("b", one.name), f" {one.about}"), element("pre", "\n".join(one.diff))]
+    return element("details", *parts, element("p", "; ".join(rest), css="fl-note"))
 
 
 def _picture(view: ViewModel) -> Element:

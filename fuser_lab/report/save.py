@@ -39,5 +39,6 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
     if write is None:
         msg = f"a plan cannot be saved as {target.name!r}; the extension must be one of {', '.join(WRITERS)}."
         raise InputError(msg)
-    target.write_text(write(view_plan(plan, title=title)), encoding="utf-8")
+    has_passes = target.suffix.lower() in {".json", ".html"}
+    target.write_text(write(view_plan(plan, title=title, passes=has_passes)), encoding="utf-8")
     return target

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
-from fuser_lab.dtypes import DataType
 from fuser_lab.events import group_text
-from fuser_lab.ir import Scalar, TensorView
+from fuser_lab.ir import TensorView
 from fuser_lab.report import measure
+from fuser_lab.report.expressions import expr_text
+from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
 
@@ -155,6 +156,7 @@ class ViewModel:
     timings: tuple[Mapping[str, Any], ...] = ()
     sources: Mapping[str, Mapping[str, str]] | None = None
     layouts: tuple[LayoutView, ...] = ()
+    passes: tuple[PassView, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -172,9 +174,11 @@ def view_plan(
     timings: Sequence[Mapping[str, Any]] = (),
     sources: Mapping[str, Mapping[str, str]] | None = None,
     decisions: bool = True,
+    passes: bool = False,
 ) -> ViewModel:
-    """Return the view model of a plan; ``decisions=False`` leaves its log out."""
-    drawing = _Drawing(plan.fusion, plan.segments)
+    """Return the view model of a plan; ``decisions=False`` leaves its log out, ``passes`` runs the passes once more."""
+    replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
+    drawing = _Drawing(plan.fusion, plan.segments, replicas)
     return ViewModel(
         header=_header(plan, drawing, title),
         nodes=tuple(drawing.nodes),
@@ -184,6 +188,7 @@ def view_plan(
         timings=tuple(timings),
         sources=sources,
         layouts=_layouts(plan),
+        passes=view_passes(plan) if passes else (),
     )
 
 
@@ -257,12 +262,12 @@ def word(value: object) -> str:
 class _Drawing:
     """Nodes, edges and segments gathered in one walk over the plan."""
 
-    def __init__(self, fusion: Fusion, segments: Sequence[SegmentLike]) -> None:
+    def __init__(self, fusion: Fusion, segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> None:
         self.nodes: list[NodeView] = []
         self.edges: list[EdgeView] = []
         self.segments: list[SegmentView] = []
         self._position = {e.name: n for n, e in enumerate(fusion.exprs)}
-        self._copies = _copies(segments)
+        self._copies = _copies(segments, replicas)
         self._made: dict[str, list[tuple[int | None, str]]] = {}
         self._read: dict[tuple[str, int], str] = {}
         self._labelled: set[tuple[str, int | None]] = set()
@@ -388,8 +393,10 @@ def drawn(segment: SegmentLike) -> tuple[Expr, ...]:
     return tuple(e for e in segment.exprs if e.tensor_outputs)
 
 
-def _copies(segments: Sequence[SegmentLike]) -> Counter[str]:
-    return Counter(e.name for segment in segments for e in segment.exprs)
+def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> Counter[str]:
+    """Return how many segments compute what each expression does; replicas are expressions of their own."""
+    found = Counter(replicas.get(e.name, e.name) for segment in segments for e in segment.exprs)
+    return found + Counter({name: found[original] for name, original in replicas.items()})
 
 
 def _edge_kind(source: int | None, target: tuple[int | None, str]) -> EdgeKind:
@@ -431,26 +438,6 @@ def _header(plan: PlanLike, drawing: _Drawing, title: str | None) -> Header:
         bytes_ideal=sum(map(tensor_bytes, ends.values())),
         bytes_crossing=sum(crossing.values()),
     )
-
-
-def expr_text(expr: Expr) -> str:
-    """Return the expression as one line, such as ``T2 = sum(T0, dims=(1,))``."""
-    results = ", ".join(v.name for v in expr.outputs)
-    operands = [_operand(v) for v in expr.inputs]
-    operands += [f"{key}={_operand(value)}" for key, value in expr.attrs]
-    return f"{results} = {expr.op.name}({', '.join(operands)})"
-
-
-def _operand(value: object) -> str:
-    if isinstance(value, Scalar):
-        return value.name if value.value is None else _operand(value.value)
-    if isinstance(value, DataType):
-        return value.name
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_operand, value))}]"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(getattr(value, "name", value))
 
 
 def _verdict(verdict: Any) -> VerdictView:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.passes import PRESEGMENTATION
+from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, PassPipeline
 
 
 class SegmentSetMeaning(enum.Enum):
@@ -163,6 +163,12 @@ class SegmenterOptions:
             io_to_lower_precision="io_to_lower_precision" in on,
             least_capability=_capability(requires),
         )
+
+
+def passes_of(options: SegmenterOptions) -> PassPipeline:
+    """Return the passes that run before the cut, those that the options switch off among them."""
+    everywhere = AllocationDomain(every_tensor=options.layout_mode == "propagate")
+    return PassPipeline(tuple(everywhere if p.name == everywhere.name else p for p in PRESEGMENTATION.passes))
 
 
 FACTORIES = frozenset({"full", "iota", "constant"})

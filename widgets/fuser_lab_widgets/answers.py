@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.report.passes import view_passes
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts, view_verdicts
+from fuser_lab.segmentation.certificate import LEAST_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +38,34 @@ def refusal(plan: EditablePlan, view: ViewModel, edge: EdgeView, error: FuserLab
     said = _edge(plan, view, edge)
     verdicts = _verdicts(view_verdicts(getattr(error, "verdicts", None)))
     return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said["verdicts"]}
+
+
+def certificate(plan: EditablePlan) -> Answer:
+    """Return the certificate of a plan: the verdict, the costs, what a cheaper plan saves, and what every plan pays."""
+    if not hasattr(plan, "certificate"):
+        return {"hash": plan.hash, "problem": "This plan has no cost model to be certified under."}
+    found = plan.certificate()
+    us = found.time_text
+    costs = [[us(found.cost), "this plan"], [us(found.bound), "no plan costs less"]]
+    if found.known < found.cost:
+        costs.append([us(found.known), "a cheaper plan is known"])
+    least = found.cost // LEAST_SHOWN
+    return {
+        "hash": plan.hash,
+        "status": found.status,
+        "costs": costs,
+        "model": found.model_text,
+        "missed": [[us(entry.cost), entry.text] for entry in found.missed if abs(entry.cost) > least],
+        "terms": [[us(term.cost), term.text] for term in found.terms if term.cost],
+    }
+
+
+def passes(plan: EditablePlan) -> list[dict[str, Any]]:
+    """Return the passes before the cut: what each is for, how it ended, and the lines that it changed."""
+    return [
+        {"name": one.name, "about": one.about, "outcome": one.outcome, "diff": list(one.diff)}
+        for one in view_passes(plan)
+    ]
 
 
 def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:

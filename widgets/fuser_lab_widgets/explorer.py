@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import anywidget
@@ -17,6 +17,7 @@ from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
 from fuser_lab_widgets import answers, assets
+from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.code import highlighted
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
 from fuser_lab_widgets.session import EditablePlan, Session
@@ -35,6 +36,8 @@ class Explorer(anywidget.AnyWidget):
         What Run gives to the plans; without them Run says that it needs some.
     strategies
         For each strategy that the switch offers, a function that makes its plan.
+    searched
+        Those of them that take long: their plans are made in the background, when somebody asks for them.
     timer
         What times plans; by default ``fuser_lab``'s own timer on this machine.
     title
@@ -55,6 +58,8 @@ class Explorer(anywidget.AnyWidget):
     source = traitlets.Dict().tag(sync=True)
     timings = traitlets.Dict().tag(sync=True)
     code = traitlets.Dict().tag(sync=True)
+    certificate = traitlets.Dict().tag(sync=True)
+    passes = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -63,6 +68,7 @@ class Explorer(anywidget.AnyWidget):
         inputs: Sequence[Any] | None = None,
         *,
         strategies: Mapping[str, Callable[[], EditablePlan]] | None = None,
+        searched: Collection[str] = ("optimal",),
         timer: Timer | None = None,
         title: str | None = None,
     ) -> None:
@@ -72,6 +78,9 @@ class Explorer(anywidget.AnyWidget):
         self._title = title or plan.name
         self._view: ViewModel | None = None
         self._drawn: EditablePlan | None = None
+        self._searching = ""  # a strategy, or the certificate, while it is looked for
+        self._searched = frozenset(searched)
+        self._background = Background()
         self._runner = Runner(timer or default_timer, self._on_progress)
         super().__init__()
         self._show()
@@ -84,8 +93,9 @@ class Explorer(anywidget.AnyWidget):
         return self._session.plan
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until a run that is under way has ended."""
+        """Wait until a run or a search that is under way has ended."""
         self._runner.wait(timeout)
+        self._background.wait(timeout)
 
     def close(self) -> None:
         """End a run and free the explorer."""
@@ -134,6 +144,8 @@ class Explorer(anywidget.AnyWidget):
             "cancel": self._cancel,
             "source": self._source,
             "code": self._code,
+            "certificate": self._certify,
+            "passes": self._tell_passes,
         }
         handlers[event["type"]](event)
 
@@ -198,9 +210,64 @@ class Explorer(anywidget.AnyWidget):
         if strategy == self._session.state.strategy and not self._session.state.edits:
             self._say(f"The {_words(strategy)} plan is shown already.")
             return
+        if strategy in self._searched and not self._session.has(strategy):
+            self._search(strategy)
+            return
         self._session.switch(strategy)
         self._show()
         self._say(f"{_words(strategy).capitalize()}: {self._current().header.segments} segments.")
+
+    def _search(self, strategy: str) -> None:
+        """Make the plan of a strategy in the background, with its certificate, and show it then."""
+
+        def find() -> tuple[EditablePlan, dict[str, Any]]:
+            plan = self._session.make(strategy)
+            return plan, answers.certificate(plan)
+
+        def tell(found: tuple[EditablePlan, dict[str, Any]] | None, problem: str) -> None:
+            with self._lock, self.hold_sync():
+                self._searching = ""
+                if found is not None:
+                    plan, self.certificate = found
+                    self._session.keep(strategy, plan)
+                    self._session.switch(strategy)
+                self._show()
+                segments = self._current().header.segments
+                status = self.certificate.get("status", "")
+                self._say(problem or f"{_words(strategy).capitalize()}: {segments} segments, {status}.", _kind(problem))
+
+        self._ask_later(strategy, find, tell, f"Searching for the {_words(strategy)} plan; this one stays until then.")
+
+    def _certify(self, event: Event) -> None:
+        """Ask for the certificate of the plan that is shown."""
+        plan = self.plan
+        if self.certificate.get("hash") == plan.hash:
+            return
+
+        def tell(found: dict[str, Any] | None, problem: str) -> None:
+            with self._lock, self.hold_sync():
+                self._searching = ""
+                self.certificate = found or {"hash": plan.hash, "problem": problem}
+                self._show()
+                failed = self.certificate.get("problem", "")
+                self._say(failed or f"The certificate: {self.certificate['status']}.", _kind(failed))
+
+        text = "Looking for a cheaper plan, or for the proof that there is none."
+        self._ask_later("certificate", lambda: answers.certificate(plan), tell, text)
+
+    def _ask_later(
+        self, what: str, find: Callable[[], Any], tell: Callable[[Any, str], None], text: str,
+    ) -> None:
+        if not self._background.start(find, tell):
+            self._say("A search is under way; wait for it to end.", "error")
+            return
+        self._searching = what
+        self._show()
+        self._say(text)
+
+    def _tell_passes(self, _event: Event) -> None:
+        if not self.passes:
+            self.passes = {"rows": answers.passes(self.plan)}
 
     def _undo(self, _event: Event) -> None:
         undone = self._session.undo()
@@ -298,6 +365,7 @@ class Explorer(anywidget.AnyWidget):
                 "runnable": self._inputs is not None,
                 "strategy": state.strategy,
                 "strategies": [[s, _words(s)] for s in self._session.strategies],
+                "searching": self._searching,
             }
 
     def _on_progress(self, progress: Progress) -> None:
@@ -334,6 +402,10 @@ def _facts(view: ViewModel) -> list[list[str]]:
         [bytes_label(header.bytes_ideal), "ideal", "what a single kernel would move: fusion inputs and outputs"],
         [bytes_label(header.bytes_crossing), "crossing", "tensors that one segment writes for another"],
     ]
+
+
+def _kind(problem: str) -> str:
+    return "error" if problem else "info"
 
 
 def _words(strategy: str) -> str:

@@ -82,10 +82,22 @@ class Session:
         """Glue two segments."""
         self._push(self.plan.glue(a, b), f"glue(S{a}, S{b})")
 
+    def has(self, strategy: str) -> bool:
+        """Whether the plan of a strategy was made already."""
+        return strategy in self._made
+
+    def make(self, strategy: str) -> EditablePlan:
+        """Return the plan of a strategy, made anew; the session does not know it yet."""
+        return self._strategies[strategy]()
+
+    def keep(self, strategy: str, plan: EditablePlan) -> None:
+        """Take note of the plan of a strategy."""
+        self._made[strategy] = plan
+
     def switch(self, strategy: str) -> None:
         """Go to the plan of a strategy; edits stay behind in the history."""
         if strategy not in self._made:
-            self._made[strategy] = self._strategies[strategy]()
+            self._made[strategy] = self.make(strategy)
         self._append(State(plan=self._made[strategy], strategy=strategy))
 
     def reset(self) -> None:

@@ -3,6 +3,8 @@
 const TABS = [
   ["segments", "Segments"],
   ["decisions", "Decisions"],
+  ["passes", "Passes"],
+  ["certificate", "Certificate"],
   ["source", "Source"],
   ["timings", "Timings"],
 ];
@@ -79,6 +81,8 @@ class Explorer {
     on("answer", this.drawInspector);
     on("decisions", this.drawPanel);
     on("source", this.drawPanel);
+    on("certificate", this.drawPanel);
+    on("passes", this.drawPanel);
     on("timings", this.drawTimings);
     on("status", this.drawStatus);
     on("code", this.copyCode);
@@ -483,8 +487,19 @@ class Explorer {
     this.strategies.hidden = history.strategies.length < 2;
     this.strategies.replaceChildren(...history.strategies.map(([name, words]) => h("button.fx-mode", {
       type: "button", "aria-pressed": String(name === history.strategy), "data-strategy": name,
+      "aria-busy": String(name === history.searching), disabled: Boolean(history.searching) && name === history.searching,
       onclick: () => this.send("strategy", { strategy: name }),
     }, words)));
+    this.showSearch(Boolean(history.searching));
+    if (this.tab === "certificate") this.drawPanel();
+  }
+
+  showSearch(on) {
+    this.progress.classList.toggle("fx-busy", on);
+    this.moving?.cancel();
+    this.moving = null;
+    if (!on || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    this.moving = this.progress.animate([{ backgroundPositionX: "-60%" }, { backgroundPositionX: "160%" }], { duration: 1200, iterations: Infinity });
   }
 
   drawStatus() {
@@ -553,7 +568,7 @@ class Explorer {
   }
 
   drawPanel() {
-    const draw = { segments: this.segmentPanel, decisions: this.decisionPanel, source: this.sourcePanel, timings: this.timingPanel };
+    const draw = { segments: this.segmentPanel, decisions: this.decisionPanel, passes: this.passPanel, certificate: this.certificatePanel, source: this.sourcePanel, timings: this.timingPanel };
     const typing = this.panel.querySelector("input:focus");
     if (typing) return this.drawDecisionRows();
     this.panel.replaceChildren(...draw[this.tab].call(this));
@@ -568,6 +583,41 @@ class Explorer {
       onclick: () => this.select(`segment:${n}`),
       onkeydown: (e) => e.key === "Enter" && this.select(`segment:${n}`),
     }))];
+  }
+
+  passPanel() {
+    const { rows } = this.model.get("passes");
+    if (!rows) {
+      if (!this.askedPasses) this.send("passes");
+      this.askedPasses = true;
+      return [h("p.fx-empty", {}, "Running the passes once more …")];
+    }
+    if (!rows.length) return [h("p.fx-empty", {}, "This plan does not tell what it was made of.")];
+    const changed = rows.filter((row) => row.diff.length || row.outcome === "changed");
+    const line = (text) => h(text[0] === "+" ? "span.fx-added" : "span.fx-gone", {}, `${text}\n`);
+    const item = (row) => h("li", {}, h("details", { open: true }, h("summary.fx-line", {}, h("b", {}, row.name), h("span.fx-note", {}, row.about)),
+      h("pre.fx-code", {}, ...(row.diff.length ? row.diff.map(line) : ["Layouts or aliases only; the expressions are the same."]))));
+    const others = rows.filter((row) => !changed.includes(row)).map((row) => h("li.fx-line", {}, h("b", {}, row.name), h("span.fx-note", {}, `${row.outcome} · ${row.about}`)));
+    return [h("p.fx-note", {}, `${changed.length} of ${rows.length} passes before the cut changed the fusion, in this order.`), h("ol.fx-decisions", {}, ...changed.map(item), ...others)];
+  }
+
+  certificatePanel() {
+    const found = this.model.get("certificate");
+    const { hash } = this.model.get("scene");
+    const { searching } = this.model.get("history");
+    if (searching) return [h("p.fx-empty", {}, "Searching … edits, drawing and source go on meanwhile.")];
+    if (found.hash !== hash) {
+      const ask = h("button.fx-button", { type: "button", onclick: () => this.send("certificate") }, "Look for a cheaper plan");
+      return [h("p.fx-empty", {}, "Is there a cheaper plan, in bytes and launches? If not, this shows why not."), h("div.fx-actions", {}, ask)];
+    }
+    if (found.problem) return [h("p.fx-why.fx-refused", {}, found.problem)];
+    const rows = (list) => h("ol.fx-decisions.fx-costs", {}, ...list.map(([cost, text]) => h("li.fx-line", {}, h("b", {}, cost), h("span", {}, text))));
+    const part = (title, list, open) => list.length ? h("details", { open }, h("summary", {}, title), rows(list)) : null;
+    return [
+      h("p.fx-verdict", {}, h("b", {}, found.status), ...found.costs.map(([cost, text]) => h("span", {}, h("b", {}, cost), ` ${text}`)), h("span.fx-note", {}, found.model)),
+      part("What the cheaper plan saves, and why this one did not", found.missed, true),
+      part("What every plan pays", found.terms, !found.missed.length),
+    ].filter(Boolean);
   }
 
   decisionPanel() {

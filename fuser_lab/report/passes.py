@@ -1,0 +1,86 @@
+"""The pre-segmentation passes of a plan: which changed the fusion and how, which found nothing, which were off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.definition.binding import bind
+from fuser_lab.report.expressions import expr_text
+from fuser_lab.segmentation.options import passes_of
+
+if TYPE_CHECKING:
+    from fuser_lab.ir import Fusion
+    from fuser_lab.passes import Pass
+
+CHANGED, NOTHING, OFF, NOT_NEEDED = "changed", "nothing to do", "switched off", "not needed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassView:
+    """One pass: what it is for, how it ended, and the expressions before and after, one a line.
+
+    ``outcome`` is "changed", "nothing to do", "switched off" (by the options) or "not needed" (it stands in for a
+    scheduler that is on). ``before`` and ``after`` are empty where nothing changed; ``diff`` has only what differs,
+    each line with ``-`` or ``+`` before it.
+    """
+
+    name: str
+    nvfuser: str
+    about: str
+    outcome: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """Lines that only one of both sides has, in order."""
+        lines = unified_diff(self.before, self.after, n=0, lineterm="")
+        return tuple(line for line in lines if line[:1] in "+-" and line[:3] not in {"+++", "---"})
+
+
+def view_passes(plan: Any) -> tuple[PassView, ...]:
+    """Return the passes in order, run once more on what the plan was made of; none for plans that do not tell that."""
+    if not hasattr(plan, "definition"):
+        return ()
+    changed: dict[str, tuple[Fusion, Fusion]] = {}
+
+    def note(one: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
+        changed[one.name] = before, after
+
+    options = plan.options
+    pipeline = passes_of(options)
+    pipeline.run(
+        bind(plan.definition, plan.inputs).fusion, disabled=options.disabled_passes,
+        without_schedulers=options.disabled_schedulers, callback=note,
+    )
+    return tuple(_view(one, changed.get(one.name), options) for one in pipeline.passes)
+
+
+def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassView:
+    about = (type(one).__doc__ or "").strip().splitlines()[0]
+    if sides is not None:
+        before, after = map(_lines, sides)
+        return PassView(
+            name=one.name, nvfuser=one.nvfuser, about=about, outcome=CHANGED, before=before, after=after,
+        )
+    outcome = NOTHING
+    if one.name in options.disabled_passes:
+        outcome = OFF
+    elif one.only_without and one.only_without not in options.disabled_schedulers:
+        outcome = NOT_NEEDED
+    return PassView(name=one.name, nvfuser=one.nvfuser, about=about, outcome=outcome)
+
+
+def _lines(fusion: Fusion) -> tuple[str, ...]:
+    """Return inputs, expressions and outputs, one a line; layouts are told where a tensor has one of its own."""
+    ends = [f"inputs {', '.join(v.name for v in fusion.inputs)}"]
+    lines = [f"{expr_text(expr)}{_layouts(expr)}" for expr in fusion.exprs]
+    aliases = [f"{output.name} is written over {source.name}" for output, source in fusion.aliases]
+    return (*ends, *lines, *aliases, f"outputs {', '.join(v.name for v in fusion.outputs)}")
+
+
+def _layouts(expr: Any) -> str:
+    orders = [tv.domain.allocation_order for tv in expr.tensor_outputs if tv.domain.allocation is not None]
+    return "".join(f"  # axes in memory: {', '.join(map(str, order))}" for order in orders)

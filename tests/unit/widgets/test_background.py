@@ -1,0 +1,115 @@
+"""The optimal plan, certificates and passes in the explorer: made when they are asked for, by a real plan."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+import fuser_lab as fl
+from tests.unit.widgets.test_explorer import Page
+
+
+@pytest.fixture
+def page():
+    fd, specs = fl.example("sum_broadcast_add", "full")
+    explorer = fl.explore(fd, specs)
+    yield Page(explorer)
+    explorer.close()
+
+
+def test_the_optimal_plan_is_searched_when_it_is_asked_for(page):
+    explorer = page.explorer
+    assert ["optimal", "optimal"] in explorer.history["strategies"]
+    assert explorer.history["searching"] == ""
+    assert not explorer.certificate
+    assert page.send("strategy", strategy="optimal").startswith(("Searching for the optimal plan", "Optimal: "))
+    explorer.wait(60)
+    assert explorer.plan.strategy == "optimal"
+    assert explorer.history["strategy"] == "optimal"
+    assert explorer.history["searching"] == ""
+    assert explorer.status["text"] == f"Optimal: {len(explorer.plan.segments)} segments, proved by search."
+    assert explorer.certificate["hash"] == explorer.scene["hash"]
+    assert explorer.certificate["status"] == str(explorer.plan.certificate()).splitlines()[0]
+    page.send("undo")
+    assert explorer.plan.strategy == "bottom_up"
+    assert page.send("strategy", strategy="optimal").startswith("Optimal: ")
+
+
+def test_while_it_searches_the_plan_can_be_edited_and_a_second_search_is_refused(page, monkeypatch):
+    explorer = page.explorer
+    gate = threading.Event()
+    make = explorer._session.make
+
+    def held(strategy):
+        gate.wait(30)
+        return make(strategy)
+
+    monkeypatch.setattr(explorer._session, "make", held)
+    page.send("strategy", strategy="optimal")
+    assert explorer.history["searching"] == "optimal"
+    assert page.send("certificate") == "A search is under way; wait for it to end."
+    inside = next(edge[0] for edge in explorer.scene["edges"] if edge[1] == "inside")
+    assert page.send("act", id=inside).startswith("Cut at ")
+    gate.set()
+    explorer.wait(60)
+    assert explorer.plan.strategy == "optimal"
+    page.send("undo")
+    assert explorer.history["edits"]
+
+
+def test_a_search_that_fails_says_so(page, monkeypatch):
+    def broken(_):
+        message = "kaput"
+        raise KeyError(message)
+
+    monkeypatch.setattr(page.explorer._session, "make", broken)
+    page.send("strategy", strategy="optimal")
+    page.explorer.wait(60)
+    assert page.explorer.status["text"] == "The search failed: KeyError: 'kaput'"
+    assert page.explorer.status["kind"] == "error"
+    assert page.explorer.history["searching"] == ""
+    assert page.explorer.plan.strategy == "bottom_up"
+
+
+def test_any_plan_can_be_asked_for_its_certificate(page):
+    explorer = page.explorer
+    page.send("certificate")
+    explorer.wait(60)
+    found = explorer.certificate
+    certificate = explorer.plan.certificate()
+    assert found["hash"] == explorer.plan.hash
+    assert found["costs"][0] == [certificate.time_text(certificate.cost), "this plan"]
+    assert [text for _, text in found["terms"]] == [term.text for term in certificate.terms if term.cost]
+    acked = explorer.status["n"]
+    page.send("certificate")
+    assert explorer.status["n"] == acked
+
+
+def test_the_passes_tell_what_they_changed_and_which_were_off():
+    with fl.FusionDefinition() as casts:
+        x = casts.define_tensor([8, 8], contiguity=True)
+        wide = casts.ops.cast(casts.ops.cast(x, dtype=fl.DataType.Double), dtype=fl.DataType.BFloat16)
+        casts.add_output(casts.ops.neg(wide))
+    options = fl.SegmenterOptions(disabled_passes=frozenset({"move_pad"}))
+    page = Page(fl.explore(casts, options=options))
+    page.send("passes")
+    rows = {row["name"]: row for row in page.explorer.passes["rows"]}
+    assert rows["consecutive_casts"]["outcome"] == "changed"
+    assert any(line.startswith("-") and "Double" in line for line in rows["consecutive_casts"]["diff"])
+    assert rows["move_pad"]["outcome"] == "switched off"
+    assert rows["remove_empty"]["outcome"] == "nothing to do"
+    page.explorer.close()
+
+
+def test_a_plan_without_a_cost_model_says_so(stubs):
+    from fuser_lab_widgets import Explorer
+
+    explorer = Explorer(stubs.sum_broadcast_add())
+    page = Page(explorer)
+    page.send("certificate")
+    explorer.wait(10)
+    assert "no cost model" in explorer.certificate["problem"]
+    page.send("passes")
+    assert explorer.passes["rows"] == []
+    explorer.close()
