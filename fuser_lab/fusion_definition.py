@@ -30,6 +30,7 @@ from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
 from fuser_lab.planning import described_input, device_of, flattened, schedulers
 from fuser_lab.profiling import FusionProfile, joined, receiving
+from fuser_lab.report.index_maps import IndexMaps
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.segmentation import SegmenterOptions
@@ -408,6 +409,23 @@ class FusionDefinition(Executable, FusionBuilder):
                 self.map_value_to_last_used_segment,
             )
         return list(self.segments)
+
+    @property
+    def index_maps(self) -> IndexMaps:
+        """The maps of the last `segment`, which a notebook draws.
+
+        Raises
+        ------
+        StateError
+            If the definition is in no segments.
+        """
+        if not self.segments:
+            msg = "index_maps: the definition is in no segments; call segment first."
+            raise StateError(msg)
+        return IndexMaps(
+            original=self.state,
+            segments=tuple((segment.state, self.segment_index_space_maps[segment]) for segment in self.segments),
+        )
 
     def setup_segmentation(
         self, inputs: Iterable[Any], *, target: str | Device | None = None, options: SegmenterOptions | None = None,

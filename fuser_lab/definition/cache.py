@@ -26,7 +26,7 @@ Payload = TypeVar("Payload")
 MAX_FUSIONS = 16384  # nvFuser's
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class FusionSchedules(Generic[Payload]):
     """What stands at the end of a definition's path: the fusion, its states and what was made to run it.
 
@@ -39,6 +39,14 @@ class FusionSchedules(Generic[Payload]):
     hits: int = 0
     payload: Payload | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        state = self.state
+        numbers = f"{len(state.states)} states, inputs {list(state.inputs)}, outputs {list(state.outputs)}"
+        numbers += f", extents {list(state.extent_fids)}"
+        run = "has not run" if self.payload is None else "has run"
+        return f"<FusionSchedules {self.fusion_id}: {numbers}, {self.hits} hits, {run}>"
 
     def made(self, make: Callable[[Fusion], Payload]) -> Payload:
         """Return the payload, made now if there is none; any number of threads may ask."""
