@@ -12,7 +12,7 @@ from fuser_lab import examples
 from fuser_lab.api import example as load_example
 from fuser_lab.api import load_repro, segment
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,14 @@ def _explain(arguments: argparse.Namespace) -> int:
     from fuser_lab.report.explain import explain_data, explain_text
 
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
-    options = SegmenterOptions(segment_set=arguments.segment_set)
+    options = SegmenterOptions(
+        segment_set=arguments.segment_set, search_states=arguments.states, search_seconds=arguments.seconds,
+    )
     plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
     if arguments.json:
-        print(json.dumps(explain_data(plan), indent=1, ensure_ascii=False))
+        print(json.dumps(explain_data(plan, certificate=arguments.certificate), indent=1, ensure_ascii=False))
     else:
-        print(explain_text(plan, log=arguments.log))
+        print(explain_text(plan, log=arguments.log, certificate=arguments.certificate))
     return 0 if all(s.scheduler for s in plan.segments) else 1
 
 
@@ -117,10 +119,16 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are apart")
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
     explain.add_argument("--name", help="which of several definitions: its function, class or variable")
-    explain.add_argument("--strategy", default="bottom_up", help="bottom_up, top_down, optimal or unfused")
+    explain.add_argument("--strategy", default="bottom_up", help=f"one of {', '.join(STRATEGIES)}")
     explain.add_argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
     meanings = [meaning.value for meaning in SegmentSetMeaning]
     explain.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+    text = "look for a cheaper plan; say what it saves and why this one missed it, or why no plan costs less"
+    explain.add_argument("--certificate", action="store_true", help=text)
+    text = "how many partial segments to look at, at most, for --certificate and the optimal strategy"
+    explain.add_argument("--states", type=int, default=SegmenterOptions().search_states, help=text)
+    text = "how many seconds to search, at most; no limit if left out"
+    explain.add_argument("--seconds", type=float, default=None, help=text)
     form = explain.add_mutually_exclusive_group()
     form.add_argument("--log", action="store_true", help="print every attempt as well")
     form.add_argument("--json", action="store_true", help="print JSON: plan, boundaries and the whole decision log")

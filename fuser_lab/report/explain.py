@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fuser_lab.report.passes import view_passes
 from fuser_lab.report.text import decisions_text, plan_text
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.segmentation import SegmenterOptions
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from fuser_lab.cost.verdict import Verdict
     from fuser_lab.events import DecisionLog
     from fuser_lab.ir import Fusion
-    from fuser_lab.segmentation import SegmentedFusion, Why
+    from fuser_lab.segmentation import Certificate, SegmentedFusion, Why
 
     class ExplainedPlan(Protocol):
         """What is asked of a plan beyond what is drawn of it."""
@@ -31,12 +32,18 @@ if TYPE_CHECKING:
         segmented: SegmentedFusion
         decisions: DecisionLog
 
+        def certificate(self) -> Certificate:
+            """Return what the plan costs and what every plan costs at least."""
+
         def boundaries(self) -> tuple[Why, ...]:
             """Return why segments with a tensor between them are apart."""
 
 
-def explain_text(plan: Any, *, log: bool = False) -> str:
-    """Return a plan with the reason for each of its boundaries as text; ``log`` adds every attempt."""
+def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> str:
+    """Return a plan with the reason for each of its boundaries as text.
+
+    ``log`` adds every attempt, ``certificate`` what a cheaper plan saves, or why there is none.
+    """
     said: ExplainedPlan = plan
     changed = {key: value for key, value in options_data(said.options).items() if value != _DEFAULTS[key]}
     options = ", ".join(f"{key}={value!r}" for key, value in changed.items()) or "nvFuser's defaults"
@@ -51,6 +58,8 @@ def explain_text(plan: Any, *, log: bool = False) -> str:
         parts.append(f"Between S{why.segments[0]} and S{why.segments[1]} ({names}, {size}): {why}")
     if not boundaries:
         parts.append("No tensor passes between segments.")
+    if certificate:
+        parts.append(f"Certificate: {said.certificate()}")
     accepted = sum(attempt.accepted for attempt in said.decisions)
     if log:
         parts.append(decisions_text(said.decisions))
@@ -59,7 +68,7 @@ def explain_text(plan: Any, *, log: bool = False) -> str:
     return "\n\n".join(parts)
 
 
-def explain_data(plan: Any) -> dict[str, Any]:
+def explain_data(plan: Any, *, certificate: bool = False) -> dict[str, Any]:
     """Return the same as data for JSON, with the whole decision log."""
     said: ExplainedPlan = plan
     head, *records = (json.loads(line) for line in said.decisions.to_json().splitlines())
@@ -99,10 +108,16 @@ def explain_data(plan: Any) -> dict[str, Any]:
             }
             for why in said.boundaries()
         ],
+        "passes": [
+            {"name": one.name, "outcome": one.outcome, "before": list(one.before), "after": list(one.after)}
+            for one in view_passes(plan)
+        ],
+        **({"certificate": said.certificate().to_dict()} if certificate else {}),
         "log": {
             **head,
             "passes": [record["pass"] for record in records if "pass" in record],
-            "attempts": [record for record in records if "pass" not in record],
+            "attempts": [record for record in records if "pass" not in record and "layout" not in record],
+            "layouts": [record["layout"] for record in records if "layout" in record],
         },
     }
 

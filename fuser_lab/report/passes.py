@@ -59,7 +59,7 @@ def view_passes(plan: Any) -> tuple[PassView, ...]:
 
 
 def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassView:
-    about = (type(one).__doc__ or "").strip().splitlines()[0]
+    about = (type(one).__doc__ or "").strip().splitlines()[0].replace("``", "")
     if sides is not None:
         before, after = map(_lines, sides)
         return PassView(

@@ -10,7 +10,7 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import TensorView
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.why import Why, why
+from fuser_lab.segmentation.why import Relation, Why, why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,6 @@ def _joined(
 def _said(answer: Why, log: DecisionLog) -> str:
     """Return why two values are apart, with what was said when that was tried."""
     refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
-    if not refused or not refused[-1].text:
+    if answer.relation is not Relation.REFUSED or not refused or not refused[-1].text:
         return answer.text
     return f"{answer.text} What was said then: {refused[-1].text}."

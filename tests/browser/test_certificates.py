@@ -1,0 +1,49 @@
+import pytest
+
+pytestmark = pytest.mark.browser
+
+# Two sums of a matrix, along rows and along columns, which nvFuser's rules cut more often than they must.
+FUSION = """\
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+with FusionDefinition() as fd:
+    x, y = (fd.define_tensor([4096, 4096], contiguity=True, dtype=DataType.Float) for _ in range(2))
+    wide = fd.ops.cast(fd.ops.cast(x, dtype=DataType.Double), dtype=DataType.Float)
+    a = fd.ops.exp(wide)
+    rows = fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True])
+    b = fd.ops.mul(a, rows)
+    columns = fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])
+    fd.add_output(fd.ops.add(fd.ops.mul(b, columns), y))
+    fd.add_output(fd.ops.sum(fd.ops.mul(y, columns), dims=[1]))
+
+fl.explore(fd, title="sums both ways")
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, theme):
+    desk = open_explorer(FUSION, theme=theme)
+    explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
+    assert desk.facts().startswith("3 segments")
+    explorer.get_by_role("tab", name="Certificate").click()
+    explorer.locator(".fx-panel").get_by_text("Is there a cheaper plan").wait_for()
+    explorer.get_by_role("button", name="Look for a cheaper plan").click()
+    explorer.locator(".fx-verdict").wait_for(timeout=60_000)
+    assert "no plan costs less" in explorer.locator(".fx-verdict").inner_text()
+    desk.page.wait_for_timeout(300)
+    explorer.screenshot(path=shots / f"explorer-certificate-{theme}.png")
+    explorer.locator(".fx-switch").get_by_role("button", name="optimal").click()
+    status.get_by_text("Optimal: ").wait_for(timeout=60_000)
+    assert explorer.locator("[data-strategy=optimal]").get_attribute("aria-pressed") == "true"
+    assert desk.facts().startswith("2 segments")
+    assert explorer.locator(".fx-busy").count() == 0
+    explorer.get_by_role("tab", name="Passes").click()
+    panel = explorer.locator(".fx-panel")
+    panel.get_by_text("consecutive_casts").wait_for()
+    assert "passes before the cut changed the fusion" in panel.inner_text()
+    assert explorer.locator(".fx-gone").count() >= 1
+    desk.page.wait_for_timeout(300)
+    explorer.screenshot(path=shots / f"explorer-passes-{theme}.png")
+    assert desk.complaints == []
+    assert desk.strangers == []
