@@ -4,7 +4,9 @@ nvFuser's pass of this name (csrc/preseg_passes/fmin_fmax_promotion.cpp). Which 
 our own, and a narrow one: what a row with NaN gives must be all NaN before and after, in every output.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import ClassVar
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
@@ -26,12 +28,14 @@ class FMinFMaxPromotion(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such maximum and minimum promoted."""
-        promoted = [expr for expr in fusion.exprs if expr.op.name in _PROMOTED and _Rows(fusion, expr).are_repaired()]
+        found = [e for e in fusion.exprs if e.op.name in _PROMOTED]
+        outputs = {tv.name for tv in fusion.outputs} if found else set()
+        promoted = {e.name for e in found if _Rows(fusion, e).are_repaired(outputs)}
         if not promoted:
             return fusion
         exprs = [
             Expr(op=OPS[_PROMOTED[e.op.name]], inputs=e.inputs, outputs=e.outputs, attrs=e.attrs)
-            if e in promoted else e
+            if e.name in promoted else e
             for e in fusion.exprs
         ]
         return rebuilt(fusion, exprs)
@@ -48,7 +52,7 @@ _SAME_NAN = frozenset({"abs", "neg", "set"})
 
 
 class _Rows:
-    """What is known of each tensor in the rows in which the operand of one reduction has NaN.
+    """What is known of each tensor, by name, in the rows in which the operand of one reduction has NaN.
 
     ``marked``: NaN at least where the operand is, with the promotion too. ``before`` and ``after``: NaN everywhere,
     without the promotion and with it. ``unlike`` are tensors that the promotion may change.
@@ -62,10 +66,10 @@ class _Rows:
         self._wide = self._operand.shape
         self._placed = tuple(1 if gone else n for n, gone in zip(self._wide, self._flags, strict=True))
         self._narrow = tuple(n for n, gone in zip(self._wide, self._flags, strict=True) if not gone)
-        self._marked: set[Val] = set(self._sources())
-        self._before: set[Val] = {reduction.out}
-        self._after: set[Val] = set()
-        self._unlike: set[Val] = {reduction.out}
+        self._marked: set[str] = set()
+        self._before: set[str] = {reduction.out.name}
+        self._after: set[str] = set()
+        self._unlike: set[str] = {reduction.out.name}
 
     def _sources(self) -> list[TensorView]:
         """Return the operand and what it is a cast or the like of, which has NaN at the same places."""
@@ -74,35 +78,59 @@ class _Rows:
             found.append(maker.tensor_inputs[0])
         return found
 
-    def are_repaired(self) -> bool:
+    def are_repaired(self, outputs: Container[str]) -> bool:
         """Whether every output is what it is without the promotion."""
         if not _has_nan(self._operand):
             return False
-        if not all(self._follow(expr) for expr in self._fusion.exprs if expr is not self._reduction):
-            return False
-        return self._unlike.isdisjoint(self._fusion.outputs)
+        place = self._fusion.positions
+        values = [*self._sources(), self._reduction.out]
+        self._marked.update(value.name for value in values[:-1])
+        waiting: list[int] = []  # readers of what something is known of, in the order of the fusion
+        decisive: set[int] = set()  # those among them that read what the promotion may change
+        seen = {place[self._reduction.name]}
+        while True:
+            for value in values:
+                if value.name in self._unlike and value.name in outputs:
+                    return False
+                for user in self._fusion.users.get(value, ()):
+                    here = place[user.name]
+                    if value.name in self._unlike:
+                        decisive.add(here)
+                    if here not in seen:
+                        seen.add(here)
+                        heappush(waiting, here)
+            if not decisive:
+                return True
+            here = heappop(waiting)
+            decisive.discard(here)
+            expr = self._fusion.exprs[here]
+            if not self._follow(expr):
+                return False
+            known = self._marked | self._before | self._after | self._unlike
+            values = [tv for tv in expr.tensor_outputs if tv.name in known]
 
     def _follow(self, expr: Expr) -> bool:
         """Take notice of an expression; False if it reads what the promotion may change in a way not understood."""
-        touched = not self._unlike.isdisjoint(expr.inputs)
+        operands = {value.name for value in expr.tensor_inputs}
+        touched = not self._unlike.isdisjoint(operands)
         if not self._is_understood(expr):
             return not touched
-        operands, out = set(expr.inputs), expr.out
+        name, wide = expr.name, expr.out.shape == self._wide
         if not self._marked.isdisjoint(operands):
             if expr.kind is OpKind.REDUCTION:
-                self._after.add(out)
-                if self._unlike.isdisjoint(operands):
-                    self._before.add(out)
-            elif out.shape == self._wide:
-                self._marked.add(out)
+                self._after.add(name)
+                if not touched:
+                    self._before.add(name)
+            elif wide:
+                self._marked.add(name)
         if not self._before.isdisjoint(operands):
-            self._before.add(out)
+            self._before.add(name)
         if not self._after.isdisjoint(operands):
-            self._after.add(out)
-            if out.shape == self._wide:
-                self._marked.add(out)
-        if touched and not (out in self._before and out in self._after):
-            self._unlike.add(out)
+            self._after.add(name)
+            if wide:
+                self._marked.add(name)
+        if touched and not (name in self._before and name in self._after):
+            self._unlike.add(name)
         return True
 
     def _is_understood(self, expr: Expr) -> bool:
