@@ -1,5 +1,6 @@
 """Segments of a definition that are definitions themselves, and how they are run together."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -49,6 +50,7 @@ class SegmentedDefinition:
         self._segments = tuple(segments)
         self._deciding = [v.name in fusion.deciding_scalars for v in fusion.inputs]
         self._ways: OrderedDict[tuple[Any, ...], tuple[Run, ...]] = OrderedDict()
+        self._lock = threading.Lock()
         self._manager = _manager(fusion, state, segments, maps, last_used)
 
     def execute(
@@ -63,7 +65,7 @@ class SegmentedDefinition:
             If inputs do not fit the definition, or have other sizes than those that it was segmented for.
         """
         plain = device is None and not _enable_options and not _disable_options and receiver() is None
-        if not plain or any(s.ke is not None or s.segments for s in self._segments):
+        if not plain or any(s.ke is not None or s.segments or s.hand.transforms for s in self._segments):
             self._check(flat)
             how = {"device": device, "_enable_options": _enable_options, "_disable_options": _disable_options}
             return self._manager.run(flat, [partial(_by_definition, s, how) for s in self._segments])
@@ -74,9 +76,10 @@ class SegmentedDefinition:
         self._check(flat)
         found: list[Run] = []
         outputs = self._manager.run(flat, [partial(_noted, s, flat, found) for s in self._segments])
-        self._ways[key] = tuple(found)
-        if len(self._ways) > _KEPT_WAYS:
-            self._ways.popitem(last=False)
+        with self._lock:
+            self._ways[key] = tuple(found)
+            if len(self._ways) > _KEPT_WAYS:
+                self._ways.popitem(last=False)
         return outputs
 
     @staticmethod
@@ -140,8 +143,9 @@ def _manager(
 
 
 def _by_definition(segment: "FusionDefinition", how: Mapping[str, Any], values: list[Any]) -> Sequence[Any]:
-    """Run a segment as the definition that it is."""
-    return segment.execute(values, **how) if segment.ke is None else segment.manual_execute(values)
+    """Run a segment as the definition that it is: by its schedule by hand where it has one."""
+    by_hand = segment.ke is not None or segment.hand.transforms
+    return segment.manual_execute(values) if by_hand else segment.execute(values, **how)
 
 
 def _noted(segment: "FusionDefinition", given: Sequence[Any], found: list[Run], values: list[Any]) -> Sequence[Any]:

@@ -391,6 +391,32 @@ class FusionBuilder:
             wanted.update(scalars_in(value for _, value in expr.attrs))
         return tuple(reversed(live))
 
+    def handle(self, fid: int) -> Handle:
+        """Return what stands for a numbered value (`state`): to schedule a segment by hand, for instance.
+
+        Raises
+        ------
+        DefinitionError
+            If no value has this number; a vector and a size that is fixed are no values.
+        """
+        state, fusion = self.state, self.fusion
+        value: Val | None = None
+        if not isinstance(fid, int) or isinstance(fid, bool):
+            msg = f"handle: fid must be an int, given {shown(fid)}."
+            raise ArgumentTypeError(msg)
+        if 0 <= fid < len(state.states) and len(state.states[fid].values) == 1:
+            value = state.states[fid].values[0]
+        elif -len(state.extents) <= fid < 0:
+            extent = state.extents[-1 - fid]
+            value = extent if isinstance(extent, Scalar) else None
+        # As it lies in the fusion, where a layout may be required of it.
+        value = fusion.tensors.get(state.name_of.get(fid, ""), value)
+        if value is None:
+            msg = f"handle: no value of this definition has the number {fid}."
+            raise DefinitionError(msg)
+        found: Handle = self.wrap(value)
+        return found
+
     @overload
     def define_tensor(
         self,

@@ -11,7 +11,7 @@ from fuser_lab.nvfuser_direct.enums import SchedulerType, own_scheduler
 from fuser_lab.nvfuser_direct.recording import RecordedFusion
 from fuser_lab.planning import flattened, has_arrays
 from fuser_lab.runtime.arrays import from_numpy_as
-from fuser_lab.runtime.executor_cache import FusionCache
+from fuser_lab.runtime.executor_cache import LruCache
 
 
 class FusionExecutorCache(executors.FusionExecutorCache):
@@ -64,7 +64,7 @@ class LRUCache:
     """Executors of fusions by structure: equal definitions share one, with all that it has compiled."""
 
     def __init__(self, max_fusions: int) -> None:
-        self._cache: FusionCache[FusionExecutorCache] = FusionCache(max_fusions, FusionExecutorCache)
+        self._cache: LruCache[FusionExecutorCache] = LruCache(max_fusions, FusionExecutorCache)
 
     def cache_compile(self, fusion: RecordedFusion) -> FusionExecutorCache:
         """Return the executor of an equal fusion, made now if there is none."""

@@ -18,7 +18,7 @@ class _Kept(Generic[Payload]):
     hits: int = 0
 
 
-class FusionCache(Generic[Payload]):
+class LruCache(Generic[Payload]):
     """Keeps what `make` returns for a fusion, and returns the same for every equal fusion.
 
     Equality is that of definitions: order of arguments, dtypes, contiguity and constants count, names do not. Any

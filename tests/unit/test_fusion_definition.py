@@ -18,7 +18,7 @@ from fuser_lab.errors import (
     UnsupportedError,
     ValidationError,
 )
-from fuser_lab.runtime.executor_cache import FusionCache
+from fuser_lab.runtime.executor_cache import LruCache
 from fuser_lab.validation import get_val_tolerances, tolerances
 
 RNG = np.random.default_rng(0)
@@ -200,14 +200,14 @@ def test_plans_of_a_definition_are_bounded_and_reused():
     assert fd.plan_for([X]) is not fd.plan_for([X[:3]])
 
 
-def test_fusion_cache_makes_each_payload_once():
+def test_lru_cache_makes_each_payload_once():
     made = []
 
     def make(fusion):
         made.append(fusion)
         return object()
 
-    cache = FusionCache(1, make)
+    cache = LruCache(1, make)
     first = cache.cached(rows_divided().fusion)
     assert cache.cached(rows_divided().fusion) is first
     with FusionDefinition() as other:

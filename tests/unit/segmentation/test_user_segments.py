@@ -373,6 +373,29 @@ def test_segments_are_ordinary_definitions():
     np.testing.assert_allclose(fd.execute([x, y])[0], y + x.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
+def test_a_segment_is_scheduled_by_hand():
+    fd = defined(rows_added, keepdim=False)
+    x, y = rows()
+    _, second = fd.segment([x, y])
+    total = second.handle(2)
+    total.split(1, 32)
+    assert second.hand.transforms
+    for _ in range(2):
+        np.testing.assert_allclose(fd.execute([x, y])[0], y + x.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-5)
+    assert second.ke is not None
+    assert second.fec is None
+
+
+def test_handles_of_numbers():
+    fd = defined(rows_added, keepdim=True)
+    assert [fd.handle(fid).name for fid in (0, 1, 2, 3, 4, -1, -4)] == ["T0", "T1", "T3", "T4", "T2", "i0", "i3"]
+    for fid in (5, -5):
+        with pytest.raises(DefinitionError, match=f"no value of this definition has the number {fid}"):
+            fd.handle(fid)
+    with pytest.raises(TypeError, match="fid must be an int"):
+        fd.handle("T0")
+
+
 def test_profiles_are_of_all_segments():
     fd = defined(rows_added, keepdim=False)
     fd.segment(rows())
