@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fuser_lab.definition.cache_text import TreeLine, tree_html, tree_text
+from fuser_lab.definition.cache_text import MOST_LINES, TreeLine, tree_html, tree_text
 from fuser_lab.definition.record import Record, Unrecordable, record_of, record_text
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
@@ -257,13 +257,13 @@ class FusionCache(Generic[Payload]):
 
     # Showing
 
-    def lines(self) -> Iterator[TreeLine]:
-        """Yield the calls, each before those that follow it, and the fusions that end there."""
+    def _lines(self) -> list[TreeLine]:
+        """Return the calls, each before those that follow it, and the fusions that end there; of many the first."""
+        found: list[TreeLine] = []
         with self._lock:
-            found: list[TreeLine] = []
             tops = list(self._root.children.values())
             waiting = [(0, len(tops) > 1, node) for node in reversed(tops)]
-            while waiting:
+            while waiting and len(found) < MOST_LINES:
                 depth, begins, node = waiting.pop()
                 text = record_text(node.record, node.result) if node.record is not None else ""
                 found.append(TreeLine(depth=depth, text=text, begins=begins))
@@ -274,17 +274,20 @@ class FusionCache(Generic[Payload]):
                     note += "has not run" if kept.payload is None else "has run"
                     found.append(TreeLine(depth=depth + parts, text=note, begins=parts, is_end=True))
                 waiting += [(depth + parts, parts, child) for child in reversed(node.children.values())]
-        return iter(found)
+            left = self._records + len(self._ends) - len(found)
+        if left:
+            found.append(TreeLine(depth=0, text=f"... and {left:,} more lines"))
+        return found
 
     def __str__(self) -> str:
         """Return the trie as text: what stands further to the right is one of several ways to go on."""
-        return tree_text(self._headline(), self.lines())
+        return tree_text(self._headline(), self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return the trie for a notebook, ways to fold away where they part."""
-        return tree_html(self._headline(), self.lines())
+        return tree_html(self._headline(), self._lines())
 
     def _headline(self) -> str:
         stats = self.stats()

@@ -1,11 +1,10 @@
 """A fusion cache as text and as static HTML."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from itertools import islice
 
-_MOST_LINES = 400
+MOST_LINES = 400  # of a tree that is shown
 _CSS = (
     "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px;line-height:1.5;"
     "white-space:pre-wrap"
@@ -26,8 +25,8 @@ class TreeLine:
 
 
 def tree_text(headline: str, lines: Iterable[TreeLine]) -> str:
-    """Return the tree as text; of very large ones the beginning."""
-    return "\n".join([headline, *(f"{'  ' * line.depth}{_mark(line)}{line.text}" for line in _first(lines))])
+    """Return the tree as text."""
+    return "\n".join([headline, *(f"{'  ' * line.depth}{_mark(line)}{line.text}" for line in lines)])
 
 
 def tree_html(headline: str, lines: Iterable[TreeLine]) -> str:
@@ -35,7 +34,7 @@ def tree_html(headline: str, lines: Iterable[TreeLine]) -> str:
     shown = "".join(
         f'<div style="padding-left:{1.5 * line.depth + 1.5:g}em;text-indent:-1.2em">'
         f"{_mark(line)}{_strong(escape(line.text), line)}</div>"
-        for line in _first(lines)
+        for line in lines
     )
     return f'<details open style="{_CSS}"><summary>{escape(headline)}</summary>{shown}</details>'
 
@@ -46,11 +45,3 @@ def _mark(line: TreeLine) -> str:
 
 def _strong(text: str, line: TreeLine) -> str:
     return f"<b>{text}</b>" if line.is_end else text
-
-
-def _first(lines: Iterable[TreeLine]) -> Iterator[TreeLine]:
-    rest = iter(lines)
-    yield from islice(rest, _MOST_LINES)
-    left = sum(1 for _ in rest)
-    if left:
-        yield TreeLine(depth=0, text=f"... and {left:,} more lines")
