@@ -114,7 +114,8 @@ class Accesses:
     def natural(self, tensor: TensorView, orders: Orders) -> Order:
         """Return the order in which the segment gives a result if nobody asks for another one.
 
-        A library's is row-major, a view's that of what it sees, a kernel's that of the input with the most elements.
+        A library's is row-major, a view's that of what it sees, a kernel's that of the input with the most axes, or
+        row-major where several have as many and lie differently.
         """
         if self.is_library:
             return tuple(range(tensor.ndim))

@@ -213,6 +213,7 @@ class _Parties:
             tv.name: order for tv in self.boundaries if (order := fusion.required_order(tv)) is not None
         }
         self.hints = self._hints()
+        self.views = {tv.name: self._views(tv) for tv in self.boundaries}
         self.results = {tv.name for tv in fusion.outputs}
         self._targets = {output.name: target for output, target in fusion.aliases}
 
@@ -252,25 +253,23 @@ class _Parties:
     def placed(self, orders: Orders, tensor: TensorView, order: Order) -> dict[str, Order]:
         """Return the orders with that of one tensor changed, and those of the views of it."""
         new = {**orders, tensor.name: order}
-        for view in self._views(tensor):
+        for view in self.views[tensor.name]:
             new[view.name] = self.natural(view, new)
         return new
 
     def _views(self, tensor: TensorView) -> tuple[TensorView, ...]:
         """Return the tensors seen in the memory of one, in order."""
-        known = {tensor.name}
-        found = []
-        for view in self.boundaries:
-            if self.is_view(view):
-                read = self.accesses[self.producer[view.name]].group.tensor_inputs
-                if not known.isdisjoint(tv.name for tv in read):
-                    known.add(view.name)
-                    found.append(view)
-        return tuple(found)
+        found: dict[TensorView, None] = {}
+        waiting = [tensor]
+        for one in waiting:
+            readers = (self.accesses[n] for n in self.consumers.get(one.name, ()))
+            waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in found]
+            found.update(dict.fromkeys(waiting[1:]))
+        return tuple(tv for tv in self.boundaries if tv in found) if found else ()
 
     def cost(self, tensor: TensorView, orders: Orders) -> int:
         """Return what the segments that write or read a tensor, or a view of it, pay."""
-        near = {n for tv in (tensor, *self._views(tensor)) for n in self._touching(tv)}
+        near = {n for tv in (tensor, *self.views[tensor.name]) for n in self._touching(tv)}
         return sum(self.accesses[n].cost(orders) for n in near)
 
     def _touching(self, tensor: TensorView) -> tuple[int, ...]:
