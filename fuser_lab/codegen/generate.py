@@ -33,7 +33,7 @@ class GeneratedKernel:
 
 def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
-    strides: Mapping[str, Sequence[int]] | None = None,
+    strides: Mapping[str, Sequence[int]] | None = None, alignment: Mapping[str, int] | None = None,
 ) -> GeneratedKernel:
     """Return the kernel of a segment.
 
@@ -50,6 +50,8 @@ def generate(
         the first output if left out, so that the same segment has the same source in every plan.
     strides
         Strides in elements of inputs that are not dense in their allocation order, by name.
+    alignment
+        Bytes that the memory of inputs begins at a multiple of, by name, where that is less than 16.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def generate(
         msg = f"target is {target!r}; kernels are generated for {' and '.join(sorted(_EMITTERS))}."
         raise CodegenError(msg)
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
-    kernel = lower(fusion, scheduler, target, chosen, strides or {})
+    kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment)
     source = _EMITTERS[target](kernel).source()
     renamed = welford_of(fusion)
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)

@@ -281,6 +281,15 @@ def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 
 
+def negated(condition: Term) -> Term:
+    """Return the condition that holds where one does not."""
+    match condition:
+        case Apply(dtype, fn, args) if fn in _NEGATED:
+            return Apply(dtype, _NEGATED[fn], args)
+        case _:
+            return Apply(condition.dtype, "not", (condition,))
+
+
 def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
     """Learn from ``difference fn 0``."""
     if len(difference.parts) != 1 or not isinstance(difference.parts[0][0], Var):

@@ -306,6 +306,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_NAMES,
     **{name: OPS[name].reference for name in ("complex", "div", "fmod", "lgamma", "neg", "pow", "remainder", "sub")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "quotient": OPS["div"].reference,
     "not": _not,
     "floordiv": np.floor_divide,
     "floor": _rounding(np.floor), "ceil": _rounding(np.ceil), "round": _rounding(np.rint),
@@ -313,4 +314,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mod": lambda a, b: np.remainder(a, b) if a.dtype == np.int64 and np.all(b > 0) and np.all(a >= 0)
     else OPS["mod"].reference(a, b),
     "philox_uniform": _uniform,
+    "one_plus_tanh": lambda x: 1 + np.tanh(x),
 }

@@ -15,6 +15,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Term, Var
 from fuser_lab.schedule.state import LoopSchedule, ParallelType
 
+ALIGNED = 16  # bytes that memory begins at a multiple of, unless it is said otherwise: those of the widest access
+LARGEST_STATIC = 16 << 10  # bytes of a buffer in shared memory that the kernel's text sizes; all of them have 48 KiB
+
 
 class Role(enum.Enum):
     """Who owns the memory of a buffer."""
@@ -52,7 +55,12 @@ class Buffer:
     dtype: DataType
     size: int
     role: Role
-    alignment: int = 16
+    alignment: int = ALIGNED
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the launch says how much shared memory there is; all such buffers begin at the same address."""
+        return self.role is Role.SHARED and self.size * self.dtype.itemsize > LARGEST_STATIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +184,16 @@ class Barrier(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Blocks and threads (x, y) of a phase on a GPU; all ones on the CPU."""
+    """Blocks and threads (x, y) of a phase on a GPU; all ones on the CPU.
+
+    ``shared`` is the number of bytes of shared memory that buffers with ``is_dynamic`` take, ``resident`` the number of
+    blocks of a multiprocessor that registers are limited for, 0 for no more than one.
+    """
 
     blocks: int = 1
     threads: tuple[int, int] = (1, 1)
+    shared: int = 0
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

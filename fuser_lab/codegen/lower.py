@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from fuser_lab.codegen.cpu_loops import CpuNest
 from fuser_lab.codegen.decompose import decompose
+from fuser_lab.codegen.gpu_backward import BackwardNest, backward_of, rows_nest, totals
 from fuser_lab.codegen.gpu_loops import GpuNest
-from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase, Role
+from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nests import nests_of
 from fuser_lab.codegen.values import call_text
@@ -18,6 +19,7 @@ from fuser_lab.ir.term import Var
 
 def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int]],
+    alignment: Mapping[str, int] | None = None,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
 
@@ -33,6 +35,8 @@ def lower(
         Name of the kernel's functions.
     strides
         Strides in elements of inputs that are not dense in their allocation order.
+    alignment
+        Bytes that the memory of inputs begins at a multiple of, where that is less than 16.
 
     Raises
     ------
@@ -48,6 +52,7 @@ def lower(
     buffers = {
         tv.name: Buffer(
             name=tv.name, dtype=tv.dtype, size=layout.size, role=Role.INPUT if tv in inputs else Role.OUTPUT,
+            alignment=min((alignment or {}).get(tv.name, ALIGNED), ALIGNED) if tv in inputs else ALIGNED,
         )
         for tv, layout in layouts.items()
     }
@@ -56,7 +61,11 @@ def lower(
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
     # columns go by once for each result that others need, and what comes after is a nest of its own.
     apart = target == "cuda" and scheduler is SchedulerType.OUTER_PERSISTENT
-    phases = lowering.passes_apart(segment) if apart else lowering.phases(segment)
+    phases = lowering.passes_apart(segment) if apart else None
+    if target == "cuda" and scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
+        phases = lowering.rows_and_columns(segment)
+    if phases is None:
+        phases = lowering.phases(segment)
     workspace = dict.fromkeys(b for phase in phases for b in phase.buffers if b.role is Role.WORKSPACE)
     return Kernel(
         name=name,
@@ -99,6 +108,29 @@ class _Lowering:
             return self.phases(segment)
         first, rest = self._through_memory(segment, totals)
         return [*self.phases(first), *self.passes_apart(rest)]
+
+    def rows_and_columns(self, segment: Fusion) -> list[Phase] | None:
+        """Return phases that read rows once for their results and the sums of columns; None if they cannot."""
+        cut = backward_of(segment)
+        found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
+        if cut is None or found is None:
+            return None
+        writer = BackwardNest(cut, *found, self._name)
+        if not writer.fits:
+            return None
+        rest, parts = totals(segment, cut, writer.blocks)
+        for expr, tensor in parts.items():
+            layout = self._layouts[tensor] = layout_of(tensor)
+            self._buffers[tensor.name] = Buffer(
+                name=tensor.name, dtype=tensor.dtype, size=layout.size, role=Role.WORKSPACE,
+            )
+            old = expr.out
+            new = next(e.out for e in rest.exprs if e.inputs == (tensor,))
+            if old in self._layouts:
+                self._layouts[new] = self._layouts[old]
+        self._nests += 1
+        buffers = {e: self._buffers[tv.name] for e, tv in parts.items()}
+        return [writer.write(buffers, {e: self._layouts[tv] for e, tv in parts.items()}), *self.phases(rest)]
 
     def _through_memory(self, segment: Fusion, totals: tuple[TensorView, ...]) -> tuple[Fusion, Fusion]:
         """Return what computes some values, and what computes the rest from them."""

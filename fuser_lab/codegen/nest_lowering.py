@@ -16,12 +16,15 @@ from fuser_lab.codegen.kernel_ir import (
     Reduce,
     Role,
     Store,
+    VectorLoad,
+    VectorStore,
     terms_of,
     walk,
 )
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
 from fuser_lab.codegen.persistence import Saved, choose_saved
+from fuser_lab.codegen.rewrites import rewritten
 from fuser_lab.codegen.values import Values, call_text, level_of
 from fuser_lab.codegen.vectorize import vectorized
 from fuser_lab.dtypes import DataType
@@ -116,6 +119,8 @@ class NestLowering:
         style, split = self.schedule.style, self.schedule.split
         if style is Style.ELEMENTS:
             yield self._phase(self._elements)
+        elif style is Style.TILES:
+            yield self._phase(self._tiles)
         elif style is Style.ROWS and split > 1:
             yield self._phase(self._row_parts, "_parts")
             yield self._phase(self._rows, "_total")
@@ -135,6 +140,10 @@ class NestLowering:
 
     def _elements(self) -> Launch:
         """Write a nest without reductions."""
+        raise NotImplementedError
+
+    def _tiles(self) -> Launch:
+        """Write a nest without reductions in which some tensors are transposed."""
         raise NotImplementedError
 
     def _rows(self) -> Launch:
@@ -165,7 +174,7 @@ class NestLowering:
         scalars: dict[Var, None] = {}
         defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
         for statement in walk(body):
-            if isinstance(statement, Store):
+            if isinstance(statement, Store | VectorLoad | VectorStore):
                 used[statement.buffer] = None
             for root in terms_of(statement):
                 for term in root.walk():
@@ -177,7 +186,7 @@ class NestLowering:
             name=self._name + suffix,
             buffers=tuple(sorted((b for b in used if not b.role.is_allocated), key=self._parameter_order)),
             scalars=tuple(scalars),
-            body=vectorized(body),
+            body=vectorized(rewritten(body) if self._gpu else body),
             launch=launch,
             schedule=self.schedule,
         )
@@ -369,11 +378,11 @@ class NestLowering:
             )
         return folds
 
-    def _update(self, fold: Fold, value: Term) -> None:
-        """Emit ``running = running fn value``."""
+    def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
+        """Emit ``running = running fn value``, or ``running = value`` if it is ``replacing``."""
         running = fold.running
         given = value if value.dtype is running.dtype else cast(value, running.dtype)
-        term = Apply(running.dtype, fold.fn, (running, given))
+        term = given if replacing else Apply(running.dtype, fold.fn, (running, given))
         if isinstance(running, Load):
             self._values.emit(
                 Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name),

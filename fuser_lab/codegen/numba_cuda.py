@@ -45,7 +45,7 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_vector", "store_vector",
+    "index32", "load_vector", "fast_exp", "fast_tanh", "one_plus_tanh", "quotient", "store_vector",
 )
 _HARDWARE = {
     ParallelType.BIDX: "cuda.blockIdx.x",
@@ -57,6 +57,8 @@ _LIBRARY = {
     "rsqrt": "rsqrt", "erfinv": "erfinv", "erfcinv": "erfcinv", "nextafter": "nextafter", "fmax": "fmax",
     "fmin": "fmin",
 }
+# Our own for float32, made of the hardware's exp2 and reciprocal.
+_FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh"}
 _BY_MATH = frozenset(
     {
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1",
@@ -71,6 +73,10 @@ FULL_MASK = "0xFFFFFFFF"
 def pointed_name(buffer: Buffer) -> str:
     """Return Numba's name of the type that a buffer's pointer points to: a Bool in memory is a byte."""
     return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
+
+
+def _memory(phase: Phase) -> str:
+    return f" and {phase.launch.shared} bytes of shared memory" if phase.launch.shared else ""
 
 
 class CudaEmitter(Emitter):
@@ -107,7 +113,7 @@ class CudaEmitter(Emitter):
         """Print the launch and the types of the parameters; the runtime compiles the function for its device."""
         x, y = phase.launch.threads
         types = [f"{pointed_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
-        self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads")
+        self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads{_memory(phase)}")
         self._line(f"# parameters: {', '.join(types)}")
 
     def loop(self, loop: Loop) -> None:
@@ -136,8 +142,14 @@ class CudaEmitter(Emitter):
         """Print an array of the thread or the block; small ones with constant loops become registers."""
         buffer = statement.buffer
         kind = TYPE_NAMES[buffer.dtype] if buffer.role is Role.SCRATCH else pointed_name(buffer)
-        place = "shared" if buffer.role is Role.SHARED else "local"
-        self._line(f"{buffer.name} = cuda.{place}.array({buffer.size}, {kind})", statement.origin)
+        if buffer.role is Role.SHARED:
+            size = 0 if buffer.is_dynamic else buffer.size
+            text = f"cuda.shared.array({size}, {kind}, alignment={buffer.alignment})"
+        else:
+            # Words are moved four bytes at a time; alignment matters only where they do not end up in registers.
+            aligned = ", alignment=8" if buffer.role is Role.WORDS and buffer.dtype.itemsize < 4 else ""
+            text = f"cuda.local.array({buffer.size}, {kind}{aligned})"
+        self._line(f"{buffer.name} = {text}", statement.origin)
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print the call that moves a few neighbours between memory and registers."""
@@ -193,11 +205,15 @@ class CudaEmitter(Emitter):
         fn, args, operand = term.fn, term.args, term.args[0].dtype
         if operand.is_complex:
             return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
+        if fn == "quotient":
+            return self._call(fn, args)
         if fn in {"max", "min"}:
             return self._call("maximum" if fn == "max" else "minimum", args)
         if fn in _LIBRARY:
             suffix = "" if operand is DataType.Double else "f"
             return self._call(f"libdevice.{_LIBRARY[fn]}{suffix}", args)
+        if fn in _FAST and operand is not DataType.Double:
+            return self._call(_FAST[fn], args)
         if fn in _BY_MATH or fn in {"isnan", "isinf", "isfinite"}:
             return self._call(f"math.{fn}", args)
         if fn in {"mod", "fmod"}:

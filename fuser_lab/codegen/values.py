@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fuser_lab.codegen.index_map import Index, Read, ReadScalar, element_term, index_var, operand_index
-from fuser_lab.codegen.index_math import Ranges, is_index, narrowed, simplify, variables
+from fuser_lab.codegen.index_math import Ranges, is_index, narrowed, negated, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
@@ -39,6 +39,7 @@ class Scope:
     body: list[Statement] = field(default_factory=list)
     values: dict[Key, Term] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    facts: frozenset[Term] = frozenset()  # conditions that hold inside, besides those of the scopes around
 
     def outward(self) -> "Iterator[Scope]":
         """Yield this scope and those around it."""
@@ -305,12 +306,21 @@ class Values:
         if not isinstance(term, Apply) or is_index(term):
             return simplify(term, self.scope.ranges)
         if term.fn == "select":
-            condition = simplify(term.args[0], self.scope.ranges)
+            condition = self._decided(simplify(term.args[0], self.scope.ranges))
             if isinstance(condition, Const):
                 return self._resolve(term.args[1 if condition.value else 2], expr, name)
             if is_index(condition):
                 return self._choice(condition, term, expr, name)
         return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, name) for arg in term.args))
+
+    def _decided(self, condition: Term) -> Term:
+        """Return a condition, or a constant where it is asked for inside a choice by the same condition."""
+        for scope in self.scope.outward():
+            if condition in scope.facts:
+                return Const(DataType.Bool, value=True)
+            if negated(condition) in scope.facts:
+                return Const(DataType.Bool, value=False)
+        return condition
 
     def _choice(self, condition: Term, term: Apply, expr: Expr, name: str) -> Term:
         chosen = Var(term.dtype, self.fresh(name))
@@ -318,6 +328,7 @@ class Values:
         for holds, side in ((True, term.args[1]), (False, term.args[2])):
             with self.block({}, pinned=True) as inner:
                 inner.ranges = narrowed(condition, inner.ranges, holds=holds)
+                inner.facts = frozenset({condition if holds else negated(condition)})
                 value = self._resolve(side, expr, name)
                 self.emit(Let(name=chosen.name, value=value, origin=expr.name))
             branches.append(tuple(inner.body))

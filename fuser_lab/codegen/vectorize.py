@@ -17,6 +17,7 @@ from math import gcd
 from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Barrier,
     Buffer,
     If,
     Let,
@@ -116,7 +117,8 @@ class _Vectorizer:
     def __init__(self, body: Block) -> None:
         self._body = body
         self._names = {b.name for s in walk(body) for b in _buffers(s)}
-        self._allocs: list[Statement] = []
+        self._allocs: list[Alloc] = []
+        self._spare: list[Buffer] = []  # words that nothing uses where the statement at hand runs
         self._known: dict[str, Term] = {}
         self._slot: Term = index(0)  # of the first word of this round of the UNROLL loop around
         self._rounds = 1
@@ -127,7 +129,7 @@ class _Vectorizer:
         return (*self._allocs, *body)
 
     def _block(self, statements: Block) -> Block:
-        return tuple(new for statement in statements for new in self._statement(statement))
+        return _before_barriers(tuple(new for statement in statements for new in self._statement(statement)))
 
     def _statement(self, statement: Statement) -> Iterator[Statement]:
         match statement:
@@ -178,8 +180,11 @@ class _Vectorizer:
                 case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
                     sides = (_Moves(), _Moves())
+                    first = len(self._allocs)
                     for side, inner in zip(sides, (then, otherwise), strict=True):
                         branches.append(self._moved(inner, around, side))
+                        # Only one side runs: the other may use the same words.
+                        self._spare = [a.buffer for a in self._allocs[first:]] if side is sides[0] else []
                     result.append(replace(statement, then=branches[0], otherwise=branches[1]))
                     for target, (a, b) in (
                         (moves.before, (sides[0].before, sides[1].before)),
@@ -247,13 +252,18 @@ class _Vectorizer:
     def _words(self, buffer: Buffer, count: int, rounds: int | None = None) -> tuple[Buffer, Term]:
         """Allocate words for an access; return them and the slot of this round's first."""
         rounds = self._rounds if rounds is None else rounds
+        slot = simplify(self._slot * count, {}) if rounds > 1 else index(0)
+        for words in self._spare:
+            if words.dtype is buffer.dtype and words.size == count * rounds:
+                self._spare.remove(words)
+                return words, slot
         name, number = f"{buffer.name}_v", 1
         while name in self._names:
             name, number = f"{buffer.name}_v{number}", number + 1
         self._names.add(name)
         words = Buffer(name=name, dtype=buffer.dtype, size=count * rounds, role=Role.WORDS)
         self._allocs.append(Alloc(buffer=words))
-        return words, simplify(self._slot * count, {}) if rounds > 1 else index(0)
+        return words, slot
 
     # Several rounds, their loads first
 
@@ -281,7 +291,13 @@ class _Around:
     inside: set[str]
 
 
-def _chosen(condition: Term, then: Block, otherwise: Block) -> If:
+def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
+    match then, otherwise:
+        case ((VectorLoad() as a,), (VectorLoad() as b,)) if replace(a, position=b.position, origin=b.origin) == b:
+            # Both sides read the same number of neighbours to the same words: from here or there.
+            return replace(a, position=Apply(DataType.Index, "select", (condition, a.position, b.position)))
+        case _:
+            pass
     if then:
         return If(condition=condition, then=then, otherwise=otherwise)
     return If(condition=Apply(DataType.Bool, "not", (condition,)), then=otherwise)
@@ -332,6 +348,39 @@ def _without(body: Block) -> Block:
     return tuple(result)
 
 
+def _before_barriers(body: Block) -> Block:
+    """Return a block in which loads of inputs do not wait for a barrier: they come after the loads before it."""
+    result: list[Statement] = []
+    for number, statement in enumerate(body):
+        waiting = number and isinstance(body[number - 1], Barrier) and _only_loads(statement)
+        first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
+        made = {s.name for s in result[first + 1 :] if isinstance(s, Let)} if first is not None else set()
+        if first is None or not made.isdisjoint(_used(statement)):
+            result.append(statement)
+        else:
+            result.insert(first + 1, statement)
+    return tuple(result)
+
+
+def _used(statement: Statement) -> set[str]:
+    terms = (t for s in walk((statement,)) for root in terms_of(s) for t in root.walk())
+    return {t.name for t in terms if isinstance(t, Var)}
+
+
+def _only_loads(statement: Statement) -> bool:
+    """Whether a loop holds nothing but loads of inputs and the index variables of its own that they need."""
+    if not isinstance(statement, Loop):
+        return False
+    inside = list(walk(statement.body))
+    given = {s.name for s in inside if isinstance(s, Let)}
+    return any(isinstance(s, VectorLoad) for s in inside) and all(
+        isinstance(s, If)
+        or (isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT)
+        or (isinstance(s, Let) and s.value.dtype is DataType.Index and s.name in given)
+        for s in inside
+    )
+
+
 def _constant(term: Term) -> int:
     assert isinstance(term, Const)
     return int(term.value.real)
@@ -351,15 +400,18 @@ def _buffers(statement: Statement) -> Iterator[Buffer]:
 # How many elements a thread should move at a time
 
 
-def accesses(statements: Block, name: str) -> Iterator[Access]:
-    """Yield the accesses to memory of some statements, as they walk with an index variable."""
+def accesses(statements: Block, name: str, without: str = "") -> Iterator[Access]:
+    """Yield the accesses to memory of some statements, as they walk with an index variable.
+
+    ``without`` leaves out those whose position depends on another variable.
+    """
     for statement in walk(statements):
-        if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
-            yield access_of(statement.buffer, statement.position, name)
-        for root in terms_of(statement):
-            for term in root.walk():
-                if isinstance(term, Load) and term.buffer.role in _OUTSIDE:
-                    yield access_of(term.buffer, term.position, name)
+        found = [(statement.buffer, statement.position)] if isinstance(statement, Store) else []
+        terms = (term for root in terms_of(statement) for term in root.walk())
+        found += [(term.buffer, term.position) for term in terms if isinstance(term, Load)]
+        for buffer, position in found:
+            if buffer.role in _OUTSIDE and without not in variables(position):
+                yield access_of(buffer, position, name)
 
 
 def best_width(trial: Callable[[int], Block], name: str) -> int:

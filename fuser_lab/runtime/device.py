@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.codegen.kernel_ir import ALIGNED, Phase
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
@@ -67,7 +67,7 @@ class DeviceCall:
         launch = self.phase.launch
         stream = driver.CUstream(_torch().cuda.current_stream().cuda_stream)
         (status,) = driver.cuLaunchKernel(
-            self.function, launch.blocks, 1, 1, *launch.threads, 1, 0, stream, ctypes.addressof(addresses), 0,
+            self.function, launch.blocks, 1, 1, *launch.threads, 1, launch.shared, stream, ctypes.addressof(addresses), 0,
         )
         _check(status, f"launching {self.phase.name}")
 
@@ -104,6 +104,10 @@ def _loaded(generated: GeneratedKernel) -> tuple[tuple[Phase, Any], ...]:
                 _check(status, f"loading {compiled.phase.name}")
                 status, function = driver.cuModuleGetFunction(module, compiled.entry.encode())
                 _check(status, f"finding {compiled.phase.name}")
+                if compiled.phase.launch.shared:
+                    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                    (status,) = driver.cuFuncSetAttribute(function, attribute, compiled.phase.launch.shared)
+                    _check(status, f"shared memory for {compiled.phase.name}")
                 found.append((compiled.phase, function))
             _FUNCTIONS[key] = tuple(found)
         return _FUNCTIONS[key]
@@ -137,6 +141,11 @@ class DeviceMemory:
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""
         return tuple(array.stride())
+
+    def alignment(self, array: Any) -> int:
+        """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
+        address = array.data_ptr() | ALIGNED
+        return int(address & -address)
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
         """Return what kernels are given: the tensor, whose first element is where a pointer leads."""

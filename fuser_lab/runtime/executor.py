@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
+from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
@@ -40,7 +41,7 @@ from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
 Call = Callable[[Environment], None]
 Segment = tuple[Fusion, SchedulerType | None]
-Strides = tuple[tuple[int, ...], ...]
+Strides = tuple[tuple[tuple[int, ...], int], ...]  # per tensor, with the alignment of its memory in bytes
 
 KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used go
 _KEPT_NAMES = 8 * KEPT_VARIANTS  # strides as given that are known to belong to one of them
@@ -65,6 +66,9 @@ class Memory(Protocol):
 
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""
+
+    def alignment(self, array: Any) -> int:
+        """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
         """Return the memory of an array as kernels take it."""
@@ -206,18 +210,23 @@ class PreparedPlan:
 
     @property
     def _dense(self) -> Strides:
-        return tuple(slot.dense for slot in self._tensors)
+        return tuple((slot.dense, ALIGNED) for slot in self._tensors)
 
     def _strides(self, arrays: Sequence[Any]) -> Strides:
         given = zip(self._inputs, arrays, strict=True)
-        return tuple(self.memory.element_strides(array) for slot, array in given if isinstance(slot, Slot))
+        memory = self.memory
+        return tuple(
+            (memory.element_strides(array), memory.alignment(array)) for slot, array in given if isinstance(slot, Slot)
+        )
 
     def _variant(self, given: Strides) -> _Variant:
         found = self._seen.get(given)
         if found is not None:
             found.used = next(self._clock)
             return found
-        key = tuple(slot.normal(strides) for slot, strides in zip(self._tensors, given, strict=True))
+        key = tuple(
+            (slot.normal(strides), alignment) for slot, (strides, alignment) in zip(self._tensors, given, strict=True)
+        )
         with self._lock:
             found = self._variants.get(key)
             if found is None:
@@ -234,9 +243,10 @@ class PreparedPlan:
             return found
 
     def _compiled(self, key: Strides) -> _Variant:
-        strides = {slot.name: given for slot, given in zip(self._tensors, key, strict=True)}
+        strides = {slot.name: given for slot, (given, _) in zip(self._tensors, key, strict=True)}
+        alignment = {slot.name: given for slot, (_, given) in zip(self._tensors, key, strict=True)}
         steps = tuple(
-            replace(self._step(segment, scheduler, strides), runs=number in self._live)
+            replace(self._step(segment, scheduler, strides, alignment), runs=number in self._live)
             for number, (segment, scheduler) in enumerate(self.segments)
         )
         sizes: dict[str, tuple[DataType, int]] = {}
@@ -250,13 +260,14 @@ class PreparedPlan:
 
     def _step(
         self, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
+        alignment: Mapping[str, int],
     ) -> Step:
         if scheduler is None or scheduler in EVALUATED:
             reason = scheduler.value if scheduler else "no scheduler takes it"
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         try:
-            kernel = generate(segment, scheduler, self.target, strides=here)
+            kernel = generate(segment, scheduler, self.target, strides=here, alignment=alignment)
         except CodegenError as error:
             if not self._allow_fallback:
                 raise
@@ -533,8 +544,8 @@ class PreparedPlan:
     ) -> None:
         """Let kernels write into an array of the caller, or note a copy where that cannot be.
 
-        It cannot where no kernel computes it, where layout or place forbid it, or where kernels may read an input from
-        the same memory.
+        It cannot where no kernel computes it, where layout, place or alignment forbid it, or where kernels may read an
+        input from the same memory.
         """
         memory, tensor = self.memory, slot.tensor
         if not memory.is_writable(given):
@@ -545,7 +556,8 @@ class PreparedPlan:
             return
         array = memory.import_input(given, tensor)
         strides = slot.normal(memory.element_strides(array))
-        if slot.name in env or strides != slot.dense or any(may_overlap(array, x) for x in read):
+        fits = strides == slot.dense and memory.alignment(array) == ALIGNED
+        if slot.name in env or not fits or any(may_overlap(array, x) for x in read):
             copies.append((array, slot))
             return
         env[slot.name], env[slot.array] = memory.flat(array, tensor.dtype, slot.layout), array

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
@@ -28,6 +29,10 @@ class HostMemory:
     def element_strides(self, array: Array) -> tuple[int, ...]:
         """Return strides in elements."""
         return tuple(s // array.itemsize for s in array.strides)
+
+    def alignment(self, array: Array) -> int:
+        """Return that any array will do: no instruction of these kernels needs more than whole elements."""
+        return ALIGNED
 
     def flat(self, array: Array, dtype: DataType, layout: Layout) -> Array:
         """Return the memory of an array as kernels take it."""

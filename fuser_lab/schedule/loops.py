@@ -1,7 +1,10 @@
 """Choose the loops of a nest: one function per target, called with the extents only."""
 
+from dataclasses import replace
 from math import prod
 
+from fuser_lab.schedule.gpu_elements import element_loops
+from fuser_lab.schedule.gpu_loops import column_loops, row_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
@@ -11,13 +14,6 @@ CPU_FEW_UNITS = 8
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
 
-WARP = 32
-GPU_THREADS = 256
-GPU_WAVE = 132 * 8  # blocks of 256 threads that an H200 holds at once
-GPU_BLOCKS = (1 << 31) - 1  # of one launch
-GPU_UNROLL = 1  # vectors of a thread where there is work for several waves of blocks
-GPU_ROW_THREADS = 512
-GPU_BUFFERED = 64  # elements of a row that one thread may keep in registers
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:
@@ -48,34 +44,11 @@ def _cpu(space: Space) -> LoopSchedule:
 
 def _gpu(space: Space) -> LoopSchedule:
     if not space.reduces:
-        return _gpu_elements(space)
-    depth = max(space.depth, 1)
+        return element_loops(space)
     if not space.inner_reduced and space.passes == 1:
-        blocks = -(-space.rows // GPU_THREADS)
-        split = 1
-        if blocks < GPU_WAVE:
-            split = max(1, min(GPU_WAVE // max(blocks, 1), depth // 64))
-        return LoopSchedule(style=Style.COLUMNS, threads=(GPU_THREADS, 1), split=split, partial=PARTIAL_ROWS)
-    if depth <= 2 * WARP * 16 and space.rows > 1:
-        return LoopSchedule(style=Style.ROWS, threads=(WARP, 4), persistent=space.passes > 1)
-    threads = WARP
-    while threads < GPU_ROW_THREADS and threads * 4 < depth:
-        threads *= 2
-    split = 1
-    if space.passes == 1 and space.rows < GPU_WAVE // 4:
-        split = max(1, min(GPU_WAVE // max(space.rows, 1), depth // (threads * 8)))
-    kept = space.passes > 1 and -(-depth // threads) <= GPU_BUFFERED
-    return LoopSchedule(style=Style.ROWS, threads=(threads, 1), split=split, persistent=kept)
-
-
-def _gpu_elements(space: Space) -> LoopSchedule:
-    """Each thread takes one vector, or a few, and ends: blocks that begin keep the memory busy while others end."""
-    chunks = -(-space.rows // space.vector)
-    unroll = GPU_UNROLL if chunks >= GPU_UNROLL * GPU_THREADS * GPU_WAVE else 1
-    blocks = min(-(-chunks // (GPU_THREADS * unroll)), GPU_BLOCKS)
-    return LoopSchedule(
-        style=Style.ELEMENTS, threads=(GPU_THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
-    )
+        return column_loops(space)
+    # Lanes that share a column do not read neighbours: it is what is left where columns go by several times.
+    return row_loops(space if space.inner_reduced else replace(space, vector=1))
 
 
 def describe(schedule: LoopSchedule, space: Space) -> str:

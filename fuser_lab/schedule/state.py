@@ -33,6 +33,7 @@ class Style(enum.Enum):
 
     ELEMENTS = "elements"  # no reduction: any element alone
     ROWS = "rows"  # the threads of a block (or the vector lanes of a core) share one reduction
+    TILES = "tiles"  # no reduction: squares of two axes, turned in shared memory
     COLUMNS = "columns"  # each thread (or lane) owns one result; neighbours in memory are neighbours in lanes
 
 
@@ -40,6 +41,9 @@ class Style(enum.Enum):
 class Space:
     """Extents of one loop nest, slowest axis first.
 
+    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats; ``turned``
+    are the extents of two axes of which some tensors are fast along the first, the others along the second, (0, 0) if
+    all agree, and ``itemsize`` is that of the widest to be turned.
     ``kept_run`` and ``reduced_run`` are the lengths of the innermost stretches that every access walks through
     evenly, so that they can be one loop. ``vector`` is how many neighbours along the fastest of the axes with the
     longest walk (reduced ones if ``inner_reduced``) one access of a GPU may take, ``streams`` how many inputs are read
@@ -58,7 +62,11 @@ class Space:
     vector: int = 1
     streams: int = 1
     input_bytes: int = 0
+    online: bool = False
     value_bytes: int = 0
+    repeats: int = 1
+    turned: tuple[int, int] = (0, 0)
+    itemsize: int = 1
 
     @property
     def rows(self) -> int:
@@ -95,10 +103,16 @@ class LoopSchedule:
         Parts that each reduction is cut into, added up by a second phase; 1 for one phase.
     persistent
         Whether values needed by several passes over a row are kept in a buffer.
+    online
+        GPU: whether a maximum and the sum of exponentials relative to it are found in one pass.
     registers, shared
         GPU: steps over a row that are kept in registers and in shared memory; a pass reads what is left again.
     values
         GPU: whether what is dear to compute again is kept as well as inputs.
+    constants
+        GPU: whether inputs that all rows share stay in registers of blocks that walk many rows.
+    resident
+        GPU: blocks of a multiprocessor that registers are limited for; 0 for no limit.
     unroll
         Elements of a thread before the next index is computed; steps whose loads are in flight together.
     vector
@@ -116,9 +130,12 @@ class LoopSchedule:
     partial: int = 4096
     split: int = 1
     persistent: bool = False
+    online: bool = False
     registers: int = 0
     shared: int = 0
     values: bool = True
+    constants: bool = False
+    resident: int = 0
     unroll: int = 1
     vector: int = 1
     reasons: tuple[str, ...] = ()

@@ -1,0 +1,95 @@
+"""Loops of nests without reductions on a GPU: each thread takes a few neighbours, and a few such chunks of the grid."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Launch, Statement
+from fuser_lab.codegen.nest_lowering import extent_of
+from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.vectorize import accesses, best_width
+from fuser_lab.ir.term import Term, apply
+from fuser_lab.schedule.state import ParallelType, Space
+
+CACHED = 1 << 17  # bytes: about what the first-level cache has beside all that passes through it
+
+
+class ElementNest(GpuReductions):
+    """Writes nests in which every element is computed alone."""
+
+    def _space(self) -> Space:
+        space = super()._space()
+        if self._nest.reductions or space.turned != (0, 0) or space.rows % (2 * space.vector) or not self._nest.full:
+            return space
+        return replace(space, repeats=2 if self._shares(space.rows // 2, space.vector) else 1)
+
+    def _shares(self, distance: int, vector: int) -> bool:
+        """Whether chunks so many elements apart read the same of an input that the first-level cache cannot hold."""
+        half, chunk, v = index_var("half"), index_var("chunk"), index_var("v")
+        ranges = {"half": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
+        places = flattened(self._nest.kept, half * distance + chunk * vector + v, ranges)
+        statements = trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
+        return any(
+            access.step == 1 and access.buffer.size * access.buffer.dtype.itemsize > CACHED
+            for access in accesses(statements, "v", without="half")
+        )
+
+    def _vector(self) -> int:
+        if self._nest.reductions or not self._nest.full:
+            return super()._vector()
+
+        def one(size: int) -> tuple[Statement, ...]:
+            chunk, v = index_var("chunk"), index_var("v")
+            ranges = {"chunk": (0, max(-(-extent_of(self._nest.kept) // size) - 1, 0)), "v": (0, size - 1)}
+            places = flattened(self._nest.kept, chunk * size + v, ranges)
+            return trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
+
+        return best_width(one, "v")
+
+    def _elements(self) -> Launch:
+        schedule, count = self.schedule, self.space.rows
+        vector = schedule.vector
+        whole = count // vector
+        with ExitStack() as stack:
+            chunk = self._grid_stride(stack, "chunk" if vector > 1 else "i", -(-count // vector))
+            if vector == 1:
+                self._stores(self._flat(self._nest.kept, chunk))
+            else:
+                with self._values.guard(chunk < whole):
+                    self._chunk_of(chunk, vector, ParallelType.VECTORIZE)
+                if count % vector:
+                    with self._values.guard(apply("eq", chunk, whole)):
+                        self._chunk_of(chunk, count % vector, ParallelType.SERIAL)
+        return Launch(blocks=schedule.blocks, threads=schedule.threads)
+
+    def _chunk_of(self, chunk: Term, length: int, parallel: ParallelType) -> None:
+        """Write the elements of one chunk."""
+        with ExitStack() as stack:
+            v = self._loop(stack, "v", length, parallel)
+            flat = chunk * self.schedule.vector + v
+            self._stores(self._flat(self._nest.kept, flat))
+
+    def _grid_stride(self, stack: ExitStack, name: str, count: int) -> Term:
+        """Open loops in which the threads of the grid visit every index up to a count; return the index.
+
+        What a thread visits lies a whole grid apart: a part of an input that repeats is then often the same for all.
+        """
+        schedule, values = self.schedule, self._values
+        grid = schedule.blocks * schedule.threads[0]
+        block = self._loop(stack, "block", schedule.blocks, ParallelType.BIDX)
+        thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.TIDX)
+        position: Term = block * schedule.threads[0] + thread
+        rounds = -(-count // (grid * schedule.unroll))
+        if rounds == schedule.unroll == 1:
+            return self._bound(stack, name, position, count, grid)
+        position = self._bound(stack, "first", position, count, grid)
+        if rounds > 1:
+            position = position + self._loop(stack, "step", rounds, ParallelType.SERIAL) * (grid * schedule.unroll)
+        if schedule.unroll > 1:
+            position = position + self._loop(stack, "u", schedule.unroll, ParallelType.UNROLL) * grid
+        position = simplify(position, values.scope.ranges)
+        if rounds * schedule.unroll * grid > count:
+            stack.enter_context(values.guard(position < count))
+        return position

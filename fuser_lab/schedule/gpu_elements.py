@@ -1,0 +1,31 @@
+"""Choose the loops of GPU nests without reductions, by extents and sizes only."""
+
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
+
+THREADS = 128  # of a block: enough of them fit a multiprocessor, and what ends early makes room soonest
+BLOCKS = (1 << 31) - 1  # of one launch
+TILE_THREADS = 256
+WIDE_TILE = 64  # elements along both sides, of at most 4 bytes
+NARROW_TILE = 32
+
+
+def element_loops(space: Space) -> LoopSchedule:
+    """Return the loops of a nest in which every element is computed alone.
+
+    Each thread takes one vector and ends: blocks that begin keep the memory busy while others end. Where inputs repeat,
+    a thread takes the vectors that share them.
+    """
+    if space.turned != (0, 0):
+        return _tiles(space)
+    chunks = -(-space.rows // space.vector)
+    unroll = space.repeats
+    blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
+    return LoopSchedule(
+        style=Style.ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
+    )
+
+
+def _tiles(space: Space) -> LoopSchedule:
+    tile = WIDE_TILE if space.itemsize <= 4 else NARROW_TILE
+    vector = space.vector
+    return LoopSchedule(style=Style.TILES, threads=(TILE_THREADS, 1), tile=tile, vector=vector)

@@ -1,0 +1,209 @@
+"""Run the workloads on one GPU: ``python -m tests.benchmarks.gpu [--only NAME,...] [--peers compile,max,jax,eager]``.
+
+Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
+same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
+replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. Results are
+checked against torch in Float before they are timed.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import torch
+import triton.testing
+
+import fuser_lab as fl
+from fuser_lab.runtime.ptx import compile_phases, machine_code
+from tests.benchmarks.gpu.workloads import F, WORKLOADS, Workload
+
+PEERS = ("compile", "max", "eager", "jax")
+TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
+
+
+def milliseconds(call: Any, rep: int) -> float:
+    return float(triton.testing.do_bench(call, warmup=25, rep=rep, return_mode="median"))
+
+
+def captured(call: Any) -> Any:
+    """The call as a CUDA graph, or as it is where it cannot be captured."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            kept = call()
+    except Exception as error:
+        torch.cuda.synchronize()
+        print(f"  not captured: {error!r:.120}")
+        return call
+    graph.kept = kept  # the graph writes to this memory
+    return graph.replay
+
+
+def copy_rate(rep: int) -> float:
+    """Bytes per millisecond, read and written, of a copy of 1 GiB."""
+    source = torch.randn(1 << 29, device="cuda", dtype=torch.bfloat16)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / milliseconds(lambda: target.copy_(source), rep)
+
+
+def arrays(load: Workload) -> list[Any]:
+    torch.manual_seed(0)
+    dtypes = [torch.float32 if load.dtype(n) is F else torch.bfloat16 for n in range(len(load.shapes))]
+    return [torch.randn(*shape, device="cuda", dtype=dtype) for shape, dtype in zip(load.shapes, dtypes, strict=True)]
+
+
+def several(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def check(load: Workload, got: list[Any], inputs: list[Any]) -> float:
+    """The worst deviation as a share of what is allowed; poison that was not written over is NaN."""
+    worst = 0.0
+    for a, b in zip(got, several(load.torch(*inputs)), strict=True):
+        scale = load.scale or float(b.float().abs().max())
+        error = float((a.float() - b.float()).abs().max()) / (scale * TOLERANCE[b.dtype])
+        worst = max(worst, error) if error == error and a.dtype == b.dtype else math.inf  # noqa: PLR0124 - NaN
+    return worst
+
+
+def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
+    """What each kernel takes (registers, spills), and the seconds that compiling them anew takes."""
+    found, begin = [], time.perf_counter()
+    for step in plan.prepared("cuda").steps(inputs):
+        if step.generated is None:
+            found.append(f"evaluated: {step.evaluated_because}")
+            continue
+        for phase in compile_phases(step.generated):
+            _, log = machine_code(phase.ptx, (9, 0))
+            registers = re.search(r"Used (\d+) registers", log)
+            spills = sum(map(int, re.findall(r"(\d+) bytes spill", log)))
+            launch = phase.phase.launch
+            threads = launch.threads[0] * launch.threads[1]
+            text = f"{launch.blocks}x{threads} {registers.group(1) if registers else '?'}r"
+            found.append(text + (f" {spills}B spilled" if spills else ""))
+    return found, time.perf_counter() - begin
+
+
+def ours(load: Workload, inputs: list[Any], rep: int) -> dict[str, Any]:
+    begin = time.perf_counter()
+    plan = fl.segment(load.definition(), inputs)
+    outputs = plan.prepared("cuda").run(inputs)
+    torch.cuda.synchronize()
+    first = time.perf_counter() - begin
+    for output in outputs:
+        output.fill_(math.nan)
+    bound = plan.prepared("cuda").bind(inputs, outputs)
+
+    def run() -> None:
+        for step in bound.steps:
+            step()
+
+    run()
+    bound.finish()
+    torch.cuda.synchronize()
+    error = check(load, outputs, inputs)
+    kernels, seconds = compiled(plan, inputs)
+    return {
+        "ms": milliseconds(captured(run), rep) if error < 1 else math.nan, "error": error, "first_s": first,
+        "segments": [s.scheduler.value if s.scheduler else "none" for s in plan.segments], "kernels": kernels,
+        "compile_s": seconds,
+    }
+
+
+def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> float:
+    if name == "jax":
+        return by_jax(load)
+    if name == "eager":
+        return milliseconds(captured(lambda: load.torch(*inputs)), rep)
+    torch._dynamo.reset()  # noqa: SLF001
+    mode = "max-autotune-no-cudagraphs" if name == "max" else None
+    function = torch.compile(load.torch, dynamic=False, mode=mode)
+    return milliseconds(captured(lambda: function(*inputs)), rep)
+
+
+def by_jax(load: Workload) -> float:
+    if load.jax is None:
+        return math.nan
+    import jax
+
+    keys = jax.random.split(jax.random.PRNGKey(0), len(load.shapes))
+    given = [jax.random.normal(k, s, dtype="bfloat16") for k, s in zip(keys, load.shapes, strict=True)]
+    function = jax.jit(load.jax)
+    jax.block_until_ready(function(*given))
+    found = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(20):
+            result = function(*given)
+        jax.block_until_ready(result)
+        found.append((time.perf_counter() - begin) / 20 * 1e3)
+    return sorted(found)[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu")
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--peers", default="compile,max,jax", help=f"some of {','.join(PEERS)}, or none")
+    parser.add_argument("--rep", type=int, default=60, help="milliseconds to measure each call for")
+    options = parser.parse_args()
+    peers = [] if options.peers == "none" else options.peers.split(",")
+    chosen = [w for w in WORKLOADS if not options.only or w.name in options.only.split(",")]
+    rate = copy_rate(options.rep)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {rate / 1e6:.0f} GB/s")
+    rows: dict[str, dict[str, Any]] = {}
+    for load in chosen:
+        inputs, floor = arrays(load), load.nbytes / rate
+        row: dict[str, Any] = {"floor_ms": floor}
+        try:
+            row |= ours(load, inputs, options.rep)
+        except Exception as error:
+            print(f"{load.name}: {error!r:.300}")
+            traceback.print_exc(limit=-3)
+            row |= {"ms": math.nan, "error": math.nan, "segments": [], "kernels": [], "first_s": 0.0, "compile_s": 0.0}
+        for name in peers:
+            try:
+                row[name] = peer(name, load, inputs, options.rep)
+            except Exception as error:
+                print(f"  {name}: {error!r:.200}")
+                row[name] = math.nan
+        rows[load.name] = row
+        print(line(load, row, peers), flush=True)
+        del inputs
+        torch.cuda.empty_cache()
+    summary(rows, peers)
+    if os.environ.get("OUT"):
+        place = Path(os.environ["OUT"]) / "gpu_benchmarks.json"
+        place.write_text(json.dumps({"copy_bytes_per_ms": rate, "rows": rows}, indent=1))
+
+
+def line(load: Workload, row: dict[str, Any], peers: list[str]) -> str:
+    mine = row["floor_ms"] / row["ms"]
+    shares = {name: row["floor_ms"] / row[name] for name in peers if row[name] == row[name]}  # noqa: PLR0124 - NaN
+    text = f"{load.name:21s} {mine:5.2f}" + (" " if mine >= load.bar else "<")
+    text += "".join(f"  {name} {share:.2f}" for name, share in shares.items())
+    if shares:
+        text += f"  ratio {mine / max(shares.values()):.2f}"
+    text += f"  {row['ms'] * 1e3:.0f} us, error {row['error']:.2f}, {'+'.join(row['segments'])}"
+    return text + f" [{'; '.join(row['kernels'])}] compiled {row['compile_s']:.1f} s"
+
+
+def summary(rows: dict[str, dict[str, Any]], peers: list[str]) -> None:
+    for name in ["ms", *peers]:
+        shares = [row["floor_ms"] / row[name] for row in rows.values() if row[name] == row[name]]  # noqa: PLR0124
+        if shares:
+            label = "fuser_lab" if name == "ms" else name
+            print(f"geometric mean, {label}: {math.exp(sum(map(math.log, shares)) / len(shares)):.3f} of {len(shares)}")
+
+
+if __name__ == "__main__":
+    main()
