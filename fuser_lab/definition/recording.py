@@ -1,0 +1,190 @@
+"""What a definition remembers of the calls inside it: for its numbered states, and for a cache that knows them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fuser_lab.definition.cache import FusionCache, FusionSchedules, Walk
+from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.record import EMIT, Record, arguments, bare, named_in
+from fuser_lab.definition.state import Called, FusionState, fusion_state
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
+from fuser_lab.ops import COMPOSITES, OPS, OpDef
+from fuser_lab.ops.arguments import shown
+
+_CALLS = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "set_output_stride_order"})
+
+
+def _is_attribute(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
+
+
+class Recording:
+    """The calls inside a definition; `FusionBuilder` carries them out."""
+
+    ops: Any
+    _exprs: list[Expr]
+    _outputs: list[TensorView]
+    _stride_orders: dict[str, tuple[int, ...]]
+    _open: bool | None
+    _fusion: Fusion | None
+
+    def __init__(self, cache: FusionCache[Any] | None) -> None:
+        if cache is not None and not isinstance(cache, FusionCache):
+            msg = f"{type(self).__name__}: cache must be a FusionCache, given {type(cache).__name__}."
+            raise ArgumentTypeError(msg)
+        self.cache = cache
+        self._walk: Walk[Any] | None = None if cache is None else cache.walk()
+        self._schedules: FusionSchedules[Any] | None = None
+        self._calls: list[Called] = []
+        self._inside = False  # a call of the user's, whose parts are no calls of the user's
+        self._state: FusionState | None = None
+
+    @property
+    def fusion(self) -> Fusion:
+        """The recorded fusion."""
+        raise NotImplementedError
+
+    def require_open(self, what: str) -> None:
+        """Raise ClosedDefinitionError unless inside the ``with`` block."""
+        raise NotImplementedError
+
+    def wrap(self, result: Any) -> Any:
+        """Return values as handles, inside lists and tuples too."""
+        raise NotImplementedError
+
+    def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
+        """Append ``op(inputs)`` and return its results."""
+        raise NotImplementedError
+
+    def recorded(
+        self, name: str, carry_out: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> Any:
+        """Return the result of a call of the user's, and remember the call; known ones are not carried out."""
+        if self._inside:
+            return carry_out(*args, **kwargs)
+        walk, record = self._walk, None
+        if walk is not None:
+            record = walk.record(name, args, kwargs, self)
+            known = walk.follow(record)
+            if known is not None:
+                return known.result if name == EMIT else self.wrap(known.result)
+            if walk.following:
+                self._build(walk)
+        self._inside, first = True, len(self._exprs)
+        try:
+            result = carry_out(*args, **kwargs)
+        except BaseException:
+            if walk is not None:
+                # What a refused call has numbered already, no other definition would number.
+                walk.cacheable = False
+            raise
+        finally:
+            self._inside = False
+        self._calls.append(Called(name, args, kwargs, first, len(self._exprs), result))
+        if walk is not None and record is not None:
+            walk.path.append((record, bare(result)))
+        return result
+
+    def _build(self, walk: "Walk[Any]") -> None:
+        """Carry out the calls that a definition has only walked along."""
+        path = walk.leave()
+        values = dict(named for _, result in path for named in named_in(result))
+        self._walk = None
+        try:
+            for record, _ in path:
+                self.call(record, values)
+        finally:
+            self._walk = walk
+
+    def call(self, record: Record, values: Mapping[str, Val]) -> Any:
+        """Return the result of a recorded call, carried out here; its values are found by name.
+
+        Raises
+        ------
+        InputError
+            If it is no call of a definition, or takes values that are not there.
+        """
+        self.require_open(record.name)
+        if record.name == EMIT:
+            args, _ = arguments(record, values, lambda value: value)
+            op, operands, *attrs = args
+            if op not in OPS or not isinstance(operands, list) or not all(_is_attribute(pair) for pair in attrs):
+                msg = f"{op!r} is no op with operands and attributes."
+                raise InputError(msg)
+            return self.emit(OPS[op], operands, **dict(attrs))
+        args, kwargs = arguments(record, values, self.wrap)
+        if record.name in _CALLS:
+            return getattr(self, record.name)(*args, **kwargs)
+        if record.name not in OPS and record.name not in COMPOSITES:
+            msg = f"{record.name!r} is no call of a definition."
+            raise InputError(msg)
+        return getattr(self.ops, record.name)(*args, **kwargs)
+
+    def _look_up(self, walk: "Walk[Any]") -> None:
+        """Take what an equal definition left in the cache, or leave it there."""
+        self._schedules = walk.found()
+        if self._schedules is None:
+            if walk.following:
+                self._open = True
+                self._build(walk)
+                self._open = False
+            self._walk = None
+            if not self._outputs:
+                return
+            self._schedules = walk.keep(self.fusion, self.state)
+        self._walk = None
+        if self._schedules is not None:
+            self._restore(self._schedules)
+
+    def _restore(self, schedules: "FusionSchedules[Any]") -> None:
+        """Take over what an equal definition has made."""
+        self._fusion, self._state = schedules.fusion, schedules.state
+        self._stride_orders = {tv.name: tuple(ranks) for tv, ranks in schedules.fusion.stride_orders}
+
+    @property
+    def fusion_id(self) -> int | None:
+        """Number of the fusion in the cache; None if it is in none."""
+        return None if self._schedules is None else self._schedules.fusion_id
+
+    @property
+    def state(self) -> FusionState:
+        """The definition's values, numbered in the order in which they are defined.
+
+        Raises
+        ------
+        StateError
+            While the definition is still open.
+        EmptyDefinitionError
+            If nothing was defined, or there is no output.
+        """
+        fusion = self.fusion
+        if self._state is None:
+            self._state = fusion_state(self._calls, fusion, self._exprs)
+        return self._state
+
+    def handle(self, fid: int) -> Handle:
+        """Return what stands for a numbered value (`state`): to schedule a segment by hand, for instance.
+
+        Raises
+        ------
+        DefinitionError
+            If no value has this number; a vector and a size that is fixed are no values.
+        """
+        state, fusion = self.state, self.fusion
+        value: Val | None = None
+        if not isinstance(fid, int) or isinstance(fid, bool):
+            msg = f"handle: fid must be an int, given {shown(fid)}."
+            raise ArgumentTypeError(msg)
+        if 0 <= fid < len(state.states) and len(state.states[fid].values) == 1:
+            value = state.states[fid].values[0]
+        elif -len(state.extents) <= fid < 0:
+            extent = state.extents[-1 - fid]
+            value = extent if isinstance(extent, Scalar) else None
+        # As it lies in the fusion, where a layout may be required of it.
+        value = fusion.tensors.get(state.name_of.get(fid, ""), value)
+        if value is None:
+            msg = f"handle: no value of this definition has the number {fid}."
+            raise DefinitionError(msg)
+        found: Handle = self.wrap(value)
+        return found
