@@ -1,6 +1,8 @@
 """The rule about ``segment_set`` that comes before any scheduler."""
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import or_
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, Reason, SchedulerType, reason, refuse
@@ -34,37 +36,54 @@ def refused_by_hint(group: Candidate, options: SegmenterOptions) -> Answer | Non
             expr.out not in group.outputs or any(u in inside for u in group.fusion.users.get(expr.out, ()))
         ):
             return _refusal(reason(ReasonCode.SEGMENT_SET_INSIDE, tensor=expr.name), expr.name)
-    if options.segment_set is SegmentSetMeaning.CUT:
-        members = sum(1 << group.fusion.positions[expr.name] for expr in group.exprs)
-        for hint, (before, after) in sides_of_hints(group.fusion).items():
-            if members & before and members & after:
-                names = [_first(group, mask) for mask in (before, after)]
-                why = reason(ReasonCode.ACROSS_CUT, before=names[0], after=names[1], tensor=hint)
-                return _refusal(why, *names)
-    return None
+    return _refused_by_cut(group) if options.segment_set is SegmentSetMeaning.CUT else None
 
 
-def _first(group: Candidate, mask: int) -> str:
-    return next(expr.name for expr in group.exprs if mask >> group.fusion.positions[expr.name] & 1)
+def _refused_by_cut(group: Candidate) -> Answer | None:
+    sides, place = sides_of_hints(group.fusion), group.fusion.positions
+    here = [(expr.name, *sides.of[place[expr.name]]) for expr in group.exprs if expr.tensor_outputs]
+    before = after = 0
+    for _, above, below in here:
+        before |= above
+        after |= below
+    crossed = before & after
+    if not crossed:
+        return None
+    first = crossed & -crossed
+    a = next(name for name, above, _ in here if above & first)
+    b = next(name for name, _, below in here if below & first)
+    hint = group.fusion.exprs[sides.hints[first.bit_length() - 1]].name
+    why = reason(ReasonCode.ACROSS_CUT, before=a, after=b, tensor=hint)
+    return _refusal(why, a, b)
 
 
 def _refusal(why: Reason, *core: str) -> Answer:
     return Answer(tuple(refuse(kind, why, *core, monotone=True) for kind in SchedulerType))
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """By places among the expressions: the hints in order, and for each expression two bit masks over them.
+
+    The one has the hints that need the expression, itself included, the other those that the expression needs.
+    """
+
+    hints: tuple[int, ...]
+    of: tuple[tuple[int, int], ...]
+
+
 @lru_cache(maxsize=64)
-def sides_of_hints(fusion: Fusion) -> dict[str, tuple[int, int]]:
-    """Return, per hint, the expressions up to and including it and those behind it, as bit masks over positions."""
-    above: dict[str, int] = {}
-    for place, expr in enumerate(fusion.exprs):
-        makers = [fusion.producers[v] for v in expr.inputs if v in fusion.producers]
-        mask = 1 << place
-        for maker in makers:
-            mask |= above[maker.name]
-        above[expr.name] = mask
-    found = {}
-    for place, expr in enumerate(fusion.exprs):
-        if is_hint(expr):
-            behind = sum(1 << i for i, e in enumerate(fusion.exprs) if i != place and above[e.name] >> place & 1)
-            found[expr.name] = (above[expr.name], behind)
-    return found
+def sides_of_hints(fusion: Fusion) -> Sides:
+    """Return on which side of which hint each expression is; the same for equal fusions, whatever their names."""
+    place = fusion.positions
+    hints = tuple(i for i, expr in enumerate(fusion.exprs) if is_hint(expr))
+    own = {i: 1 << number for number, i in enumerate(hints)}
+    needed: list[int] = []
+    for expr in fusion.exprs:
+        makers = (place[fusion.producers[v].name] for v in expr.inputs if v in fusion.producers)
+        needed.append(reduce(or_, (needed[maker] | own.get(maker, 0) for maker in makers), 0))
+    needing: dict[int, int] = {}
+    for i, expr in reversed(tuple(enumerate(fusion.exprs))):
+        users = (place[user.name] for value in expr.outputs for user in fusion.users.get(value, ()))
+        needing[i] = reduce(or_, (needing[user] for user in users), own.get(i, 0))
+    return Sides(hints, tuple((needing[i], needed[i]) for i in range(len(fusion.exprs))))

@@ -1,6 +1,8 @@
 """The pieces of a fusion between its cuts: what hangs together otherwise, as far as no pieces form a cycle."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
@@ -22,10 +24,14 @@ def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
     label = components(len(exprs), joined)
     flow = [(label[a], label[b]) for a, b, _ in edges]
     strong = components(max(label, default=-1) + 1, flow, strongly=True)
-    found: list[list[int]] = []
-    for component in range(max(strong, default=-1) + 1):
-        members = [i for i in range(len(exprs)) if strong[label[i]] == component]
-        found.extend(_refined(members, edges, cuts))
+    members: dict[int, list[int]] = {}
+    for place, piece in enumerate(label):
+        members.setdefault(strong[piece], []).append(place)
+    inside: dict[int, list[tuple[int, int, bool]]] = {}
+    for (a, b, _), cut in zip(edges, cuts, strict=True):
+        if strong[label[a]] == strong[label[b]]:
+            inside.setdefault(strong[label[a]], []).append((a, b, cut))
+    found = [piece for component, own in members.items() for piece in _refined(own, inside.get(component, ()))]
     return _ordered(found, edges)
 
 
@@ -58,36 +64,41 @@ def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]
     return pairs
 
 
-def _refined(members: list[int], edges: Sequence[Edge], cuts: Sequence[bool]) -> list[list[int]]:
+def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list[list[int]]:
     """Return one piece where that is legal, else the pieces of equal depth, a cut edge being one step down.
 
     A piece is illegal if a cut edge lies inside it, or if it forms a cycle with others (then all of these come here
     together). Every edge between two of the results goes down, so that they cannot form a cycle.
     """
-    inside = set(members)
-    here = [(a, b, cut) for (a, b, _), cut in zip(edges, cuts, strict=True) if a in inside and b in inside]
-    local = {member: i for i, member in enumerate(members)}
-    if not any(cut for *_, cut in here):
+    if not any(cut for *_, cut in edges):
         return [members]
+    local = {member: i for i, member in enumerate(members)}
     depth = dict.fromkeys(members, 0)
-    for a, b, cut in sorted(here, key=lambda edge: edge[1]):
+    for a, b, cut in sorted(edges, key=lambda edge: edge[1]):
         depth[b] = max(depth[b], depth[a] + cut)
-    same = [(local[a], local[b]) for a, b, cut in here if not cut and depth[a] == depth[b]]
-    label = components(len(members), same)
-    return [[m for m in members if label[local[m]] == c] for c in range(max(label) + 1)]
+    same = [(local[a], local[b]) for a, b, cut in edges if not cut and depth[a] == depth[b]]
+    found: dict[int, list[int]] = {}
+    for member, piece in zip(members, components(len(members), same), strict=True):
+        found.setdefault(piece, []).append(member)
+    return list(found.values())
 
 
 def _ordered(found: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
     """Return pieces so that each comes after those it reads from."""
     home = {member: i for i, piece in enumerate(found) for member in piece}
-    before: list[set[int]] = [set() for _ in found]
+    after: list[set[int]] = [set() for _ in found]
     for a, b, _ in edges:
         if home[a] != home[b]:
-            before[home[b]].add(home[a])
-    done: dict[int, None] = {}
-    waiting = sorted(range(len(found)), key=lambda i: found[i][0])
-    while waiting:
-        ready = next(i for i in waiting if before[i] <= done.keys())
-        done[ready] = None
-        waiting.remove(ready)
-    return [found[i] for i in done]
+            after[home[a]].add(home[b])
+    waiting = Counter(b for readers in after for b in readers)
+    ready = [(piece[0], i) for i, piece in enumerate(found) if not waiting[i]]
+    heapify(ready)
+    ordered = []
+    while ready:
+        _, here = heappop(ready)
+        ordered.append(found[here])
+        for reader in after[here]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heappush(ready, (found[reader][0], reader))
+    return ordered
