@@ -50,10 +50,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A bound for all plans that recompute the same chains: each a tuple of expression names."""
+    """A bound for all plans that recompute the same chains: each a tuple of expression names.
+
+    ``merged`` pairs replicas with what they repeat where the bound is for plans that compute these once, and not for
+    those that have the replicas.
+    """
 
     recomputed: tuple[tuple[str, ...], ...]
     terms: tuple[Term, ...]
+    merged: tuple[tuple[str, str], ...] = ()
 
     @property
     def bound(self) -> int:
@@ -188,6 +193,7 @@ class Certificate:
             "proofs": [
                 {
                     "recomputed": proof.recomputed,
+                    "merged": proof.merged,
                     "bound": proof.bound,
                     "terms": [asdict(term) | {"kind": term.kind.value} for term in proof.terms],
                 }

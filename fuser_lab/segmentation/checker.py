@@ -18,6 +18,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.privatization import without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +64,22 @@ def verify(
     unchecked: list[str] = []
     if not certificate.proofs:
         problems.append("there is no proof")
-    spaces = {frozenset(name for chain in proof.recomputed for name in chain) for proof in certificate.proofs}
-    for wanted in (frozenset[str](), plan.recomputed):
-        if wanted not in spaces and not certificate.obstacle:
-            problems.append(f"no proof covers the plans that recompute {', '.join(sorted(wanted)) or 'nothing'}")
+    spaces = {
+        (proof.merged, frozenset(name for chain in proof.recomputed for name in chain)) for proof in certificate.proofs
+    }
+    replicas = tuple(sorted(plan.replicas.items()))
+    for merged, wanted in (((), frozenset[str]()), ((), plan.recomputed), (replicas, frozenset[str]())):
+        if (merged, wanted) not in spaces and not certificate.obstacle:
+            text = f"recompute {', '.join(sorted(wanted)) or 'nothing'}{', replicas being one' if merged else ''}"
+            problems.append(f"no proof covers the plans that {text}")
     if certificate.proofs and certificate.bound > certificate.known:
         problems.append("the bound is above the cost of a known plan")
     end = time.monotonic() + seconds
     for proof in certificate.proofs:
-        checker = _Checker(certificate, proof, plan.fusion, oracle)
+        if proof.merged not in {(), replicas}:
+            problems.append("a proof merges other expressions than the plan's replicas")
+            continue
+        checker = _Checker(certificate, proof, without(plan.fusion, dict(proof.merged)), oracle)
         checker.check(end)
         problems += checker.problems
         unchecked += checker.unchecked

@@ -30,6 +30,7 @@ from fuser_lab.segmentation.making import (
 from fuser_lab.segmentation.missed import Missed, missed_merges
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.privatization import without
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
 
@@ -114,14 +115,22 @@ def certify(
     if not obstacle:
         finder.add(segmented)
     proofs = finder.prove()
+    known = finder.best.cost
     missed: tuple[Missed, ...] = ()
-    if not obstacle and finder.best.cost < plan_cost(segmented, model):
+    if not obstacle and known < plan_cost(segmented, model):
         missed = missed_merges(segmented, finder.best.segmented, model, log or DecisionLog(), oracle)
+    if segmented.replicas:
+        whole = without(segmented.fusion, segmented.replicas)
+        other = _Finder(whole, oracle, chosen, model, finder.budget)
+        merged = tuple(sorted(segmented.replicas.items()))
+        proofs += tuple(replace(proof, merged=merged) for proof in other.prove())
+        if other.best.cost < known:
+            known, missed = other.best.cost, ()
     return Certificate(
         model=model,
         segment_set=chosen.segment_set,
         segments=segment_costs(segmented, model),
-        known=min(finder.best.cost, plan_cost(segmented, model)) if not obstacle else finder.best.cost,
+        known=known,
         proofs=proofs,
         obstacle=obstacle,
         missed=missed,

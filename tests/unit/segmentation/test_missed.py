@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions, cli, examples
 from fuser_lab.cost.traffic import CostModel, model_of
+from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.report.certificates import certificate_html
@@ -25,6 +27,16 @@ from tests.unit.segmentation.exhaustive import PLAIN, least_cost
 from tests.unit.segmentation.toy import chance, everything, random_dag
 
 BYTES = 4096 * 4096 * 4
+CASES = json.loads((Path(__file__).parents[2] / "data" / "segmentation_cases.json").read_text())
+
+
+def known_case(name):
+    """Return the fusion and the inputs of a case of nvFuser's tests."""
+    case = next(case for case in CASES if case["id"] == name)
+    with FusionBuilder() as fd:
+        exec(case["python"], {"fd": fd, "DataType": DataType})
+    inputs = [fl.spec(x["shape"], x["dtype"], x.get("strides")) for x in case["inputs"]]
+    return fd.fusion, inputs
 
 
 @pytest.fixture(scope="module")
@@ -174,10 +186,7 @@ def test_small_changes_keep_a_partition_legal_and_never_make_it_dearer(fusion, s
     oracle = chance(seed, percent)
     space = Space(fusion, oracle, PLAIN, CostModel())
     partition = Partition.single(space)
-    costs = [partition.cost]
-    for _ in merges(partition):
-        costs.append(partition.cost)
-    costs.append(partition.cost)
+    costs = [partition.cost, *(partition.cost for _ in merges(partition)), partition.cost]
     assert all(after <= before for before, after in pairwise(costs))
     found = anneal(partition, Conflicts(space).of, 300, lambda: False)
     assert found.cost <= costs[-1]
@@ -227,3 +236,25 @@ def test_explain_carries_the_certificate(both_ways, tmp_path, capsys):
     assert "certificate" not in json.loads(capsys.readouterr().out)
     assert cli.main(["explain", str(script), "--states", "-1"]) == 2
     assert "search_states must be at least 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["privatize_upcast", "privatize_upcast_and_squeeze"])
+def test_plans_with_replicas_are_compared_with_those_that_have_none(name):
+    fusion, inputs = known_case(name)
+    plan = fl.segment(fusion, inputs)
+    assert plan.segmented.replicas
+    certificate = plan.certificate()
+    assert certificate.is_optimal
+    assert {bool(proof.merged) for proof in certificate.proofs} == {True, False}
+    assert certificate.bound == min(proof.bound for proof in certificate.proofs)
+    assert verify(certificate, plan.segmented, plan.oracle).holds
+    own = tuple(proof for proof in certificate.proofs if not proof.merged)
+    told = verify(replace(certificate, proofs=own), plan.segmented, plan.oracle)
+    assert any("replicas being one" in problem for problem in told.problems)
+    wrong = tuple(replace(proof, merged=proof.merged and (("T1", "T0"),)) for proof in certificate.proofs)
+    told = verify(replace(certificate, proofs=wrong), plan.segmented, plan.oracle)
+    assert any("merges other expressions" in problem for problem in told.problems)
+    plain = fl.segment(fusion, inputs, options=SegmenterOptions(privatize=False))
+    assert certificate.bound <= plan_cost(plain.segmented, model_of(plain.oracle))
+    best = fl.segment(fusion, inputs, strategy="optimal")
+    assert plan_cost(best.segmented, model_of(best.oracle)) == certificate.cost
