@@ -66,32 +66,50 @@ class Loops:
         return self._extents[slot]
 
     def _decide_extents(self) -> None:
-        """Consumers first: a tensor all of whose loops are loops of a consumer that it shares some with takes those."""
+        """Consumers first: loops are the tensor's own, or a consumer's where they share merged broadcasts."""
         for name in reversed(list(self.scheduled.tensors)):
             tensor = self.scheduled.tensors[name]
             spread = broadcast_loops(tensor)
-            if self._follow(name, tensor, spread):
-                continue
-            for position, axis in enumerate(tensor.loop):
-                self._extents[name, position] = _size(axis)
-            self._check_own(name, tensor, spread)
+            other = self._shares_others(name, tensor, spread)
+            if not other:
+                self._own(name, tensor, spread)
+            elif not self._follow(name, tensor, spread):
+                msg = (
+                    f"{name} shares loops with {other} in which broadcast axes are merged with others, but not all of "
+                    f"its loops are loops of one reader: transform it like that, or inline less."
+                )
+                raise ScheduleError(msg)
 
-    def _check_own(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
-        """Raise if a shared loop is about other elements than the tensor's own splits and merges say."""
+    def _shares_others(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> str:
+        """Return a consumer that shares loops which are about other elements than the tensor's own steps say."""
         mixed = mixed_loops(tensor)
         for expr in self.scheduled.consumers(name):
             pairs = self.match(name, expr).pairs
             for position in range(tensor.compute_at):
-                place = pairs[position]
-                extent = self._extents[expr.out.name, place]
+                merged = position in mixed or self._is_mixed(expr.out.name, pairs[position])
+                if merged and position not in spread:
+                    return expr.out.name
+        return ""
+
+    def _own(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
+        for position, axis in enumerate(tensor.loop):
+            # There is one element along broadcast axes, however they are split.
+            self._extents[name, position] = 1 if position in spread else _size(axis)
+        for expr in self.scheduled.consumers(name):
+            pairs = self.match(name, expr).pairs
+            for position in range(tensor.compute_at):
                 if position in spread:
-                    self._extents[name, position] = extent
-                elif position in mixed or self._is_mixed(expr.out.name, place):
-                    msg = (
-                        f"{name} shares loops with {expr.out.name} in which broadcast axes are merged with others, but "
-                        f"not all of its loops are loops of {expr.out.name}: transform it like that, or inline less."
-                    )
-                    raise ScheduleError(msg)
+                    self._extents[name, position] = self._extents[expr.out.name, pairs[position]]
+
+    def same_elements(self, producer: str, position: int, expr: Expr) -> int | None:
+        """Return the loop of a reader that runs over the elements that a loop of a producer does; None if none does."""
+        place = self.match(producer, expr).pairs.get(position)
+        reader = expr.out.name
+        if place is None or self._extents[producer, position] != self._extents[reader, place]:
+            return None
+        # Merged with broadcast axes that have become longer, equal loops are about other elements.
+        mixed = self._is_mixed(producer, position) or self._is_mixed(reader, place)
+        return place if producer in self.followed or not mixed else None
 
     def _is_mixed(self, name: str, position: int) -> bool:
         followed = self.followed.get(name)
@@ -102,7 +120,7 @@ class Loops:
 
     def _follow(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> bool:
         """Take the loops of the first consumer that has all of them; return whether there is one."""
-        for expr in self.scheduled.consumers(name) if tensor.compute_at else ():
+        for expr in self.scheduled.consumers(name):
             found = self.match(name, expr)
             if len(found.pairs) + len(found.absent_in_consumer) < len(tensor.loop):
                 continue

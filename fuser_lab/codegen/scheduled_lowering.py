@@ -579,18 +579,16 @@ class _Lowering:
         """Return the terms of an operand's loops for an element of it, or raise if this thread does not hold it."""
         name = tensor.name
         scheduled = self._scheduled.tensors[name]
-        pairs = self._loops.match(name, reader).pairs
-        spread = broadcast_loops(scheduled)
+        spread = broadcast_loops(scheduled) if name not in self._loops.followed else frozenset()
         index_ = {axis.id: term for axis, term in zip(tensor.domain.axes, place, strict=True)}
         own: dict[int, Term] | None = None
         terms: list[Term] = []
         for position, axis in enumerate(scheduled.loop):
-            if axis.is_reduction or (position in spread and self._loops.extent((name, position)) == 1):
+            if axis.is_reduction or position in spread or self._loops.extent((name, position)) == 1:
                 terms.append(ZERO)
                 continue
-            theirs = pairs.get(position, -1)
-            extent = self._loops.extent((name, position))
-            if theirs >= 0 and self._loops.extent((reader.out.name, theirs)) == extent:
+            theirs = self._loops.same_elements(name, position, reader)
+            if theirs is not None:
                 terms.append(at[theirs])
             else:
                 if own is None:

@@ -95,6 +95,25 @@ def grouped(items: Sequence[Item], depth: int) -> list[tuple[Hashable, list[Item
     return [(key, groups[key]) for key in done]
 
 
+def reads_itself(scheduled: ScheduledFusion, rules: Rules) -> bool:
+    """Whether something in a loop that a reduction runs over needs the reduction's result, whatever else is inlined."""
+    classes = LoopClasses(scheduled, rules)
+    for expr in scheduled.fusion.tensor_exprs:
+        if expr.kind is not OpKind.REDUCTION:
+            continue
+        name = expr.out.name
+        over = {classes.of((name, i)) for i, axis in enumerate(scheduled.tensors[name].loop) if axis.is_reduction}
+        behind = {name}
+        for other in scheduled.fusion.tensor_exprs:
+            if behind.isdisjoint(tv.name for tv in other.tensor_inputs):
+                continue
+            behind.update(tv.name for tv in other.tensor_outputs)
+            count = len(scheduled.tensors[other.out.name].loop)
+            if not over.isdisjoint(classes.of((other.out.name, i)) for i in range(count)):
+                return True
+    return False
+
+
 def can_run(scheduled: ScheduledFusion, rules: Rules) -> bool:
     """Whether the loops that tensors share leave an order to run them in."""
     classes = LoopClasses(scheduled, rules)

@@ -12,7 +12,7 @@ from fuser_lab.ir.axis_match import match, replayed_from_consumer, replayed_from
 from fuser_lab.ir.domain import DomainTransform, IterDomain, IterType, Merge, Split, TensorDomain
 from fuser_lab.ir.expr import Expr, OpKind
 from fuser_lab.ir.fusion import Fusion
-from fuser_lab.ir.loop_order import can_run
+from fuser_lab.ir.loop_order import can_run, reads_itself
 from fuser_lab.ir.transform import (
     GLOBAL,
     REFUSED_TYPES,
@@ -616,7 +616,7 @@ def _inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
             place < position and own == count for place, own in places.items()
         ):
             count += 1
-        limit, why = _most_inline(scheduled, other, rules)
+        limit, why = _most_inline(scheduled, other, rules, ordered=best)
         if count > limit and not best:
             msg = f"inline_at: {other} cannot be computed inside {count} loops of its consumers: {why}."
             raise ScheduleError(msg)
@@ -627,7 +627,7 @@ def _inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
 def _inline_most(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     for name in _inner_first(scheduled, _selected(scheduled, transform, itself=True)):
         if scheduled.consumers(name) and not scheduled.is_input(name):
-            scheduled = _inlined(scheduled, name, _most_inline(scheduled, name, rules)[0])
+            scheduled = _inlined(scheduled, name, _most_inline(scheduled, name, rules, ordered=True)[0])
     return scheduled
 
 
@@ -649,8 +649,11 @@ def _compute_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
     return _inline_at(scheduled, inline, rules)
 
 
-def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules) -> tuple[int, str]:
-    """Return in how many loops of its consumers a tensor can be computed, and why not in one more."""
+def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered: bool) -> tuple[int, str]:
+    """Return in how many loops of its consumers a tensor can be computed, and why not in one more.
+
+    ``ordered`` asks that what is inlined so far can run; else other tensors may have to be inlined too.
+    """
     tensor = scheduled.tensors[name]
     if tensor.memory is GLOBAL:
         return 0, f"{name} is an output, which lies in memory; cache_before or cache_fork it"
@@ -667,7 +670,8 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules) -> tuple[i
                 return count, f"loop {count} of {name}, {axis}, is no loop of {consumer.name}"
             if consumer.parallel_type(place - 1) is ParallelType.vectorize:
                 return count, f"loop {place - 1} of {consumer.name} is one access"
-        if not can_run(_inlined(scheduled, name, count + 1), rules):
+        more = _inlined(scheduled, name, count + 1)
+        if reads_itself(more, rules) or (ordered and not can_run(more, rules)):
             return count, f"{name} is needed again after a reduction over loop {count}, {axis}"
         count += 1
     return count, "there are no more loops"

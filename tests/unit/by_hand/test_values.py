@@ -1,0 +1,120 @@
+"""Schedules by hand give the values that float64 gives, without races, on odd sizes and strided inputs too."""
+
+import numpy as np
+import pytest
+from hand_schedules import CASES, Case, arrays, bound, check, kernel_of, pointwise, row_sum, run, softmax, transpose
+
+from fuser_lab.api import FusionDefinition
+from fuser_lab.codegen.kernel_ir import Barrier, VectorLoad, VectorStore, walk
+from fuser_lab.ir.transform import MemoryType
+from fuser_lab.ir.transform import ParallelType as P
+
+
+@pytest.mark.parametrize(
+    ("case", "shapes"), [(c, s) for c in CASES for s in c.shapes], ids=lambda v: v.name if isinstance(v, Case) else "",
+)
+def test_values(case, shapes):
+    fd = case.build()
+    check(fd, arrays(shapes, case.dtype))
+
+
+def test_strided_and_reversed_inputs():
+    (x,) = arrays([(14, 40)])
+    for view in (x[::2, ::3], x.T, x[::-1, 5:27], np.broadcast_to(x[:1], (6, 40))):
+        check(row_sum(), [view])
+
+
+def test_scalars_and_ops_of_all_kinds():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 6], contiguity=True)
+        factor = fd.define_scalar(None, dtype=x.dtype)
+        y = fd.ops.mul(fd.ops.slice(x, [0, 1], [10, 5]), factor)
+        z = fd.ops.pad(fd.ops.reshape(y, [10, 2, 2]), [1, 0])
+        fd.add_output(fd.ops.where(fd.ops.gt(z, 0.5), z, -1.0))
+        fd.add_output(fd.ops.sum(fd.ops.squeeze(fd.ops.broadcast(y, [False, True, False]), [1]), [0]))
+    for tv in fd.sched.tensors():
+        if not fd.sched.is_reduction(tv) and tv.ndim and len(tv.scheduled.loop) > 1:
+            tv.split(0, 3)
+    fd.sched.inline_most()
+    check(fd, [*arrays([(10, 6)]), 1.5])
+
+
+def test_no_elements():
+    fd = pointwise()
+    got = fd.manual_execute(arrays([(0, 8), (8,)]))
+    assert got[0].shape == (0, 8)
+
+
+@pytest.mark.parametrize("build", [pointwise, row_sum, softmax, transpose])
+def test_without_a_schedule_the_same_fusion_has_the_same_values(build):
+    fd = build()
+    shapes = [(6, 50), (50,)] if build is pointwise else [(6, 50)]
+    inputs = arrays(shapes)
+    by_hand = run(fd.hand.replayed(bound(fd, inputs)), inputs)
+    fd.sched.undo(len(fd.sched.transforms))
+    assert fd.sched.transforms == ()
+    np.testing.assert_allclose(fd.execute(inputs)[0], by_hand[0], rtol=2e-5, atol=1e-6)
+
+
+def test_a_vector_access_is_one_where_sizes_allow_it_and_several_where_they_do_not():
+    fd = pointwise()
+
+    def vectors(shape):
+        kernel = kernel_of(fd, arrays([shape, shape[1:]])).kernel_ir
+        return [type(s) for s in walk(kernel.phases[0].body) if isinstance(s, VectorLoad | VectorStore)]
+
+    assert vectors((3, 8)) == [VectorLoad, VectorStore]
+    assert vectors((3, 7)) == []
+
+
+def test_barriers_stand_between_writing_and_reading_shared_memory_only():
+    def barriers(fd):
+        kernel = kernel_of(fd, arrays([(4, 64)])).kernel_ir
+        return sum(isinstance(s, Barrier) for s in walk(kernel.phases[0].body))
+
+    local, shared = barriers(softmax()), barriers(softmax(MemoryType.shared))
+    assert shared == local + 2
+    assert barriers(transpose()) == 1
+
+
+def test_shared_memory_in_a_loop_is_not_written_before_all_have_read():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        out = fd.ops.neg(x)
+        fd.add_output(out)
+    copy = x.cache_after()
+    copy.set_memory_type(MemoryType.shared)
+    out.split(1, 16)
+    out.transform_like()
+    # Loop 1 is run by all threads together; each reads in it what its neighbour has written.
+    out.split(2, 4)
+    out.parallelize(2, P.block_x)
+    out.parallelize(3, P.block_y)
+    copy.split(2, 4)
+    copy.parallelize(2, P.block_y)
+    copy.parallelize(3, P.block_x)
+    fd.sched.inline_at(out, 2)
+    assert copy.scheduled.compute_at == 2
+    check(fd, arrays([(3, 70)]))
+
+
+def test_manual_execution_on_numpy_of_any_size():
+    fd = row_sum()
+    for shape in ((3, 100), (2, 257), (3, 100)):
+        (x,) = arrays([shape])
+        np.testing.assert_allclose(fd.manual_execute([x])[0], x.sum(1, dtype=np.float64), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_written_over_an_input():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = fd.ops.mul(x, 2.0)
+        fd.add_output(y, x)
+        out = fd.ops.neg(y)
+        fd.add_output(out)
+    y.split(0, 4)
+    (x,) = arrays([(10,)])
+    before = x.copy()
+    (got,) = fd.manual_execute([x])
+    np.testing.assert_allclose(x, before * 2)
+    np.testing.assert_allclose(got, before * -2)
