@@ -9,6 +9,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.passes import PRESEGMENTATION
+from tests.agreement import lock_step
 from tests.unit.builders import record
 
 PASSES = {p.name: p for p in PRESEGMENTATION.passes}
@@ -185,6 +186,19 @@ def test_kernels_pass_over_nan(dtype, name, extreme):
     kept = fl.segment(fd, [x], options=SegmenterOptions.from_nvfuser(disable_preseg=["FMinFMaxPromotionPass"]))
     assert extreme in names(kept.fusion)
     np.testing.assert_array_equal(kept.run([x])[0], found)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("dims", [(0,), (1,)])
+def test_kernels_in_lock_step_pass_over_nan(target, dims):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([5, 6], True)
+        fd.add_output(softmax(fd, x, "max", dims))
+        fd.add_output(softmax(fd, x, "min", dims))
+    plan = fl.segment(fd, [with_nan()])
+    assert {"fmax", "fmin"} <= set(names(plan.fusion))
+    for found, wanted in zip(lock_step(plan, [with_nan()], target), fd.reference([with_nan()]), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 # move_repeat_forward
