@@ -26,6 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    Uniforms,
     VectorLoad,
     VectorStore,
 )
@@ -38,6 +39,7 @@ from fuser_lab.ops.registry import Array
 from fuser_lab.schedule.state import ParallelType
 
 _VECTOR_BYTES = 16  # the widest access of a thread
+_PER_RUN = 4  # numbers that one run of the random generator gives
 _SPREAD = {ParallelType.BIDX, ParallelType.TIDX, ParallelType.TIDY, ParallelType.PARALLEL}
 
 
@@ -106,6 +108,8 @@ class _Lanes:
                 self._vector_load(statement)
             case VectorStore():
                 self._vector_store(statement)
+            case Uniforms():
+                self._uniforms(statement)
             case Barrier():
                 pass
             case _:
@@ -222,6 +226,14 @@ class _Lanes:
             element = Load(store.words.dtype, store.words, store.slot + k)
             self._store(Store(buffer=store.buffer, position=store.position + k, value=element))
 
+    def _uniforms(self, draw: Uniforms) -> None:
+        if (np.broadcast_to(self._eval(draw.position), self._mask.shape)[self._mask] % _PER_RUN).any():
+            msg = f"{self._phase.name} draws {draw.count} numbers from the middle of a run of the generator."
+            raise IndexError(msg)
+        for k in range(draw.count):
+            value = Apply(draw.numbers.dtype, "philox_uniform", (draw.seed, draw.offset, draw.position + k))
+            self._store(Store(buffer=draw.numbers, position=draw.slot + k, value=value))
+
     def _check_aligned(self, access: VectorLoad | VectorStore) -> None:
         nbytes = access.width * access.buffer.dtype.itemsize
         start = np.broadcast_to(self._eval(access.position), self._mask.shape)
@@ -315,4 +327,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     else OPS["mod"].reference(a, b),
     "philox_uniform": _uniform,
     "one_plus_tanh": lambda x: 1 + np.tanh(x),
+    "cos_turns": lambda x: np.cos(2 * np.pi * x),
 }

@@ -112,7 +112,7 @@ class VectorLoad(Statement):
     """``words[slot + k] = buffer[position + k]`` for k in 0..count-1, ``width`` elements per memory access.
 
     ``position`` and the buffer's alignment are multiples of an access, at most 16 bytes; ``words`` has Role.WORDS and
-    the buffer's dtype.
+    the buffer's dtype. What is ``streamed`` is read once: caches need not hold it.
     """
 
     buffer: Buffer
@@ -121,6 +121,7 @@ class VectorLoad(Statement):
     slot: Term
     count: int
     width: int
+    streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,21 @@ class VectorStore(Statement):
     slot: Term
     count: int
     width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uniforms(Statement):
+    """``numbers[slot + k] = philox_uniform(seed, offset, position + k)`` for k in 0..count-1.
+
+    ``position`` and ``count`` are multiples of 4: one run of the generator gives four numbers.
+    """
+
+    numbers: Buffer
+    slot: Term
+    seed: Term
+    offset: Term
+    position: Term
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +259,8 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return (position, value)
         case VectorLoad(position=position, slot=slot) | VectorStore(position=position, slot=slot):
             return (position, slot)
+        case Uniforms(seed=seed, offset=offset, position=position, slot=slot):
+            return (seed, offset, position, slot)
         case If(condition=condition):
             return (condition,)
         case Loop(start=start, stop=stop):

@@ -18,6 +18,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Scope,
     Statement,
+    Uniforms,
     VectorLoad,
     VectorStore,
 )
@@ -45,7 +46,8 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_vector", "fast_exp", "fast_tanh", "one_plus_tanh", "quotient", "store_vector",
+    "index32", "load_streamed", "load_vector", "fast_exp", "fast_tanh", "one_plus_tanh", "philox_uniforms", "quotient",
+    "store_vector",
 )
 _HARDWARE = {
     ParallelType.BIDX: "cuda.blockIdx.x",
@@ -153,10 +155,18 @@ class CudaEmitter(Emitter):
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print the call that moves a few neighbours between memory and registers."""
-        name = "load_vector" if isinstance(statement, VectorLoad) else "store_vector"
+        name = "store_vector"
+        if isinstance(statement, VectorLoad):
+            name = "load_streamed" if statement.streamed else "load_vector"
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
+
+    def uniforms(self, statement: Uniforms) -> None:
+        """Print the call that draws neighbouring random numbers, four at a time."""
+        where = ", ".join(self.term(t) for t in (statement.seed, statement.offset, statement.position))
+        numbers = f"{statement.numbers.name}, {self.term(statement.slot)}, {statement.count}"
+        self._line(f"philox_uniforms({where}, {numbers})", statement.origin)
 
     def barrier(self) -> None:
         """Print a barrier."""
@@ -207,6 +217,9 @@ class CudaEmitter(Emitter):
             return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn == "quotient":
             return self._call(fn, args)
+        if fn == "cos_turns":
+            name = "cospi" if operand is DataType.Double else "cospif"
+            return f"libdevice.{name}({self.constant(operand, 2)} * {self._argument(args[0], 6)})"
         if fn in {"max", "min"}:
             return self._call("maximum" if fn == "max" else "minimum", args)
         if fn in _LIBRARY:

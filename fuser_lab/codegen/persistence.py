@@ -1,6 +1,6 @@
 """Which values of a row are kept between the passes over it, so that later passes need not compute them again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.codegen.index_math import variables
@@ -54,6 +54,53 @@ def choose_saved(
     return tuple(saved.values())
 
 
+def rows_kept(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int], passes: int, *, values: bool, early: bool = False,
+) -> tuple[Saved, ...]:
+    """Return what a GPU keeps of a row: inputs that several passes need, as they lie in memory.
+
+    With ``values`` also what is dear to compute again, with ``early`` also inputs that later passes need, so that
+    nothing waits for them then. Other inputs that all rows share are not kept: caches hold them.
+    """
+    dear = choose_saved(fusion, nest, buffers, layouts, levels, passes, everything=False) if values else ()
+    found: dict[TensorView, list[int]] = {}
+    for number in range(passes):
+        for tensor in inputs_needed(fusion, nest, buffers, layouts, levels, number, dear):
+            found.setdefault(tensor, []).append(number)
+    rows = {axis.name for axis in nest.kept}
+    inputs = []
+    for tensor, numbers in found.items():
+        own = not rows or rows & set().union(*(variables(i) for i in nest.index[tensor]))
+        if early or (own and len(numbers) > 1):
+            inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
+    return (*inputs, *dear)
+
+
+def inputs_needed(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int], number: int, saved: Sequence[Saved],
+) -> tuple[TensorView, ...]:
+    """Return the inputs of which a pass reads an element at each point, given what earlier passes kept."""
+    earlier = tuple(s for s in saved if s.written < number)
+    written = [s.tensor for s in saved if s.written == number and s.tensor in fusion.producers]
+    needed = _needed(fusion, nest, buffers, layouts, levels, number, earlier, written)
+    reduced = {axis.name for axis in nest.reduced}
+    kept = {s.tensor for s in earlier}
+    return tuple(
+        tv for tv in sorted(needed, key=lambda tv: tv.name)
+        if tv not in fusion.producers and tv not in kept
+        and reduced & set().union(*(variables(i) for i in nest.index[tv]))
+    )
+
+
+def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
+    """Return the bytes per element of a row that are kept at once: a computed value takes the place of an input."""
+    inputs = sum(s.tensor.dtype.itemsize for s in saved if s.tensor not in fusion.producers)
+    values = sum(s.tensor.dtype.compute.itemsize for s in saved if s.tensor in fusion.producers)
+    return max(inputs, values)
+
+
 def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorView]:
     folded = [expr.tensor_inputs[0] for expr in nest.reductions if levels.get(expr.inputs[0], 0) == number]
     return folded + [tv for tv in nest.full if levels.get(tv, 0) == number]
@@ -61,7 +108,7 @@ def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorVie
 
 def _values(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    roots: list[TensorView],
+    roots: list[TensorView], known: Sequence[Saved] = (),
 ) -> tuple[Values, tuple[Statement, ...]]:
     values = Values(fusion, buffers, layouts)
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
@@ -69,6 +116,9 @@ def _values(
         for expr in nest.reductions:
             at = values.simplified(nest.index[expr.out])
             values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
+        for saved in known:
+            at = values.simplified(nest.index[saved.tensor])
+            values.given[saved.tensor.name, at] = Var(saved.tensor.dtype, f"{saved.tensor.name}_kept")
         for tensor in roots:
             values.value(tensor, nest.index[tensor])
     return values, tuple(scope.body)
@@ -76,10 +126,10 @@ def _values(
 
 def _needed(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], number: int,
+    levels: Mapping[Val, int], number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
 ) -> set[TensorView]:
-    roots = _roots(nest, levels, number)
-    values, _ = _values(fusion, nest, buffers, layouts, roots)
+    roots = [*_roots(nest, levels, number), *written]
+    values, _ = _values(fusion, nest, buffers, layouts, roots, known)
     tensors = fusion.tensors
     return {
         tensors[name] for name, at in values.asked

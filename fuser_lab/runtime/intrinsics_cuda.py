@@ -43,7 +43,13 @@ def _moved(kind: Any, count: int, width: int) -> tuple[Any, int, int]:
     return word, max(nbytes * width // 4, 1), count // width
 
 
-def _vector(storing: bool) -> Any:
+_STREAMED = (
+    "{ .reg .b64 once; createpolicy.fractional.L2::evict_first.b64 once, 1.0; "
+    "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {$0, $1, $2, $3}, [$4], once; }"
+)
+
+
+def _vector(storing: bool, streamed: bool = False) -> Any:
     """Return `load_vector` or `store_vector`: the loop over accesses, each moved part by part from and to registers.
 
     Numba writes no vector accesses of its own accord: four loads stay four (numba-cuda 0.30).
@@ -80,6 +86,13 @@ def _vector(storing: bool) -> Any:
                         element = builder.load(register)
                         value = element if lanes == 1 else builder.insert_element(value, element, k)
                     builder.store(value, place, align=nbytes)
+                elif streamed and nbytes == 16 and lanes == 4:
+                    parts = ir.FunctionType(ir.LiteralStructType([part] * 4), [ir.IntType(64)])
+                    result = "=f" if part == _FLOAT else "=r"
+                    load = ir.InlineAsm(parts, _STREAMED, ",".join([result] * 4 + ["l"]))
+                    moved = builder.call(load, [builder.ptrtoint(place, ir.IntType(64))])
+                    for k, register in enumerate(slots):
+                        builder.store(builder.extract_value(moved, k), register)
                 else:
                     value = builder.load(place, align=nbytes)
                     for k, register in zip(numbers, slots, strict=True):
@@ -96,6 +109,8 @@ def _vector(storing: bool) -> Any:
 # ``width``, the address of an access is a multiple of its size (at most 16 bytes), count and width are literals.
 load_vector = _vector(storing=False)
 store_vector = _vector(storing=True)
+# load_streamed is load_vector for what is read once: it is the first to leave the L2 cache.
+load_streamed = _vector(storing=False, streamed=True)
 
 
 def _extreme(larger: bool) -> Any:
@@ -513,28 +528,38 @@ def power_uint(a: Any, b: Any) -> Any:
     return result
 
 
+@cuda.jit(device=True, inline="always")
+def _philox(seed: Any, offset: Any, group: Any) -> Any:
+    """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
+    half = types.uint64(32)
+    c0, c1 = types.uint32(offset), types.uint32(types.uint64(offset) >> half)
+    c2, c3 = types.uint32(group), types.uint32(types.uint64(group) >> half)
+    k0, k1 = types.uint32(seed), types.uint32(types.uint64(seed) >> half)
+    for _ in range(PHILOX_ROUNDS):
+        # A product of words is one instruction, and so is the xor of three.
+        first = types.uint64(c0) * types.uint64(_MULTIPLIER_0)
+        second = types.uint64(c2) * types.uint64(_MULTIPLIER_1)
+        c0 = types.uint32(types.uint32(second >> half) ^ c1 ^ k0)
+        c1 = types.uint32(second)
+        c2 = types.uint32(types.uint32(first >> half) ^ c3 ^ k1)
+        c3 = types.uint32(first)
+        k0 = types.uint32(k0 + types.uint32(_KEY_0))
+        k1 = types.uint32(k1 + types.uint32(_KEY_1))
+    return c0, c1, c2, c3
+
+
+@cuda.jit(device=True, inline="always")
+def _unit(word: Any) -> Any:
+    """Return the upper 24 bits of a random word as a float32 in [0, 1)."""
+    return types.float32(types.uint32(word >> types.uint32(8))) * types.float32(5.9604644775390625e-08)
+
+
 @cuda.jit(device=True)
 def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
-    """Return a float32 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
-    mask = types.uint64(0xFFFFFFFF)
-    half = types.uint64(32)
-    group = types.uint64(position) >> types.uint64(2)
-    c0 = types.uint64(offset) & mask
-    c1 = (types.uint64(offset) >> half) & mask
-    c2 = group & mask
-    c3 = group >> half
-    k0 = types.uint64(seed) & mask
-    k1 = (types.uint64(seed) >> half) & mask
-    for _ in range(PHILOX_ROUNDS):
-        first = c0 * types.uint64(_MULTIPLIER_0)
-        second = c2 * types.uint64(_MULTIPLIER_1)
-        c0 = (second >> half) ^ c1 ^ k0
-        c1 = second & mask
-        c2 = (first >> half) ^ c3 ^ k1
-        c3 = first & mask
-        k0 = (k0 + types.uint64(_KEY_0)) & mask
-        k1 = (k1 + types.uint64(_KEY_1)) & mask
-    word = types.uint64(position) & types.uint64(3)
+    """Return a float32 in [0, 1) with 24 random bits: one word of the four of its group."""
+    place = types.uint64(position)
+    c0, c1, c2, c3 = _philox(seed, offset, place >> types.uint64(2))
+    word = place & types.uint64(3)
     chosen = c0
     if word == 1:
         chosen = c1
@@ -542,4 +567,20 @@ def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
         chosen = c2
     elif word == 3:
         chosen = c3
-    return types.float32(chosen >> types.uint64(8)) * types.float32(5.9604644775390625e-08)
+    return _unit(chosen)
+
+
+@cuda.jit(device=True, inline="always")
+def philox_uniforms(seed: Any, offset: Any, position: Any, numbers: Any, slot: Any, count: Any) -> Any:
+    """Put numbers like `philox_uniform`'s at neighbouring positions into ``numbers``; all of a group are used.
+
+    ``position`` and ``count`` are multiples of 4.
+    """
+    for group in range(count // 4):
+        place = types.uint64(position + group * 4)
+        c0, c1, c2, c3 = _philox(seed, offset, place >> types.uint64(2))
+        first = slot + group * 4
+        numbers[first] = _unit(c0)
+        numbers[first + 1] = _unit(c1)
+        numbers[first + 2] = _unit(c2)
+        numbers[first + 3] = _unit(c3)

@@ -96,7 +96,7 @@ _PTX_LOCK = threading.Lock()
 
 def compile_ptx(
     function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
-    threads: int,
+    threads: int, resident: int = 0,
 ) -> tuple[str, str]:
     """Return PTX and the name of its entry; no device and no driver are needed.
 
@@ -110,6 +110,8 @@ def compile_ptx(
         Compute capability.
     threads
         Threads of a block: registers are limited so that it fits.
+    resident
+        Blocks of a multiprocessor that they are limited for, 0 for one.
     """
     cuda = require_numba_cuda()
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
@@ -123,7 +125,7 @@ def compile_ptx(
         # Device functions ask the current device for its capability, which needs a driver: answer for the target.
         dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
         try:
-            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=threads)
+            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=(threads, resident) if resident else threads)
         finally:
             dispatcher.get_current_device = known
     ptx = text.decode() if isinstance(text, bytes) else text

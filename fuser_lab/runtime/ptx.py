@@ -1,6 +1,7 @@
 """Generated CUDA source as PTX, and PTX as machine code; neither needs a device."""
 
 import importlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +54,20 @@ def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> 
     compiled = []
     for phase, function in zip(phases, functions, strict=True):
         x, y = phase.launch.threads
+        types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[v.dtype] for v in phase.scalars]
         ptx, entry = numba_compat.compile_ptx(
-            function, [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[v.dtype] for v in phase.scalars],
-            cc=cc, threads=x * y,
+            function, *types, cc=cc, threads=x * y, resident=phase.launch.resident,
         )
+        if phase.launch.resident and spills(machine_code(ptx, cc)[1]):
+            # Fewer blocks at a time are slower, registers in memory slower still.
+            ptx, entry = numba_compat.compile_ptx(function, *types, cc=cc, threads=x * y)
         compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
     return tuple(compiled)
+
+
+def spills(log: str) -> bool:
+    """Whether the linker's report says that registers are kept in memory."""
+    return any(int(number) for number in re.findall(r"(\d+) bytes spill", log))
 
 
 def machine_code(ptx: str, cc: tuple[int, int]) -> tuple[bytes, str]:

@@ -41,15 +41,19 @@ class Style(enum.Enum):
 class Space:
     """Extents of one loop nest, slowest axis first.
 
+    ``kept_run`` and ``reduced_run`` are the lengths of the innermost stretches that every access walks through
+    evenly, so that they can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
+    even where there are some: sums over axes of size 1). ``vector`` is how many neighbours a thread of a GPU may take
+    at a time along the fastest axis of the longest walk.
+
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats; ``turned``
     are the extents of two axes of which some tensors are fast along the first, the others along the second, (0, 0) if
     all agree, and ``itemsize`` is that of the widest to be turned.
-    ``kept_run`` and ``reduced_run`` are the lengths of the innermost stretches that every access walks through
-    evenly, so that they can be one loop. ``vector`` is how many neighbours along the fastest of the axes with the
-    longest walk (reduced ones if ``inner_reduced``) one access of a GPU may take, ``streams`` how many inputs are read
-    element by element. ``input_bytes`` and ``value_bytes`` are what an element of a row takes that stays at hand between
-    passes: as inputs only, or with what is dear to compute again. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
-    even where there are some: sums over axes of size 1).
+
+    GPU, with reductions: ``streams`` is how many inputs are read element by element; ``input_bytes`` what an element of
+    a row takes that stays at hand between passes as inputs, ``value_bytes`` the same with what is dear to compute
+    again, ``constant_bytes`` what only later passes read; ``online`` says whether a maximum and the sum of exponentials
+    relative to it are all that the first two passes compute.
     """
 
     kept: tuple[int, ...]
@@ -62,6 +66,7 @@ class Space:
     vector: int = 1
     streams: int = 1
     input_bytes: int = 0
+    constant_bytes: int = 0
     online: bool = False
     value_bytes: int = 0
     repeats: int = 1
@@ -117,6 +122,8 @@ class LoopSchedule:
         Elements of a thread before the next index is computed; steps whose loads are in flight together.
     vector
         Elements of one memory access.
+    streamed
+        GPU: whether loads say that nothing is read again, so that the L2 cache keeps what else it holds.
     reasons
         Why, one sentence for each choice.
     """
@@ -138,4 +145,5 @@ class LoopSchedule:
     resident: int = 0
     unroll: int = 1
     vector: int = 1
+    streamed: bool = False
     reasons: tuple[str, ...] = ()

@@ -1,0 +1,239 @@
+"""Columns on a GPU: threads side by side each own a few neighbouring results, and the rows of a block go by.
+
+The lines of a block take turns at the rows; what they found meets in shared memory. Where there are too few columns to
+fill the GPU, several blocks share the rows of each, and a second phase adds up their parts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir.term import Term, Var, apply, index
+from fuser_lab.schedule.state import ParallelType
+
+TOTAL_THREADS = 256
+
+
+class ColumnNest(GpuReductions):
+    """Writes nests whose kept axes are the fastest in memory."""
+
+    def _columns(self) -> Launch:
+        return self._rows_go_by(parted=False)
+
+    def _lane_parts(self) -> Launch:
+        return self._rows_go_by(parted=True)
+
+    def _rows_go_by(self, *, parted: bool) -> Launch:
+        values, split, width = self._values, self.schedule.split, self.schedule.vector
+        lanes, height = self.schedule.threads
+        groups = self.space.rows // width
+        wide = max(-(-groups // lanes), 1)
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", wide * split, ParallelType.BIDX)
+            line = self._line(stack, height)
+            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            column, part = self._remainder(block, wide), self._quotient(block, wide)
+            sums = self._sums(width)
+            with ExitStack() as inner:
+                g = self._bound(inner, "g", column * lanes + lane, groups, wide * lanes)
+                self._walk_rows(g, line, part, self._cells(sums))
+            if height == 1:
+                g = self._bound(stack, "g", column * lanes + lane, groups, wide * lanes)
+                with self._each_neighbour() as v:
+                    folds = self._cells(sums, v)
+                    self._column_result(folds, self._neighbours(self._nest.kept, g, v), g * width + v, part, parted)
+                return Launch(blocks=wide * split, threads=(lanes, height))
+            met = self._meet(sums, line, lane)
+            threads, across = lanes * height, lanes * width
+            rounds = -(-across // threads)
+            k = self._round(stack, "k", rounds)
+            j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
+            c = self._bound(stack, "c", column * across + j, self.space.rows, wide * across)
+            place = self._remainder(j, width) * lanes + self._quotient(j, width)
+            folds = self._added_lines(met, place, across, height)
+            self._column_result(folds, self._flat(self._nest.kept, c), c, part, parted)
+        return Launch(blocks=wide * split, threads=(lanes, height))
+
+    def _line(self, stack: ExitStack, height: int) -> Term:
+        return self._loop(stack, "line", height, ParallelType.TIDY) if height > 1 else index(0)
+
+    def _column_result(
+        self, folds: Sequence[Fold], places: Places, column: Term, part: Term, parted: bool,
+    ) -> None:
+        if parted:
+            self._store_parts(folds, simplify(part * self.space.rows + column, self._values.scope.ranges))
+        else:
+            self._close(folds, places)
+            self._row_stores(self._nest.rows, places)
+
+    # The running values of a thread: one for each of its neighbouring columns
+
+    def _sums(self, size: int) -> dict[Expr, Buffer]:
+        """Allocate the running values and set them to the identity."""
+        found = {}
+        for expr in self._nest.reductions:
+            buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
+            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
+            found[expr] = buffer
+        for fold in self._made_folds(self._nest.reductions):
+            with self._each_slot(size) as v:
+                self._values.emit(
+                    Store(buffer=found[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
+                )
+        return found
+
+    @contextmanager
+    def _each_slot(self, size: int) -> Iterator[Term]:
+        """Open a loop over the running values of a thread."""
+        with ExitStack() as stack:
+            yield self._round(stack, "v", size)
+
+    def _cells(self, sums: Mapping[Expr, Buffer], place: Term | None = None) -> list[Fold]:
+        """Return the folds with one of the running values each; the loop over neighbours chooses if none is given."""
+        folds = self._made_folds(tuple(sums))
+        for fold in folds:
+            buffer = sums[fold.expr]
+            fold.total = Load(buffer.dtype, buffer, index(0) if place is None else place)
+        return folds
+
+    # Rows go by
+
+    def _walk_rows(self, g: Term, line: Term, part: Term, folds: Sequence[Fold]) -> None:
+        """Write the loops over the rows of a block: rounds of a few rows, the loads of a round first."""
+        split, ahead, depth = self.schedule.split, self.schedule.unroll, self.space.depth
+        height = self.schedule.threads[1]
+        turn = height * ahead
+        whole = depth // turn
+        needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+        fetched = {tv: w for tv in needed if self._nest.kept and (w := self._width_of(tv, self._nest.kept[-1]))}
+        words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
+
+        def rows(start: Term, count: int, reach: int) -> None:
+            self._some_rows(g, lambda u: start + u * height + line, count, reach, folds, fetched, words)
+
+        if whole:
+            rounds = -(-whole // split)
+            with ExitStack() as stack:
+                turns = self._round(stack, "turn", rounds) * split + part
+                number = self._bound(stack, "number", turns, whole, rounds * split)
+                rows(number * turn, ahead, whole * turn)
+        rest = depth - whole * turn
+        if rest:
+            with self._values.guard(apply("eq", part, whole % split)):
+                steps = -(-rest // height)
+                rows(index(whole * turn), steps, whole * turn + steps * height)
+
+    def _some_rows(
+        self, g: Term, row: Callable[[Term], Term], count: int, reach: int, folds: Sequence[Fold],
+        fetched: Mapping[TensorView, int], words: Mapping[TensorView, Buffer],
+    ) -> None:
+        """Write a few rows of a thread, their loads first."""
+        nest, values, width = self._nest, self._values, self.schedule.vector
+        known = dict(values.given)
+        if words:
+            with ExitStack() as stack:
+                u = self._round(stack, "u", count)
+                q = self._bound(stack, "q", row(u), self.space.depth, reach)
+                first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
+                for tensor, size in fetched.items():
+                    self._fetch(tensor, size, words[tensor], first, u * width)
+        with ExitStack() as stack:
+            u = self._round(stack, "u", count)
+            q = self._bound(stack, "q", row(u), self.space.depth, reach)
+            with self._each_neighbour() as v:
+                here = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
+                for tensor, buffer in words.items():
+                    self._know(tensor, buffer, here, u * width + v)
+                for fold in folds:
+                    assert isinstance(fold.total, Load)
+                    fold.total = Load(fold.total.dtype, fold.total.buffer, v)
+                self._point(here, folds, nest.full, (), index(0))
+        values.given = known
+
+    # Lines of a block meet
+
+    def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
+        """Put the running values of all threads of a block where all of them can read."""
+        values, width = self._values, self.schedule.vector
+        lanes, height = self.schedule.threads
+        met = {}
+        for expr, buffer in sums.items():
+            shared = Buffer(
+                name=f"{expr.name}_lines", dtype=buffer.dtype, size=height * lanes * width, role=Role.SHARED,
+            )
+            values.emit(Alloc(buffer=shared, origin=expr.name))
+            with self._each_slot(width) as v:
+                # Neighbours of a thread lie apart and those of different threads side by side: no bank is hit twice.
+                place = simplify((line * width + v) * lanes + lane, values.scope.ranges)
+                value = Load(buffer.dtype, buffer, v)
+                values.emit(Store(buffer=shared, position=place, value=value, origin=expr.name))
+            met[expr] = shared
+        values.emit(Barrier())
+        return met
+
+    def _added_lines(self, met: Mapping[Expr, Buffer], place: Term, across: int, height: int) -> list[Fold]:
+        """Combine what the lines of a block found for one column, always in the same order."""
+        folds = self._open(tuple(met))
+        with ExitStack() as stack:
+            h = self._loop(stack, "h", height, ParallelType.SERIAL)
+            for fold in folds:
+                shared = met[fold.expr]
+                at = simplify(h * across + place, self._values.scope.ranges)
+                self._update(fold, Load(shared.dtype, shared, at))
+        return folds
+
+    # Parts are added up
+
+    def _lanes(self) -> Launch:
+        values, split, count = self._values, self.schedule.split, self.space.rows
+        lanes = 1
+        while lanes < 32 and lanes < count:
+            lanes *= 2
+        height = 1
+        while height < TOTAL_THREADS // lanes and height * 2 <= split:
+            height *= 2
+        blocks = -(-count // lanes)
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", blocks, ParallelType.BIDX)
+            line = self._line(stack, height)
+            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            folds = self._open(self._nest.reductions)
+            with ExitStack() as inner:
+                c = self._bound(inner, "c", block * lanes + lane, count, blocks * lanes)
+                rounds = -(-split // height)
+                step = self._round(inner, "step", rounds)
+                part = self._bound(inner, "part", step * height + line, split, rounds * height)
+                for fold in folds:
+                    buffer = self._parts[fold.expr]
+                    at = simplify(part * count + c, values.scope.ranges)
+                    self._update(fold, Load(buffer.dtype, buffer, at))
+            if height > 1:
+                met = self._meet_totals(folds, line, lane, lanes, height)
+                stack.enter_context(values.guard(apply("eq", line, 0)))
+            c = self._bound(stack, "c", block * lanes + lane, count, blocks * lanes)
+            if height > 1:
+                folds = self._added_lines(met, lane, lanes, height)
+            places = self._flat(self._nest.kept, c)
+            self._close(folds, places)
+            self._row_stores(self._nest.rows, places)
+        return Launch(blocks=blocks, threads=(lanes, height))
+
+    def _meet_totals(
+        self, folds: Sequence[Fold], line: Term, lane: Var, lanes: int, height: int,
+    ) -> dict[Expr, Buffer]:
+        met = {}
+        for fold in folds:
+            shared = Buffer(
+                name=f"{fold.expr.name}_lines", dtype=fold.total.dtype, size=height * lanes, role=Role.SHARED,
+            )
+            self._values.emit(Alloc(buffer=shared, origin=fold.expr.name))
+            place = simplify(line * lanes + lane, self._values.scope.ranges)
+            self._values.emit(Store(buffer=shared, position=place, value=fold.total, origin=fold.expr.name))
+            met[fold.expr] = shared
+        self._values.emit(Barrier())
+        return met

@@ -1,0 +1,234 @@
+"""What kernels with reductions on a GPU have in common: guarded indices, loads ahead of their use, sums of threads."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Buffer,
+    If,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scope,
+    Statement,
+    Store,
+    VectorLoad,
+    walk,
+)
+from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
+from fuser_lab.codegen.nests import Axis, flattened, trial
+from fuser_lab.codegen.persistence import Saved, bytes_kept, inputs_needed, rows_kept
+from fuser_lab.codegen.vectorize import ACCESS_BYTES, access_of, accesses
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
+from fuser_lab.schedule.state import ParallelType, Space
+
+WARP = 32
+MOST_NEIGHBOURS = 8  # elements that a thread takes at a time
+
+
+class GpuReductions(NestLowering):
+    """Writes what `RowNest` and `ColumnNest` share."""
+
+    _early = True  # whether what later passes read may be loaded with the first
+
+    def _vector(self) -> int:
+        axes = self._nest.reduced if self._inner_reduced else self._nest.kept
+        return self._neighbours_along(axes[-1]) if axes else 1
+
+    def _space(self) -> Space:
+        space = super()._space()
+        if not self._nest.reductions:
+            return space
+        given = self._fusion, self._nest, self._buffers, self._layouts, self._levels
+        kept = [rows_kept(*given, self._passes, values=values) for values in (True, False)]
+        values, inputs = (bytes_kept(saved, self._fusion) for saved in kept)
+        first = set(inputs_needed(*given, 0, ()))
+        later = {tv for number in range(1, self._passes) for tv in inputs_needed(*given, number, kept[1])}
+        return replace(
+            space, streams=max(len(first), 1), input_bytes=inputs, value_bytes=values,
+            constant_bytes=sum(tv.dtype.itemsize for tv in later - first),
+        )
+
+    def _chosen_saved(self) -> tuple[Saved, ...]:
+        return rows_kept(
+            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
+            values=self.schedule.values, early=self._early and self.schedule.constants,
+        )
+
+    def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
+        phase = super()._phase(write, suffix)
+        if not self._nest.reductions:
+            return phase
+        dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
+        shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
+        launch = replace(phase.launch, shared=shared, resident=self.schedule.resident)
+        return replace(phase, body=with_quotients(phase.body, self._fusion), launch=launch)
+
+    def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+        """Name an index and guard it where it may reach beyond ``count``."""
+        values = self._values
+        variable = values.let(name, simplify(position, values.scope.ranges))
+        stack.enter_context(self._inlined({variable.name: (0, max(reach - 1, 0))}))
+        if reach > count:
+            stack.enter_context(values.guard(variable < count))
+        return variable
+
+    def _round(self, stack: ExitStack, name: str, count: int) -> Term:
+        """Open a loop whose rounds are known, or none for a single one."""
+        return self._loop(stack, name, count, ParallelType.SERIAL) if count > 1 else index(0)
+
+    # Neighbours: the elements that a thread takes at a time
+
+    def _neighbours(self, axes: Sequence[Axis], group: Term, place: Term) -> dict[str, Term]:
+        """Return axes as terms of the number of a group of neighbours and a place in it."""
+        width = self.schedule.vector
+        if width == 1:
+            return self._flat(axes, group)
+        last = axes[-1]
+        grouped = (*axes[:-1], Axis(name=last.name, extent=last.extent // width))
+        places = flattened(grouped, group, self._values.scope.ranges)
+        places[last.name] = simplify(places[last.name] * width + place, self._values.scope.ranges)
+        return places
+
+    @contextmanager
+    def _each_neighbour(self) -> Iterator[Term]:
+        """Open the loop over a group of neighbours; their accesses are made together."""
+        width = self.schedule.vector
+        if width == 1:
+            yield index(0)
+            return
+        with self._values.loop(self._values.fresh("v"), width, ParallelType.VECTORIZE) as v:
+            yield v
+
+    # Loads ahead of their use
+
+    def _width_of(self, tensor: TensorView, fast: Axis | None) -> int:
+        """Return how many elements one access of a group takes, 0 if the group's elements are not side by side."""
+        if fast is None or tensor in self._fusion.producers or tensor not in self._nest.index:
+            return 0
+        count = self.schedule.vector
+        places, ranges = self._trial_places(fast, count)
+        at = tuple(simplify(i, ranges) for i in self._nest.at(tensor, places))
+        position = simplify(self._layouts[tensor].position(at), ranges)
+        return access_of(self._buffers[tensor.name], position, "v").width(count)
+
+    def _trial_places(self, fast: Axis, count: int) -> tuple[Places, dict[str, tuple[int, int]]]:
+        """Return an axis in groups of neighbours, and the ranges of all variables."""
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
+        ranges |= {"chunk": (0, max(fast.extent // count - 1, 0)), "v": (0, count - 1)}
+        return {fast.name: index_var("chunk") * count + index_var("v")}, ranges
+
+    def _neighbours_along(self, fast: Axis) -> int:
+        """Return how many neighbours along an axis a thread takes: accesses of 16 bytes, or of all of them."""
+        size = MOST_NEIGHBOURS
+        while size > 1:
+            places, ranges = self._trial_places(fast, size)
+            statements = trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
+            found = [a for a in accesses(statements, "v") if a.step == 1]
+            least = min((a.buffer.dtype.itemsize for a in found), default=ACCESS_BYTES)
+            if fast.extent % size == 0 and size * least <= ACCESS_BYTES and all(
+                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in found
+            ):
+                return size
+            size //= 2
+        return 1
+
+    def _words(self, tensor: TensorView, size: int, suffix: str, role: Role = Role.WORDS) -> Buffer:
+        """Allocate room for elements as they lie in memory."""
+        name = self._values.fresh(f"{tensor.name}_{suffix}")
+        buffer = Buffer(name=name, dtype=tensor.dtype, size=max(size, 1), role=role)
+        self._values.emit(Alloc(buffer=buffer))
+        return buffer
+
+    def _fetch(self, tensor: TensorView, width: int, words: Buffer, places: Places, slot: Term) -> None:
+        """Load a group of neighbours of an input; ``places`` are those of the first."""
+        position = self._layouts[tensor].position(self._values.simplified(self._nest.at(tensor, places)))
+        self._load_group(self._buffers[tensor.name], position, width, words, slot)
+
+    def _load_group(self, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term) -> None:
+        """Load a group of neighbours, ``width`` of them with each access."""
+        values, count = self._values, self.schedule.vector
+        position, slot = (simplify(term, values.scope.ranges) for term in (position, slot))
+        if count == 1:
+            values.emit(Store(buffer=words, position=slot, value=Load(words.dtype, buffer, position)))
+            return
+        values.emit(
+            VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width,
+                streamed=self.schedule.streamed and buffer.role is Role.INPUT,
+            ),
+        )
+
+    def _know(self, tensor: TensorView, buffer: Buffer, places: Places, slot: Term) -> None:
+        """Let an element be read from where it was put."""
+        values = self._values
+        at = values.simplified(self._nest.at(tensor, places))
+        values.given[tensor.name, at] = Load(tensor.dtype, buffer, simplify(slot, values.scope.ranges))
+
+    # Sums of threads
+
+    def _share(self, folds: Sequence[Fold], scope: Scope) -> None:
+        """Combine the totals of all lanes."""
+        if scope is Scope.THREAD:
+            return
+        for fold in folds:
+            name = self._values.fresh(f"{base_name(fold)}_all")
+            self._values.emit(
+                Reduce(
+                    name=name, fn=fold.fn, value=fold.total, identity=fold.identity.value, scope=scope,
+                    origin=fold.expr.name,
+                ),
+            )
+            fold.total = Var(fold.total.dtype, name)
+
+    def _scope(self) -> Scope:
+        """Return which threads share a row."""
+        lanes = self.schedule.threads[0]
+        return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
+
+
+# What turns a difference in the last place into another number.
+_STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "fmod", "remainder", "mod"}
+
+
+def with_quotients(
+    statements: tuple[Statement, ...], fusion: Fusion, inside: frozenset[str] | None = None,
+) -> tuple[Statement, ...]:
+    """Return statements in which float32 numbers of a loop are divided by one from outside without a branch.
+
+    ``x / total`` -> ``quotient(x, total)``: at most 2 units in the last place off, and the reciprocal is computed once.
+    Quotients that are rounded to whole numbers or compared stay exact.
+    """
+    result: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Loop(body=body):
+                set_here = frozenset(s.name for s in walk(body) if isinstance(s, Let | Reduce))
+                result.append(replace(statement, body=with_quotients(body, fusion, set_here)))
+            case If(then=then, otherwise=otherwise):
+                branches = (with_quotients(side, fusion, inside) for side in (then, otherwise))
+                result.append(replace(statement, then=next(branches), otherwise=next(branches)))
+            case Let(value=Apply(DataType.Float, "div", (a, Var(_, name) as b))) if (
+                inside is not None and name not in inside and not _is_compared(statement.origin, fusion)
+            ):
+                result.append(replace(statement, value=Apply(DataType.Float, "quotient", (a, b))))
+            case _:
+                result.append(statement)
+    return tuple(result)
+
+
+def _is_compared(origin: str | None, fusion: Fusion) -> bool:
+    expr = next((e for e in fusion.exprs if e.name == origin), None)
+    if expr is None:
+        return True
+    users = fusion.users.get(expr.outputs[0], ())
+    return any(u.op.name in _STEPS or not (u.outputs[0].dtype.is_float or u.outputs[0].dtype.is_complex) for u in users)

@@ -1,0 +1,429 @@
+"""Rows on a GPU: the threads of a block, or of a warp, share each; what several passes need stays at hand.
+
+A row is walked in steps; in each, every thread takes one group of neighbours. The last steps stay in registers, those
+before them in shared memory, and the first, if the row is longer still, are read again in every pass, in the opposite
+direction each time, so that the L2 cache still has what was read last.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Launch, Load, Role, Store, VectorStore
+from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
+from fuser_lab.codegen.nests import Axis, Nest
+from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.vectorize import ACCESS_BYTES
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index, select
+from fuser_lab.schedule.state import ParallelType, Space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Steps of a row that are kept in the same place; ``place`` is None for those that every pass reads again."""
+
+    first: int
+    count: int
+    place: Role | None
+    kept: dict[TensorView, Buffer]
+
+
+class RowNest(GpuReductions):
+    """Writes nests whose reduced axes are the fastest in memory."""
+
+    _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
+
+    def _rows(self) -> Launch:
+        values, count = self._values, self.space.rows
+        lanes, height = self.schedule.threads
+        blocks = -(-count // height)
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", blocks, ParallelType.BIDX)
+            position: Term = block
+            if height > 1:
+                position = block * height + self._loop(stack, "line", height, ParallelType.TIDY)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            self._shared_first: dict[TensorView, int] = {}
+            stretches = self._stretches()
+            # Lanes that share a row are all active or all not, so that what they exchange is defined.
+            row = self._bound(stack, "row", position, count, blocks * height) if count > 1 else index(0)
+            if self._parts:
+                self._total_of_parts(row)
+            else:
+                self._passes_over(row, stretches)
+        return Launch(blocks=blocks, threads=(lanes, height))
+
+    def _space(self) -> Space:
+        return replace(super()._space(), online=online_pair(self._fusion, self._nest, self._levels) is not None)
+
+    def _passes_over(self, row: Term, stretches: Sequence[Stretch]) -> None:
+        """Write the passes over one row, then the values that belong to the whole row."""
+        nest, values = self._nest, self._values
+        places = self._flat(nest.kept, row)
+        first = 0
+        if self.schedule.online:
+            self._online(places, stretches)
+            first = 2
+        for number in range(first, self._passes):
+            exprs = [e for e in nest.reductions if self._levels.get(e.inputs[0], 0) == number]
+            stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
+            written = [s.tensor for s in self._saved if s.written == number]
+            if not exprs and not stored and not written:
+                continue
+            folds = self._open(exprs)
+            for stretch in stretches if number == 0 else reversed(stretches):
+                self._stretch(number, places, stretch, folds, stored)
+            self._share(folds, self._scope())
+            self._close(folds, places)
+        self._whole_rows(places)
+
+    def _whole_rows(self, places: Places) -> None:
+        if not self._nest.rows:
+            return
+        assert self._lane is not None
+        with self._values.guard(apply("eq", self._lane, 0)):
+            self._row_stores(self._nest.rows, places)
+
+    # Maximum and sum of exponentials in one pass
+
+    def _online(self, places: Places, stretches: Sequence[Stretch]) -> None:
+        """Write the pass that finds a row's maximum and the sum of exponentials of distances to it together.
+
+        Each thread's sum is relative to the largest element that it has seen, and rescaled when a larger one comes
+        (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018).
+        """
+        pair = online_pair(self._fusion, self._nest, self._levels)
+        assert pair is not None
+        largest, total = folds = self._open(pair)
+        for stretch in stretches:
+            self._stretch(0, places, stretch, folds, ())
+        own = largest.total
+        self._share([largest], self._scope())
+        self._update(total, total.total * self._scale(own, largest.total), replacing=True)
+        self._share([total], self._scope())
+        self._close(folds, places)
+
+    def _rescaled(
+        self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Term, Term]],
+        known_here: Callable[[Term, Term, Term], Places], places: Places,
+    ) -> None:
+        """Write the largest element of a round, and make a thread's sum one relative to it."""
+        values, (largest, total) = self._values, folds
+        source = largest.expr.tensor_inputs[0]
+        seen = largest.total
+        newest = Fold(
+            expr=largest.expr, fn="max", identity=largest.identity,
+            total=values.let(f"{base_name(largest)}_next", seen, origin=largest.expr.name),
+        )
+        with ExitStack() as steps:
+            group, u = visit(steps)
+            with self._each_neighbour() as v:
+                here = known_here(group, u, v)
+                self._update(newest, values.value(source, self._nest.at(source, here)))
+        self._update(total, total.total * self._scale(seen, newest.total), replacing=True)
+        self._update(largest, newest.total, replacing=True)
+        at = values.simplified(self._nest.at(largest.expr.out, places))
+        values.given[largest.expr.out.name, at] = values.let(
+            f"{base_name(largest)}_origin", _finite(newest.total), origin=largest.expr.name,
+        )
+
+    def _scale(self, old: Term, new: Term) -> Term:
+        """Return what a sum relative to one maximum is multiplied with to be relative to another."""
+        return Apply(old.dtype, "exp", (old - _finite(new),))
+
+    # Where the steps of a row are kept
+
+    def _stretches(self) -> tuple[Stretch, ...]:
+        """Allocate room for what is kept, and return the stretches in the order of the first pass."""
+        steps, schedule = self._row_steps, self.schedule
+        held = min(schedule.registers, steps) if self._saved else 0
+        shared = min(schedule.shared, steps - held) if self._saved else 0
+        again = steps - held - shared
+        found = []
+        if again:
+            found.append(Stretch(first=0, count=again, place=None, kept={}))
+        if shared:
+            kept, end = {}, 0
+            for tensor in (s.tensor for s in self._saved):
+                # All of them begin at the same address; each has a part of its own.
+                item = tensor.dtype.itemsize
+                first = -(-end // ACCESS_BYTES) * ACCESS_BYTES
+                end = first + shared * schedule.threads[0] * schedule.vector * item
+                self._shared_first[tensor] = first // item
+                kept[tensor] = self._words(tensor, max(end, LARGEST_STATIC + item) // item, "shared", Role.SHARED)
+            found.append(Stretch(first=again, count=shared, place=Role.SHARED, kept=kept))
+        if held:
+            kept = {s.tensor: self._register_row(s.tensor, held * schedule.vector) for s in self._saved}
+            found.append(Stretch(first=again + shared, count=held, place=Role.WORDS, kept=kept))
+        return tuple(found)
+
+    def _register_row(self, tensor: TensorView, size: int) -> Buffer:
+        if self._width_of(tensor, self._fast):
+            return self._words(tensor, size, "row")
+        buffer = Buffer(name=f"{tensor.name}_row", dtype=tensor.dtype.compute, size=max(size, 1), role=Role.SCRATCH)
+        self._values.emit(Alloc(buffer=buffer))
+        return buffer
+
+    @property
+    def _row_groups(self) -> int:
+        """Groups of neighbours in a row."""
+        return self.space.depth // self.schedule.vector
+
+    @property
+    def _row_steps(self) -> int:
+        return -(-self._row_groups // self.schedule.threads[0])
+
+    # One stretch in one pass
+
+    def _stretch(
+        self, number: int, places: Places, stretch: Stretch, folds: Sequence[Fold], stored: Sequence[TensorView],
+    ) -> None:
+        """Write one pass over one stretch: rounds of a few steps, the loads of a round ahead of its values."""
+        values = self._values
+        saved = self._saved if stretch.kept else ()
+        needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, number, saved)
+        fetched = {
+            tv: width for tv in needed if tv not in self._ahead and (width := self._width_of(tv, self._fast))
+        }
+        new = {s.tensor: stretch.kept[s.tensor] for s in saved if s.written == number}
+        fetched |= {tv: width for tv in new if (width := self._width_of(tv, self._fast))}
+        old = {s.tensor: stretch.kept[s.tensor] for s in saved if s.written < number}
+        known = dict(values.given)
+        online = number == 0 and self.schedule.online
+        if stretch.place is Role.WORDS:
+            # The whole row is on its way before anything waits for it.
+            direct = {tv: buffer for tv, buffer in new.items() if tv in fetched}
+            self._fetch_row(places, stretch, {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()})
+            new = {tv: buffer for tv, buffer in new.items() if tv not in direct}
+            at_hand, shared = {**old, **direct, **self._ahead}, {}
+        else:
+            at_hand, shared = {}, old
+        size = self._steps_ahead(stretch, bool(fetched or shared))
+        words = {tv: self._words(tv, size * self.schedule.vector, "next") for tv in (*fetched, *shared)}
+        with ExitStack() as stack:
+            rounds = stretch.count // size
+            start: Term = self._round(stack, "round", rounds) * size
+            if stretch.place is None and number % 2:
+                start = index((rounds - 1) * size) - start
+            if words:
+                with ExitStack() as inner:
+                    u = self._round(inner, "u", size)
+                    group = self._group(inner, stretch, start + u)
+                    first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
+                    for tensor, width in fetched.items():
+                        self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
+                    for tensor, buffer in shared.items():
+                        position = self._shared_position(tensor, start + u)
+                        self._load_group(
+                            buffer, position, shared_width(buffer, self.schedule.vector), words[tensor],
+                            u * self.schedule.vector,
+                        )
+            def known_here(group: Term, u: Term, v: Term) -> Places:
+                """Let elements be read from where they were put; return their place in the nest."""
+                here = {**places, **self._neighbours(self._nest.reduced, group, v)}
+                for tensor, buffer in words.items():
+                    self._know(tensor, buffer, here, u * self.schedule.vector + v)
+                for tensor, buffer in at_hand.items():
+                    self._know(tensor, buffer, here, (start + u) * self.schedule.vector + v)
+                return here
+
+            def visit(steps: ExitStack) -> tuple[Term, Term]:
+                u = self._round(steps, "u", size)
+                return self._group(steps, stretch, start + u), u
+
+            if online:
+                self._rescaled(folds, visit, known_here, places)
+            u = self._round(stack, "u", size)
+            group = self._group(stack, stretch, start + u)
+            with self._each_neighbour() as v:
+                here = known_here(group, u, v)
+                slot = (start + u) * self.schedule.vector + v
+                kept = list(new.items()) if stretch.place is Role.WORDS else []
+                self._point(here, folds[1:] if online else folds, stored, kept, simplify(slot, values.scope.ranges))
+                if stretch.place is Role.SHARED:
+                    self._share_elements(here, {tv: b for tv, b in new.items() if tv not in words}, start + u, v)
+            if stretch.place is Role.SHARED:
+                for tensor in (tv for tv in new if tv in words):
+                    position = self._shared_position(tensor, start + u)
+                    self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
+        values.given = known
+
+    def _fetch_row(
+        self, places: Places, stretch: Stretch, loads: Mapping[TensorView, tuple[int, Buffer]],
+    ) -> None:
+        """Load a stretch of a row that stays in registers."""
+        self._load_row(places, stretch, loads)
+
+    def _load_row(
+        self, places: Places, stretch: Stretch, loads: Mapping[TensorView, tuple[int, Buffer]],
+    ) -> None:
+        """Write the loads of all steps of a stretch, each input with the width of its accesses and where it goes."""
+        if not loads:
+            return
+        with ExitStack() as stack:
+            step = self._round(stack, "step", stretch.count)
+            group = self._group(stack, stretch, step)
+            first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
+            for tensor, (width, buffer) in loads.items():
+                self._fetch(tensor, width, buffer, first, step * self.schedule.vector)
+
+    def _share_elements(
+        self, places: Places, kept: Mapping[TensorView, Buffer], step: Term, place: Term,
+    ) -> None:
+        """Keep elements in shared memory that were not loaded as a group."""
+        values = self._values
+        for tensor, buffer in kept.items():
+            position = simplify(self._shared_position(tensor, step) + place, values.scope.ranges)
+            value = values.value(tensor, self._nest.at(tensor, places))
+            values.emit(Store(buffer=buffer, position=position, value=value))
+
+    def _store_group(self, buffer: Buffer, position: Term, words: Buffer, slot: Term) -> None:
+        """Put a group of neighbours into shared memory."""
+        values, count = self._values, self.schedule.vector
+        position, slot = (simplify(term, values.scope.ranges) for term in (position, slot))
+        if count == 1:
+            values.emit(Store(buffer=buffer, position=position, value=Load(words.dtype, words, slot)))
+            return
+        values.emit(
+            VectorStore(
+                buffer=buffer, position=position, words=words, slot=slot, count=count,
+                width=shared_width(buffer, count),
+            ),
+        )
+
+    def _group(self, stack: ExitStack, stretch: Stretch, step: Term) -> Var:
+        """Name the group of neighbours that a thread takes in a step of a stretch."""
+        lanes = self.schedule.threads[0]
+        assert self._lane is not None
+        reach = (stretch.first + stretch.count) * lanes
+        return self._bound(stack, "g", (step + stretch.first) * lanes + self._lane, self._row_groups, reach)
+
+    def _shared_position(self, tensor: TensorView, step: Term) -> Term:
+        """Return where a thread's group of a step lies in shared memory; nobody else reads it."""
+        assert self._lane is not None
+        return (step * self.schedule.threads[0] + self._lane) * self.schedule.vector + self._shared_first[tensor]
+
+    def _steps_ahead(self, stretch: Stretch, loads: bool) -> int:
+        """Return how many steps make a round."""
+        if not loads:
+            return stretch.count if stretch.place is Role.WORDS else 1
+        most = min(max(self.schedule.unroll, 1), stretch.count)
+        return next(n for n in range(most, 0, -1) if stretch.count % n == 0)
+
+    @property
+    def _fast(self) -> Axis | None:
+        return self._nest.reduced[-1] if self._nest.reduced else None
+
+    # Rows cut into parts
+
+    def _row_parts(self) -> Launch:
+        """Write the first phase of few long rows: blocks take turns, so that together they read one stretch."""
+        values, split, ahead = self._values, self.schedule.split, self.schedule.unroll
+        lanes = self.schedule.threads[0]
+        blocks, turn = self.space.rows * split, lanes * ahead
+        whole = self._row_groups // turn
+        with ExitStack() as stack:
+            unit = self._loop(stack, "block", blocks, ParallelType.BIDX)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            row, part = self._quotient(unit, split), self._remainder(unit, split)
+            places = self._flat(self._nest.kept, row)
+            needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+            fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
+            words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
+            folds = self._open(self._nest.reductions)
+            if whole:
+                with ExitStack() as inner:
+                    turns = self._round(inner, "turn", -(-whole // split)) * split + part
+                    number = self._bound(inner, "number", turns, whole, -(-whole // split) * split)
+                    self._take_turn(places, number * turn, ahead, whole * turn, folds, fetched, words)
+            rest = self._row_groups - whole * turn
+            if rest:
+                with values.guard(apply("eq", part, whole % split)):
+                    start, steps = index(whole * turn), -(-rest // lanes)
+                    self._take_turn(places, start, steps, whole * turn + steps * lanes, folds, fetched, words)
+            self._share(folds, self._scope())
+            with values.guard(apply("eq", self._lane, 0)):
+                self._store_parts(folds, unit)
+        return Launch(blocks=blocks, threads=(lanes, 1))
+
+    def _take_turn(
+        self, places: Places, start: Term, steps: int, reach: int, folds: Sequence[Fold],
+        fetched: Mapping[TensorView, int], words: Mapping[TensorView, Buffer],
+    ) -> None:
+        """Write a few steps of all threads from a group on, their loads first."""
+        values, lanes = self._values, self.schedule.threads[0]
+        known = dict(values.given)
+        assert self._lane is not None
+        if words:
+            with ExitStack() as stack:
+                u = self._round(stack, "u", steps)
+                g = self._bound(stack, "g", start + u * lanes + self._lane, self._row_groups, reach)
+                first = {**places, **self._neighbours(self._nest.reduced, g, index(0))}
+                for tensor, width in fetched.items():
+                    self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
+        with ExitStack() as stack:
+            u = self._round(stack, "u", steps)
+            g = self._bound(stack, "g", start + u * lanes + self._lane, self._row_groups, reach)
+            with self._each_neighbour() as v:
+                here = {**places, **self._neighbours(self._nest.reduced, g, v)}
+                for tensor, buffer in words.items():
+                    self._know(tensor, buffer, here, u * self.schedule.vector + v)
+                self._point(here, folds, self._nest.full, (), index(0))
+        values.given = known
+
+    def _total_of_parts(self, row: Term) -> None:
+        """Write the second phase: the parts of a row are added up, always in the same order."""
+        nest, values = self._nest, self._values
+        lanes, split = self.schedule.threads[0], self.schedule.split
+        places = self._flat(nest.kept, row)
+        folds = self._open(nest.reductions)
+        assert self._lane is not None
+        with ExitStack() as stack:
+            rounds = -(-split // lanes)
+            step = self._round(stack, "step", rounds)
+            part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
+            for fold in folds:
+                buffer = self._parts[fold.expr]
+                at = simplify(row * split + part, values.scope.ranges)
+                self._update(fold, Load(buffer.dtype, buffer, at))
+        self._share(folds, self._scope())
+        self._close(folds, places)
+        self._whole_rows(places)
+
+
+def _finite(largest: Term) -> Term:
+    """Return a maximum, or 0 for minus infinity: nothing is subtracted from elements that are all minus infinity."""
+    lowest = Const(largest.dtype, -math.inf)
+    return select(apply("eq", largest, lowest), Const(largest.dtype, 0.0), largest)
+
+
+def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:
+    """Return a maximum and the sum of exp(x - maximum), if they are all that the first two passes compute."""
+    by_level = [[e for e in nest.reductions if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
+    if any(len(found) != 1 for found in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
+        return None
+    (largest,), (total,) = by_level
+    power = fusion.producers.get(total.inputs[0])
+    if largest.op.name != "max" or total.op.name != "sum" or power is None or power.op.name != "exp":
+        return None
+    distance = fusion.producers.get(power.inputs[0])
+    if distance is None or distance.op.name != "sub" or distance.inputs[0] is not largest.inputs[0]:
+        return None
+    origin = distance.inputs[1]
+    while origin in fusion.producers and fusion.producers[origin].kind in _VIEWS:
+        origin = fusion.producers[origin].inputs[0]
+    floats = {tv.dtype for tv in (largest.out, total.out, *power.tensor_inputs)} <= {DataType.Float, DataType.Double}
+    return (largest, total) if origin is largest.out and floats else None
+
+
+_VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
+
+
+def shared_width(buffer: Buffer, neighbours: int) -> int:
+    """Return how many elements of shared memory one access takes."""
+    return min(16 // buffer.dtype.itemsize, neighbours)

@@ -1,0 +1,179 @@
+"""Choose the loops of a nest with reductions on a GPU: threads, what stays at hand between passes, loads in flight.
+
+The numbers are what an H200 showed (docs/benchmarks.md); kernels are correct whatever is chosen here.
+"""
+
+from collections.abc import Sequence
+
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
+
+WARP = 32
+SMS = 132  # multiprocessors of an H200
+REGISTERS = 65536  # of a multiprocessor
+MOST_THREADS = 512  # of a block, so that others load while it stores
+ALL_THREADS = 1024
+WAVE = SMS * 4  # blocks of 256 threads that read together
+FEW_ROWS = SMS * 2
+WARP_ELEMENTS = 32  # elements of a row for each lane of a warp that has the row for itself
+ELEMENTS = 32  # elements of a row for each thread, all in flight together
+IN_FLIGHT = 8  # loads of a thread that are on their way together
+CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
+SHARED_BYTES = 224 << 10  # of a multiprocessor, less what reductions need
+BACKWARD_WORDS = 64  # registers of a thread for sums of columns and the row that adds to them
+SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
+
+
+def row_loops(space: Space) -> LoopSchedule:
+    """Return the loops of a nest whose reduced axis is the fastest in memory; correct for any extents."""
+    width, depth = space.vector, max(space.depth, 1)
+    groups = -(-depth // width)
+    if space.passes == 1 and space.rows < FEW_ROWS and groups >= MOST_THREADS:
+        return _parts(space, groups)
+    if groups * width <= WARP * WARP_ELEMENTS and space.rows > 1:
+        lanes = _power_of_two(min(WARP, groups))
+        steps = -(-groups // lanes)
+        return LoopSchedule(
+            style=Style.ROWS, threads=(lanes, max(128 // lanes, 1)), vector=width, unroll=steps,
+            persistent=space.passes > 1, registers=steps,
+            reasons=(f"{depth} elements are few enough for {lanes} lanes each, which need no barrier",),
+        )
+    if space.passes == 1:
+        lanes = _lanes(groups, 2)
+        reason = f"{lanes} threads a row, two loads each and then the next row: nothing is read again"
+        return LoopSchedule(
+            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=2, streamed=True, reasons=(reason,),
+        )
+    # Two inputs are twice the loads in flight.
+    elements = ELEMENTS // 2 if space.streams > 1 else ELEMENTS
+    steps = max(elements // width, 1)
+    if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
+        return _in_registers(space, groups, steps)
+    return _in_shared(space, groups)
+
+
+def _parts(space: Space, groups: int) -> LoopSchedule:
+    threads, unroll = 256, max(IN_FLIGHT // space.streams, 1)
+    while threads > WARP and threads * unroll * 2 > groups:
+        threads //= 2
+    split = max(1, min(WAVE // max(space.rows, 1), groups // (threads * unroll)))
+    reason = f"{space.rows} rows are too few blocks: {split} of them read each row, a second phase adds up"
+    return LoopSchedule(
+        style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, reasons=(reason,),
+    )
+
+
+def _in_registers(space: Space, groups: int, steps: int) -> LoopSchedule:
+    lanes = _lanes(groups, steps)
+    steps = -(-groups // lanes)
+    inputs = steps * space.vector * space.input_bytes // 4
+    constants = steps * space.vector * space.constant_bytes // 4
+    early = constants > 0 and inputs + constants <= CONSTANT_WORDS
+    reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
+    return LoopSchedule(
+        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=steps, persistent=True, registers=steps,
+        constants=early, resident=0 if early else max(REGISTERS // (64 * lanes), 1),
+        reasons=(reason, *(("what all rows share is loaded with the row",) if early else ())),
+    )
+
+
+def _in_shared(space: Space, groups: int) -> LoopSchedule:
+    """Return the loops of rows too long for registers: shared memory holds them, or as much as there is room for."""
+    width, size = space.vector, max(space.input_bytes, 1)
+    lanes, resident, registers = MOST_THREADS, 3, 0
+    steps = -(-groups // lanes)
+    if steps * lanes * width * size > SHARED_BYTES // 3:
+        # The rest of the row lies in registers, four steps of 16 bytes of each thread.
+        resident, registers = 2, max(64 // (width * size), 1)
+        if (steps - registers) * lanes * width * size > SHARED_BYTES // 2:
+            lanes, resident = ALL_THREADS, 1
+            steps = -(-groups // lanes)
+    room = min(SHARED_BYTES // resident, SHARED_BYTES - (32 << 10)) // (lanes * width * size)
+    unroll = max(4 // space.streams, 1)
+    registers = min(registers, steps)
+    shared = min(steps - registers, room)
+    again = steps - registers - shared
+    # What is read again goes by in rounds of several loads; it may be a little more than is left over.
+    extra = min(-again % unroll, shared)
+    shared, again = shared - extra, again + extra
+    reasons = [f"of {steps} steps of {lanes} threads over a row, shared memory holds {shared}, registers {registers}"]
+    if again:
+        reasons.append(f"{again} are read again, the latest first, while the L2 cache has them")
+    online = space.online and resident < 3  # where blocks are few, each pass counts
+    if online:
+        reasons.append("maximum and sum of exponentials are found in one pass")
+    return LoopSchedule(
+        style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
+        shared=shared, values=False, resident=resident, online=online, reasons=tuple(reasons),
+    )
+
+
+def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSchedule | None:
+    """Return the loops of rows whose columns are added up on the way; None if a block has no room for a row.
+
+    Parameters
+    ----------
+    space
+        The rows.
+    sums
+        Bytes of the running value of one column, for each of the sums.
+    constant
+        Bytes per column of inputs that all rows share.
+    """
+    width = space.vector
+    groups = -(-max(space.depth, 1) // width)
+    elements = ELEMENTS if ELEMENTS * space.input_bytes // 4 <= BACKWARD_WORDS else ELEMENTS // 2
+    lanes = _power_of_two(max(-(-groups // max(elements // width, 1)), WARP))
+    steps = -(-groups // lanes)
+    per_thread = steps * width
+    shared = 0
+    while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
+        shared += 1
+    resident = max(MOST_THREADS // lanes, 1)
+    room = SHARED_BYTES // resident
+    fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
+    if lanes > MOST_THREADS or not fits or sum(sums[:shared]) * per_thread * lanes > room:
+        return None
+    keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
+    reasons = [f"{SMS * resident} blocks walk the rows, {per_thread} columns for each of {lanes} threads"]
+    if shared:
+        reasons.append(f"{shared} of {len(sums)} sums of columns lie in shared memory: registers hold the row")
+    return LoopSchedule(
+        style=Style.ROWS, threads=(lanes, 1), blocks=SMS * resident, vector=width, persistent=True, registers=steps,
+        shared=shared, values=False, constants=keeps, resident=min(resident, 16), reasons=tuple(reasons),
+    )
+
+
+def _lanes(groups: int, steps: int) -> int:
+    """Return threads for one row: enough for ``steps`` steps over it, the fewest of them idle in the last."""
+    first = min(max(-(-groups // steps), WARP), MOST_THREADS)
+    first = -(-first // WARP) * WARP
+    choices = range(first, min(2 * first, MOST_THREADS) + 1, WARP)
+    return min(choices, key=lambda lanes: (-(-groups // lanes) * lanes - groups, lanes))
+
+
+def column_loops(space: Space) -> LoopSchedule:
+    """Return the loops of a nest whose kept axis is the fastest in memory: threads side by side, rows go by."""
+    width, depth = space.vector, max(space.depth, 1)
+    small = space.rows * depth <= SMALL and space.rows >= ALL_THREADS
+    while small and width > 1 and space.rows // width < WARP * FEW_ROWS:
+        width //= 2
+    groups = -(-space.rows // width)
+    lanes = _power_of_two(min(WARP, groups))
+    most = (ALL_THREADS if small else 256) // lanes
+    height = 1
+    while height < most and height * 2 <= depth:
+        height *= 2
+    blocks = max(-(-groups // lanes), 1)
+    unroll = max(min(IN_FLIGHT // space.streams, depth // height), 1)
+    split = 1 if small else max(1, min(WAVE // blocks, depth // (height * unroll * 2)))
+    reasons = [f"{lanes} threads side by side read {lanes * width} neighbours, {height} rows at a time"]
+    if split > 1:
+        reasons.append(f"{blocks} blocks of columns are too few: {split} blocks share the rows of each")
+    return LoopSchedule(
+        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, streamed=not small,
+        reasons=tuple(reasons),
+    )
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
