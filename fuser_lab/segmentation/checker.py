@@ -1,7 +1,7 @@
 """The checker of certificates: it believes nothing, and repeats everything in its own, plainer way.
 
-It shares the oracle and the traffic model with the prover, and no other code: convex hulls, segments, costs and
-searches are its own.
+It shares the oracle, the traffic model and the rewriting of replicas with the prover, and no other code: convex hulls,
+segments, costs and searches are its own.
 """
 
 import time

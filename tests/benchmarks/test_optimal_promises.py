@@ -1,0 +1,37 @@
+"""What is promised of certificates, in processor seconds and in states, which no other work on the machine changes."""
+
+import time
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import SegmenterOptions
+from tests.benchmarks.optimal import irregular, transformer
+
+pytestmark = pytest.mark.benchmark
+FUSIONS = [(seed, 4096) for seed in range(6)] + [(seed, 64) for seed in range(2)]
+
+
+@pytest.mark.parametrize(("seed", "size"), FUSIONS)
+def test_irregular_fusions_of_25_expressions_are_proved(seed, size):
+    start = time.process_time()
+    options = SegmenterOptions(search_states=100_000)
+    certificate = fl.segment(irregular(seed, 25, size, size), strategy="optimal", options=options).certificate()
+    assert certificate.is_optimal
+    assert time.process_time() - start < 10
+
+
+def test_transformer_layers_of_200_expressions_are_certified_without_a_search():
+    plan = fl.segment(transformer(3), strategy="optimal")
+    assert len(plan.fusion.tensor_exprs) > 200
+    start = time.process_time()
+    certificate = plan.certificate(states=0)
+    assert certificate.status == "certified optimal under this model"
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_irregular_fusions_of_200_expressions_have_a_bound(seed):
+    certificate = fl.segment(irregular(seed, 200)).certificate()
+    assert certificate.bound <= certificate.known <= certificate.cost
+    assert certificate.known < 1.6 * certificate.bound
