@@ -333,6 +333,11 @@ class FusionDefinition(Executable, FusionBuilder):
     ``with FusionDefinition() as fd:`` opens it; inside, ``fd.define_tensor``, ``fd.ops.*`` and ``fd.add_output``
     record. ``repr`` is runnable Python. `segment` cuts it into definitions, which `execute` runs from then on.
 
+    Parameters
+    ----------
+    cache
+        Where equal definitions are looked up and kept, with what they have compiled; none if left out.
+
     Attributes
     ----------
     segments
