@@ -189,6 +189,17 @@ class Space:
         alone = not mask & (mask - 1) and not copies
         return copies == -1 or alone or self.ask(mask, copies).chosen is not None
 
+    def legal_way(self, mask: int) -> tuple[int, int] | None:
+        """Return the cheapest of the ways that are tried in which a set is legal, None if there is none.
+
+        A single expression may always read its chains from memory.
+        """
+        found = next((way for way in self.ways(mask) if way[1] != -1 and self.is_legal(mask, way[1])), None)
+        if found is None and not mask & (mask - 1):
+            reads = map(self._ways, bits(self.copies(mask)))
+            return sum(max(stored - copied, 0) for copied, stored in reads), 0
+        return found
+
     def takes(self, exprs: Sequence[Expr]) -> bool:
         """Whether a scheduler takes expressions that may be recomputed as a segment of their own."""
         group = candidate(self.fusion, exprs, self._copied)

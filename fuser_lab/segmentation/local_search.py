@@ -116,10 +116,8 @@ class Partition:
 
 def legal_price(space: Space, mask: int) -> int | None:
     """Return what a set costs as a segment, None if it can be none."""
-    for extra, copies in space.ways(mask):
-        if copies != -1 and space.is_legal(mask, copies):
-            return space.price(mask) + extra
-    return None
+    way = space.legal_way(mask)
+    return None if way is None else space.price(mask) + way[0]
 
 
 def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator[tuple[int, int, bool]]:

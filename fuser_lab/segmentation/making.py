@@ -69,9 +69,10 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
     stored = (1 << len(space.chains)) - 1
     kept = 0
     for mask in segments:
-        way = next((copies for _, copies in space.ways(mask) if space.is_legal(mask, copies)), -1)
-        if way == -1:
+        found_way = space.legal_way(mask)
+        if found_way is None:
             return None
+        way = found_way[1]
         stored &= ~way
         kept |= space.copies(mask) & ~way
         names = space.names(mask)

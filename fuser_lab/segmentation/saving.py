@@ -47,13 +47,12 @@ def _attempt(partition: Partition, a: int, b: int, *, accepted: bool) -> Attempt
             phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, code=why.code.value,
             text=why.text,
         )
-    ways = [copies for _, copies in space.ways(a | b) if copies != -1]
-    answer = next((found for way in ways if (found := space.ask(a | b, way)).chosen is not None), None)
-    if answer is not None and not accepted:
+    way = space.legal_way(a | b)
+    if way is not None and not accepted:
         return Attempt(
             phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, text="together they cost no less",
         )
-    answer = answer or space.ask(a | b, ways[0])
+    answer = space.ask(a | b, space.ways(a | b)[0][1] if way is None else way[1])
     return Attempt(
         phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
         code=decisive_code(answer), text=answer.text, verdicts=records(answer),

@@ -258,3 +258,16 @@ def test_plans_with_replicas_are_compared_with_those_that_have_none(name):
     assert certificate.bound <= plan_cost(plain.segmented, model_of(plain.oracle))
     best = fl.segment(fusion, inputs, strategy="optimal")
     assert plan_cost(best.segmented, model_of(best.oracle)) == certificate.cost
+
+
+@pytest.mark.parametrize("strategy", ["saving", "optimal"])
+def test_an_expression_that_reads_many_chains_from_memory(strategy):
+    with FusionDefinition() as fd:
+        parts = [fd.define_tensor([8, 8], contiguity=True, dtype=DataType.BFloat16) for _ in range(7)]
+        wide = [fd.ops.neg(fd.ops.cast(part, dtype=DataType.Float)) for part in parts]
+        fd.add_output(fd.ops.cat(wide, dim=0))
+    plan = fl.segment(fd, strategy=strategy)
+    assert all(s.scheduler for s in plan.segments)
+    certificate = plan.certificate()
+    assert certificate.bound <= certificate.cost
+    assert verify(certificate, plan.segmented, plan.oracle).problems == ()
