@@ -59,6 +59,12 @@ class Loops:
         """Return the representative of all loops that are one with a loop."""
         return self._classes.of(slot)
 
+    def around(self, name: str, count: int) -> tuple[Slot, ...]:
+        """Return the kernel's loops that hold the first loops of a tensor: those that are not blocks or threads."""
+        slots = self._classes.around(name, count)
+        kinds = ((slot, self.parallel.get(slot, ParallelType.serial)) for slot in slots)
+        return tuple(slot for slot, kind in kinds if not (kind.is_block or kind.is_thread))
+
     # How far they run
 
     def extent(self, slot: Slot) -> int:

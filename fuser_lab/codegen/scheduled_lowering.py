@@ -39,7 +39,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
-from fuser_lab.ir.loop_order import Item, Slot, grouped
+from fuser_lab.ir.loop_order import Item, grouped
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import GLOBAL, MemoryType, Rules, ScheduledFusion
 from fuser_lab.ir.transform import ParallelType as P
@@ -217,12 +217,13 @@ class _Lowering:
                 continue
             name = expr.out.name
             tensor = self._scheduled.tensors[name]
-            path = tuple(self._serial(name, range(len(tensor.loop))))
+            self._register(name)
+            path: tuple[object, ...] = self._loops.around(name, len(tensor.loop))
             if expr.kind is not OpKind.REDUCTION:
                 items.append(Item(expr=expr, part="all", path=path, order=len(items)))
                 continue
             held = self._held(name)
-            around = tuple(self._serial(name, range(held)))
+            around = self._loops.around(name, held)
             kept = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
             for part in ("begin", "update", "end"):
                 own = tuple(self._own(name, kept, part))
@@ -235,23 +236,23 @@ class _Lowering:
         kinds = [self._loops.kind((name, i)) for i, axis in enumerate(tensor.loop) if axis.is_reduction]
         return [kind for kind in _THREADS if kind in kinds]
 
-    def _serial(self, name: str, positions: Sequence[int]) -> Iterator[Slot]:
-        """Yield the loops among some positions that are loops in the kernel."""
-        for position in positions:
+    def _register(self, name: str) -> None:
+        """Note what stands for the loops of a tensor that are blocks or threads, and how far the others run."""
+        for position in range(len(self._scheduled.tensors[name].loop)):
             kind = self._loops.kind((name, position))
             slot = self._loops.class_of((name, position))
             if kind.is_block or kind.is_thread:
                 self._vars[slot] = index_of(_NAMES[kind]) if self._sizes[kind] > 1 else ZERO
             else:
                 self._counts[slot] = max(self._counts.get(slot, 0), self._loops.extent((name, position)))
-                yield slot
 
     def _own(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
         """Yield loops that a part of a reduction runs over by itself."""
-        for slot in list(self._serial(name, positions)):
+        for position in positions:
+            slot = self._loops.class_of((name, position))
             own = (*slot, part)
-            self._counts[own] = self._counts[slot]
-            if self._counts[own] > 1:
+            if slot in self._counts and self._counts[slot] > 1:
+                self._counts[own] = self._counts[slot]
                 yield own
 
     def _body(self, items: Sequence[Item], depth: int) -> tuple[Statement, ...]:

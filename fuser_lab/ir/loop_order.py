@@ -21,7 +21,9 @@ class LoopClasses:
     """Loops in classes: those of a class are one loop."""
 
     def __init__(self, scheduled: ScheduledFusion, rules: Rules) -> None:
+        self._scheduled, self._rules = scheduled, rules
         self._parent: dict[Slot, Slot] = {}
+        self._around: dict[Slot, tuple[Slot, ...]] = {}
         for name, tensor in scheduled.tensors.items():
             for expr in scheduled.consumers(name) if tensor.compute_at else ():
                 pairs = match(tensor, scheduled.tensors[expr.out.name], expr, rules).pairs
@@ -38,6 +40,34 @@ class LoopClasses:
         while slot in self._parent:
             slot = self._parent[slot]
         return slot
+
+
+    def around(self, name: str, count: int) -> tuple[Slot, ...]:
+        """Return the loops that hold the first ``count`` loops of a tensor, those included, the outermost first.
+
+        New broadcast loops of the consumers that it is computed in may be among them.
+
+        Raises
+        ------
+        ScheduleError
+            If two consumers have the shared loops inside different ones.
+        """
+        if (name, count) in self._around:
+            return self._around[name, count]
+        tensor = self._scheduled.tensors[name]
+        shared = min(count, tensor.compute_at)
+        outer: tuple[Slot, ...] | None = None
+        for expr in self._scheduled.consumers(name) if shared else ():
+            consumer = expr.out.name
+            place = match(tensor, self._scheduled.tensors[consumer], expr, self._rules).shared(shared)
+            found = self.around(consumer, place or 0)
+            if outer is not None and found != outer:
+                msg = f"{name} shares a loop that {consumer} has inside others than another reader; inline less."
+                raise ScheduleError(msg)
+            outer = found
+        own = tuple(self.of((name, position)) for position in range(shared, count))
+        self._around[name, count] = (*(outer or ()), *own)
+        return self._around[name, count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,22 +147,25 @@ def reads_itself(scheduled: ScheduledFusion, rules: Rules) -> bool:
 def can_run(scheduled: ScheduledFusion, rules: Rules) -> bool:
     """Whether the loops that tensors share leave an order to run them in."""
     classes = LoopClasses(scheduled, rules)
-    items: list[Item] = []
-    for expr in scheduled.fusion.tensor_exprs:
-        name = expr.out.name
-        tensor = scheduled.tensors[name]
-        path = tuple(classes.of((name, position)) for position in range(len(tensor.loop)))
-        parts: Mapping[str, tuple[Slot, ...]] = {"all": path}
-        if expr.kind is OpKind.REDUCTION:
-            parts = {"update": path, "end": path[: tensor.compute_at]}
-        items += [
-            Item(expr=expr, part=part, path=way, order=len(items) + i) for i, (part, way) in enumerate(parts.items())
-        ]
     try:
-        _descend(items, 0)
+        _descend(_items(scheduled, classes), 0)
     except ScheduleError:
         return False
     return True
+
+
+def _items(scheduled: ScheduledFusion, classes: LoopClasses) -> list[Item]:
+    items: list[Item] = []
+    for expr in scheduled.fusion.tensor_exprs:
+        tensor = scheduled.tensors[expr.out.name]
+        path = classes.around(tensor.name, len(tensor.loop))
+        parts: Mapping[str, tuple[Slot, ...]] = {"all": path}
+        if expr.kind is OpKind.REDUCTION:
+            parts = {"update": path, "end": classes.around(tensor.name, tensor.compute_at)}
+        items += [
+            Item(expr=expr, part=part, path=way, order=len(items) + i) for i, (part, way) in enumerate(parts.items())
+        ]
+    return items
 
 
 def _descend(items: Sequence[Item], depth: int) -> None:
