@@ -1,6 +1,7 @@
 """Where to cut: the segmenter, its log, edits by hand and the question why."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from reprlib import repr as shortened
 
 from fuser_lab.errors import InputError, SegmentationError, VerificationError
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
@@ -19,6 +20,7 @@ from fuser_lab.segmentation.top_down import top_down
 from fuser_lab.segmentation.why import Relation, Why, why
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "optimal", "unfused")
+MOST_NAMED = 8  # expressions in a sentence
 Partition = Iterable[Iterable[str | Expr]]
 Strategy = str | Callable[[Fusion, SchedulerOracle], Partition]
 
@@ -105,23 +107,30 @@ def _attempts(
 
 def _partition(fusion: Fusion, groups: Partition) -> Attempt:
     if isinstance(groups, str) or not isinstance(groups, Iterable):
-        msg = f"the strategy returned {groups!r}; it must return groups of expressions or names."
+        msg = f"the strategy returned {shortened(groups)}; it must return groups of expressions or names."
         raise InputError(msg)
     subjects = []
     for group in groups:
         if isinstance(group, str) or not isinstance(group, Iterable):
-            msg = f"the strategy returned the group {group!r}; a group is a list of expressions or names."
+            msg = f"the strategy returned the group {shortened(group)}; a group is a list of expressions or names."
             raise InputError(msg)
-        names = [e.name if isinstance(e, Expr) else e for e in group]
-        unknown = [n for n in names if n not in fusion.positions]
-        if unknown:
-            msg = f"the strategy returned {unknown[0]!r}, which the fusion does not compute."
-            raise InputError(msg)
-        subjects.append(tuple(sorted(names, key=fusion.positions.__getitem__)))
+        names = sorted((_name(fusion, member) for member in group), key=fusion.positions.__getitem__)
+        subjects.append(tuple(names))
     _check_cover(fusion, subjects)
     return Attempt(
         phase="strategy", kind=Kind.PARTITION, subjects=tuple(s for s in subjects if s), outcome=Outcome.ACCEPTED,
     )
+
+
+def _name(fusion: Fusion, member: object) -> str:
+    name = member.name if isinstance(member, Expr) else member
+    if not isinstance(name, str):
+        msg = f"the strategy put {shortened(name)} into a group; a group is a list of expressions or names."
+        raise InputError(msg)
+    if name not in fusion.positions:
+        msg = f"the strategy returned {name!r}, which the fusion does not compute."
+        raise InputError(msg)
+    return name
 
 
 def _check_cover(fusion: Fusion, subjects: Sequence[Sequence[str]]) -> None:
@@ -129,12 +138,14 @@ def _check_cover(fusion: Fusion, subjects: Sequence[Sequence[str]]) -> None:
     for index, group in enumerate(subjects):
         for name in group:
             if name in seen:
-                msg = f"the strategy put {name} into the groups {seen[name]} and {index}."
+                twice = f"group {index} twice" if seen[name] == index else f"the groups {seen[name]} and {index}"
+                msg = f"the strategy put {name} into {twice}."
                 raise InputError(msg)
             seen[name] = index
     missing = [e.name for e in fusion.tensor_exprs if e.name not in seen]
     if missing:
-        msg = f"the strategy left out {', '.join(missing)}."
+        more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        msg = f"the strategy left out {', '.join(missing[:MOST_NAMED])}{more}."
         raise InputError(msg)
 
 

@@ -251,22 +251,6 @@ def test_edits_that_do_nothing_or_cannot_be():
             edit()
 
 
-def test_a_fusion_that_no_scheduler_takes_is_drawn_with_all_reasons(capsys, script):
-    options = fl.SegmenterOptions(
-        disabled_schedulers=frozenset(
-            {"expr_eval", "no_op", "matmul", "reduction", "resize", "transpose", "pointwise", "inner_persistent",
-             "outer_persistent", "inner_outer_persistent", "greedy"},
-        ),
-    )
-    fd, inputs = fl.load_repro(REPRO)
-    plan = fl.segment(fd, inputs, options=options)
-    assert plan._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
-    marked = [s for s in plan.segments if s.scheduler is None]
-    assert all(len(s.verdicts) == 11 for s in marked)
-    for segment in marked:
-        assert f"S{segment.index} has no scheduler" in str(plan)
-
-
 @pytest.mark.parametrize("strategy", ["bottom_up", "top_down"])
 def test_chains_of_10_000_ops(strategy):
     with fl.FusionDefinition() as fd:
