@@ -19,7 +19,7 @@
 
 # %%
 import numpy as np
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -38,7 +38,7 @@ def cells(order, title, shape=(3, 5)):
     return f'<table style="display:inline-table;margin-right:3em"><caption>{title}</caption>{rows}</table>'
 
 
-display(HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-major")))
+HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-major"))
 
 # %% [markdown]
 # ## What nvFuser does
