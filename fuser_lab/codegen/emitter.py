@@ -22,6 +22,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    Uniforms,
     VectorLoad,
     VectorStore,
 )
@@ -170,6 +171,8 @@ class Emitter:
                 self.reduce(statement)
             case VectorLoad() | VectorStore():
                 self.vector(statement)
+            case Uniforms():
+                self.uniforms(statement)
             case Barrier():
                 self.barrier()
             case _:
@@ -383,6 +386,11 @@ class Emitter:
     def barrier(self) -> None:
         """Print a barrier of a block."""
         raise NotImplementedError
+
+    def uniforms(self, statement: Uniforms) -> None:
+        """Print what draws several random numbers."""
+        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        raise CodegenError(msg)
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print a vector access."""

@@ -13,6 +13,7 @@ from fuser_lab.codegen.vectorize import accesses, best_width
 from fuser_lab.ir.term import Term, apply
 from fuser_lab.schedule.state import ParallelType, Space
 
+MANY = 1 << 12  # elements
 CACHED = 1 << 17  # bytes: about what the first-level cache has beside all that passes through it
 
 
@@ -36,17 +37,23 @@ class ElementNest(GpuReductions):
             for access in accesses(statements, "v", without="half")
         )
 
+    @property
+    def _count(self) -> int:
+        return extent_of(self._nest.kept)
+
     def _vector(self) -> int:
         if self._nest.reductions or not self._nest.full:
             return super()._vector()
 
         def one(size: int) -> tuple[Statement, ...]:
             chunk, v = index_var("chunk"), index_var("v")
-            ranges = {"chunk": (0, max(-(-extent_of(self._nest.kept) // size) - 1, 0)), "v": (0, size - 1)}
+            ranges = {"chunk": (0, max(-(-self._count // size) - 1, 0)), "v": (0, size - 1)}
             places = flattened(self._nest.kept, chunk * size + v, ranges)
             return trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
 
-        return best_width(one, "v")
+        width = best_width(one, "v")
+        # A last chunk that is not whole has code of its own, which few elements are not worth.
+        return width if self._count % width == 0 or self._count >= MANY else 1
 
     def _elements(self) -> Launch:
         schedule, count = self.schedule, self.space.rows

@@ -110,9 +110,9 @@ def linear(term: Term, ranges: Ranges) -> Linear:
         case Const(_, value):
             return Linear(int(value.real), ())
         case Apply(_, "add", (a, b)):
-            return _recombined(linear(a, ranges).plus(linear(b, ranges)))
+            return _recombined(linear(a, ranges).plus(linear(b, ranges)), ranges)
         case Apply(_, "sub", (a, b)):
-            return _recombined(linear(a, ranges).plus(linear(b, ranges).scaled(-1)))
+            return _recombined(linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
         case Apply(_, "mul", (a, b)):
             left, right = linear(a, ranges), linear(b, ranges)
             if not left.parts:
@@ -195,29 +195,34 @@ def _apply(fn: str, form: Linear, divisor: int) -> Term:
     return Apply(DataType.Index, fn, (to_term(form), Const(DataType.Index, divisor)))
 
 
-def _recombined(form: Linear) -> Linear:
-    """Undo ``(x // n) * n + x % n`` -> ``x``, also where the quotient was merged with an outer one."""
-    for atom, coefficient in form.parts:
-        match atom:
-            case Apply(_, "mod", (x, Const(_, size))):
-                n = int(size.real)
-            case _:
+def _recombined(form: Linear, ranges: Ranges) -> Linear:
+    """Undo ``(x // n) * n + x % n`` -> ``x``, and the same for digits further up: of x in base 16, say, two are one."""
+    digits = [(*digit, coefficient, atom) for atom, coefficient in form.parts if (digit := _digit(atom))]
+    for x, low, size, coefficient, atom in digits:
+        for y, above, more, scale, other in digits:
+            if size is None or above != low * size or scale != coefficient * size or x != y:
                 continue
-        for other, scale in form.parts:
-            match other:
-                case Apply(_, "floordiv", (y, Const(_, value))) if scale == coefficient * n:
-                    d = int(value.real)
-                case _:
-                    continue
-            if (y == x and d == n) or (d % n == 0 and _floor(y, d // n) == x):
-                rest = tuple((a, c) for a, c in form.parts if a not in (atom, other))
-                whole = linear(x, {}).scaled(coefficient)
-                return _recombined(Linear(form.constant, rest).plus(whole))
+            rest = Linear(form.constant, tuple((a, c) for a, c in form.parts if a not in (atom, other)))
+            merged = _quotient(linear(x, ranges), low, ranges)
+            if more is not None:
+                merged = _remainder(merged, size * more, ranges)
+            return _recombined(rest.plus(merged.scaled(coefficient)), ranges)
     return form
 
 
-def _floor(term: Term, divisor: int) -> Term:
-    return Apply(DataType.Index, "floordiv", (term, Const(DataType.Index, divisor)))
+def _digit(atom: Term) -> tuple[Term, int, int | None] | None:
+    """Return (x, low, size) with ``atom = x // low % size``, or ``x // low`` for size None."""
+    match atom:
+        case Apply(_, "floordiv" | "mod" as fn, (inner, Const(_, value))):
+            number = int(value.real)
+            x, low, size = _digit(inner) or (inner, 1, None)
+            if size is not None and size % number:
+                return None
+            if fn == "mod":
+                return x, low, number
+            return x, low * number, None if size is None else size // number
+        case _:
+            return None
 
 
 def range_of(form: Linear, ranges: Ranges) -> Range:

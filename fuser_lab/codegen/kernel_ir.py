@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
+from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Term, Var
 from fuser_lab.schedule.state import LoopSchedule, ParallelType
 
@@ -189,7 +190,7 @@ class Reduce(Statement):
     name: str
     fn: str
     value: Term
-    identity: bool | int | float
+    identity: Number
     scope: Scope
 
 

@@ -177,14 +177,20 @@ class CudaEmitter(Emitter):
         dtype, name, origin = statement.value.dtype, statement.name, statement.origin
         carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
         self._line(f"{name} = {self.term(statement.value)}", origin)
-        for distance in (16, 8, 4, 2, 1):
-            sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
-            received = f"cuda.shfl_xor_sync({FULL_MASK}, {sent}, {distance})"
-            if dtype.is_complex:
-                parts = (f"cuda.shfl_xor_sync({FULL_MASK}, {name}.{part}, {distance})" for part in ("real", "imag"))
-                received = f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
-            elif carried is not dtype:
-                received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
+        lanes, mask = min(self._threads_x, WARP), FULL_MASK
+        if lanes < WARP:
+            # Several rows share a warp, and some of them may be beyond the last: lanes of the own row are named only.
+            mask = f"{name}_lanes"
+            self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
+        sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
+        received = f"cuda.shfl_xor_sync({mask}, {sent}, {lanes // 2} >> step)"
+        if dtype.is_complex:
+            parts = (f"cuda.shfl_xor_sync({mask}, {name}.{part}, {lanes // 2} >> step)" for part in ("real", "imag"))
+            received = f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+        elif carried is not dtype:
+            received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
+        self._line(f"for step in range({lanes.bit_length() - 1}):", origin)
+        with self._indented():
             self._combined(statement, f"{name}_other", received)
         if statement.scope is Scope.WARP:
             return

@@ -1,9 +1,10 @@
 """Cheaper forms of values, for GPUs: what one expression makes of another's result, computed in one go.
 
 ``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``: half the instructions, and no digits are lost
-where tanh is near -1.
+where tanh is near -1. ``cos(2 pi x)``, as in Box and Muller's normal numbers, needs no reduction by an inexact pi.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -54,6 +55,10 @@ def _cheaper(value: Term, known: Mapping[str, Term]) -> Term:
             inner = known.get(name)
             if isinstance(inner, Apply) and inner.fn == "tanh" and inner.dtype is DataType.Float:
                 return Apply(DataType.Float, "one_plus_tanh", inner.args)
+        case Apply(dtype, "cos", (Apply(_, "mul", (turns, Const(_, number))),)) if number == 2 * math.pi:
+            return Apply(dtype, "cos_turns", (_cheaper(turns, known),))
+        case Apply(dtype, fn, args):
+            return Apply(dtype, fn, tuple(_cheaper(arg, known) for arg in args))
         case _:
             pass
     return value

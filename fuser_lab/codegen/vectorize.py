@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, variables
+from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, to_term, variables
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -27,13 +27,14 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    Uniforms,
     VectorLoad,
     VectorStore,
     terms_of,
     walk,
 )
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.schedule.state import ParallelType
 
 ACCESS_BYTES = 16  # of the widest memory access of a thread
@@ -111,6 +112,7 @@ class _Moves:
 
     before: list[Statement] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
+    drawn: dict[tuple[Term, ...], tuple[Buffer, Term]] = field(default_factory=dict)
 
 
 class _Vectorizer:
@@ -216,12 +218,44 @@ class _Vectorizer:
                     width=width, origin=origin,
                 ))
                 return Load(dtype, words, simplify(slot + Var(DataType.Index, around.loop.var), {}))
+            case Apply(DataType.Float | DataType.Double as dtype, "philox_uniform", (seed, offset, position)):
+                drawn = self._drawn(seed, offset, position, around, moves, origin)
+                return value if drawn is None else cast(drawn, dtype)
             case Apply(dtype, "select", (condition, *sides)):
                 return Apply(dtype, "select", (self._read(condition, around, moves, origin), *sides))
             case Apply(dtype, fn, args):
                 return Apply(dtype, fn, tuple(self._read(arg, around, moves, origin) for arg in args))
             case _:
                 return value
+
+    def _drawn(
+        self, seed: Term, offset: Term, position: Term, around: "_Around", moves: _Moves, origin: str | None,
+    ) -> Term | None:
+        """Return a random number among those drawn together before the loop; None where they are not neighbours."""
+        outside = {t.name for term in (seed, offset) for t in term.walk() if isinstance(t, Var)}
+        form = linear(_resolved(position, self._inner(around)), {})
+        inside = [part for part in form.parts if around.loop.var in variables(part[0])]
+        base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
+        place = to_term(Linear(form.constant % 4, tuple(inside)))
+        whole = _divisor(linear(_resolved(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
+        rounds = [simplify(substitute(place, {around.loop.var: index(v)}), {}) for v in range(around.count)]
+        within = all(isinstance(r, Const) and 0 <= r.value.real < around.count for r in rounds)
+        if not whole or not within or not (variables(base) | outside).isdisjoint(around.inside):
+            return None
+        key = (seed, offset, base)
+        if key not in moves.drawn:
+            numbers = Buffer(
+                name=self._fresh("random"), dtype=DataType.Float, size=around.count * self._rounds, role=Role.SCRATCH,
+            )
+            self._allocs.append(Alloc(buffer=numbers))
+            slot = simplify(self._slot * around.count, {})
+            moves.before.append(Uniforms(
+                numbers=numbers, slot=slot, seed=seed, offset=offset, position=base, count=around.count,
+                origin=origin,
+            ))
+            moves.drawn[key] = numbers, slot
+        numbers, slot = moves.drawn[key]
+        return Load(DataType.Float, numbers, simplify(slot + place, {}))
 
     def _written(self, store: Store, around: "_Around", moves: _Moves) -> Store:
         if store.buffer.role not in _OUTSIDE:
@@ -257,13 +291,16 @@ class _Vectorizer:
             if words.dtype is buffer.dtype and words.size == count * rounds:
                 self._spare.remove(words)
                 return words, slot
-        name, number = f"{buffer.name}_v", 1
-        while name in self._names:
-            name, number = f"{buffer.name}_v{number}", number + 1
-        self._names.add(name)
-        words = Buffer(name=name, dtype=buffer.dtype, size=count * rounds, role=Role.WORDS)
+        words = Buffer(name=self._fresh(f"{buffer.name}_v"), dtype=buffer.dtype, size=count * rounds, role=Role.WORDS)
         self._allocs.append(Alloc(buffer=words))
         return words, slot
+
+    def _fresh(self, base: str) -> str:
+        name, number = base, 1
+        while name in self._names:
+            name, number = f"{base}{number}", number + 1
+        self._names.add(name)
+        return name
 
     # Several rounds, their loads first
 

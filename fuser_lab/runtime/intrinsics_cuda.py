@@ -528,24 +528,26 @@ def power_uint(a: Any, b: Any) -> Any:
     return result
 
 
-@cuda.jit(device=True, inline="always")
-def _philox(seed: Any, offset: Any, group: Any) -> Any:
+@intrinsic
+def _philox(context: Any, seed: Any, offset: Any, group: Any) -> Any:
     """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
-    half = types.uint64(32)
-    c0, c1 = types.uint32(offset), types.uint32(types.uint64(offset) >> half)
-    c2, c3 = types.uint32(group), types.uint32(types.uint64(group) >> half)
-    k0, k1 = types.uint32(seed), types.uint32(types.uint64(seed) >> half)
-    for _ in range(PHILOX_ROUNDS):
-        # A product of words is one instruction, and so is the xor of three.
-        first = types.uint64(c0) * types.uint64(_MULTIPLIER_0)
-        second = types.uint64(c2) * types.uint64(_MULTIPLIER_1)
-        c0 = types.uint32(types.uint32(second >> half) ^ c1 ^ k0)
-        c1 = types.uint32(second)
-        c2 = types.uint32(types.uint32(first >> half) ^ c3 ^ k1)
-        c3 = types.uint32(first)
-        k0 = types.uint32(k0 + types.uint32(_KEY_0))
-        k1 = types.uint32(k1 + types.uint32(_KEY_1))
-    return c0, c1, c2, c3
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(64)
+
+        def halves(value: Any) -> tuple[Any, Any]:
+            return builder.trunc(value, _BITS), builder.trunc(builder.lshr(value, ir.Constant(wide, 32)), _BITS)
+
+        (k0, k1), (c0, c1), (c2, c3) = map(halves, args)
+        for _ in range(PHILOX_ROUNDS):
+            low, high = halves(builder.mul(builder.zext(c0, wide), ir.Constant(wide, _MULTIPLIER_0)))
+            other, above = halves(builder.mul(builder.zext(c2, wide), ir.Constant(wide, _MULTIPLIER_1)))
+            c0, c1 = builder.xor(builder.xor(above, c1), k0), other
+            c2, c3 = builder.xor(builder.xor(high, c3), k1), low
+            k0, k1 = builder.add(k0, ir.Constant(_BITS, _KEY_0)), builder.add(k1, ir.Constant(_BITS, _KEY_1))
+        return context.make_tuple(builder, signature.return_type, [c0, c1, c2, c3])
+
+    return types.UniTuple(types.uint32, 4)(types.uint64, types.uint64, types.uint64), generate
 
 
 @cuda.jit(device=True, inline="always")

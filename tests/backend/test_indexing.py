@@ -9,7 +9,7 @@ from backend.lookups import LOOKUPS, Lookup
 from unit.codegen.test_kernels_in_lock_step import run
 
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import If, Load, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Load, VectorLoad, terms_of, walk
 from fuser_lab.codegen.lower import lower
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.concretize import concretize
@@ -104,8 +104,9 @@ def test_a_position_is_loaded_once_and_named() -> None:
     for target in TARGETS:
         kernel = lower(_pair(), S.POINTWISE, target, "kernel", {})
         loads = [
-            t.buffer.name for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)
-            for t in root.walk() if isinstance(t, Load)
+            t.buffer.name for phase in kernel.phases for s in walk(phase.body)
+            for t in ((s,) if isinstance(s, VectorLoad) else (t for root in terms_of(s) for t in root.walk()))
+            if isinstance(t, Load | VectorLoad)
         ]
         assert loads.count("T1") == 1
 
