@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 import weakref
 from pathlib import Path
 
@@ -371,6 +372,55 @@ def test_segments_are_ordinary_definitions():
     _, second = fd.segment([x, y])
     assert second.manual_execute([y, x[:, :1]])[0].shape == y.shape
     np.testing.assert_allclose(fd.execute([x, y])[0], y + x.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_many_threads_run_one_segmented_definition():
+    fd = defined(outputs_on_the_way)
+    inputs = [np.random.default_rng(n).standard_normal((4, 6 + n % 2)).astype(np.float32) for n in range(8)]
+    fds = [defined(outputs_on_the_way), fd]
+    for definition, x in zip(fds, inputs, strict=False):
+        definition.segment([x], options=APART)
+    wanted = [[np.array(out) for out in fd.reference([x])] for x in inputs]
+    wrong = []
+
+    def work(n):
+        for _ in range(20):
+            got = fds[n % 2].execute([inputs[n]])
+            if not all(np.allclose(a, b, rtol=1e-4) for a, b in zip(got, wanted[n], strict=True)):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_random_numbers_follow_the_generator_of_the_inputs():
+    torch = pytest.importorskip("torch")
+
+    def define(fd):
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(fd.ops.rand_like(x), dims=[0]))
+        fd.add_output(fd.ops.uniform(0.0, 1.0, shape=[4]))
+
+    fd = defined(define)
+    x = torch.ones(3, 5)
+    assert fd.segment([x], options=APART)
+    runs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        runs.append(fd.execute([x]))
+    assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(runs[0], runs[2], strict=True))
+
+
+def test_nothing_to_compute_is_no_segment():
+    fd = defined(lambda fd: fd.add_output(fd.define_tensor(shape=[-1], contiguity=True)))
+    assert fd.segment([spec((3,))]) == []
+    x = np.ones(3, np.float32)
+    assert fd.execute([x])[0] is x
 
 
 def test_a_segment_is_scheduled_by_hand():
