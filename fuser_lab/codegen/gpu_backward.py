@@ -152,7 +152,7 @@ class BackwardNest(RowNest):
     ) -> None:
         self._cut = cut
         self._sums: dict[Expr, Buffer] = {}
-        self._row: Term = index(0)
+        self._this_row: Term = index(0)
         self._next: dict[TensorView, Buffer] = {}
         self._part_layouts: dict[Expr, Layout] = {}
         self._i: Term = index(0)
@@ -208,10 +208,10 @@ class BackwardNest(RowNest):
             self._begin_ahead(stretch, block * each)
             with ExitStack() as inner:
                 i = self._loop(inner, "i", each, ParallelType.SERIAL)
-                self._row = self._bound(inner, "row", block * each + i, count, self.blocks * each)
+                self._this_row = self._bound(inner, "row", block * each + i, count, self.blocks * each)
                 inner.enter_context(self._inlined({}, pinned=True))
                 self._i = i
-                self._passes_over(self._row, stretches)
+                self._passes_over(self._this_row, stretches)
                 if lanes > WARP and len(nest.reductions) == 1:
                     # What the warps told each other is read by all before the next row writes there.
                     values.emit(Barrier())
@@ -320,7 +320,7 @@ class BackwardNest(RowNest):
                         buffer=self._next[tensor], position=slot, words=buffer, slot=slot, count=width,
                         width=min(16 // tensor.dtype.itemsize, width),
                     ))
-        after = simplify(self._row + 1, values.scope.ranges)
+        after = simplify(self._this_row + 1, values.scope.ranges)
         last = apply("lt", self._i, self._rows_each - 1)
         with values.guard(last), values.guard(apply("lt", after, self.space.rows)):
             row = values.let("row_after", after)

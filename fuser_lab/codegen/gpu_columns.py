@@ -14,6 +14,7 @@ from fuser_lab.codegen.nest_lowering import Fold, Places
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
+from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 from fuser_lab.schedule.state import ParallelType
 
 TOTAL_THREADS = 256
@@ -195,7 +196,8 @@ class ColumnNest(GpuReductions):
         while lanes < 32 and lanes < count:
             lanes *= 2
         height = 1
-        while height < TOTAL_THREADS // lanes and height * 2 <= split:
+        most = MEETING_BYTES // (lanes * max(self.space.sum_bytes, 1))
+        while height < TOTAL_THREADS // lanes and height * 2 <= min(split, most):
             height *= 2
         blocks = -(-count // lanes)
         with ExitStack() as stack:

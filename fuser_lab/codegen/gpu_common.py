@@ -57,6 +57,7 @@ class GpuReductions(NestLowering):
         return replace(
             space, streams=max(len(first), 1), input_bytes=inputs, value_bytes=values,
             constant_bytes=sum(tv.dtype.itemsize for tv in later - first),
+            sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
         )
 
     def _chosen_saved(self) -> tuple[Saved, ...]:

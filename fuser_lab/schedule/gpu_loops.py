@@ -20,6 +20,7 @@ IN_FLIGHT = 8  # loads of a thread that are on their way together
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 SHARED_BYTES = 224 << 10  # of a multiprocessor, less what reductions need
 BACKWARD_WORDS = 64  # registers of a thread for sums of columns and the row that adds to them
+MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 
@@ -161,7 +162,7 @@ def column_loops(space: Space) -> LoopSchedule:
     lanes = _power_of_two(min(WARP, groups))
     most = (ALL_THREADS if small else 256) // lanes
     height = 1
-    while height < most and height * 2 <= depth:
+    while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
         height *= 2
     blocks = max(-(-groups // lanes), 1)
     unroll = max(min(IN_FLIGHT // space.streams, depth // height), 1)

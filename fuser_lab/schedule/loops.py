@@ -66,4 +66,4 @@ def describe(schedule: LoopSchedule, space: Space) -> str:
         text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
     elif schedule.parallel:
         text += ", shared among cores"
-    return text
+    return "; ".join((text, *schedule.reasons))

@@ -52,8 +52,8 @@ class Space:
 
     GPU, with reductions: ``streams`` is how many inputs are read element by element; ``input_bytes`` what an element of
     a row takes that stays at hand between passes as inputs, ``value_bytes`` the same with what is dear to compute
-    again, ``constant_bytes`` what only later passes read; ``online`` says whether a maximum and the sum of exponentials
-    relative to it are all that the first two passes compute.
+    again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result; ``online``
+    says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
     """
 
     kept: tuple[int, ...]
@@ -69,6 +69,7 @@ class Space:
     constant_bytes: int = 0
     online: bool = False
     value_bytes: int = 0
+    sum_bytes: int = 0
     repeats: int = 1
     turned: tuple[int, int] = (0, 0)
     itemsize: int = 1

@@ -1,0 +1,62 @@
+"""Reductions on a real GPU: every kind of kernel and dtype against float64, twice with the same bits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+from backend.reductions import ALL, BACKWARD, COLUMNS, FLOATS, PATTERNS, ROWS, add_norm, backward, softmax, totals
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
+from fuser_lab.runtime.executor import prepare
+
+torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+pytestmark = pytest.mark.gpu
+
+
+def check(fusion: Fusion, scheduler: S, inputs: list[np.ndarray]) -> None:
+    plan = prepare(fusion, [(fusion, scheduler)], "cuda", allow_fallback=False)
+    given = [from_numpy_as("torch", np.ascontiguousarray(x).reshape(x.shape)).cuda() for x in inputs]
+    first, second = ([to_numpy(x) for x in plan.run(given)] for _ in range(2))
+    for tv, a, b, c in zip(fusion.outputs, first, evaluate(fusion, inputs, exact=False), second, strict=True):
+        close(a, np.asarray(b).astype(tv.dtype.numpy), tv.dtype)
+        assert a.tobytes() == c.tobytes(), "two runs differ"
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize(("record", "shape"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
+def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype: DataType) -> None:
+    check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+@pytest.mark.parametrize("shape", [*ROWS, (600, 31), (500, 1500), (400, 12_345)], ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_rows_of_every_length(shape: tuple[int, int], dtype: DataType) -> None:
+    x = numbers(shape, dtype)
+    check(build(softmax, [shape], dtype), S.INNER_PERSISTENT, [x])
+    check(build(totals(1), [shape], dtype), S.REDUCTION, [x])
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (130, 6), (3, 700), (2, 9000), (2, 40_000)], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_rows_of_two_inputs_and_a_weight(shape: tuple[int, int], dtype: DataType) -> None:
+    shapes = [shape, shape, shape[1:]]
+    check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, [numbers(s, dtype, n) for n, s in enumerate(shapes)])
+
+
+@pytest.mark.parametrize("shape", COLUMNS, ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double], ids=lambda d: d.name)
+def test_columns_of_every_length(shape: tuple[int, int], dtype: DataType) -> None:
+    record = totals(0) if shape[0] else lambda fd, x: fd.ops.sum(x, [0])
+    check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+@pytest.mark.parametrize("shape", [*BACKWARD, (5000, 2048)], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> None:
+    shapes = [shape, shape, shape[1:], (shape[0], 1)]
+    inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+    check(build(backward, shapes, dtype), S.INNER_OUTER_PERSISTENT, inputs)

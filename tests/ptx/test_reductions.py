@@ -1,0 +1,120 @@
+"""Reductions as PTX and machine code: 16-byte accesses where they are promised, nothing spilled, no double arithmetic."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from backend.fusions import D, S, build
+from backend.reductions import add_norm, backward, softmax, totals
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.ptx import compile_phases, machine_code, spills
+
+pytestmark = [
+    pytest.mark.ptx,
+    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+]
+
+ROWS = 4096
+
+
+def fusion_of(record: Any, columns: int, dtype: DataType, inputs: int) -> Fusion:
+    shapes = [(ROWS, columns), (ROWS, columns), (columns,), (ROWS, 1)][:inputs]
+    return build(record, shapes, dtype)
+
+
+# What is computed, by whom, columns, dtype, inputs, and the vector accesses that each phase makes at least once.
+LOADED, STORED = r"ld\.global\S*\.v4", r"st\.global\S*\.v4"
+PROMISED = [
+    ("softmax, a warp to a row", softmax, S.INNER_PERSISTENT, 1024, D.BFloat16, 1, [(LOADED, STORED)]),
+    ("softmax in registers", softmax, S.INNER_PERSISTENT, 8192, D.BFloat16, 1, [(LOADED, STORED)]),
+    ("softmax in float32", softmax, S.INNER_PERSISTENT, 4096, D.Float, 1, [(LOADED, STORED)]),
+    (
+        "softmax in shared memory", softmax, S.INNER_PERSISTENT, 32_768, D.BFloat16, 1,
+        [(LOADED, STORED, r"ld\.shared\.v4", r"st\.shared\.v4")],
+    ),
+    (
+        "softmax in all there is", softmax, S.INNER_PERSISTENT, 131_072, D.BFloat16, 1,
+        [(LOADED, STORED, r"ld\.shared\.v4", r"st\.shared\.v4")],
+    ),
+    ("softmax of odd rows", softmax, S.INNER_PERSISTENT, 5001, D.BFloat16, 1, [()]),
+    ("softmax of half a vector", softmax, S.INNER_PERSISTENT, 5004, D.BFloat16, 1, [(r"ld\.global\S*\.v2",)]),
+    ("sum and norm", add_norm, S.INNER_PERSISTENT, 8192, D.BFloat16, 3, [(LOADED, STORED)]),
+    ("row sums", totals(1), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,)]),
+    ("column sums", totals(0), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,), ()]),
+    ("sum of all", totals(0, 1), S.REDUCTION, 8192, D.Float, 1, [(LOADED,), ()]),
+    ("backward", backward, S.INNER_OUTER_PERSISTENT, 8192, D.BFloat16, 4, [(LOADED, STORED), ()]),
+    ("backward in float32", backward, S.INNER_OUTER_PERSISTENT, 4096, D.Float, 4, [(LOADED, STORED), ()]),
+    ("backward of short rows", backward, S.INNER_OUTER_PERSISTENT, 1024, D.Half, 4, [(LOADED, STORED), ()]),
+]
+
+
+@pytest.mark.parametrize(
+    ("record", "scheduler", "columns", "dtype", "inputs", "promised"), [c[1:] for c in PROMISED],
+    ids=[c[0] for c in PROMISED],
+)
+@pytest.mark.parametrize("cc", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+def test_promises(
+    record: Any, scheduler: S, columns: int, dtype: DataType, inputs: int, promised: list[tuple[str, ...]],
+    cc: tuple[int, int],
+) -> None:
+    generated = generate(fusion_of(record, columns, dtype, inputs), scheduler, "cuda")
+    phases = compile_phases(generated, cc)
+    assert len(phases) == len(promised)
+    for phase, patterns in zip(phases, promised, strict=True):
+        for pattern in patterns:
+            assert re.search(pattern, phase.ptx), f"{phase.phase.name} has no {pattern}"
+        assert ".f64" not in phase.ptx
+        assert ".local" not in phase.ptx
+        assert "trap" not in phase.ptx
+        _, log = machine_code(phase.ptx, cc)
+        assert not spills(log)
+        used = re.search(r"Used (\d+) registers", log)
+        assert used is not None
+        launch = phase.phase.launch
+        threads = launch.threads[0] * launch.threads[1]
+        assert int(used.group(1)) * threads <= 65536
+        static = [
+            s.buffer for s in walk(phase.phase.body)
+            if isinstance(s, Alloc) and s.buffer.role is Role.SHARED and not s.buffer.is_dynamic
+        ]
+        assert sum(b.size * b.dtype.itemsize for b in static) <= 48 << 10
+        assert launch.shared * max(launch.resident, 1) <= 227 << 10
+
+
+@pytest.mark.parametrize("dtype", [D.ComplexFloat, D.ComplexDouble, D.Bool, D.Half], ids=lambda d: d.name)
+@pytest.mark.parametrize("columns", [3, 9000])
+def test_sums_between_threads_compile_in_every_dtype(dtype: DataType, columns: int) -> None:
+    for dims in ((1,), (0,), (0, 1)):
+        for phase in compile_phases(generate(build(totals(*dims), [(40, columns)], dtype), S.REDUCTION, "cuda")):
+            assert "trap" not in phase.ptx
+
+
+def test_a_limit_on_registers_that_would_spill_is_dropped() -> None:
+    """So many values of an element at once that a quarter of the registers does not hold them."""
+    def record(fd: Any, *rows: Any) -> Any:
+        f = [fd.ops.cast(x, D.Float) for x in rows]
+        largest = [fd.ops.max(x, [1], keepdim=True) for x in f]
+        return [fd.ops.sub(x, m) for x in f for m in largest]
+
+    generated = generate(build(record, [(ROWS, 4096)] * 3, D.BFloat16), S.INNER_PERSISTENT, "cuda")
+    assert generated.kernel_ir.phases[0].launch.resident > 0
+    for phase in compile_phases(generated):
+        assert not spills(machine_code(phase.ptx, (9, 0))[1])
+
+
+def test_spills_are_seen_in_a_report() -> None:
+    assert not spills("info : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")
+    assert spills("info : 8 bytes stack frame, 12 bytes spill stores, 0 bytes spill loads")
+
+
+def test_a_long_row_compiles_in_seconds() -> None:
+    generated = generate(fusion_of(softmax, 131_072, D.BFloat16, 1), S.INNER_PERSISTENT, "cuda")
+    began = time.process_time()
+    compile_phases(generated)
+    assert time.process_time() - began < 3

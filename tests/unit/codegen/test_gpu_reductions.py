@@ -1,0 +1,234 @@
+"""Reductions on the GPU in lock step: every kind of kernel, dtype, row length and alignment, against float64."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+from backend.reductions import ALL, BACKWARD, COLUMNS, FLOATS, PATTERNS, ROWS, add_norm, backward, softmax, totals
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Kernel, Load, Loop, Reduce, Role, VectorLoad, terms_of, walk
+from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.lower import lower
+from fuser_lab.dtypes import DataType
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.schedule.gpu_loops import MEETING_BYTES, backward_loops, column_loops, row_loops
+from fuser_lab.schedule.loops import describe
+from fuser_lab.schedule.state import Space
+
+SHARED_OF_A_BLOCK = 227 << 10
+
+
+def run(
+    fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dict[str, int] | None = None,
+) -> tuple[Kernel, list[np.ndarray]]:
+    strides = {
+        tv.name: tuple(s // x.itemsize for s in x.strides) for tv, x in zip(fusion.tensor_inputs, inputs, strict=True)
+    }
+    kernel = lower(fusion, scheduler, "cuda", "kernel", strides, alignment)
+    memory: dict[str, Any] = {}
+    for tv, x in zip(fusion.tensor_inputs, inputs, strict=True):
+        layout = layout_of(tv, strides[tv.name])
+        memory[tv.name] = flat_view(x, tv.dtype, layout.size, layout.offset)
+    for tv in fusion.outputs:
+        memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))
+    writes = evaluate_kernel(kernel, memory).writes
+    for tv in fusion.outputs:
+        assert (writes[tv.name] == 1).all(), f"{tv.name} is not written exactly once"
+    return kernel, [
+        np.ndarray(
+            tv.shape, tv.dtype.numpy, buffer=memory[tv.name] if memory[tv.name].size else None,
+            strides=[s * tv.dtype.itemsize for s in dense_strides(tv)] if memory[tv.name].size else None,
+        )
+        for tv in fusion.outputs
+    ]
+
+
+def check(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dict[str, int] | None = None) -> Kernel:
+    """Compare with the reference in float64."""
+    kernel, got = run(fusion, scheduler, inputs, alignment)
+    for tv, a, b in zip(fusion.outputs, got, evaluate(fusion, inputs, exact=False), strict=True):
+        close(a, np.asarray(b).astype(tv.dtype.numpy), tv.dtype)
+    return kernel
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize(("record", "shape"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
+def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype: DataType) -> None:
+    check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_rows_of_every_length(shape: tuple[int, int], dtype: DataType) -> None:
+    x = numbers(shape, dtype)
+    check(build(softmax, [shape], dtype), S.INNER_PERSISTENT, [x])
+    check(build(totals(1), [shape], dtype), S.REDUCTION, [x])
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (130, 6), (3, 700), (2, 9000), (2, 40_000)], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_rows_of_two_inputs_and_a_weight(shape: tuple[int, int], dtype: DataType) -> None:
+    shapes = [shape, shape, shape[1:]]
+    inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+    check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, inputs)
+
+
+@pytest.mark.parametrize("shape", COLUMNS, ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double], ids=lambda d: d.name)
+def test_columns_of_every_length(shape: tuple[int, int], dtype: DataType) -> None:
+    record = totals(0) if shape[0] else lambda fd, x: fd.ops.sum(x, [0])
+    check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+@pytest.mark.parametrize("shape", BACKWARD, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> None:
+    shapes = [shape, shape, shape[1:], (shape[0], 1)]
+    inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+    check(build(backward, shapes, dtype), S.INNER_OUTER_PERSISTENT, inputs)
+
+
+def inputs_read(kernel: Kernel) -> list[str]:
+    """The inputs that vector loads and single loads name, once for each place in the text."""
+    found = []
+    for phase in kernel.phases:
+        for statement in walk(phase.body):
+            if isinstance(statement, VectorLoad):
+                found.append(statement.buffer)
+            found += [t.buffer for root in terms_of(statement) for t in root.walk() if isinstance(t, Load)]
+    return [b.name for b in found if b.role is Role.INPUT]
+
+
+def test_a_backward_pass_reads_rows_once() -> None:
+    shapes = [(64, 256), (64, 256), (256,), (64, 1)]
+    kernel = lower(build(backward, shapes, D.BFloat16), S.INNER_OUTER_PERSISTENT, "cuda", "kernel", {})
+    assert [phase.name for phase in kernel.phases] == ["kernel_rows", "kernel_1"]
+    assert sorted(inputs_read(kernel)) == ["T0", "T1", "T2", "T3"]
+
+
+@pytest.mark.parametrize("columns", [1024, 8192, 32_768, 65_536, 131_072])
+def test_a_row_is_read_once_where_there_is_room(columns: int) -> None:
+    kernel = lower(build(softmax, [(300, columns)], D.BFloat16), S.INNER_PERSISTENT, "cuda", "kernel", {})
+    (phase,) = kernel.phases
+    (schedule,) = {phase.schedule}
+    assert schedule is not None
+    # One place in the text for what stays in registers, one for what goes to shared memory.
+    assert len(inputs_read(kernel)) == (schedule.registers > 0) + (schedule.shared > 0)
+
+
+def test_the_maximum_and_the_sum_of_a_very_long_row_take_one_pass() -> None:
+    kernel = lower(build(softmax, [(300, 131_072)], D.BFloat16), S.INNER_PERSISTENT, "cuda", "kernel", {})
+    assert kernel.phases[0].schedule is not None
+    assert kernel.phases[0].schedule.online
+    shape = (3, 140_000)
+    x = numbers(shape, D.Float)
+    x[0, :70_000] = -np.inf
+    x[1, 5] = np.inf
+    x[2, 100_000] = np.nan
+    check(build(softmax, [shape], D.Float), S.INNER_PERSISTENT, [x])
+
+
+@pytest.mark.parametrize("alignment", [2, 4, 8])
+@pytest.mark.parametrize("shape", [(3, 64), (3, 4096), (2, 33_000), (60, 4096)], ids=str)
+def test_memory_that_is_not_aligned(shape: tuple[int, int], alignment: int) -> None:
+    x = numbers(shape, D.BFloat16)
+    for record, scheduler in ((softmax, S.INNER_PERSISTENT), (totals(1), S.REDUCTION), (totals(0), S.REDUCTION)):
+        fusion = build(record, [shape], D.BFloat16)
+        kernel = check(fusion, scheduler, [x], {fusion.tensor_inputs[0].name: alignment})
+        widths = [
+            s.width for p in kernel.phases for s in walk(p.body)
+            if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT
+        ]
+        assert all(2 * width <= alignment for width in widths)
+
+
+LAYOUTS = {
+    "reversed rows": lambda x: x[::-1],
+    "reversed columns": lambda x: x[:, ::-1],
+    "column-major": np.asfortranarray,
+    "every second column": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "one row for all": lambda x: np.broadcast_to(x[:1], x.shape),
+    "one column for all": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "rows apart": lambda x: np.concatenate([x, x[:, :3]], 1)[:, : x.shape[1]],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("shape", [(20, 48), (3, 2048), (2, 20_000)], ids=str)
+def test_any_strides(shape: tuple[int, int], layout: Any) -> None:
+    x = layout(numbers(shape, D.Float))
+    check(build(softmax, [shape], D.Float), S.INNER_PERSISTENT, [x])
+    check(build(totals(1), [shape], D.Float), S.REDUCTION, [x])
+    check(build(totals(0), [shape], D.Float), S.REDUCTION, [x])
+    shapes = [shape, shape, shape[1:], (shape[0], 1)]
+    inputs = [x, *(numbers(s, D.Float, n) for n, s in enumerate(shapes[1:]))]
+    check(build(backward, shapes, D.Float), S.INNER_OUTER_PERSISTENT, inputs)
+
+
+def test_many_sums_of_columns_find_room_to_meet() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        powers = [x]
+        for _ in range(7):
+            powers.append(fd.ops.mul(powers[-1], 0.5))
+        return [fd.ops.sum(p, [0]) for p in powers]
+
+    kernel = check(build(record, [(5000, 64)], D.Float), S.REDUCTION, [numbers((5000, 64), D.Float)])
+    for phase in kernel.phases:
+        shared = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.role is Role.SHARED]
+        assert sum(b.size * b.dtype.itemsize for b in shared) <= 48 << 10
+
+
+def test_threads_that_walk_several_rows_wait_for_each_other() -> None:
+    shapes = [(4000, 8192), (4000, 8192), (8192,), (4000, 1)]
+    kernel = lower(build(backward, shapes, D.BFloat16), S.INNER_OUTER_PERSISTENT, "cuda", "kernel", {})
+    (rows,) = [s for s in walk(kernel.phases[0].body) if isinstance(s, Loop) and s.var == "i"]
+    inside = list(walk(rows.body))
+    reductions = [n for n, s in enumerate(inside) if isinstance(s, Reduce)]
+    assert len(reductions) == 1
+    assert any(isinstance(s, Barrier) for s in inside[reductions[0] :]), "shared memory is written again too soon"
+
+
+SPACES = st.builds(
+    Space,
+    kept=st.tuples(st.integers(1, 1 << 17)), reduced=st.tuples(st.integers(1, 1 << 18)),
+    kept_run=st.just(1), reduced_run=st.just(1), inner_reduced=st.just(True), passes=st.integers(1, 4),
+    reduces=st.just(True), vector=st.just(1), streams=st.integers(1, 5), input_bytes=st.integers(0, 24),
+    value_bytes=st.integers(0, 24), constant_bytes=st.integers(0, 12), sum_bytes=st.integers(1, 64),
+    online=st.booleans(),
+)
+
+
+@pytest.mark.property
+@settings(max_examples=300)
+@given(SPACES, st.sampled_from([1, 2, 4, 8]))
+def test_schedules_fit_the_machine(space: Space, vector: int) -> None:
+    depth = -(-space.depth // vector) * vector
+    space = Space(**{
+        **{name: getattr(space, name) for name in Space.__dataclass_fields__}, "vector": vector, "reduced": (depth,),
+    })
+    rows = row_loops(space)
+    lanes, height = rows.threads
+    steps = -(-depth // (lanes * vector))
+    assert 1 <= lanes * height <= 1024
+    assert lanes % 32 == 0 or 32 % lanes == 0
+    assert rows.registers + rows.shared <= steps
+    assert rows.shared * lanes * vector * space.input_bytes * max(rows.resident, 1) <= SHARED_OF_A_BLOCK
+    assert rows.split == 1 or space.passes == 1
+    assert all(reason in describe(rows, space) for reason in rows.reasons)
+    assert rows.reasons
+    columns = column_loops(space)
+    lanes, height = columns.threads
+    assert 1 <= lanes * height <= 1024
+    assert vector % columns.vector == 0
+    assert height == 1 or height * lanes * columns.vector * space.sum_bytes <= MEETING_BYTES
+    walk_rows = backward_loops(space, sums=(4, 4, 8), constant=space.constant_bytes)
+    if walk_rows is not None:
+        held = walk_rows.registers * walk_rows.vector
+        assert walk_rows.threads[0] * held >= depth
+        assert sum((4, 4, 8)[: walk_rows.shared]) * held * walk_rows.threads[0] <= SHARED_OF_A_BLOCK
