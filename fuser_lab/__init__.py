@@ -16,6 +16,8 @@ _PUBLIC = {
     "FuserLabError": "fuser_lab.errors",
     "FusionCache": "fuser_lab.definition.cache",
     "FusionDefinition": "fuser_lab.fusion_definition",
+    "MemoryType": "fuser_lab.ir.transform",
+    "ParallelType": "fuser_lab.ir.transform",
     "Plan": "fuser_lab.plan",
     "PlanDiff": "fuser_lab.report.diff",
     "SegmenterOptions": "fuser_lab.segmentation",

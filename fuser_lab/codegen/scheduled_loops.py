@@ -43,6 +43,7 @@ class Loops:
         self._extents: dict[Slot, int] = {}
         self._decide_extents()
         self.parallel = self._parallel_types()
+        self._check_reductions()
         self.hardware = self._hardware()
 
     # Which loops are one
@@ -159,6 +160,17 @@ class Loops:
                     )
                     raise ScheduleError(msg)
         return {slot: kind for slot, (kind, _) in found.items()}
+
+    def _check_reductions(self) -> None:
+        """Raise if a reduction shares its loop with a tensor that runs it over blocks."""
+        for name, tensor in self.scheduled.tensors.items():
+            for position, axis in enumerate(tensor.loop):
+                if axis.is_reduction and self.kind((name, position)).is_block and self._extents[name, position] > 1:
+                    msg = (
+                        f"{name} reduces loop {position}, {axis}, which it shares with a tensor that runs it over "
+                        "blocks; blocks cannot add up what they have in one kernel."
+                    )
+                    raise ScheduleError(msg)
 
     def kind(self, slot: Slot) -> ParallelType:
         """Return what runs a loop."""

@@ -177,12 +177,15 @@ class _Lowering:
             if outside and (expr is None or expr.kind is not OpKind.REDUCTION):
                 continue
             first = self._held(name)
+            shared = tensor.memory is MemoryType.shared
+            spread = broadcast_loops(tensor) if name not in self._loops.followed else frozenset()
+            # The threads of a block share an array in the loops around it too.
             kept = tuple(
-                position for position in range(first, len(tensor.loop))
-                if not tensor.loop[position].is_reduction and not self._apart(name, position)
+                position for position, axis in enumerate(tensor.loop)
+                if (position >= first or (shared and self._loops.kind((name, position)).is_thread))
+                and not axis.is_reduction and position not in spread and not self._apart(name, position)
                 and self._loops.extent((name, position)) > 1
             )
-            shared = tensor.memory is MemoryType.shared
             size = prod(self._loops.extent((name, position)) for position in kept)
             buffer = Buffer(
                 name=f"{name}_{'shared' if shared else 'local'}", size=max(size, 1),
@@ -234,7 +237,7 @@ class _Lowering:
     def _reduced_threads(self, name: str) -> list[P]:
         tensor = self._scheduled.tensors[name]
         kinds = [self._loops.kind((name, i)) for i, axis in enumerate(tensor.loop) if axis.is_reduction]
-        return [kind for kind in _THREADS if kind in kinds]
+        return [kind for kind in _THREADS if kind in kinds and self._sizes[kind] > 1]
 
     def _register(self, name: str) -> None:
         """Note what stands for the loops of a tensor that are blocks or threads, and how far the others run."""

@@ -1,7 +1,7 @@
 """nvFuser's direct Python bindings by their names, over this package.
 
 ``import fuser_lab.nvfuser_direct as nvfuser_direct`` is the only line that a script changes. What nvFuser refuses for
-being on the CPU runs here on the CPU. Schedules of the user's own and fusions over several devices raise
+being on the CPU runs here on the CPU. Fusions over several devices, and what Numba has no instructions for, raise
 UnsupportedError.
 """
 

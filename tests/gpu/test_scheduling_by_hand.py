@@ -1,7 +1,18 @@
 """Schedules by hand on a GPU: the kernels that run in lock step elsewhere, with real threads and barriers."""
 
 import pytest
-from hand_schedules import CASES, TOLERANCE, MemoryType, arrays, bound, column_sum, pointwise, row_sum, softmax, transpose
+from hand_schedules import (
+    CASES,
+    TOLERANCE,
+    MemoryType,
+    arrays,
+    bound,
+    column_sum,
+    pointwise,
+    row_sum,
+    softmax,
+    transpose,
+)
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate

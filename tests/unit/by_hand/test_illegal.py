@@ -61,7 +61,8 @@ ILLEGAL = [
     (lambda c: c.y.split(-3, 4), "split: axis -3 is out of range; T1 has 2 loops."),
     (lambda c: c.y.split(0, 0), "split: factor is 0; T1 can be split by 1 or more."),
     (lambda c: c.y.split(0, -4), "split: factor is -4"),
-    (lambda c: (c.y.parallelize(0, P.block_x), c.y.split(0, 4)), "split: axis 0 of T1 runs over threadIdx.x; split befor"),
+    (lambda c: (c.y.parallelize(0, P.block_x), c.y.split(0, 4)),
+     "split: axis 0 of T1 runs over threadIdx.x; split before parallelizing."),
     (lambda c: inlined(c).split(0, 2), "split: axis 0 of T1 is one of the first 1 loops, which are shared with"),
     (lambda c: (inlined(c), c.s.split(0, 2)), "split: axis 0 of T2 is one of the first 1 loops, which are shared"),
     (lambda c: c.y.merge(1), "merge: axis 2 is out of range; T1 has 2 loops."),
@@ -77,7 +78,8 @@ ILLEGAL = [
      "parallelize: T1 has an axis that runs over threadIdx.x already; one can."),
     (lambda c: c.s.parallelize(1, P.grid_x), "of T2 is reduced, and blocks cannot add up what they have in one kernel"),
     (lambda c: copied(c).parallelize(1, P.vectorize), "it is not the innermost loop."),
-    (lambda c: c.y.vectorize(), "T1 cannot vectorize iS3{i1}: a vector has 1, 2, 4, 8 or 16 elements and at most 16 byt"),
+    (lambda c: c.y.vectorize(),
+     "T1 cannot vectorize iS3{i1}: a vector has 1, 2, 4, 8 or 16 elements and at most 16 bytes"),
     (lambda c: (c.y.split(1, 3), c.y.vectorize()), "and this axis has 3 of 4 bytes."),
     (lambda c: (c.y.split(1, 8), c.y.vectorize()), "and this axis has 8 of 4 bytes."),
     (lambda c: (c.y.split(1, 4), c.y.vectorize()), "only a copy from or to global memory is one access"),
@@ -95,7 +97,8 @@ ILLEGAL = [
     (lambda c: c.s.rfactor([5]), "rfactor: axis 5 is out of range; T2 has 2 loops."),
     (lambda c: c.x.set_memory_type(MemoryType.shared), "T0 is an input or output, which lie in global memory"),
     (lambda c: c.y.set_memory_type(GLOBAL), "T1 lies between inputs and outputs; one kernel keeps it local or shared."),
-    (lambda c: c.s.inline_at(2), "inline_at: T2 cannot be computed inside 2 loops of its consumers: rS5{i1} is reduced in"),
+    (lambda c: c.s.inline_at(2),
+     "inline_at: T2 cannot be computed inside 2 loops of its consumers: rS5{i1} is reduced in T2"),
     (lambda c: c.y.inline_at(2), "T1 is needed again after a reduction over loop 1, iS3{i1}."),
     (lambda c: c.y.inline_at(3), "inline_at: position 3 is out of range; T1 has 2 loops."),
     (lambda c: (c.z.split(1, 4), c.y.inline_at(2)), "loop 1 of T1, iS3{i1}, is no loop of T4."),
@@ -213,6 +216,23 @@ def two_types_for_one_loop():
     return fd
 
 
+def reduced_over_blocks_by_sharing():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[8, 8], contiguity=True)
+        s = fd.ops.sum(x, [1])
+        fd.add_output(fd.ops.max(s, [0]))
+    s.parallelize(0, P.grid_x)
+    fd.sched.inline_most()
+    return fd
+
+
+def loops_that_wait_for_each_other():
+    fd = Scene().fd
+    tensor = next(tv for tv in fd.sched.tensors() if tv.name == "T1")
+    tensor.inline_at(1)
+    return fd
+
+
 def welford():
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[8, 8], contiguity=True)
@@ -230,14 +250,19 @@ def welford():
         (block_reads_another, ScheduleError, "does not fit T2, which reads what another block has computed."),
         (too_many_threads, ScheduleError, "64 x 64 x 1 = 4096 threads in a block; a block has at most 1024."),
         (too_much_shared, ScheduleError, "needs 262144 bytes of shared memory in a block (T1_shared 262144)"),
-        (two_types_for_one_loop, ScheduleError, "T2 and T1 share a loop that runs over threadIdx.y in the one and over threadIdx.x"),
+        (two_types_for_one_loop, ScheduleError,
+         "T2 and T1 share a loop that runs over threadIdx.y in the one and over threadIdx.x in the other."),
+        (reduced_over_blocks_by_sharing, ScheduleError,
+         "T2 reduces loop 0, rS4{8}, which it shares with a tensor that runs it over blocks"),
+        (loops_that_wait_for_each_other, ScheduleError, "share would have to run before and after each other; inline"),
         (welford, UnsupportedError, "welford (T"),
     ],
 )
 def test_schedules_that_no_kernel_follows(build, error, says):
     fd = build()
     with pytest.raises(error, match=re.escape(says)):
-        fd.manual_execute(arrays([tuple(fd.definition.inputs[0].shape)]))
+        shape = (8, 8) if build is loops_that_wait_for_each_other else fd.definition.tensor_inputs[0].shape
+        fd.manual_execute(arrays([shape]))
 
 
 def test_shared_memory_is_the_advice_that_helps():

@@ -118,3 +118,41 @@ def test_what_is_written_over_an_input():
     (got,) = fd.manual_execute([x])
     np.testing.assert_allclose(x, before * 2)
     np.testing.assert_allclose(got, before * -2)
+
+
+def test_shared_memory_inside_the_loop_over_threads_has_a_place_for_each():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        r = fd.define_tensor(shape=[-1, 1], contiguity=[True, None])
+        out = fd.ops.mul(fd.ops.broadcast(x, [True, False]), r)
+        fd.add_output(out)
+    for tv in (x, r):
+        tv.cache_after().set_memory_type(MemoryType.shared)
+    out.parallelize(0, P.block_y)
+    out.parallelize(1, P.block_x)
+    out.transform_like()
+    out.parallelize_like()
+    fd.sched.inline_most()
+    check(fd, arrays([(12,), (5, 1)]))
+
+
+def test_one_thread_in_the_direction_of_a_reduction():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        out = fd.ops.sum(x, [1])
+        fd.add_output(out)
+    out.split(1, 8, inner_split=False)
+    out.parallelize(1, P.block_y)
+    out.parallelize(2, P.block_x)
+    check(fd, arrays([(3, 5)]))
+    check(fd, arrays([(3, 50)]))
+
+
+def test_a_tensor_in_a_loop_of_its_reader_that_has_a_new_broadcast_axis_outside():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        out = fd.ops.add(fd.ops.broadcast(fd.ops.exp(x), [True, False]), y)
+        fd.add_output(out)
+    fd.sched.inline_most()
+    check(fd, arrays([(4,), (3, 4)]))
