@@ -128,10 +128,11 @@ class Answer:
         if self.chosen is not None:
             return f"accepted as {self.chosen.value}"
         found: dict[str, list[str]] = {}
-        for verdict in self.decisive:
+        decisive = self.decisive
+        for verdict in decisive:
             found.setdefault(verdict.text, []).append(verdict.scheduler.value)
-        if len(found) == 1 and len(self.decisive) == len(self.verdicts) > 1:
+        if len(found) == 1 and len(decisive) == len(self.verdicts) > 1:
             return f"every scheduler: {next(iter(found))}"
         said = "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
-        left = len(self.verdicts) - len(self.decisive)
+        left = len(self.verdicts) - len(decisive)
         return f"{said} (the other {left} schedulers are for other kinds of fusions)" if left else said

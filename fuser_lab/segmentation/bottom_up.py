@@ -109,7 +109,7 @@ def decisive_code(answer: Answer) -> str:
     """Return the accepting scheduler's name, or the code of the first decisive refusal."""
     if answer.chosen is not None:
         return answer.chosen.value
-    return answer.decisive[0].code if answer.decisive else ""
+    return next((verdict.code for verdict in answer.decisive), "")
 
 
 def records(answer: Answer) -> tuple[VerdictRecord, ...]:
