@@ -1,21 +1,27 @@
-"""The picture of a plan: one box a segment, one kernel each, as engineers draw it by hand."""
+"""The picture of a plan: one box a segment, one kernel each, as engineers draw it by hand.
+
+It is written as text, piece by piece: a fusion of 300 operations is drawn anew after each edit, and building and
+writing out a tree of elements took ten times as long.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
+from html import escape
 from typing import TYPE_CHECKING, Final
-from xml.etree.ElementTree import Element, SubElement, tostring
+from xml.etree.ElementTree import Element, fromstring
 
 from fuser_lab.report import measure, theme
 from fuser_lab.report.layout import lay_out
-from fuser_lab.report.markup import cleaned
+from fuser_lab.report.markup import clean
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fuser_lab.report.geometry import Box, Curve, Layout, Point
     from fuser_lab.report.subject import PlanLike
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
 _SPINE: Final = 7.0
-_HIT_WIDTH: Final = 14
 _TEXT_DROP: Final = 0.35  # of the font size: from the middle of a line to its baseline
 
 
@@ -36,326 +41,203 @@ def view_svg(view: ViewModel, layout: Layout | None = None, *, prefix: str = "",
     """Return the SVG of a view model.
 
     ``prefix`` keeps ids apart where several drawings share a page; without it one is made from the content.
-    ``style=False`` leaves the style sheet out, for pages that carry it once.
+    ``style=False`` leaves the style sheet out, and the colours that it sets, for pages that carry it once.
     """
-    return tostring(view_element(view, layout, prefix=prefix, style=style), encoding="unicode")
+    return f'<svg xmlns="{_XMLNS}"' + _drawn(view, layout, prefix, style=style)
 
 
 def view_element(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> Element:
     """Return the SVG of a view model as an element, to be put into a page."""
-    return _Painter(view, layout or lay_out(view), prefix).paint(style=style)
+    root = fromstring("<svg" + _drawn(view, layout, prefix, style=style))  # noqa: S314 - written just now, by this module
+    root.set("xmlns", _XMLNS)
+    return root
+
+
+def _drawn(view: ViewModel, layout: Layout | None, prefix: str, *, style: bool) -> str:
+    return _Painter(view, layout or lay_out(view), prefix, style=style).paint()
 
 
 class _Painter:
-    """Draws boxes, then edges, then headers, then nodes and labels, so that nothing hides text."""
+    """Draws boxes, then edges, then headers, then nodes and labels, so that nothing hides text.
 
-    def __init__(self, view: ViewModel, layout: Layout, prefix: str) -> None:
+    Colours stand in attributes as well as in the style sheet, for viewers that read none (``style=True``).
+    """
+
+    def __init__(self, view: ViewModel, layout: Layout, prefix: str, *, style: bool) -> None:
         self._view = view
         self._layout = layout
         self._prefix = prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
+        self._style = style
         self._compact = measure.is_compact(view.header.ops)
         self._refused = {s.index for s in view.segments if not s.ok}
+        self._schedulers = {s.index: s.scheduler for s in view.segments}
 
-    def paint(self, *, style: bool) -> Element:
-        layout, header = self._layout, self._view.header
+    def paint(self) -> str:
+        layout, view = self._layout, self._view
         size = f"{layout.width:.0f}", f"{layout.height:.0f}"
-        root = Element(
-            "svg",
-            {
-                "xmlns": _XMLNS,
-                "class": "fl-svg",
-                "viewBox": f"0 0 {size[0]} {size[1]}",
-                "width": size[0],
-                "height": size[1],
-                "font-family": theme.SANS,
-                "role": "graphics-document",
-                "aria-labelledby": f"{self._prefix}-t {self._prefix}-d",
-            },
-        )
-        _text_element(root, "title", header.title, id=f"{self._prefix}-t")
-        _text_element(root, "desc", describe(self._view), id=f"{self._prefix}-d")
-        if style:
-            _text_element(root, "style", theme.graph_style())
-        self._patterns(root)
-        SubElement(
-            root, "rect", {"class": "fl-paper", "width": "100%", "height": "100%", "fill": theme.colour("paper")}
-        )
-        scene = SubElement(root, "g", {"class": "fl-scene"})
-        boxed = [s for s in self._view.segments if s.index in layout.segments]
-        for segment in boxed:
-            self._segment(scene, segment, layout.segments[segment.index])
-        edges = SubElement(scene, "g", {"class": "fl-edges", "fill": "none"})
-        for edge in self._view.edges:
-            self._edge(edges, edge, layout.edges[edge.id])
-        for segment in boxed:
-            self._header(scene, segment, layout.segments[segment.index])
-        labels = SubElement(scene, "g", {"class": "fl-labels"})
-        for edge in self._view.edges:
-            self._label(labels, edge, layout.edges[edge.id].label)
-        nodes = SubElement(scene, "g", {"class": "fl-nodes"})
-        for node in self._view.nodes:
-            self._node(nodes, node, layout.nodes[node.id])
-        return cleaned(root)
+        boxed = [(s, layout.segments[s.index]) for s in view.segments if s.index in layout.segments]
+        parts = [
+            f' class="fl-svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}" height="{size[1]}"',
+            f' font-family="{escape(theme.SANS)}" role="graphics-document"',
+            f' aria-labelledby="{self._prefix}-t {self._prefix}-d">',
+            f'<title id="{self._prefix}-t">{_text(view.header.title)}</title>',
+            f'<desc id="{self._prefix}-d">{_text(describe(view))}</desc>',
+            f"<style>{escape(theme.graph_style(), quote=False)}</style>" if self._style else "",
+            f"<defs>{''.join(map(self._pattern, view.segments))}</defs>",
+            f'<rect class="fl-paper" width="100%" height="100%"{self._paint(fill="paper")}/><g class="fl-scene">',
+            *(self._segment(s, box) for s, box in boxed),
+            '<g class="fl-edges" fill="none">',
+            *(self._edge(edge, layout.edges[edge.id]) for edge in view.edges),
+            "</g>",
+            *(self._header(s, box) for s, box in boxed),
+            '<g class="fl-labels">',
+            *(self._label(edge, layout.edges[edge.id].label) for edge in view.edges),
+            '</g><g class="fl-nodes" text-anchor="middle">',
+            *(self._node(node, layout.nodes[node.id]) for node in view.nodes),
+            "</g></g></svg>",
+        ]
+        return "".join(parts)
 
-    def _patterns(self, root: Element) -> None:
-        defs = SubElement(root, "defs")
-        for segment in self._view.segments:
-            index, name = segment.index, theme.pattern(segment.index)
-            pattern = SubElement(
-                defs,
-                "pattern",
-                {
-                    "id": f"{self._prefix}-p{index}",
-                    "width": "6",
-                    "height": "6",
-                    "patternUnits": "userSpaceOnUse",
-                    "class": _hue_class(index),
-                },
-            )
-            hue = theme.colour("bad") if not segment.ok else theme.hue(index)
-            SubElement(
-                pattern,
-                "rect",
-                {
-                    "width": "6",
-                    "height": "6",
-                    "class": "fl-tint",
-                    "fill": hue,
-                    "fill-opacity": "1" if name == "solid" else "0.3",
-                },
-            )
-            if name != "solid":
-                SubElement(
-                    pattern,
-                    "path",
-                    {
-                        "class": "fl-ink",
-                        "d": _PATTERN_PATHS[name],
-                        "stroke": hue,
-                        "stroke-width": "1.8",
-                        "fill": "none",
-                    },
-                )
+    def _paint(self, **colours: str) -> str:
+        """Return attributes with named colours (or ``#...`` as given), or nothing where the page has the rules."""
+        if not self._style:
+            return ""
+        found = {key: value if value[:1] == "#" else theme.colour(value) for key, value in colours.items()}
+        return "".join(f' {key}="{value}"' for key, value in found.items())
 
-    def _segment(self, parent: Element, segment: SegmentView, box: Box) -> None:
-        group = SubElement(
-            parent,
-            "g",
-            {
-                "class": f"fl-segment {_hue_class(segment.index)}" + ("" if segment.ok else " fl-refused"),
-                "data-kind": "segment",
-                "data-id": f"segment:{segment.index}",
-                "role": "graphics-object",
-            },
+    def _hue(self, segment: SegmentView) -> str:
+        return theme.hue(segment.index) if segment.ok else theme.colour("bad")
+
+    def _pattern(self, segment: SegmentView) -> str:
+        index, name, hue = segment.index, theme.pattern(segment.index), self._hue(segment)
+        opacity = "1" if name == "solid" else "0.3"
+        lines = "" if name == "solid" else (
+            f'<path class="fl-ink" d="{_PATTERN_PATHS[name]}"{self._paint(stroke=hue)} stroke-width="1.8" fill="none"/>'
         )
-        _describe(group, segment_title(segment), segment_text(segment))
-        hue = theme.hue(segment.index) if segment.ok else theme.colour("bad")
-        SubElement(
-            group,
-            "rect",
-            {
-                "class": "fl-box",
-                **_rect(box),
-                "rx": "10",
-                "fill": hue,
-                "fill-opacity": "0.07",
-                "stroke": hue,
-                "stroke-width": "1.5",
-                **({} if segment.ok else {"stroke-dasharray": "6 4", "stroke-width": "2.5"}),
-            },
-        )
-        SubElement(
-            group,
-            "path",
-            {
-                "class": "fl-spine",
-                "d": _spine(box),
-                "fill": f"url(#{self._prefix}-p{segment.index})",
-                "stroke": "none",
-            },
+        return (
+            f'<pattern id="{self._prefix}-p{index}" width="6" height="6" patternUnits="userSpaceOnUse" '
+            f'class="{_hue_class(index)}"><rect width="6" height="6" class="fl-tint"{self._paint(fill=hue)} '
+            f'fill-opacity="{opacity}"/>{lines}</pattern>'
         )
 
-    def _header(self, parent: Element, segment: SegmentView, box: Box) -> None:
+    def _segment(self, segment: SegmentView, box: Box) -> str:
+        hue = self._hue(segment)
+        border = 'stroke-width="1.5"' if segment.ok else 'stroke-width="2.5" stroke-dasharray="6 4"'
+        return (
+            f'<g class="fl-segment {_hue_class(segment.index)}{"" if segment.ok else " fl-refused"}" '
+            f'data-kind="segment" data-id="segment:{segment.index}" role="graphics-object">'
+            f"{_described(segment_title(segment), segment_text(segment))}"
+            f'<rect class="fl-box"{_rect(box)} rx="10"{self._paint(fill=hue, stroke=hue)} fill-opacity="0.07" '
+            f"{border}/>"
+            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{self._prefix}-p{segment.index})" stroke="none"/></g>'
+        )
+
+    def _header(self, segment: SegmentView, box: Box) -> str:
         chip, scheduler, moved = measure.segment_label(segment)
-        group = SubElement(
-            parent,
-            "g",
-            {
-                "class": f"fl-head {_hue_class(segment.index)}" + ("" if segment.ok else " fl-refused"),
-                "data-id": f"segment:{segment.index}",
-                "data-kind": "segment",
-            },
-        )
-        hue = theme.hue(segment.index) if segment.ok else theme.colour("bad")
-        x, y = box.x + 14.0, box.y + 8.0
-        width, height = measure.header_width(segment), 20.0
-        band = {"x": _n(x), "y": _n(y), "width": _n(width), "height": _n(height), "rx": "5"}
-        SubElement(group, "rect", {"class": "fl-band", **band, "fill": theme.colour("paper")})
-        SubElement(group, "rect", {"class": "fl-tint", **band, "fill": hue, "fill-opacity": "0.14"})
+        hue = self._hue(segment)
+        x, y, height = box.x + 14.0, box.y + 8.0, 20.0
+        band = f' x="{_n(x)}" y="{_n(y)}" width="{_n(measure.header_width(segment))}" height="{_n(height)}" rx="5"'
         chip_width = measure.chip_width(chip)
-        SubElement(
-            group,
-            "rect",
-            {
-                "class": "fl-chip",
-                "x": _n(x),
-                "y": _n(y),
-                "width": _n(chip_width),
-                "height": _n(height),
-                "rx": "5",
-                "fill": hue,
-            },
+        middle, size = y + height / 2, measure.LABEL_SIZE + 1
+        after = x + chip_width + 8
+        return (
+            f'<g class="fl-head {_hue_class(segment.index)}{"" if segment.ok else " fl-refused"}" '
+            f'data-id="segment:{segment.index}" data-kind="segment">'
+            f'<rect class="fl-band"{band}{self._paint(fill="paper")}/>'
+            f'<rect class="fl-tint"{band}{self._paint(fill=hue)} fill-opacity="0.14"/>'
+            f'<rect class="fl-chip" x="{_n(x)}" y="{_n(y)}" width="{_n(chip_width)}" height="{_n(height)}" rx="5"'
+            f"{self._paint(fill=hue)}/>"
+            + self._write(
+                chip, (x + chip_width / 2, middle), size, "fl-chip-text",
+                more=' text-anchor="middle" font-weight="700"', fill="paper",
+            )
+            + self._write(scheduler, (after, middle), size, "fl-name", more=' font-weight="600"')
+            + self._write(
+                moved, (after + measure.sans_width(scheduler, size) + 8, middle), measure.LABEL_SIZE, "fl-detail",
+                fill="muted",
+            )
+            + "</g>"
         )
-        middle = y + height / 2
-        size = measure.LABEL_SIZE + 1
-        _write(
-            group, chip, (x + chip_width / 2, middle), size, "fl-chip-text", anchor="middle", weight="700", fill="paper"
-        )
-        x += chip_width + 8
-        _write(group, scheduler, (x, middle), size, "fl-name", weight="600")
-        x += measure.sans_width(scheduler, size) + 8
-        _write(group, moved, (x, middle), measure.LABEL_SIZE, "fl-detail", fill="muted")
 
-    def _edge(self, parent: Element, edge: EdgeView, curve: Curve) -> None:
+    def _edge(self, edge: EdgeView, curve: Curve) -> str:
         inside = edge.segments[0] if edge.kind == "inside" else None
-        stroke = theme.hue(inside) if inside is not None else theme.colour("ink" if edge.kind == "boundary" else "wire")
+        stroke = theme.hue(inside) if inside is not None else "ink" if edge.kind == "boundary" else "wire"
         width = edge_width(edge.bytes) * (0.6 if self._compact else 1.0)
-        group = SubElement(
-            parent,
-            "g",
-            {
-                "class": f"fl-edge fl-{edge.kind}" + (f" {_hue_class(inside)}" if inside is not None else ""),
-                "data-id": edge.id,
-                "data-kind": edge.kind,
-                "role": "graphics-symbol",
-                **({"opacity": "0.75"} if edge.kind == "inside" else {}),
-            },
-        )
-        _describe(group, edge_title(edge), f"{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)")
         path, tip = _arrow(curve, width)
-        SubElement(group, "path", {"class": "fl-wire", "d": path, "stroke": stroke, "stroke-width": f"{width:.1f}"})
-        SubElement(group, "path", {"class": "fl-tip", "d": tip, "fill": stroke, "stroke": "none"})
-        SubElement(
-            group,
-            "path",
-            {
-                "class": "fl-hit",
-                "d": path,
-                "stroke": "#000",
-                "stroke-opacity": "0",
-                "stroke-width": str(_HIT_WIDTH),
-                "pointer-events": "stroke",
-            },
+        hue = "" if inside is None else f" {_hue_class(inside)}"
+        opacity = "" if inside is None else ' opacity="0.75"'
+        return (
+            f'<g class="fl-edge fl-{edge.kind}{hue}" data-id="{_text(edge.id)}" data-kind="{edge.kind}" '
+            f'role="graphics-symbol"{opacity}>'
+            f"{_described(edge_title(edge), f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
+            f'<path class="fl-wire" d="{path}"{self._paint(stroke=stroke)} stroke-width="{width:.1f}"/>'
+            f'<path class="fl-tip" d="{tip}"{self._paint(fill=stroke)} stroke="none"/></g>'
         )
 
-    def _label(self, parent: Element, edge: EdgeView, centre: Point | None) -> None:
+    def _label(self, edge: EdgeView, centre: Point | None) -> str:
         if centre is None:
-            return
-        group = SubElement(parent, "g", {"class": "fl-label", "data-id": edge.id, "data-kind": edge.kind})
+            return ""
         width, height = measure.edge_label_size(edge)
-        SubElement(
-            group,
-            "rect",
-            {
-                "class": "fl-tag",
-                "x": _n(centre[0] - width / 2 + 2),
-                "y": _n(centre[1] - height / 2 + 1),
-                "width": _n(width - 4),
-                "height": _n(height - 2),
-                "rx": "9",
-                "fill": theme.colour("paper"),
-                "stroke": theme.colour("line"),
-                "pointer-events": "all",
-            },
+        return (
+            f'<g class="fl-label" data-id="{_text(edge.id)}" data-kind="{edge.kind}">'
+            f'<rect class="fl-tag" x="{_n(centre[0] - width / 2 + 2)}" y="{_n(centre[1] - height / 2 + 1)}" '
+            f'width="{_n(width - 4)}" height="{_n(height - 2)}" rx="9"{self._paint(fill="paper", stroke="line")} '
+            'pointer-events="all"/>'
+            + self._write(
+                measure.edge_label(edge), centre, measure.LABEL_SIZE, "fl-name", more=' text-anchor="middle"',
+            )
+            + "</g>"
         )
-        _write(group, measure.edge_label(edge), centre, measure.LABEL_SIZE, "fl-name", anchor="middle")
 
-    def _node(self, parent: Element, node: NodeView, box: Box) -> None:
-        refused = node.segment in self._refused
-        group = SubElement(
-            parent,
-            "g",
-            {
-                "class": " ".join(
-                    filter(
-                        None,
-                        (
-                            "fl-node",
-                            "fl-op" if node.kind == "op" else f"fl-io fl-{node.kind}-node",
-                            "" if node.segment is None else _hue_class(node.segment),
-                            "fl-replica" if node.replica else "",
-                            "fl-refused" if refused else "",
-                        ),
-                    )
-                ),
-                "data-id": node.id,
-                "data-kind": node.kind,
-                "role": "graphics-symbol",
-            },
-        )
-        _describe(group, node.text, node_text(node, self._view))
-        stroke = theme.colour("muted") if node.segment is None else theme.hue(node.segment)
+    def _node(self, node: NodeView, box: Box) -> str:
+        css = "fl-op" if node.kind == "op" else f"fl-io fl-{node.kind}-node"
+        if node.segment is not None:
+            css += f" {_hue_class(node.segment)}"
+        if node.replica:
+            css += " fl-replica"
+        if node.segment in self._refused:
+            css += " fl-refused"
+        stroke = "muted" if node.segment is None else theme.hue(node.segment)
+        dashes = ' stroke-dasharray="4 3"' if node.replica else ""
+        sheet = ""
         if node.replica:  # a second sheet behind it says that there is another one
-            behind = replace(box, x=box.x + 3, y=box.y - 3)
-            sheet = {"class": "fl-sheet", "d": _outline(node, behind), "fill": "none", "stroke": stroke}
-            SubElement(group, "path", sheet | {"stroke-width": "1.2", "stroke-dasharray": "4 3"})
-        SubElement(
-            group,
-            "path",
-            {
-                "class": "fl-shape",
-                "d": _outline(node, box),
-                "fill": theme.colour("node" if node.kind == "op" else "panel"),
-                "stroke": stroke,
-                "stroke-width": "1.4" if node.kind != "output" else "2",
-                **({"stroke-dasharray": "4 3"} if node.replica else {}),
-            },
+            behind = _outline(node, replace(box, x=box.x + 3, y=box.y - 3))
+            sheet = (
+                f'<path class="fl-sheet" d="{behind}" fill="none"{self._paint(stroke=stroke)} stroke-width="1.2"'
+                f"{dashes}/>"
+            )
+        return (
+            f'<g class="fl-node {css}" data-id="{_text(node.id)}" data-kind="{node.kind}" role="graphics-symbol">'
+            f"{_described(node.text, node_text(node, self._schedulers))}{sheet}"
+            f'<path class="fl-shape" d="{_outline(node, box)}"'
+            f'{self._paint(fill="node" if node.kind == "op" else "panel", stroke=stroke)} '
+            f'stroke-width="{"2" if node.kind == "output" else "1.4"}"{dashes}/>{self._node_lines(node, box)}</g>'
         )
-        self._node_lines(group, node, box)
 
-    def _node_lines(self, group: Element, node: NodeView, box: Box) -> None:
+    def _node_lines(self, node: NodeView, box: Box) -> str:
         lines = measure.node_text(node, compact=self._compact)
         middle = box.x + box.width / 2
-        name_y = box.y + (box.height / 2 if not lines.detail else box.height * 0.34)
-        text = SubElement(
-            group,
-            "text",
-            {
-                "class": "fl-name",
-                "x": _n(middle),
-                "y": _n(name_y + measure.NAME_SIZE * _TEXT_DROP),
-                "text-anchor": "middle",
-                "font-size": _n(measure.NAME_SIZE),
-                "font-weight": "600",
-                "fill": theme.colour("ink"),
-            },
-        )
-        text.text = lines.name
-        aside = SubElement(
-            text,
-            "tspan",
-            {
-                "class": "fl-detail fl-mono",
-                "dx": "7",
-                "font-family": "monospace",
-                "font-size": _n(measure.DETAIL_SIZE),
-                "font-weight": "400",
-                "fill": theme.colour("muted"),
-            },
-        )
-        aside.text = lines.aside
+        name_y = box.y + (box.height / 2 if not lines.detail else box.height * 0.34) + measure.NAME_SIZE * _TEXT_DROP
+        mono = f' font-family="monospace" font-size="{_n(measure.DETAIL_SIZE)}"'
+        detail = ""
         if lines.detail:
-            at = middle, box.y + box.height * 0.72
-            _write(
-                group,
-                lines.detail,
-                at,
-                measure.DETAIL_SIZE,
-                "fl-detail fl-mono",
-                anchor="middle",
-                fill="muted",
-                mono=True,
+            at = box.y + box.height * 0.72 + measure.DETAIL_SIZE * _TEXT_DROP
+            detail = (
+                f'<text class="fl-detail fl-mono" x="{_n(middle)}" y="{_n(at)}"{mono}'
+                f'{self._paint(fill="muted")}>{_text(lines.detail)}</text>'
             )
+        return (
+            f'<text class="fl-name" x="{_n(middle)}" y="{_n(name_y)}" font-size="{_n(measure.NAME_SIZE)}" '
+            f'font-weight="600"{self._paint(fill="ink")}>{_text(lines.name)}'
+            f'<tspan class="fl-detail fl-mono" dx="7"{mono} font-weight="400"{self._paint(fill="muted")}>'
+            f"{_text(lines.aside)}</tspan></text>{detail}"
+        )
+
+    def _write(self, text: str, at: Point, size: float, css: str, *, more: str = "", fill: str = "ink") -> str:
+        return (
+            f'<text class="{css}" x="{_n(at[0])}" y="{_n(at[1] + size * _TEXT_DROP)}" font-size="{_n(size)}"{more}'
+            f"{self._paint(fill=fill)}>{_text(text)}</text>"
+        )
 
 
 _PATTERN_PATHS: Final = {
@@ -394,13 +276,12 @@ def segment_text(segment: SegmentView) -> str:
     )
 
 
-def node_text(node: NodeView, view: ViewModel) -> str:
-    """Return type, size and place of a node."""
+def node_text(node: NodeView, schedulers: Mapping[int, str]) -> str:
+    """Return type, size and place of a node, given the scheduler of each segment."""
     kind = f"{node.dtype} [{', '.join(node.shape)}], {bytes_label(node.bytes)}"
     if node.segment is None:
         return kind
-    scheduler = next((s.scheduler for s in view.segments if s.index == node.segment), "")
-    place = f"{kind}; segment {node.segment}, {scheduler}"
+    place = f"{kind}; segment {node.segment}, {schedulers.get(node.segment, '')}"
     return f"{place}; computed in {node.copies} segments" if node.replica else place
 
 
@@ -468,42 +349,18 @@ def _arrow(curve: Curve, width: float) -> tuple[str, str]:
     return path, f"M{_p(left)} L{_p(curve.tip)} L{_p(right)}Z"
 
 
-def _write(
-    parent: Element,
-    text: str,
-    at: Point,
-    size: float,
-    css: str,
-    *,
-    anchor: str = "",
-    weight: str = "",
-    fill: str = "ink",
-    mono: bool = False,
-) -> None:
-    given = {
-        "class": css,
-        "x": _n(at[0]),
-        "y": _n(at[1] + size * _TEXT_DROP),
-        "font-size": _n(size),
-        "text-anchor": anchor,
-        "font-weight": weight,
-        "font-family": "monospace" if mono else "",
-        "fill": theme.colour(fill),
-    }
-    _text_element(parent, "text", text, **{key: value for key, value in given.items() if value})
+def _described(title: str, text: str) -> str:
+    return f"<title>{_text(title)}</title><desc>{_text(text)}</desc>"
 
 
-def _describe(group: Element, title: str, text: str) -> None:
-    _text_element(group, "title", title)
-    _text_element(group, "desc", text)
+@lru_cache(maxsize=1 << 14)
+def _text(text: str) -> str:
+    """Return text as it may stand between tags and in quotes."""
+    return escape(clean(text))
 
 
-def _text_element(parent: Element, tag: str, content: str, **attributes: str) -> None:
-    SubElement(parent, tag, attributes).text = content
-
-
-def _rect(box: Box) -> dict[str, str]:
-    return {"x": _n(box.x), "y": _n(box.y), "width": _n(box.width), "height": _n(box.height)}
+def _rect(box: Box) -> str:
+    return f' x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"'
 
 
 def _n(value: float) -> str:

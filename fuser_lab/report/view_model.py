@@ -271,6 +271,7 @@ class _Drawing:
         self._made: dict[str, list[tuple[int | None, str]]] = {}
         self._read: dict[tuple[str, int], str] = {}
         self._labelled: set[tuple[str, int | None]] = set()
+        self._bytes: dict[str, int] = {}
         apart = measure.is_compact(sum(len(drawn(s)) for s in segments))
         for tensor in fusion.tensor_inputs:
             self._add_input(tensor, [s.index for s in segments if apart and tensor in s.inputs])
@@ -311,7 +312,7 @@ class _Drawing:
                 tensors=tuple(r.name for r in results),
                 dtype=dtype_label(first.dtype),
                 shape=shape_label(first),
-                bytes=sum(tensor_bytes(r) for r in results),
+                bytes=sum(map(self._size, results)),
                 segment=segment,
                 replica=self._copies[expr.name] > 1,
                 copies=self._copies[expr.name],
@@ -349,7 +350,7 @@ class _Drawing:
                 source=source[1],
                 target=target[1],
                 tensor=tensor.name,
-                bytes=tensor_bytes(tensor),
+                bytes=self._size(tensor),
                 kind=kind,
                 segments=(source[0], target[0]),
                 labelled=kind == "boundary" and (tensor.name, target[0]) not in self._labelled,
@@ -374,12 +375,18 @@ class _Drawing:
                 nodes=tuple(self._op_id(e, segment.index) for e in drawn(segment)),
                 inputs=tuple(t.name for t in inputs),
                 outputs=tuple(t.name for t in outputs),
-                bytes_in=sum(map(tensor_bytes, inputs)) if bytes_in is None else bytes_in,
-                bytes_out=sum(map(tensor_bytes, outputs)) if bytes_out is None else bytes_out,
+                bytes_in=sum(map(self._size, inputs)) if bytes_in is None else bytes_in,
+                bytes_out=sum(map(self._size, outputs)) if bytes_out is None else bytes_out,
                 bytes_crossing=getattr(segment, "bytes_crossing", 0),
                 verdicts=verdicts,
             ),
         )
+
+    def _size(self, tensor: TensorView) -> int:
+        """Return the bytes of a tensor, worked out once: many edges carry the same."""
+        if tensor.name not in self._bytes:
+            self._bytes[tensor.name] = tensor_bytes(tensor)
+        return self._bytes[tensor.name]
 
     def _op_id(self, expr: Expr, segment: int) -> str:
         """Return an id that stays the same from plan to plan of one fusion, so that a selection survives an edit."""
