@@ -20,6 +20,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.schedule.state import ParallelType, Space
 
+MOST_TILES = 4  # in the shared memory of a block
 _BANK = 4  # bytes: an odd number of them from row to row, and columns are spread over the banks
 _LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyhow
 
@@ -84,6 +85,7 @@ class TileNest(GpuReductions):
         across = next(a for a in axes if a.name == name)
         if min(across.extent, along.extent) < _LEAST:
             return None
+        moved = sorted(moved, key=lambda tv: -tv.nbytes)[:MOST_TILES]
         return Turn(
             axes=axes, parts=parts, across=across,
             inputs=tuple(tv for tv in moved if tv not in nest.full),

@@ -2,7 +2,8 @@
 
 A value is an array with one entry per thread; a thread that a condition leaves out is masked. Barriers need nothing,
 since every statement is a step that all threads finish. Checked on the way: no active thread reads or writes outside a
-buffer, and how often each element of an output is written.
+buffer, none reads shared memory that another wrote since the last barrier, and how often each element of an output is
+written.
 """
 
 from collections.abc import Callable, Mapping
@@ -80,6 +81,8 @@ class _Lanes:
         self._mask = np.ones(1, bool)
         self._width = 1  # threads in x: what a warp or block reduction combines
         self._blocks = np.zeros(1, np.int64)  # the block of each thread
+        self._epoch = 0  # barriers passed
+        self._writers: dict[str, Array] = {}  # thread and epoch that wrote each element of shared memory
 
     def run(self) -> None:
         self._block(self._phase.body)
@@ -102,6 +105,8 @@ class _Lanes:
                 dtype = buffer.dtype.compute.numpy
                 owners = int(self._blocks[-1]) + 1 if buffer.role is Role.SHARED else len(self._mask)
                 self._scratch[buffer.name] = np.full((owners, buffer.size), _poison(buffer.dtype), dtype)
+                if buffer.role is Role.SHARED:
+                    self._writers[buffer.name] = np.full((2, owners, buffer.size), -1)
             case Reduce():
                 self._reduce(statement)
             case VectorLoad():
@@ -111,7 +116,7 @@ class _Lanes:
             case Uniforms():
                 self._uniforms(statement)
             case Barrier():
-                pass
+                self._epoch += 1
             case _:
                 msg = f"{type(statement).__name__} cannot be evaluated."
                 raise CodegenError(msg)
@@ -181,6 +186,7 @@ class _Lanes:
         buffer = load.buffer
         if buffer.role.is_allocated:
             index = self._position(buffer, load.position, buffer.size)
+            self._check_waited(buffer, index)
             return np.asarray(self._scratch[buffer.name][self._owners(buffer), index])
         stored = self._memory[buffer.name]
         index = self._position(buffer, load.position, len(stored))
@@ -199,7 +205,11 @@ class _Lanes:
         if buffer.role.is_allocated:
             index = self._position(buffer, statement.position, buffer.size)
             stored = value if buffer.role is Role.SCRATCH else narrowed(value, buffer.dtype)
-            self._scratch[buffer.name][self._owners(buffer)[mask], index[mask]] = stored[mask]
+            where = self._owners(buffer)[mask], index[mask]
+            self._scratch[buffer.name][where] = stored[mask]
+            if buffer.role is Role.SHARED:
+                self._writers[buffer.name][0][where] = np.arange(len(mask))[mask]
+                self._writers[buffer.name][1][where] = self._epoch
             return
         stored = self._memory[buffer.name]
         index = self._position(buffer, statement.position, len(stored))[mask]
@@ -209,6 +219,16 @@ class _Lanes:
             stored[index] = value[mask]
         if buffer.name in self._trace.writes:
             np.add.at(self._trace.writes[buffer.name], index, 1)
+
+    def _check_waited(self, buffer: Buffer, index: Array) -> None:
+        """Raise unless a barrier stands between what one thread writes to shared memory and another reads."""
+        if buffer.role is not Role.SHARED:
+            return
+        writer, when = self._writers[buffer.name][:, self._owners(buffer), index]
+        early = self._mask & (when == self._epoch) & (writer != np.arange(len(self._mask)))
+        if early.any():
+            msg = f"{self._phase.name} reads {buffer.name}[{index[early][0]}] before the thread that writes it waited."
+            raise IndexError(msg)
 
     def _owners(self, buffer: Buffer) -> Array:
         """Return whose part of an allocated buffer each thread sees."""

@@ -534,14 +534,16 @@ def _philox(context: Any, seed: Any, offset: Any, group: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
+        # As an instruction of its own: LLVM would widen all that is done with the halves.
+        product = ir.InlineAsm(ir.FunctionType(wide, [_BITS, _BITS]), "mul.wide.u32 $0, $1, $2;", "=l,r,r")
 
         def halves(value: Any) -> tuple[Any, Any]:
             return builder.trunc(value, _BITS), builder.trunc(builder.lshr(value, ir.Constant(wide, 32)), _BITS)
 
         (k0, k1), (c0, c1), (c2, c3) = map(halves, args)
         for _ in range(PHILOX_ROUNDS):
-            low, high = halves(builder.mul(builder.zext(c0, wide), ir.Constant(wide, _MULTIPLIER_0)))
-            other, above = halves(builder.mul(builder.zext(c2, wide), ir.Constant(wide, _MULTIPLIER_1)))
+            low, high = halves(builder.call(product, [c0, ir.Constant(_BITS, _MULTIPLIER_0)]))
+            other, above = halves(builder.call(product, [c2, ir.Constant(_BITS, _MULTIPLIER_1)]))
             c0, c1 = builder.xor(builder.xor(above, c1), k0), other
             c2, c3 = builder.xor(builder.xor(high, c3), k1), low
             k0, k1 = builder.add(k0, ir.Constant(_BITS, _KEY_0)), builder.add(k1, ir.Constant(_BITS, _KEY_1))

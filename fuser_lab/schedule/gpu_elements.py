@@ -2,11 +2,13 @@
 
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
+WARP = 32
 THREADS = 128  # of a block: enough of them fit a multiprocessor, and what ends early makes room soonest
 BLOCKS = (1 << 31) - 1  # of one launch
 TILE_THREADS = 256
-WIDE_TILE = 64  # elements along both sides, of at most 4 bytes
-NARROW_TILE = 32
+TILE_BYTES = 128  # of a row of a tile: a cache line
+LARGEST_TILE = 64  # elements along both sides
+SMALLEST_TILE = 16
 
 
 def element_loops(space: Space) -> LoopSchedule:
@@ -26,6 +28,7 @@ def element_loops(space: Space) -> LoopSchedule:
 
 
 def _tiles(space: Space) -> LoopSchedule:
-    tile = WIDE_TILE if space.itemsize <= 4 else NARROW_TILE
-    vector = space.vector
-    return LoopSchedule(style=Style.TILES, threads=(TILE_THREADS, 1), tile=tile, vector=vector)
+    tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
+    # Two vectors for each thread, both loaded before the first is needed.
+    threads = max(min(tile * tile // (2 * space.vector), TILE_THREADS), WARP)
+    return LoopSchedule(style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector)

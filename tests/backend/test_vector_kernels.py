@@ -9,7 +9,7 @@ import pytest
 from backend.fusions import TOLERANCE, D, S, build, numbers
 
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Kernel, Role, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Role, VectorLoad, VectorStore, walk
 from fuser_lab.codegen.layout import layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
@@ -150,7 +150,8 @@ def test_accesses_at_wrong_places_are_found() -> None:
                          ids=lambda d: d.name)
 def test_transposes(dtype: DataType) -> None:
     for shape, order in (
-        ((64, 128), [1, 0]), ((65, 40), [1, 0]), ((16, 17), [1, 0]), ((130, 66), [1, 0]), ((3, 40, 5, 20), [0, 2, 3, 1]),
+        ((64, 128), [1, 0]), ((65, 40), [1, 0]), ((16, 17), [1, 0]), ((130, 66), [1, 0]),
+        ((3, 40, 5, 20), [0, 2, 3, 1]),
         ((2, 20, 3, 32), [0, 3, 1, 2]), ((24, 3, 32), [2, 1, 0]), ((2, 40, 36), [0, 2, 1]), ((8, 300), [1, 0]),
     ):
         turned = tuple(shape[axis] for axis in order)
@@ -179,7 +180,7 @@ def test_results_in_two_orders_are_turned_on_the_way_out() -> None:
 
 
 def shared(kernel: Kernel) -> list[Any]:
-    return [s.buffer for p in kernel.phases for s in walk(p.body) if hasattr(s, "buffer") and type(s).__name__ == "Alloc"
+    return [s.buffer for p in kernel.phases for s in walk(p.body) if isinstance(s, Alloc)
             and s.buffer.role is Role.SHARED]
 
 

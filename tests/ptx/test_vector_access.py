@@ -1,0 +1,112 @@
+"""What the machine code of kernels without reductions accesses: 16 bytes at a time where that is promised."""
+
+import re
+from typing import Any
+
+import pytest
+from backend.fusions import D, S, build
+
+import fuser_lab as fl
+from fuser_lab.codegen.generate import generate
+from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.ptx import compile_phases, machine_code
+from tests.benchmarks.gpu.workloads import WORKLOADS, F
+
+pytestmark = [
+    pytest.mark.ptx,
+    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+]
+
+
+def ptx_of(fusion: Any, **options: Any) -> str:
+    (phase,) = compile_phases(generate(fusion, S.POINTWISE, "cuda", **options))
+    return phase.ptx
+
+
+def accesses(ptx: str) -> list[str]:
+    return re.findall(r"(?:ld|st)\.global\S*", ptx)
+
+
+def add(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.cast(fd.ops.add(x, y), x.dtype)
+
+
+WIDE = {
+    D.Double: "v2.f64", D.Float: "v4.f32", D.Half: "v4.u32", D.BFloat16: "v4.u32", D.Int: "v2.u64", D.Int32: "v4.u32",
+    D.UInt64: "v2.u64", D.ComplexFloat: "v4.f32",
+}
+
+
+@pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
+def test_sixteen_bytes_at_a_time(dtype: D) -> None:
+    found = accesses(ptx_of(build(add, [(1 << 12, 64), (1 << 12, 64)], dtype)))
+    assert sorted(found) == [f"ld.global.{WIDE[dtype]}"] * 2 + [f"st.global.{WIDE[dtype]}"]
+
+
+def test_booleans_sixteen_at_a_time() -> None:
+    ptx = ptx_of(build(lambda fd, x, y: fd.ops.logical_and(x, y), [(1 << 12, 64)] * 2, D.Bool))
+    assert sorted(accesses(ptx)) == ["ld.global.v4.u32"] * 2 + ["st.global.v4.u32"]
+
+
+@pytest.mark.parametrize("alignment", [8, 4])
+def test_less_where_an_address_does_not_allow_it(alignment: int) -> None:
+    fusion = build(add, [(1 << 12, 64)] * 2, D.Float)
+    found = accesses(ptx_of(fusion, alignment={"T0": alignment}))
+    loads = ["ld.global.v2.f32"] * 2 if alignment == 8 else ["ld.global.f32"] * 4
+    assert sorted(found) == sorted([*loads, "ld.global.v4.f32", "st.global.v4.f32"])
+
+
+def test_rows_of_odd_length_are_read_one_by_one_and_written_together() -> None:
+    fusion = build(add, [(64, 64), (64, 64)], D.Float)
+    found = accesses(ptx_of(fusion, strides={"T0": (65, 1)}))
+    assert sorted(found) == sorted(["ld.global.f32"] * 4 + ["ld.global.v4.f32", "st.global.v4.f32"])
+
+
+def element_wise() -> list[Any]:
+    names = {"bias_gelu", "silu_mul", "transpose_add", "rope_fwd"}
+    return [load for load in WORKLOADS if load.name in names]
+
+
+@pytest.mark.parametrize("load", element_wise(), ids=lambda load: load.name)
+def test_workloads_are_one_kernel_of_whole_vectors(load: Any) -> None:
+    specs = [
+        fl.spec(shape, "float32" if load.dtype(number) is F else "bfloat16") for number, shape in enumerate(load.shapes)
+    ]
+    (segment,) = fl.segment(load.definition(), specs).segments
+    (phase,) = compile_phases(generate(segment.fusion, segment.scheduler, "cuda"))
+    assert set(accesses(phase.ptx)) == {"ld.global.v4.u32", "st.global.v4.u32"}
+    assert ".f64" not in phase.ptx
+    assert ".local" not in phase.ptx
+    _, log = machine_code(phase.ptx, (9, 0))
+    assert "0 bytes spill stores, 0 bytes spill loads" in log
+    assert "div.s64" not in phase.ptx
+    assert "rem.s64" not in phase.ptx
+
+
+def test_indices_take_64_bits_only_where_a_tensor_is_that_large() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.neg(fd.ops.expand(x, [3, 1 << 30]))
+
+    large = ptx_of(build(record, [(1, 1 << 30)], D.Float))
+    small = ptx_of(build(lambda fd, x: fd.ops.neg(fd.ops.expand(x, [3, 1 << 10])), [(1, 1 << 10)], D.Float))
+    for ptx in (large, small):
+        # 32 bits number the chunks of four; what they are multiplied by does not fit, and is done with 64.
+        assert "mul.wide.u32" in ptx
+        assert "rem." not in ptx
+
+    def odd(fd: Any, x: Any) -> Any:
+        return fd.ops.neg(fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [5, 6, 7]))
+
+    assert not re.search(r"(div|rem)\.[us]64", ptx_of(build(odd, [(6, 7)], D.Float)))
+
+
+def test_normal_numbers_need_no_double_precision_and_no_memory() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        seeds = {"rng_seed": fd.define_scalar(dtype=D.Int), "rng_offset": fd.define_scalar(dtype=D.Int)}
+        return fd.ops.normal(0.0, 1.0, [64, 8192], **seeds, dtype=D.Float)
+
+    ptx = ptx_of(build(record, [(64, 8192)], D.Float))
+    assert ".f64" not in ptx
+    assert ".local" not in ptx
+    # One run of the generator, twenty products, for four numbers.
+    assert len(re.findall(r"\bmul\.(?:lo|wide|hi)\.\S*64|\bmul\.wide\.u32|\bmul\.hi", ptx)) < 30
