@@ -1,0 +1,189 @@
+"""CPU benchmarks: ``python -m tests.benchmarks.cpu [--only NAME,...] [--peers NAME,...] [--first] [--json FILE]``.
+
+Every library uses two threads and writes to given outputs where it can (torch.compile by ``out.copy_(result)``, which it
+fuses). Results are checked against NumPy in Double before anything is timed. Samples are taken round robin, one call
+of each variant in turn, so that whatever else runs on the machine disturbs all alike; the table shows median and
+minimum. ``--clock processor`` counts processor seconds of the process over two instead of wall time, which is fairer
+on a busy machine, but flatters what runs on one thread (NumPy).
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two OpenMP runtimes in one process must not spin
+
+import numpy as np
+
+from tests.benchmarks.cpu import first_call
+from tests.benchmarks.cpu.variants import OURS, PEERS, THREADS, Call, limit_threads, missing, outputs, variant
+from tests.benchmarks.cpu.workloads import WORKLOADS, Workload
+
+TOLERANCE = 1e-4  # of the largest magnitude of an output
+CLOCKS: dict[str, Callable[[], float]] = {
+    "wall": time.perf_counter, "processor": lambda: time.process_time() / THREADS,
+}
+
+
+def reference(load: Workload, inputs: list[Any]) -> list[Any]:
+    """The results in Double."""
+    import torch
+
+    return [t.numpy() for t in load.torch(*(torch.from_numpy(a).double() for a in inputs))]
+
+
+def error(outs: list[Any], expected: list[Any]) -> float:
+    """The largest deviation as a share of the largest magnitude; infinite where something was not written."""
+    shares = [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(outs, expected, strict=True)]
+    return float(max(s if s == s else math.inf for s in shares))  # noqa: PLR0124 - NaN
+
+
+def measure(load: Workload, names: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds per variant, or why there are none."""
+    inputs, calls, row = load.inputs(), {}, {}
+    expected = reference(load, inputs)
+    for name in names:
+        reason = missing(name)
+        if reason:
+            row[name] = {"skipped": reason}
+            continue
+        outs = outputs(load)
+        try:
+            call = variant(name, load, inputs, outs)
+            call()
+            deviation = error(outs, expected)
+            if deviation > TOLERANCE:
+                row[name] = {"skipped": f"wrong by {deviation:.1e}"}
+                continue
+            calls[name], row[name] = call, {"error": deviation}
+        except Exception as problem:
+            if name == OURS:
+                raise
+            row[name] = {"skipped": f"{problem!r:.160}"}
+    for name, seconds in sampled(calls, options.samples, CLOCKS[options.clock]).items():
+        row[name] |= {"median": statistics.median(seconds) * 1e3, "min": min(seconds) * 1e3, "samples": len(seconds)}
+    return row
+
+
+def sampled(calls: dict[str, Call], samples: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Seconds of each call, taken in turn, the order reversed every other round."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(samples + 2):
+        for name in list(calls) if number % 2 else list(calls)[::-1]:
+            begin = clock()
+            calls[name]()
+            if number >= 2:  # noqa: PLR2004 - two rounds of warm-up
+                found[name].append(clock() - begin)
+    return found
+
+
+def ratios(row: dict[str, Any], key: str) -> tuple[float, float]:
+    """How many times faster than the best peer and than torch.compile; NaN where there is none."""
+    others = [row[n][key] for n in PEERS if key in row.get(n, {})]
+    compiled = row.get("compile", {}).get(key, math.nan)
+    return min(others, default=math.nan) / row[OURS][key], compiled / row[OURS][key]
+
+
+def geometric(numbers: list[float]) -> float:
+    """The geometric mean of those that are numbers."""
+    known = [n for n in numbers if n == n]  # noqa: PLR0124
+    return math.exp(sum(map(math.log, known)) / len(known)) if known else math.nan
+
+
+def table(rows: dict[str, dict[str, Any]], names: list[str], key: str) -> list[str]:
+    """A Markdown table of milliseconds and ratios."""
+    lines = [
+        f"| workload | GB/s | {' | '.join(names)} | best peer / ours | torch.compile / ours |",
+        "|---" * (len(names) + 4) + "|",
+    ]
+    for load in WORKLOADS:
+        if load.name not in rows:
+            continue
+        row = rows[load.name]
+        times = [f"{row[n][key]:.2f}" if key in row[n] else row[n]["skipped"] for n in names]
+        best, compiled = ratios(row, key)
+        rate = load.nbytes / row[OURS][key] / 1e6
+        lines.append(f"| {load.name} | {rate:.1f} | {' | '.join(times)} | {best:.2f} | {compiled:.2f} |")
+    means = [geometric([ratios(row, key)[n] for row in rows.values()]) for n in range(2)]
+    return [*lines, f"| geometric mean | {'| ' * len(names)}| {means[0]:.2f} | {means[1]:.2f} |"]
+
+
+def first_table(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """A Markdown table of first calls."""
+    lines = [
+        "| workload | fuser_lab, s | torch.compile, s | ratio | processor seconds, fuser_lab | torch.compile | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    found: dict[str, list[float]] = {"wall": [], "processor": []}
+    for name, row in rows.items():
+        if "first" not in row:
+            continue
+        cells = []
+        for clock, kept in found.items():
+            mine, other = row["first"][OURS][clock], row["first"]["compile"][clock]
+            kept.append(other / mine)
+            cells.append(f"{mine:.2f} | {other:.2f} | {other / mine:.1f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    means = [geometric(kept) for kept in found.values()]
+    return [*lines, f"| geometric mean | | | {means[0]:.1f} | | | {means[1]:.1f} |"]
+
+
+def heading(load_before: float, options: argparse.Namespace) -> list[str]:
+    """Machine, versions, date, and how busy the machine was."""
+    words = ("model name\t: ", platform.processor() or platform.machine())
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.removeprefix(words[0]) for line in lines if line.startswith(words[0])), words[1])
+    packages = [f"{name} {version(name)}" for name in ("numba", "llvmlite", "numpy", "torch")]
+    return [
+        f"{model}, {os.cpu_count()} cores, {THREADS} threads; Python {platform.python_version()}, {', '.join(packages)}; "
+        f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}.",
+        f"Load average {load_before:.1f} before and {os.getloadavg()[0]:.1f} after; {options.clock} time, "
+        f"{options.samples} samples of each, round robin.",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu")
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--peers", default=",".join(PEERS), help="names, separated by commas, or none")
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
+    parser.add_argument("--first", action="store_true", help="measure first calls in new processes as well")
+    parser.add_argument("--markdown", action="store_true", help="print only what docs/benchmarks.md shows")
+    parser.add_argument("--json", default="", help="file for everything measured")
+    options = parser.parse_args()
+    chosen = [w for w in WORKLOADS if not options.only or w.name in options.only.split(",")]
+    names = [OURS, *(() if options.peers == "none" else options.peers.split(","))]
+    before = os.getloadavg()[0]
+    limit_threads()
+    rows: dict[str, dict[str, Any]] = {}
+    for load in chosen:
+        rows[load.name] = measure(load, names, options)
+        if not options.markdown:
+            cells = [f"{n} {rows[load.name][n].get('min', math.nan):.2f}" for n in names]
+            print(f"{load.name:14s} min ms: {', '.join(cells)}", flush=True)
+    if options.first:
+        for load in chosen:
+            rows[load.name]["first"] = {n: first_call.measured(load.name, n) for n in (OURS, "compile")}
+    print("\n".join(heading(before, options)))
+    for key in ("median", "min"):
+        print("\n".join(["", f"Milliseconds, {'median' if key == 'median' else 'minimum'} of the samples:", ""]))
+        print("\n".join(table(rows, names, key)))
+    if options.first:
+        print("\n".join(["", "First call in a new process with empty caches:", "", *first_table(rows)]))
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

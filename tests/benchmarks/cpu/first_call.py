@@ -1,0 +1,50 @@
+"""Seconds of a first call in a new process with empty caches: ``python -m tests.benchmarks.cpu.first_call NAME WHO``.
+
+Counted from the definition, or the torch function, to the first results; imports of the package (fuser_lab or torch)
+and the making of inputs come before. Prints wall time and processor time, which other programs disturb less.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from tests.benchmarks.cpu import variants
+from tests.benchmarks.cpu.workloads import WORKLOADS
+
+_CACHES = ("FUSER_LAB_CACHE", "TORCHINDUCTOR_CACHE_DIR", "NUMBA_CACHE_DIR")
+
+
+def measured(name: str, who: str) -> dict[str, float]:
+    """Run a first call in a process of its own; wall and processor seconds."""
+    with tempfile.TemporaryDirectory() as place:
+        env = {**os.environ, **dict.fromkeys(_CACHES, place)}
+        command = [sys.executable, "-m", "tests.benchmarks.cpu.first_call", name, who]
+        run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    if run.returncode:
+        raise RuntimeError(run.stderr[-500:])
+    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    name, who = sys.argv[1:]
+    load = next(w for w in WORKLOADS if w.name == name)
+    importlib.import_module("torch" if who == "compile" else "fuser_lab")
+    inputs, outs = load.inputs(), variants.outputs(load)
+    begin, used = time.perf_counter(), _processor()
+    variants.variant(who, load, inputs, outs)()
+    print(json.dumps({"wall": time.perf_counter() - begin, "processor": _processor() - used}))
+
+
+def _processor() -> float:
+    """Processor seconds of this process and of compilers that it started."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+if __name__ == "__main__":
+    main()
