@@ -9,6 +9,7 @@ from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, ScheduleError
 from fuser_lab.ir import domain
+from fuser_lab.ir.transform import ScheduledTensor
 from fuser_lab.ops.registry import wrap_dim
 
 if TYPE_CHECKING:
@@ -93,11 +94,12 @@ class TensorView(Val, Tensor):
 
     def get_logical_domain(self) -> "list[IterDomain]":
         """Return the axes that a user sees, and those reduced away."""
-        return self._axes(self.val.domain.logical)
+        known = scheduled_by_hand(self.val, self.builder)
+        return self._axes((self.val if known is None else known.tensor).domain.logical)
 
     def get_loop_domain(self) -> "list[IterDomain]":
         """Return the axes that loops run over."""
-        known = self.builder.hand.scheduled.tensors.get(self.val.name) if self.builder.hand.transforms else None
+        known = scheduled_by_hand(self.val, self.builder)
         return self._axes(self.val.domain.logical if known is None else known.loop)
 
     def get_root_domain(self) -> "list[IterDomain]":
@@ -121,6 +123,11 @@ class TensorView(Val, Tensor):
         return self.val.to_text("g" if memory else "l")
 
     __repr__ = __str__
+
+
+def scheduled_by_hand(tensor: ir.TensorView, builder: "Recorder") -> ScheduledTensor | None:
+    """Return a tensor with the loops that its definition's schedule by hand gives it; None where there is none."""
+    return builder.hand.scheduled.tensors.get(tensor.name) if builder.hand.transforms else None
 
 
 class IterDomain:
@@ -147,7 +154,11 @@ class IterDomain:
 
     def definition(self) -> "Expr | None":
         """Return the split, merge or resize that makes the axis, or None."""
-        for transform in self.tensor.domain.transforms:
+        known = scheduled_by_hand(self.tensor, self.builder)
+        transforms = self.tensor.domain.transforms
+        if known is not None:
+            transforms = (*known.tensor.domain.transforms, *known.steps)
+        for transform in transforms:
             if self.axis in _axes_of(transform)[1]:
                 return _TRANSFORMS.get(type(transform), Resize)(transform, self.tensor, self.builder)
         return None
