@@ -1,0 +1,252 @@
+"""Questions of lessons: the reader predicts, runs the next cell, and is told whether the prediction holds."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.report import theme
+from fuser_lab.report.markup import element, to_html
+
+INVITATION = "Write your prediction in place of None, then run the next cell."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A prediction beside the answer.
+
+    Attributes
+    ----------
+    question
+        What was asked.
+    predicted
+        What the reader thought; None if nothing was predicted.
+    answer
+        What is the case.
+    because
+        Why, in a sentence or two.
+    right
+        Whether the prediction holds; None without one. Of a prediction in parts, whether all parts hold.
+    """
+
+    question: str
+    predicted: Any
+    answer: Any
+    because: str
+    right: bool | None
+
+    def __repr__(self) -> str:
+        """Return the verdict, the answer and the reason as text."""
+        return "\n".join(part for part in (self._verdict, self.because) if part)
+
+    @property
+    def _verdict(self) -> str:
+        answer = shown(self.answer)
+        if self.right is None:
+            return f"The answer: {answer}."
+        if self.right:
+            return f"✓ As predicted: {answer}."
+        return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML."""
+        name = {None: "accent", True: "good", False: "bad"}[self.right]
+        return {"text/plain": repr(self), "text/html": _note(self._verdict, self.because, colour=name)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """A question, and what the reader thinks before the answer is known."""
+
+    question: str
+    predicted: Any
+    choices: tuple[Any, ...] | None = None
+
+    def reveal(self, answer: Any, *, because: str = "", within: float = 0.0) -> Outcome:
+        """Return whether the prediction holds.
+
+        Texts are compared without regard to case and to spaces around them, lists and tuples in order, sets without.
+        A question with parts has a dict for an answer; a prediction is then a dict as well, and parts that are None
+        or missing count as not predicted.
+
+        Parameters
+        ----------
+        answer
+            What is the case, as the tool or a measurement gives it.
+        because
+            Why, shown below the answer.
+        within
+            How far a number may be off, as a part of the answer: 0.1 is 10 %.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If a prediction is of another kind than the answer, as a word where a number is asked for.
+        InputError
+            If a prediction in parts names a part that is not asked for.
+        """
+        right = _agrees(self.predicted, answer, within)
+        return Outcome(
+            question=self.question, predicted=self.predicted, answer=answer, because=because, right=right,
+        )
+
+    def __repr__(self) -> str:
+        """Return the question, and what was predicted or how to predict."""
+        return "\n".join(self._lines)
+
+    @property
+    def _lines(self) -> tuple[str, str]:
+        options = "" if self.choices is None else f" One of: {', '.join(map(shown, self.choices))}."
+        state = INVITATION if _nothing(self.predicted) else f"Your prediction: {shown(self.predicted)}."
+        return f"{self.question}{options}", state
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML."""
+        return {"text/plain": repr(self), "text/html": _note(*self._lines, colour="accent")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """How many predictions hold."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def right(self) -> int:
+        """Predictions that hold."""
+        return sum(outcome.right is True for outcome in self.outcomes)
+
+    @property
+    def predicted(self) -> int:
+        """Questions with a prediction."""
+        return sum(outcome.right is not None for outcome in self.outcomes)
+
+    def __repr__(self) -> str:
+        """Return one line, and one for each question whose prediction does not hold or is missing."""
+        marks = {None: "no prediction", False: "✗"}
+        rest = [f"{marks[o.right]}: {o.question}" for o in self.outcomes if not o.right]
+        return "\n".join([self._line, *rest])
+
+    @property
+    def _line(self) -> str:
+        count = len(self.outcomes)
+        return f"{self.right} of {count} questions as predicted, {count - self.predicted} without a prediction."
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML."""
+        marks = {None: "–", True: "✓", False: "✗"}
+        rows = [
+            element("tr", element("td", marks[o.right]), element("td", o.question), element("td", shown(o.answer)))
+            for o in self.outcomes
+        ]
+        page = element("div", element("p", self._line), element("table", *rows))
+        return {"text/plain": repr(self), "text/html": to_html(page)}
+
+
+def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | None = None) -> Prediction:
+    """Return a question with the reader's prediction, which `Prediction.reveal` compares with the answer.
+
+    Parameters
+    ----------
+    question
+        A sentence.
+    predicted
+        A number, a text, True or False, a list, a set, or a dict of these for a question with parts; None for none.
+    choices
+        What may be predicted.
+
+    Raises
+    ------
+    InputError
+        If the prediction is none of the choices.
+    """
+    listed = None if choices is None else tuple(choices)
+    if listed is not None and predicted is not None and not any(_agrees(predicted, one, 0.0) for one in listed):
+        msg = f"predict: {shown(predicted)} is none of the choices; there are {', '.join(map(shown, listed))}."
+        raise InputError(msg)
+    return Prediction(question=question, predicted=predicted, choices=listed)
+
+
+def score(*outcomes: Outcome) -> Score:
+    """Return how many of these predictions hold."""
+    return Score(outcomes=outcomes)
+
+
+def shown(value: Any) -> str:
+    """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "yes" if value else "no"
+        case Integral():
+            return f"{int(value):,}"
+        case Real():
+            return f"{float(value):,.4g}" if abs(value) < 10_000 else f"{float(value):,.0f}"
+        case Mapping():
+            return ", ".join(f"{name}: {shown(part)}" for name, part in value.items())
+        case list() | tuple():
+            return ", ".join(map(shown, value)) or "none"
+        case set() | frozenset():
+            return ", ".join(sorted(map(shown, value))) or "none"
+    return str(value)
+
+
+def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
+    """Return whether a prediction is the answer, or None where there is none."""
+    if _nothing(predicted):
+        return None
+    if isinstance(answer, Mapping):
+        return _parts_agree(predicted, answer, within)
+    kind, given = _kind(answer), _kind(predicted)
+    if kind != given:
+        msg = f"the answer is a {kind}; the prediction is {shown(predicted)}, a {given}."
+        raise ArgumentTypeError(msg)
+    if kind == "text":
+        return str(predicted).strip().casefold() == str(answer).strip().casefold()
+    if kind == "number":
+        return math.isclose(predicted, answer, rel_tol=0.0, abs_tol=within * abs(answer))
+    if kind == "list":
+        pairs = zip(predicted, answer, strict=False)
+        return len(predicted) == len(answer) and all(_agrees(p, a, within) for p, a in pairs)
+    return bool(predicted == answer)
+
+
+def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bool:
+    """Return whether every part of the answer was predicted."""
+    if not isinstance(predicted, Mapping):
+        msg = f"the answer has parts: give a dict with {', '.join(map(str, answer))}, not {shown(predicted)}."
+        raise ArgumentTypeError(msg)
+    unknown = [name for name in predicted if name not in answer]
+    if unknown:
+        msg = f"{unknown[0]!r} is not asked for; the parts are {', '.join(map(str, answer))}."
+        raise InputError(msg)
+    return all(_agrees(predicted.get(name), part, within) for name, part in answer.items())
+
+
+def _nothing(predicted: Any) -> bool:
+    if isinstance(predicted, Mapping):
+        return all(part is None for part in predicted.values())
+    return predicted is None or predicted == ()
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes or no"
+        case Real():
+            return "number"
+        case list() | tuple():
+            return "list"
+        case set() | frozenset():
+            return "set"
+    return "text"
+
+
+def _note(first: str, second: str, *, colour: str) -> str:
+    """Return two lines of HTML beside a coloured bar; text keeps the colour of the notebook's theme."""
+    lines = [element("div", first, style="font-weight:600"), *([element("div", second)] if second else [])]
+    bar = f"border-left:4px solid {theme.colour(colour)};padding:2px 0 2px 10px;max-width:46em"
+    return to_html(element("div", *lines, style=bar))
