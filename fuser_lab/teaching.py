@@ -184,7 +184,8 @@ def shown(value: Any) -> str:
         case Integral():
             return f"{int(value):,}"
         case Real():
-            return f"{float(value):,.4g}" if abs(value) < 10_000 else f"{float(value):,.0f}"
+            number = float(value)
+            return f"{number:,.4g}" if abs(number) < 10_000 else f"{number:,.0f}"
         case Mapping():
             return ", ".join(f"{name}: {shown(part)}" for name, part in value.items())
         case list() | tuple():
