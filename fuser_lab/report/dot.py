@@ -58,7 +58,7 @@ def to_dot(view: ViewModel) -> str:
         node_attr={"shape": "box", "fixedsize": "true", "label": ""},
         edge_attr={"arrowsize": "0.7"},
     )
-    compact = measure.is_compact(view.header.ops)
+    compact = view.compact
     numbers = {node.id: f"n{n}" for n, node in enumerate(view.nodes)}
     sizes = {node.id: _node_size(measure.node_text(node, compact=compact)) for node in view.nodes}
     for node in view.nodes:

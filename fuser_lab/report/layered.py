@@ -54,7 +54,7 @@ class _Inside:
 class _Drawing:
     def __init__(self, view: ViewModel) -> None:
         self._view = view
-        compact = measure.is_compact(view.header.ops)
+        compact = view.compact
         self._sizes: dict[str, Size] = {}
         for node in view.nodes:
             text = measure.node_text(node, compact=compact)

@@ -50,6 +50,9 @@ def is_compact(ops: int) -> bool:
 
 def node_text(node: NodeView, *, compact: bool) -> BoxText:
     """Return what stands on a node box."""
+    if node.kind == "segment":
+        width = max(mono_width(node.detail, DETAIL_SIZE) + 26, sans_width(node.label, NAME_SIZE) + 32)
+        return BoxText(name=node.label, aside="", detail=node.detail, width=width, height=46)
     shape = f"{node.dtype} [{', '.join(node.shape)}]"
     if len(shape) > _SHAPE_CHARS:
         shape = shape[: _SHAPE_CHARS - 1] + "…"

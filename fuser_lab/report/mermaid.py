@@ -9,7 +9,7 @@ from fuser_lab.report.units import bytes_label
 if TYPE_CHECKING:
     from fuser_lab.report.view_model import NodeView, ViewModel
 
-_SHAPES = {"input": ('(["', '"])'), "op": ('["', '"]'), "output": ('{{"', '"}}')}
+_SHAPES = {"segment": ('["', '"]'), "input": ('(["', '"])'), "op": ('["', '"]'), "output": ('{{"', '"}}')}
 
 
 def view_mermaid(view: ViewModel) -> str:

@@ -68,7 +68,7 @@ class _Painter:
         self._layout = layout
         self._prefix = prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
         self._style = style
-        self._compact = measure.is_compact(view.header.ops)
+        self._compact = view.compact
         self._refused = {s.index for s in view.segments if not s.ok}
         self._schedulers = {s.index: s.scheduler for s in view.segments}
 
@@ -190,7 +190,7 @@ class _Painter:
         )
 
     def _node(self, node: NodeView, box: Box) -> str:
-        css = "fl-op" if node.kind == "op" else f"fl-io fl-{node.kind}-node"
+        css = {"op": "fl-op", "segment": "fl-op fl-whole"}.get(node.kind) or f"fl-io fl-{node.kind}-node"
         if node.segment is not None:
             css += f" {_hue_class(node.segment)}"
         if node.replica:
@@ -210,7 +210,7 @@ class _Painter:
             f'<g class="fl-node {css}" data-id="{_text(node.id)}" data-kind="{node.kind}" role="graphics-symbol">'
             f"{_described(node.text, node_text(node, self._schedulers))}{sheet}"
             f'<path class="fl-shape" d="{_outline(node, box)}"'
-            f'{self._paint(fill="node" if node.kind == "op" else "panel", stroke=stroke)} '
+            f'{self._paint(fill="panel" if node.kind in {"input", "output"} else "node", stroke=stroke)} '
             f'stroke-width="{"2" if node.kind == "output" else "1.4"}"{dashes}/>{self._node_lines(node, box)}</g>'
         )
 
@@ -278,6 +278,8 @@ def segment_text(segment: SegmentView) -> str:
 
 def node_text(node: NodeView, schedulers: Mapping[int, str]) -> str:
     """Return type, size and place of a node, given the scheduler of each segment."""
+    if node.kind == "segment":
+        return node.detail
     kind = f"{node.dtype} [{', '.join(node.shape)}], {bytes_label(node.bytes)}"
     if node.segment is None:
         return kind

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _MOST_GROUPS = 4  # named one by one in an attempt
 
-NodeKind = Literal["input", "op", "output"]
+NodeKind = Literal["input", "op", "output", "segment"]
 EdgeKind = Literal["input", "inside", "boundary", "output"]
 
 
@@ -48,7 +48,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A fusion input, an op in a segment, or a fusion output; a replica stands in several segments."""
+    """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` tells of.
+
+    A replica stands in several segments.
+    """
 
     id: str
     kind: NodeKind
@@ -62,6 +65,7 @@ class NodeView:
     replica: bool
     copies: int
     text: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +161,11 @@ class ViewModel:
     sources: Mapping[str, Mapping[str, str]] | None = None
     layouts: tuple[LayoutView, ...] = ()
     passes: tuple[PassView, ...] = ()
+
+    @property
+    def compact(self) -> bool:
+        """Whether so many ops are drawn that each has one line only."""
+        return measure.is_compact(sum(node.kind == "op" for node in self.nodes))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
