@@ -1,6 +1,7 @@
 """Where to cut: the segmenter, its log, edits by hand and the question why."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from reprlib import repr as shortened
 
 from fuser_lab.errors import InputError, SegmentationError, VerificationError
@@ -10,6 +11,7 @@ from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.boundary_casts import Lowering, boundary_casts
 from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
+from fuser_lab.segmentation.collector import collector_paused
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.optimal import certify, optimal
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
@@ -57,23 +59,30 @@ def segment(
         If the strategy is unknown, or what a function returns is no legal partition.
     """
     chosen = options or SegmenterOptions()
-    attempts: list[Attempt] = []
-    for asked in _asked(oracle, strategy, chosen):
-        fold, attempts = Fold(fusion), []
-        for attempt in _attempts(fusion, asked, strategy, chosen, told=log is not None):
+    with nullcontext() if callable(strategy) else collector_paused():
+        segmented, attempts = _cut(fusion, oracle, strategy, chosen, told=log is not None)
+    if log is not None:
+        for attempt in attempts:
+            log.append(attempt)
+    return segmented
+
+
+def _cut(
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, *, told: bool,
+) -> tuple[SegmentedFusion, Sequence[Attempt]]:
+    for asked in _asked(oracle, strategy, options):
+        fold, attempts = Fold(fusion), list[Attempt]()
+        for attempt in _attempts(fusion, asked, strategy, options, told=told):
             attempts.append(attempt)
             fold.apply(attempt)
-        if chosen.io_to_lower_precision:
-            for attempt in boundary_casts(fold.fusion, fold.groups(), fold.recomputed, oracle, chosen):
+        if options.io_to_lower_precision:
+            for attempt in boundary_casts(fold.fusion, fold.groups(), fold.recomputed, oracle, options):
                 attempts.append(attempt)
                 fold.apply(attempt)
         segmented = _assembled(fold, oracle, own_choice=callable(strategy))
         if asked is oracle or all(group.scheduler is not None for group in segmented.groups):
             break
-    if log is not None:
-        for attempt in attempts:
-            log.append(attempt)
-    return segmented
+    return segmented, attempts
 
 
 def _asked(oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions) -> Iterator[SchedulerOracle]:
