@@ -35,6 +35,7 @@ class WatchedThreads(kernel_eval._Lanes):
         super().__init__(*args)
         self.time = 0
         self.seen: dict[str, np.ndarray] = {}
+        self.writers: dict[str, np.ndarray] = {}
 
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Barrier):
@@ -46,19 +47,32 @@ class WatchedThreads(kernel_eval._Lanes):
         value = super()._load(load)
         if load.buffer.role is Role.SHARED:
             self._touch(load.buffer, load.position, write=False)
+        elif load.buffer.role is Role.OUTPUT:
+            where, thread = self._place(load.position)
+            writers = self.writers.get(load.buffer.name)
+            assert writers is not None, f"{load.buffer.name} is read before it is written"
+            assert (writers[where] == thread).all(), f"{load.buffer.name} is read where another thread wrote it"
         return value
+
+    def _place(self, position: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The positions that threads name, and the threads."""
+        where = np.broadcast_to(self._eval(position), self._mask.shape)[self._mask]
+        return where, np.arange(len(self._mask))[self._mask]
 
     def _store(self, statement: Store) -> None:
         super()._store(statement)
         if statement.buffer.role is Role.SHARED:
             self._touch(statement.buffer, statement.position, write=True)
+        elif statement.buffer.role is Role.OUTPUT:
+            where, thread = self._place(statement.position)
+            self.writers.setdefault(statement.buffer.name, np.full(statement.buffer.size, -1))[where] = thread
 
     def _touch(self, buffer: Any, position: Any, *, write: bool) -> None:
         """Rows: the time of the last write and its thread, the time of the last read and its thread."""
         blocks = int(self._blocks.max()) + 1
         seen = self.seen.setdefault(buffer.name, np.full((4, blocks, buffer.size), -1))
-        where = self._blocks[self._mask], np.broadcast_to(self._eval(position), self._mask.shape)[self._mask]
-        thread = np.arange(len(self._mask))[self._mask]
+        place, thread = self._place(position)
+        where = self._blocks[self._mask], place
         for moment, who in ((0, 1), (2, 3)) if write else ((0, 1),):
             other = (seen[moment][where] == self.time) & (seen[who][where] != thread)
             assert not other.any(), f"a race for {buffer.name}[{where[1][other][0]}]"

@@ -569,6 +569,12 @@ class _Lowering:
         if name in self._layouts:
             if not self._scheduled.is_input(name):
                 self._check_reader(tensor, place, reader, at)
+                if self._alone(name):
+                    msg = (
+                        f"{reader.out.name} reads the output {name} in threads that have not written it; "
+                        f"cache_fork {name}, so that what is read stays in the kernel."
+                    )
+                    raise ScheduleError(msg)
             return Load(tensor.dtype, self._buffers[name], simplify(self._layouts[name].position(place), ranges))
         terms = self._check_reader(tensor, place, reader, at)
         if self._scheduled.tensors[name].memory is MemoryType.shared:

@@ -201,6 +201,10 @@ class Transforms:
         """Return each transform with the tensors that it changed, before and after; a table in a notebook."""
         return self._hand.steps()
 
+    def to_python(self) -> str:
+        """Return the transforms as Python, one call a line; tensors are variables called as in IR text."""
+        return "".join(f"{transform}\n" for transform in self.transforms)
+
     def undo(self, count: int = 1) -> None:
         """Take the last transforms back: the schedule is what the others make."""
         self._hand.undo(count)

@@ -93,17 +93,21 @@ class Transform:
         return dict(self.args)[name]
 
     def __str__(self) -> str:
-        """Return the call as Python, ``T2.split(axis=0, factor=128, inner_split=True)``."""
-        inside = ", ".join(f"{key}={_argument(value)}" for key, value in self.args if key != "result")
-        made = ", ".join(str(value) for key, value in self.args if key == "result")
-        call = f"{self.tensor or 'fd.sched'}.{self.kind}({inside})"
-        return f"{made} = {call}" if made else call
+        """Return the call as Python, ``T2.split(axis=0, factor=128, inner_split=True)``; tensors are variables."""
+        inside = [f"{key}={_argument(key, value)}" for key, value in self.args if key != "result"]
+        owner = self.tensor or "fd.sched"
+        if self.kind == "inline_at":
+            owner, inside = "fd.sched", [self.tensor, *inside]
+        call = f"{owner}.{self.kind}({', '.join(inside)})"
+        return "".join([*(f"{value} = " for key, value in self.args if key == "result"), call])
 
 
-def _argument(value: Argument) -> str:
+def _argument(key: str, value: Argument) -> str:
+    if key == "order" and isinstance(value, tuple):
+        return "{" + ", ".join(f"{pair[0]}: {pair[1]}" for pair in value if isinstance(pair, tuple)) + "}"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_argument, value))}]"
-    return str(value)
+        return f"[{', '.join(_argument(key, entry) for entry in value)}]"
+    return repr(value) if key == "mode" else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,6 +226,17 @@ def reduced_over_blocks_by_sharing():
     return fd
 
 
+def output_read_by_other_threads():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[8, 8], contiguity=True)
+        s = fd.ops.sum(x, [1])
+        out = fd.ops.mul(x, fd.ops.broadcast(s, [False, True]))
+        fd.add_output(s)
+        fd.add_output(out)
+    out.parallelize(1, P.block_x)
+    return fd
+
+
 def loops_that_wait_for_each_other():
     fd = Scene().fd
     tensor = next(tv for tv in fd.sched.tensors() if tv.name == "T1")
@@ -254,15 +265,17 @@ def welford():
          "T2 and T1 share a loop that runs over threadIdx.y in the one and over threadIdx.x in the other."),
         (reduced_over_blocks_by_sharing, ScheduleError,
          "T2 reduces loop 0, rS4{8}, which it shares with a tensor that runs it over blocks"),
+        (output_read_by_other_threads, ScheduleError,
+         "T2 reads the output T1 in threads that have not written it; cache_fork T1, so that what is read stays"),
         (loops_that_wait_for_each_other, ScheduleError, "share would have to run before and after each other; inline"),
         (welford, UnsupportedError, "welford (T"),
     ],
 )
 def test_schedules_that_no_kernel_follows(build, error, says):
     fd = build()
+    inputs = arrays([(8, 8) if build is loops_that_wait_for_each_other else fd.definition.tensor_inputs[0].shape])
     with pytest.raises(error, match=re.escape(says)):
-        shape = (8, 8) if build is loops_that_wait_for_each_other else fd.definition.tensor_inputs[0].shape
-        fd.manual_execute(arrays([shape]))
+        fd.manual_execute(inputs)
 
 
 def test_shared_memory_is_the_advice_that_helps():
