@@ -136,4 +136,12 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-refused .fl-chip{fill:var(--fl-bad)}"
     ".fl-svg .fl-hit{stroke:transparent}"
     ".fl-svg .fl-ink{stroke:var(--fl-hue)}"
+    ".fl-svg .fl-whole .fl-shape{stroke-width:2}"
+    ".fl-plot{max-width:100%;height:auto}"
+    ".fl-plot .fl-grid{stroke:var(--fl-line);stroke-opacity:.6}.fl-plot .fl-roof{stroke:var(--fl-ink)}"
+    ".fl-plot .fl-fall{stroke:var(--fl-wire)}"
+    ".fl-plot .fl-full{fill:var(--fl-hue);stroke:var(--fl-hue)}"
+    ".fl-plot .fl-hollow{fill:var(--fl-paper);stroke:var(--fl-hue)}"
+    ".fl-plot .fl-bar-inputs{fill:var(--fl-wire)}.fl-plot .fl-bar-between{fill:var(--fl-accent)}"
+    ".fl-plot .fl-bar-results{fill:var(--fl-good)}"
 )
