@@ -92,14 +92,14 @@ def rows_nest(
     for expr in cut.columns:
         if expr.tensor_inputs[0] not in nest.full:
             return None
-        if set().union(*(variables(i) for i in _column_index(nest, expr))) != names[1]:
+        if set().union(*(variables(i) for i in column_index(nest, expr))) != names[1]:
             return None
     if not nest.kept or not nest.reduced or prod(a.extent for a in nest.axes) == 0:
         return None
     return nest, all_buffers, all_layouts
 
 
-def _column_index(nest: Nest, expr: Expr) -> Index:
+def column_index(nest: Nest, expr: Expr) -> Index:
     """Return the index of a column sum's result in axis variables of the rows' nest."""
     pairs = zip(nest.index[expr.tensor_inputs[0]], expr.out.domain.logical, strict=True)
     return tuple(component for component, axis in pairs if not axis.is_reduction)
@@ -223,7 +223,7 @@ class BackwardNest(RowNest):
                     for expr, buffer in self._sums.items():
                         slot = simplify(step * self.schedule.vector + v, values.scope.ranges)
                         found = Load(buffer.dtype, buffer, self._sum_place(expr, slot))
-                        column = (substitute(i, here) for i in _column_index(nest, expr))
+                        column = (substitute(i, here) for i in column_index(nest, expr))
                         at = (block, *values.simplified(tuple(column)))
                         place = self._part_layouts[expr].position(at)
                         values.emit(Store(

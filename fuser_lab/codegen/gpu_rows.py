@@ -37,7 +37,6 @@ class RowNest(GpuReductions):
     """Writes nests whose reduced axes are the fastest in memory."""
 
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
-    _is_sent_for = False  # whether the last stretch of a row is on its way before the first
 
     def _rows(self) -> Launch:
         values, count = self._values, self.space.rows
@@ -77,8 +76,6 @@ class RowNest(GpuReductions):
             if not exprs and not stored and not written:
                 continue
             folds = self._open(exprs)
-            if number == 0:
-                self._send_for_last(places, stretches)
             for stretch in stretches if number == 0 else reversed(stretches):
                 self._stretch(number, places, stretch, folds, stored)
             self._share(folds, self._scope())
@@ -103,7 +100,6 @@ class RowNest(GpuReductions):
         pair = online_pair(self._fusion, self._nest, self._levels)
         assert pair is not None
         largest, total = folds = self._open(pair)
-        self._send_for_last(places, stretches)
         for stretch in stretches:
             self._stretch(0, places, stretch, folds, ())
         own = largest.total
@@ -202,9 +198,7 @@ class RowNest(GpuReductions):
         if stretch.place is Role.WORDS:
             # The whole row is on its way before anything waits for it.
             direct = {tv: buffer for tv, buffer in new.items() if tv in fetched}
-            waiting = {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()}
-            if number or not self._is_sent_for:
-                self._fetch_row(places, stretch, waiting)
+            self._fetch_row(places, stretch, {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()})
             new = {tv: buffer for tv, buffer in new.items() if tv not in direct}
             at_hand, shared = {**old, **direct, **self._ahead}, {}
         else:
@@ -258,14 +252,6 @@ class RowNest(GpuReductions):
                     position = self._shared_position(tensor, start + u)
                     self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
         values.given = known
-
-    def _send_for_last(self, places: Places, stretches: Sequence[Stretch]) -> None:
-        """Load what stays in registers ahead of all else, so that it arrives while the rest of the row goes by."""
-        self._is_sent_for = len(stretches) > 1 and stretches[-1].place is Role.WORDS
-        if self._is_sent_for:
-            first = [s.tensor for s in self._saved if s.written == 0]
-            loads = {tv: (width, stretches[-1].kept[tv]) for tv in first if (width := self._width_of(tv, self._fast))}
-            self._load_row(places, stretches[-1], loads)
 
     def _fetch_row(
         self, places: Places, stretch: Stretch, loads: Mapping[TensorView, tuple[int, Buffer]],

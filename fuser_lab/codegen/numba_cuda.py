@@ -173,25 +173,15 @@ class CudaEmitter(Emitter):
         self._line("cuda.syncthreads()")
 
     def reduce(self, statement: Reduce) -> None:
-        """Print shuffles among the lanes of a warp, then shared memory among the warps of a block."""
+        """Print shuffles among the lanes of a warp, then shared memory and shuffles among the warps of a block."""
         dtype, name, origin = statement.value.dtype, statement.name, statement.origin
-        carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
         self._line(f"{name} = {self.term(statement.value)}", origin)
         lanes, mask = min(self._threads_x, WARP), FULL_MASK
         if lanes < WARP:
             # Several rows share a warp, and some of them may be beyond the last: lanes of the own row are named only.
             mask = f"{name}_lanes"
             self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
-        sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
-        received = f"cuda.shfl_xor_sync({mask}, {sent}, {lanes // 2} >> step)"
-        if dtype.is_complex:
-            parts = (f"cuda.shfl_xor_sync({mask}, {name}.{part}, {lanes // 2} >> step)" for part in ("real", "imag"))
-            received = f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
-        elif carried is not dtype:
-            received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
-        self._line(f"for step in range({lanes.bit_length() - 1}):", origin)
-        with self._indented():
-            self._combined(statement, f"{name}_other", received)
+        self._shuffled(statement, lanes, mask)
         if statement.scope is Scope.WARP:
             return
         warps = self._threads_x // WARP
@@ -200,10 +190,31 @@ class CudaEmitter(Emitter):
         self._line(f"if lane % {WARP} == 0:", origin)
         self._line(f"    {shared}[lane // {WARP}] = {name}", origin)
         self._line("cuda.syncthreads()", origin)
+        if warps & (warps - 1) == 0:
+            self._line(f"{name} = {shared}[lane % {warps}]", origin)
+            self._shuffled(statement, warps, FULL_MASK)
+            return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
         self._line(f"for warp in range({warps}):", origin)
         with self._indented():
             self._combined(statement, f"{name}_other", f"{shared}[warp]")
+
+    def _shuffled(self, statement: Reduce, lanes: int, mask: str) -> None:
+        """Print the exchange among ``lanes`` neighbours: half as far each time, until all of them know the result."""
+        if lanes == 1:
+            return
+        dtype, name = statement.value.dtype, statement.name
+        carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
+        sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
+        received = f"cuda.shfl_xor_sync({mask}, {sent}, {lanes // 2} >> step)"
+        if dtype.is_complex:
+            parts = (f"cuda.shfl_xor_sync({mask}, {name}.{part}, {lanes // 2} >> step)" for part in ("real", "imag"))
+            received = f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+        elif carried is not dtype:
+            received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
+        self._line(f"for step in range({lanes.bit_length() - 1}):", statement.origin)
+        with self._indented():
+            self._combined(statement, f"{name}_other", received)
 
     def _combined(self, statement: Reduce, other: str, value: str) -> None:
         dtype, name = statement.value.dtype, statement.name

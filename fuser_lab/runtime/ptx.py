@@ -9,8 +9,8 @@ from fuser_lab.codegen.emitter import TYPE_NAMES
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
-from fuser_lab.runtime import numba_compat
-from fuser_lab.runtime.compile import content_key, functions_of
+from fuser_lab.errors import CompilationError, FuserLabError
+from fuser_lab.runtime.compile import content_key, functions_of, source_path
 
 HOPPER = (9, 0)
 
@@ -43,13 +43,38 @@ def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> 
 
     Raises
     ------
+    CompilationError
+        If Numba or NVVM refuse the source; the text names the file that it is in.
     UnsupportedError
         If numba-cuda is not installed.
     """
-    phases = generated.kernel_ir.phases
-    if not phases:
+    if not generated.kernel_ir.phases:
         return ()
+    # Not at the top: kernels whose machine code is on disk run without Numba.
+    from fuser_lab.runtime import numba_compat
+
     numba_compat.require_numba_cuda()
+    try:
+        return _compiled(generated, cc)
+    except FuserLabError:
+        raise
+    except Exception as error:
+        raise refused(generated, f"cc {cc[0]}.{cc[1]}", error) from error
+
+
+def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
+    """Return what to raise where a compiler refuses a kernel: its source stays where the text says."""
+    said = str(error).strip().partition("\n")[0] or type(error).__name__
+    return CompilationError(
+        f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said} "
+        f"(its source is kept in {source_path(generated.source)}).",
+    )
+
+
+def _compiled(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[CompiledPhase, ...]:
+    from fuser_lab.runtime import numba_compat
+
+    phases = generated.kernel_ir.phases
     functions = functions_of(generated.source, tuple(phase.name for phase in phases))
     compiled = []
     for phase, function in zip(phases, functions, strict=True):

@@ -20,6 +20,7 @@ IN_FLIGHT = 8  # loads of a thread that are on their way together
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 SHARED_BYTES = 224 << 10  # of a multiprocessor, less what reductions need
 BACKWARD_WORDS = 64  # registers of a thread for sums of columns and the row that adds to them
+STREAMED_BYTES = 384 << 20  # several times the L2 cache, which then keeps what others wrote
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
@@ -33,16 +34,20 @@ def row_loops(space: Space) -> LoopSchedule:
     if groups * width <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
         steps = -(-groups // lanes)
+        # Small blocks: the first that end make room for others.
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, max(128 // lanes, 1)), vector=width, unroll=steps,
-            persistent=space.passes > 1, registers=steps,
+            style=Style.ROWS, threads=(lanes, max(64 // lanes, 1)), vector=width, unroll=steps,
+            persistent=space.passes > 1, registers=steps, streamed=_streams(space),
             reasons=(f"{depth} elements are few enough for {lanes} lanes each, which need no barrier",),
         )
     if space.passes == 1:
-        lanes = _lanes(groups, 2)
-        reason = f"{lanes} threads a row, two loads each and then the next row: nothing is read again"
+        lanes = _lanes(groups, max(2 // space.streams, 1))
+        steps = -(-groups // lanes)
+        unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
+        reason = f"{lanes} threads a row, with {unroll} steps of loads on their way: nothing is read again"
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=2, streamed=True, reasons=(reason,),
+            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, streamed=_streams(space),
+            reasons=(reason,),
         )
     # Two inputs are twice the loads in flight.
     elements = ELEMENTS // 2 if space.streams > 1 else ELEMENTS
@@ -50,6 +55,11 @@ def row_loops(space: Space) -> LoopSchedule:
     if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
         return _in_registers(space, groups, steps)
     return _in_shared(space, groups)
+
+
+def _streams(space: Space) -> bool:
+    """Whether what is read passes by the cache: where it is a few times as much, it would not pay any more."""
+    return space.passes == 1 and space.rows * space.depth * space.read_bytes <= STREAMED_BYTES
 
 
 def _parts(space: Space, groups: int) -> LoopSchedule:
@@ -171,7 +181,8 @@ def column_loops(space: Space) -> LoopSchedule:
     if split > 1:
         reasons.append(f"{blocks} blocks of columns are too few: {split} blocks share the rows of each")
     return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, streamed=not small,
+        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split,
+        streamed=_streams(space) and not small,
         reasons=tuple(reasons),
     )
 

@@ -8,8 +8,11 @@ from fuser_lab.schedule.gpu_loops import column_loops, row_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
-CPU_TILE = 512  # columns of an outer reduction: accumulators of 2 KiB stay in the first-level cache
+CPU_TILE = 512  # columns that go by several times, whole: few enough for all of them to stay in caches
+CPU_WIDE_TILE = 4096  # columns that go by once: long stretches of rows, and sums that the first-level cache holds
+CPU_TURNED = 64  # elements along both sides of a tile that is transposed in the first-level cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
+CPU_SUMS_BYTES = 256 << 10  # of running sums of columns: half of a core's second-level cache
 CPU_FEW_UNITS = 8
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
@@ -24,6 +27,9 @@ def choose_loops(space: Space, target: str) -> LoopSchedule:
 def _cpu(space: Space) -> LoopSchedule:
     work = space.rows * max(space.depth, 1)
     parallel = work >= CPU_PARALLEL_FROM
+    if space.turned != (0, 0):
+        side = CPU_TURNED if space.itemsize <= 4 else CPU_TURNED // 2  # noqa: PLR2004 - bytes of a Float
+        return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
     if not space.reduces:
         return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
     if space.inner_reduced:
@@ -35,7 +41,7 @@ def _cpu(space: Space) -> LoopSchedule:
             style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
             partial=PARTIAL_ELEMENTS,
         )
-    tile = min(space.kept_run, CPU_TILE)
+    tile = min(space.kept_run, CPU_WIDE_TILE if space.passes == 1 else CPU_TILE)
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
     few = units < CPU_FEW_UNITS and space.passes == 1
     split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1

@@ -50,7 +50,8 @@ class Space:
     are the extents of two axes of which some tensors are fast along the first, the others along the second, (0, 0) if
     all agree, and ``itemsize`` is that of the widest to be turned.
 
-    GPU, with reductions: ``streams`` is how many inputs are read element by element; ``input_bytes`` what an element of
+    GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
+    of all of them takes; ``input_bytes`` what an element of
     a row takes that stays at hand between passes as inputs, ``value_bytes`` the same with what is dear to compute
     again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result; ``online``
     says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
@@ -65,6 +66,7 @@ class Space:
     reduces: bool = False
     vector: int = 1
     streams: int = 1
+    read_bytes: int = 0
     input_bytes: int = 0
     constant_bytes: int = 0
     online: bool = False

@@ -1,4 +1,4 @@
-"""Reductions as PTX and machine code: 16-byte accesses where they are promised, nothing spilled, no double arithmetic."""
+"""Reductions as PTX and machine code: 16-byte accesses where they are promised, no spills, no double arithmetic."""
 
 import re
 import time
