@@ -29,7 +29,7 @@ class Schedulable:
 
     @property
     def scheduled(self) -> ScheduledTensor:
-        """The tensor with its loops; DefinitionError if no output needs it."""
+        """The tensor with its loops; ScheduleError if no output needs it."""
         found = self.builder.hand.scheduled.tensors.get(self.val.name)
         if found is None:
             msg = f"{self.val.name} is no tensor that an output of this fusion needs."
@@ -227,7 +227,8 @@ class Transforms:
 
     def is_reduction(self, tensor: Any) -> bool:
         """Whether a tensor has reduction loops."""
-        return any(axis.is_reduction for axis in tensor.scheduled.loop)
+        scheduled: ScheduledTensor = tensor.scheduled
+        return any(axis.is_reduction for axis in scheduled.loop)
 
     def split(self, tensor: Any, axis: int, factor: int, inner_split: bool = True) -> None:
         """Make two loops of one."""

@@ -562,7 +562,7 @@ def _parallelized_like(
     types: frozenset[ParallelType], rules: Rules,
 ) -> ScheduledFusion:
     """Give the loops of tensors the parallel types of the reference's loops that they match."""
-    matched = _mapped_positions(scheduled, reference, rules)
+    matched = mapped_positions(scheduled, reference, rules)
     first = scheduled.tensors[reference]
     for name in scheduled.tensors:
         if name not in selected or name == reference or scheduled.is_input(name):
@@ -581,7 +581,7 @@ def _parallelized_like(
     return scheduled
 
 
-def _mapped_positions(scheduled: ScheduledFusion, reference: str, rules: Rules) -> dict[str, dict[int, int]]:
+def mapped_positions(scheduled: ScheduledFusion, reference: str, rules: Rules) -> dict[str, dict[int, int]]:
     """Return for each tensor which of its loops are which loops of a reference, found from neighbour to neighbour."""
     known: dict[str, dict[int, int]] = {reference: {i: i for i in range(len(scheduled.tensors[reference].loop))}}
     waiting = [reference]
@@ -605,7 +605,7 @@ def _inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     name = transform.tensor
     tensor = scheduled.tensors[name]
     position = _count(tensor, transform, "pos")
-    matched = _mapped_positions(scheduled, name, rules)
+    matched = mapped_positions(scheduled, name, rules)
     best = bool(transform.arg("best_effort"))
     for other in _inner_first(scheduled, _selected(scheduled, transform, itself=True)):
         if not scheduled.consumers(other) or scheduled.is_input(other):

@@ -9,7 +9,6 @@ beginning (`fuser_lab.ir.replay`), so that any prefix of the list is a schedule 
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.domain import IterDomain, IterType, Merge, Split
@@ -243,7 +242,7 @@ class AxisMaker:
 def ceil_div(extent: Extent, factor: int) -> Extent:
     """Return the quotient rounded up; of a symbolic extent, a symbol that says so."""
     if isinstance(extent, int):
-        return ceil(extent / factor) if extent < 1 << 50 else -(-extent // factor)
+        return -(-extent // factor)
     return Scalar(name=f"( ceilDiv({extent}, {factor}) )", dtype=DataType.Int)
 
 

@@ -1,19 +1,21 @@
 """Schedules of nvFuser's schedulers as transforms: what a person could have written by hand, to read and to change.
 
-They follow csrc/scheduler/{pointwise,reduction,normalization_inner}.cpp in their simplest forms. The kernels that
-plans run are made elsewhere (`fuser_lab.schedule.loops`), for all fusions; these are a start for schedules by hand.
+They follow csrc/scheduler/{pointwise,reduction,normalization_inner,transpose}.cpp in their simplest forms. The kernels
+that plans run are made elsewhere (`fuser_lab.schedule.loops`), for all fusions; these are a start for schedules by hand.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.scheduling import HandSchedule
+from fuser_lab.definition.scheduling import RULES, HandSchedule
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ir.transform import GLOBAL, ParallelType
+from fuser_lab.ir.replay import mapped_positions
+from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
 
 THREADS = 128
+TILE, ROWS = 32, 8  # elements of a tile's side, and rows of it that threads move at a time
 ACCESS_BYTES = 16
 
 
@@ -181,8 +183,62 @@ def _inner_persistent(hand: HandSchedule, fusion: Fusion, params: HandParams) ->
     hand.add("inline_most", "", selected_tensors=())
 
 
+def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: what lies the other way in memory goes through shared memory."""
+    if _reductions(fusion):
+        msg = "it has a reduction."
+        raise ScheduleError(msg)
+    copies = _cached(hand, fusion)
+    reference = _largest(hand)
+    count = len(hand.scheduled.tensors[reference].loop)
+    fastest = {name: axis for name in copies if (axis := _fastest(hand, name, reference)) is not None}
+    other = next((axis for axis in fastest.values() if axis != count - 1), None)
+    if other is None:
+        msg = "no input has another fastest axis than the output."
+        raise ScheduleError(msg)
+    turned = [name for name, axis in fastest.items() if axis == other]
+    for name in turned:
+        hand.add("set_memory_type", name, memory_type=MemoryType.shared)
+    # [rest, other / tile, last / tile, tile, tile], the rest merged.
+    order = [axis for axis in range(count) if axis not in {other, count - 1}]
+    hand.add("reorder", reference, order=tuple((old, new) for new, old in enumerate([*order, other, count - 1])))
+    _merged(hand, reference, 0, len(order))
+    first = int(bool(order))
+    _split(hand, reference, first + 1, TILE)
+    _split(hand, reference, first, TILE)
+    hand.add("reorder", reference, order=((first + 1, first + 2), (first + 2, first + 1)))
+    hand.add("transform_like", reference, selected_tensors=())
+    rest = {0: ParallelType.grid_z} if order else {}
+    _parallel(hand, reference, {**rest, first: ParallelType.grid_x, first + 1: ParallelType.grid_y})
+    # Threads walk along the fastest axis of what each tensor is read from or written to.
+    for name in turned:
+        hand.add("reorder", name, order=((first + 2, first + 3), (first + 3, first + 2)))
+        _tile(hand, name, first + 2)
+    _tile(hand, reference, first + 2)
+    others = tuple(n for n in hand.scheduled.tensors if n not in turned and not hand.scheduled.is_input(n))
+    like = tuple(name for name in others if name != reference)
+    hand.add("transform_like", reference, selected_tensors=like)
+    hand.add("parallelize_like", reference, pos=-1, selected_tensors=like, selected_parallel_types=())
+    hand.add("inline_most", "", selected_tensors=())
+
+
+def _tile(hand: HandSchedule, name: str, axis: int) -> None:
+    _split(hand, name, axis, ROWS)
+    hand.add("parallelize", name, axis=axis + 1, ptype=ParallelType.block_y)
+    hand.add("parallelize", name, axis=axis + 2, ptype=ParallelType.block_x)
+
+
+def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
+    """Return the loop of a reference that runs along the fastest axis of a tensor in memory, before any split."""
+    scheduled = hand.scheduled
+    domain = scheduled.tensors[name].tensor.domain
+    own = domain.allocation_order[-1]
+    return mapped_positions(scheduled, reference, RULES).get(name, {}).get(own)
+
+
 _SCHEDULES: Mapping[SchedulerType, Callable[[HandSchedule, Fusion, HandParams], None]] = {
     SchedulerType.POINTWISE: _pointwise,
     SchedulerType.REDUCTION: _reduction,
     SchedulerType.INNER_PERSISTENT: _inner_persistent,
+    SchedulerType.TRANSPOSE: _transpose,
 }

@@ -255,6 +255,9 @@ def test_one_schedule_serves_several_definitions():
         (SchedulerType.REDUCTION, lambda fd, x, y: fd.ops.sum(fd.ops.mul(x, y), [1]), ((5, 300), (5, 300))),
         (SchedulerType.REDUCTION, lambda fd, x, y: fd.ops.max(fd.ops.mul(x, y), [0]), ((5, 300), (5, 300))),
         (SchedulerType.REDUCTION, lambda fd, x, y: fd.ops.sum(fd.ops.mul(x, y)), ((5, 300), (5, 300))),
+        (SchedulerType.TRANSPOSE, lambda fd, x, y: fd.ops.add(fd.ops.permute(x, [1, 0]), y), ((50, 70), (70, 50))),
+        (SchedulerType.TRANSPOSE, lambda fd, x, y: fd.ops.exp(fd.ops.add(
+            fd.ops.permute(x, [2, 1, 0]), fd.ops.neg(y))), ((5, 3, 40), (40, 3, 5))),
         (SchedulerType.INNER_PERSISTENT, lambda fd, x, y: fd.ops.truediv(
             fd.ops.mul(x, y), fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])), ((5, 300), (5, 300))),
     ],
@@ -278,7 +281,9 @@ def test_heuristics_that_are_no_transforms():
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[8, 8], contiguity=True)
         fd.add_output(fd.ops.var_mean(x, [1])[0])
-    with pytest.raises(UnsupportedError, match="transpose is not supported as transforms; pointwise, reduction, inner"):
+    with pytest.raises(UnsupportedError, match="resize is not supported as transforms; pointwise, reduction, inner"):
+        fd.sched.schedule(SchedulerType.RESIZE)
+    with pytest.raises(UnsupportedError, match="the transforms of transpose do not fit this fusion: "):
         fd.sched.schedule(SchedulerType.TRANSPOSE)
     with pytest.raises(UnsupportedError, match="Welford"):
         fd.sched.schedule(SchedulerType.REDUCTION)
