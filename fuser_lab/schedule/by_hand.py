@@ -1,7 +1,7 @@
 """Schedules of nvFuser's schedulers as transforms: what a person could have written by hand, to read and to change.
 
-They follow csrc/scheduler/{pointwise,reduction,normalization_inner,transpose}.cpp in their simplest forms. The kernels
-that plans run are made elsewhere (`fuser_lab.schedule.loops`), for all fusions; these are a start for schedules by hand.
+They follow csrc/scheduler/{pointwise,reduction,normalization_inner,transpose}.cpp in their simplest forms. Plans have
+kernels of their own for all fusions (`fuser_lab.schedule.loops`); these transforms are a start for schedules by hand.
 """
 
 from collections.abc import Callable, Mapping
