@@ -1,6 +1,7 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
 # make check   lint and types only
+# make pages   the documentation site, with every lesson executed, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
 #              then random graphs cut by random schedulers
 #
@@ -24,7 +25,7 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check fuzz browser
+.PHONY: help lab test check fuzz pages browser
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -50,6 +51,10 @@ check: $(TEST_READY)
 fuzz: $(TEST_READY)
 	$(PY) -m tests.fuzz --count $(N) --seed $(SEED)
 	$(PY) -m tests.fuzz_segmentation --count $(GRAPHS) --seed $(SEED)
+
+pages: $(TEST_READY)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --clean
+	@echo "site/index.html"
 
 browser: $(TEST_READY)
 	@$(PY) tests/browser_path.py --install

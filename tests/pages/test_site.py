@@ -1,0 +1,53 @@
+"""The documentation site builds without a warning, says something of every public name and asks nobody for anything."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fuser_lab as fl
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, repository):
+    """The site without the lessons' results: their execution is tested with the notebooks."""
+    built = tmp_path_factory.mktemp("site")
+    environment = {**os.environ, "FUSER_LAB_PAGES": "unexecuted", "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(built)]
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return built
+
+
+def test_every_public_name_is_documented(site):
+    page = (site / "api.html").read_text(encoding="utf-8")
+    # Named on the page through what they belong to: the kinds of data and the diff that `diff` returns.
+    elsewhere = {"DataType", "PlanDiff", "errors", "examples"}
+    missing = [
+        name for name in fl.__all__
+        if name not in elsewhere and not re.search(rf'id="fuser_lab\.[\w.]*\b{name}"', page)
+    ]
+    assert not missing
+
+
+def test_every_lesson_is_a_page(site, repository):
+    lessons = {path.stem for path in (repository / "notebooks").glob("*.ipynb")}
+    assert lessons == {path.stem for path in (site / "lessons").glob("*.html")}
+    start = (site / "index.html").read_text(encoding="utf-8")
+    assert all(f"lessons/{name}.html" in start for name in lessons)
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    loading = re.compile(
+        r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"'](?:https?:)?//|<link\b(?=[^>]*stylesheet)[^>]*href=[\"'](?:https?:)?//",
+    )
+    pages = list(Path(site).rglob("*.html"))
+    assert len(pages) > 10
+    for page in pages:
+        assert not loading.search(page.read_text(encoding="utf-8")), page.name
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
