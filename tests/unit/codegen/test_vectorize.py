@@ -1,0 +1,227 @@
+"""The pass that makes vector accesses, on kernels written by hand."""
+
+import numpy as np
+import pytest
+
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Role,
+    Statement,
+    Store,
+    Uniforms,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
+from fuser_lab.codegen.rewrites import rewritten
+from fuser_lab.codegen.vectorize import access_of, best_width, vectorized
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
+from fuser_lab.schedule.state import ParallelType
+
+F, I = DataType.Float, DataType.Index  # noqa: E741
+c, v, u = (index_var(name) for name in "cvu")
+
+
+def buffer(name: str, size: int, role: Role = Role.INPUT, dtype: DataType = F, alignment: int = 16) -> Buffer:
+    return Buffer(name=name, dtype=dtype, size=size, role=role, alignment=alignment)
+
+
+def loop(var: Var, stop: int, parallel: ParallelType, *body: Statement) -> Loop:
+    return Loop(var=var.name, start=index(0), stop=index(stop), parallel=parallel, body=body)
+
+
+def kernel(*body: Statement) -> Kernel:
+    found = {b.name: b for s in walk(body) for b in _touched(s) if not b.role.is_allocated}
+    inputs = tuple(b for b in found.values() if b.role is Role.INPUT)
+    outputs = tuple(b for b in found.values() if b.role is Role.OUTPUT)
+    phase = Phase(name="kernel", buffers=(*inputs, *outputs), scalars=(), body=body)
+    return Kernel(
+        name="kernel", target="cuda", scheduler=SchedulerType.POINTWISE, inputs=inputs, scalars=(), outputs=outputs,
+        workspace=(), phases=(phase,), ops=(),
+    )
+
+
+def _touched(statement: Statement) -> list[Buffer]:
+    found = [statement.buffer] if isinstance(statement, Store | VectorLoad | VectorStore) else []
+    values = [statement.value] if isinstance(statement, Let | Store) else []
+    return found + [t.buffer for value in values for t in value.walk() if isinstance(t, Load)]
+
+
+def copying(source: Term, target: Term, into: Buffer, given: Buffer) -> tuple[Statement, ...]:
+    return (
+        Let(name="t0", value=Load(F, given, source)),
+        Store(buffer=into, position=target, value=apply("mul", Var(F, "t0"), 2.0)),
+    )
+
+
+def results(body: tuple[Statement, ...], given: np.ndarray, size: int) -> np.ndarray:
+    memory = {"T0": given, "T1": np.full(size, np.nan, np.float32)}
+    evaluate_kernel(kernel(*body), memory)
+    return memory["T1"]
+
+
+def of_kind(body: tuple[Statement, ...], kind: type) -> list[Statement]:
+    return [s for s in walk(body) if isinstance(s, kind)]
+
+
+T0, T1 = buffer("T0", 64), buffer("T1", 64, Role.OUTPUT)
+X = np.arange(64, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("position", "widths"),
+    [
+        (c * 4 + v, [4]), (c * 4 + v + 32, [4]), (c * 4 + v + 2, [2]), (c * 4 + v + 1, []), (c * 2 + v, [2]),
+        (c + v, []), (c * 4 + v * 2, []), (c * 4 + 3 - v, []), (c * 4, []),
+        (apply("mod", c * 4, 8) + v, [4]), (apply("mod", c * 4 + v, 6), []), (apply("floordiv", c * 8, 2) + v, [4]),
+    ],
+)
+def test_neighbours_are_moved_together(position: Term, widths: list[int]) -> None:
+    body = (loop(c, 8, ParallelType.TIDX, loop(v, 4, ParallelType.VECTORIZE, *copying(position, c * 4 + v, T1, T0))),)
+    wide = vectorized(body)
+    assert [s.width for s in of_kind(wide, VectorLoad)] == widths
+    assert [s.width for s in of_kind(wide, VectorStore)] == [4]
+    np.testing.assert_array_equal(results(wide, X, 64)[:32], results(body, X, 64)[:32])
+
+
+@pytest.mark.parametrize(("alignment", "width"), [(16, 4), (8, 2), (4, 0)])
+def test_an_address_allows_so_much(alignment: int, width: int) -> None:
+    access = access_of(buffer("T0", 64, alignment=alignment), c * 4 + v, "v")
+    assert max(access.width(4), 1) == max(width, 1)
+
+
+def test_names_of_indices_are_looked_through() -> None:
+    at, place = Let(name="at", value=c * 4), Let(name="place", value=index_var("at") + v)
+    inner = loop(v, 4, ParallelType.VECTORIZE, place, *copying(index_var("place"), index_var("place"), T1, T0))
+    body = (loop(c, 8, ParallelType.TIDX, at, inner),)
+    wide = vectorized(body)
+    assert len(of_kind(wide, VectorLoad)) == len(of_kind(wide, VectorStore)) == 1
+    np.testing.assert_array_equal(results(wide, X, 64)[:32], 2 * X[:32])
+
+
+def test_conditions_on_the_element_keep_accesses_apart_and_others_go_along() -> None:
+    for condition, loads in ((v < 3, 0), (c < 5, 1)):
+        guarded = If(condition=condition, then=copying(c * 4 + v, c * 4 + v, T1, T0))
+        body = (loop(c, 8, ParallelType.TIDX, loop(v, 4, ParallelType.VECTORIZE, guarded)),)
+        wide = vectorized(body)
+        assert len(of_kind(wide, VectorLoad)) == len(of_kind(wide, VectorStore)) == loads
+        np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
+
+
+def test_two_sides_that_read_as_much_are_one_read_from_here_or_there() -> None:
+    def side(distance: int) -> tuple[Statement, ...]:
+        return (Let(name="t0", value=Load(F, T0, c * 4 + v + distance)),)
+
+    choice = If(condition=c < 4, then=side(16), otherwise=side(-16))
+    store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
+    body = (loop(c, 8, ParallelType.TIDX, loop(v, 4, ParallelType.VECTORIZE, choice, store)),)
+    wide = vectorized(body)
+    (load,) = of_kind(wide, VectorLoad)
+    assert isinstance(load, VectorLoad)
+    assert isinstance(load.position, Apply)
+    assert load.position.fn == "select"
+    np.testing.assert_array_equal(results(wide, X, 64)[:32], np.concatenate([X[16:32], X[:16]]))
+
+
+def test_a_buffer_that_the_loop_writes_is_not_read_ahead() -> None:
+    both = buffer("T1", 64, Role.OUTPUT)
+    body = (loop(c, 8, ParallelType.TIDX, loop(
+        v, 4, ParallelType.VECTORIZE, Store(buffer=both, position=c * 4 + v, value=Load(F, T0, c * 4 + v)),
+        Let(name="t1", value=Load(F, both, c * 4 + v)),
+        Store(buffer=both, position=c * 4 + v, value=apply("add", Var(F, "t1"), 1.0)),
+    )),)
+    assert not [s for s in of_kind(vectorized(body), VectorLoad) if s.buffer is both]
+
+
+def test_loads_of_all_rounds_come_first() -> None:
+    at = u * 32 + c * 4
+    inner = loop(v, 4, ParallelType.VECTORIZE, *copying(at + v, at + v, T1, T0))
+    body = (loop(c, 8, ParallelType.TIDX, loop(u, 2, ParallelType.UNROLL, inner)),)
+    wide = vectorized(body)
+    (thread,) = [s for s in wide if isinstance(s, Loop)]
+    loads, rest = [s for s in thread.body if isinstance(s, Loop)]
+    assert [type(s) for s in loads.body] == [VectorLoad]
+    assert not of_kind(rest.body, VectorLoad)
+    assert {s.buffer.name: s.buffer.size for s in of_kind(wide, Alloc)} == {"T0_v": 8, "T1_v": 4}
+    np.testing.assert_array_equal(results(wide, X, 64), 2 * X)
+
+
+def test_loads_of_inputs_do_not_wait_for_a_barrier() -> None:
+    tile = buffer("tile", 32, Role.SHARED)
+    rounds = (
+        loop(u, 1, ParallelType.UNROLL, loop(
+            v, 4, ParallelType.VECTORIZE,
+            Store(buffer=tile, position=Apply(I, "sub", (index(31), c * 4 + v)), value=Load(F, T0, c * 4 + v)),
+        )),
+        Barrier(),
+        loop(u, 1, ParallelType.UNROLL, loop(
+            v, 4, ParallelType.VECTORIZE,
+            Store(
+                buffer=T1, position=c * 4 + v,
+                value=apply("add", Load(F, tile, c * 4 + v), Load(F, T0, c * 4 + v + 32)),
+            ),
+        )),
+    )
+    block = index_var("block")
+    body = (loop(block, 1, ParallelType.BIDX, loop(c, 8, ParallelType.TIDX, Alloc(buffer=tile), *rounds)),)
+    wide = vectorized(body)
+    order = [type(s).__name__ for s in walk(wide) if isinstance(s, VectorLoad | Barrier | VectorStore)]
+    assert order == ["VectorLoad", "VectorLoad", "Barrier", "VectorStore"]
+    np.testing.assert_array_equal(results(wide, X, 64)[:32], X[31::-1] + X[32:])
+    without = tuple(s for s in rounds if not isinstance(s, Barrier))
+    racing = (loop(block, 1, ParallelType.BIDX, loop(c, 8, ParallelType.TIDX, Alloc(buffer=tile), *without)),)
+    with pytest.raises(IndexError, match="before the thread that writes it waited"):
+        results(vectorized(racing), X, 64)
+
+
+def test_random_numbers_are_drawn_together() -> None:
+    def drawing(position: Term) -> tuple[Statement, ...]:
+        number = Apply(F, "philox_uniform", (Const(DataType.Int, 3), Const(DataType.Int, 5), position))
+        return (loop(c, 8, ParallelType.TIDX, loop(
+            v, 4, ParallelType.VECTORIZE, Store(buffer=T1, position=c * 4 + v, value=number),
+        )),)
+
+    for position, together in ((c * 4 + v, 1), (c * 4 + v - apply("mod", v, 2), 1), (c * 4 + v + 2, 0), (c + v, 0)):
+        body = drawing(position)
+        wide = vectorized(body)
+        assert len(of_kind(wide, Uniforms)) == together
+        np.testing.assert_array_equal(results(wide, X, 64)[:32], results(body, X, 64)[:32])
+
+
+def test_the_width_with_the_fewest_accesses() -> None:
+    def trial(position: Term, dtype: DataType, alignment: int) -> object:
+        given = buffer("T0", 1 << 20, dtype=dtype, alignment=alignment)
+
+        def one(size: int) -> tuple[Statement, ...]:
+            return (Let(name="t0", value=Load(dtype, given, position if size == 0 else c * size + v)),)
+
+        return one
+
+    for dtype, alignment, width in ((F, 16, 4), (F, 8, 4), (DataType.BFloat16, 16, 8), (DataType.Double, 16, 2),
+                                    (DataType.Bool, 16, 16), (DataType.ComplexDouble, 16, 1)):
+        assert best_width(trial(c + v, dtype, alignment), "v") == width
+
+
+def test_one_plus_tanh_and_cosines_of_turns() -> None:
+    x = Var(F, "x")
+    body = (
+        Let(name="a", value=apply("tanh", x)),
+        Let(name="b", value=apply("add", Const(F, 1.0), Var(F, "a"))),
+        Let(name="d", value=apply("cos", apply("mul", x, 2 * np.pi))),
+        Store(buffer=T1, position=index(0), value=apply("add", Var(F, "b"), Var(F, "d"))),
+    )
+    assert [str(s.value.fn) for s in rewritten(body) if isinstance(s, Let)] == ["one_plus_tanh", "cos_turns"]
+    kept = (*body, Store(buffer=T1, position=index(1), value=Var(F, "a")))
+    assert [s.name for s in rewritten(kept) if isinstance(s, Let)] == ["a", "b", "d"]
