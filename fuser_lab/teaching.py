@@ -1,10 +1,14 @@
 """Questions of lessons: the reader predicts, runs the next cell, and is told whether the prediction holds."""
 
+import ctypes
+import importlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.report import theme
@@ -172,6 +176,18 @@ def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | No
 def score(*outcomes: Outcome) -> Score:
     """Return how many of these predictions hold."""
     return Score(outcomes=outcomes)
+
+
+def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
+    """Return the inputs with NumPy arrays as torch tensors on the GPU; None where there is no GPU, or no torch."""
+    try:
+        ctypes.CDLL("libcuda.so.1")  # torch takes seconds to load, only to find no driver
+        torch: Any = importlib.import_module("torch")
+    except (OSError, ImportError):
+        return None
+    if not torch.cuda.is_available():
+        return None
+    return [torch.from_numpy(value).cuda() if isinstance(value, np.ndarray) else value for value in inputs]
 
 
 def shown(value: Any) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.teaching import INVITATION, predict, score, shown
+from fuser_lab.teaching import INVITATION, on_gpu, predict, score, shown
 
 
 @pytest.mark.parametrize(
@@ -115,3 +115,21 @@ def test_html_is_escaped():
 )  # fmt: skip
 def test_shown(value, text):
     assert shown(value) == text
+
+
+def test_inputs_go_to_the_gpu_where_there_is_one():
+    moved = on_gpu([np.arange(3, dtype=np.float32), 2.0])
+    if not _has_gpu():
+        assert moved is None
+    else:
+        assert moved[0].is_cuda
+        assert moved[0].tolist() == [0, 1, 2]
+        assert moved[1] == 2.0
+
+
+def _has_gpu():
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
