@@ -55,7 +55,8 @@ class GpuReductions(NestLowering):
         first = set(inputs_needed(*given, 0, ()))
         later = {tv for number in range(1, self._passes) for tv in inputs_needed(*given, number, kept[1])}
         return replace(
-            space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs, value_bytes=values,
+            space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
+            value_bytes=values,
             constant_bytes=sum(tv.dtype.itemsize for tv in later - first),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
         )

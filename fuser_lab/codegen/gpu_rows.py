@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Launch, Load, Role, Store, VectorStore
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis, Nest
 from fuser_lab.codegen.persistence import inputs_needed
@@ -37,11 +37,14 @@ class RowNest(GpuReductions):
     """Writes nests whose reduced axes are the fastest in memory."""
 
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
+    _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the last row's passes load the next row
+    _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # which of how many rows of a block is written
 
     def _rows(self) -> Launch:
         values, count = self._values, self.space.rows
         lanes, height = self.schedule.threads
-        blocks = -(-count // height)
+        each = -(-count // self.schedule.blocks) if self.schedule.blocks else height
+        blocks = -(-count // each)
         with ExitStack() as stack:
             block = self._loop(stack, "block", blocks, ParallelType.BIDX)
             position: Term = block
@@ -50,6 +53,9 @@ class RowNest(GpuReductions):
             self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
             self._shared_first: dict[TensorView, int] = {}
             stretches = self._stretches()
+            if self.schedule.blocks:
+                self._rows_in_turn(block, each, stretches)
+                return Launch(blocks=blocks, threads=(lanes, height))
             # Lanes that share a row are all active or all not, so that what they exchange is defined.
             row = self._bound(stack, "row", position, count, blocks * height) if count > 1 else index(0)
             if self._parts:
@@ -78,9 +84,43 @@ class RowNest(GpuReductions):
             folds = self._open(exprs)
             for stretch in stretches if number == 0 else reversed(stretches):
                 self._stretch(number, places, stretch, folds, stored)
+                if number == self._passes - 1 and stretch is stretches[-1]:
+                    self._send_for_next(stretch)
             self._share(folds, self._scope())
             self._close(folds, places)
         self._whole_rows(places)
+
+    # Rows that a block walks, each partly on its way while the last is written
+
+    def _rows_in_turn(self, block: Term, each: int, stretches: Sequence[Stretch]) -> None:
+        """Write the loop over rows that follow each other; the next is on its way while the last is stored."""
+        values, count, stretch = self._values, self.space.rows, stretches[-1]
+        first = [s.tensor for s in self._saved if s.written == 0 and stretch.place is Role.WORDS]
+        self._sent = {tv: (width, stretch.kept[tv]) for tv in first if (width := self._width_of(tv, self._fast))}
+        begin = simplify(block * each, values.scope.ranges)
+        with values.guard(apply("lt", begin, count)):
+            self._load_row(self._flat(self._nest.kept, begin), stretch, self._sent)
+        with ExitStack() as stack:
+            i = self._loop(stack, "i", each, ParallelType.SERIAL)
+            row = self._bound(stack, "row", begin + i, count, -(-count // each) * each)
+            stack.enter_context(self._inlined({}, pinned=True))
+            self._row_turn = (i, row, each)
+            self._passes_over(row, stretches)
+            if len(self._nest.reductions) == 1:
+                # What the warps told each other is read by all before the next row writes there.
+                values.emit(Barrier())
+        self._sent = {}
+
+    def _send_for_next(self, stretch: Stretch) -> None:
+        """Load what of the next row stays in registers."""
+        if not self._sent:
+            return
+        values, (i, row, each) = self._values, self._row_turn
+        after = simplify(row + 1, values.scope.ranges)
+        with values.guard(apply("lt", i, each - 1)), values.guard(apply("lt", after, self.space.rows)):
+            following = values.let("row_after", after)
+            with self._inlined({following.name: (0, self.space.rows - 1)}):
+                self._load_row(self._flat(self._nest.kept, following), stretch, self._sent)
 
     def _whole_rows(self, places: Places) -> None:
         if not self._nest.rows:
@@ -198,7 +238,8 @@ class RowNest(GpuReductions):
         if stretch.place is Role.WORDS:
             # The whole row is on its way before anything waits for it.
             direct = {tv: buffer for tv, buffer in new.items() if tv in fetched}
-            self._fetch_row(places, stretch, {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()})
+            waiting = {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()}
+            self._fetch_row(places, stretch, {tv: load for tv, load in waiting.items() if tv not in self._sent})
             new = {tv: buffer for tv, buffer in new.items() if tv not in direct}
             at_hand, shared = {**old, **direct, **self._ahead}, {}
         else:

@@ -109,12 +109,15 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     reasons = [f"of {steps} steps of {lanes} threads over a row, shared memory holds {shared}, registers {registers}"]
     if again:
         reasons.append(f"{again} are read again, the latest first, while the L2 cache has them")
+    blocks = SMS if resident == 1 and registers and space.rows > SMS else 0
+    if blocks:
+        reasons.append(f"{blocks} blocks walk the rows: registers take the next one while the last is stored")
     online = space.online and resident < 3  # where blocks are few, each pass counts
     if online:
         reasons.append("maximum and sum of exponentials are found in one pass")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
-        shared=shared, values=False, resident=resident, online=online, reasons=tuple(reasons),
+        shared=shared, values=False, resident=resident, online=online, blocks=blocks, reasons=tuple(reasons),
     )
 
 

@@ -32,7 +32,7 @@ def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype
     check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
 
 
-@pytest.mark.parametrize("shape", [*ROWS, (600, 31), (500, 1500), (400, 12_345)], ids=str)
+@pytest.mark.parametrize("shape", [*ROWS, (600, 31), (500, 1500), (400, 12_345), (300, 100_000)], ids=str)
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
 def test_rows_of_every_length(shape: tuple[int, int], dtype: DataType) -> None:
     x = numbers(shape, dtype)

@@ -1,5 +1,7 @@
 """Reductions on the GPU in lock step: every kind of kernel, dtype, row length and alignment, against float64."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from backend.reductions import ALL, BACKWARD, COLUMNS, FLOATS, PATTERNS, ROWS, a
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuser_lab.codegen import gpu_backward, nest_lowering
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Kernel, Load, Loop, Reduce, Role, VectorLoad, terms_of, walk
 from fuser_lab.codegen.layout import dense_strides, layout_of
@@ -19,7 +22,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.loops import describe
-from fuser_lab.schedule.state import Space
+from fuser_lab.schedule.state import LoopSchedule, Space
 
 SHARED_OF_A_BLOCK = 227 << 10
 
@@ -118,8 +121,8 @@ def test_a_row_is_read_once_where_there_is_room(columns: int) -> None:
     (phase,) = kernel.phases
     (schedule,) = {phase.schedule}
     assert schedule is not None
-    # One place in the text for what stays in registers, one for what goes to shared memory.
-    assert len(inputs_read(kernel)) == (schedule.registers > 0) + (schedule.shared > 0)
+    # One place in the text for what stays in registers, one for what goes to shared memory, one for the next row.
+    assert len(inputs_read(kernel)) == (schedule.registers > 0) + (schedule.shared > 0) + (schedule.blocks > 0)
 
 
 def test_the_maximum_and_the_sum_of_a_very_long_row_take_one_pass() -> None:
@@ -192,6 +195,60 @@ def test_threads_that_walk_several_rows_wait_for_each_other() -> None:
     reductions = [n for n, s in enumerate(inside) if isinstance(s, Reduce)]
     assert len(reductions) == 1
     assert any(isinstance(s, Barrier) for s in inside[reductions[0] :]), "shared memory is written again too soon"
+
+
+FORCED = {
+    "registers": {"registers": 2, "unroll": 1},
+    "registers and shared memory": {"registers": 1, "shared": 1, "unroll": 1},
+    "some of it read again": {"registers": 1, "shared": 2, "unroll": 2},
+    "nothing kept": {"registers": 0, "shared": 0, "unroll": 2},
+    "blocks that walk rows": {"registers": 1, "shared": 1, "unroll": 1, "blocks": 3},
+    "blocks that walk rows, much read again": {"registers": 1, "shared": 0, "unroll": 2, "blocks": 2},
+}
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("threads", [32, 64])
+@pytest.mark.parametrize("forced", FORCED.values(), ids=FORCED)
+def test_rows_are_right_whatever_is_chosen(
+    forced: dict[str, int], threads: int, online: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = nest_lowering.choose_loops
+    changes: dict[str, Any] = {**forced, "threads": (threads, 1), "values": False, "online": online}
+
+    def choose(space: Space, target: str) -> LoopSchedule:
+        schedule = chosen(space, target)
+        return replace(schedule, **changes) if space.passes > 1 else schedule
+
+    monkeypatch.setattr(nest_lowering, "choose_loops", choose)
+    for shape in ((7, 520), (4, 1000), (9, 77), (1, 640)):
+        for dtype in (D.Float, D.BFloat16):
+            check(build(softmax, [shape], dtype), S.INNER_PERSISTENT, [numbers(shape, dtype)])
+        if not online:
+            shapes = [shape, shape, shape[1:]]
+            inputs = [numbers(s, D.BFloat16, n) for n, s in enumerate(shapes)]
+            check(build(add_norm, shapes, D.BFloat16), S.INNER_PERSISTENT, inputs)
+
+
+@pytest.mark.parametrize("changes", [
+    {"shared": 0}, {"shared": 1}, {"shared": 2}, {"unroll": 2}, {"unroll": 2, "constants": True}, {"blocks": 3},
+    {"blocks": 1, "shared": 2, "unroll": 2, "constants": True},
+], ids=str)
+def test_rows_and_columns_are_right_whatever_is_chosen(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = gpu_backward.backward_loops
+
+    def choose(space: Space, sums: Sequence[int], constant: int) -> LoopSchedule | None:
+        schedule = chosen(space, sums, constant)
+        return None if schedule is None else replace(schedule, **changes)
+
+    monkeypatch.setattr(gpu_backward, "backward_loops", choose)
+    for shape in ((37, 520), (40, 64), (300, 77)):
+        shapes = [shape, shape, shape[1:], (shape[0], 1)]
+        for dtype in (D.Float, D.BFloat16):
+            inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+            check(build(backward, shapes, dtype), S.INNER_OUTER_PERSISTENT, inputs)
 
 
 SPACES = st.builds(
