@@ -34,7 +34,7 @@ class ElementNest(GpuReductions):
         statements = trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
         return any(
             access.step == 1 and access.buffer.size * access.buffer.dtype.itemsize > CACHED
-            for access in accesses(statements, "v", without="half")
+            for access in accesses(statements, "v", among=frozenset({"chunk", "v"}))
         )
 
     @property

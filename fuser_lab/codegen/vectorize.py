@@ -88,9 +88,7 @@ def access_of(buffer: Buffer, position: Term, name: str, known: Mapping[str, Ter
 
 
 def _resolved(position: Term, known: Mapping[str, Term]) -> Term:
-    while not known.keys().isdisjoint(variables(position)):
-        position = substitute(position, known)
-    return simplify(position, {})
+    return simplify(substitute(position, known), {})
 
 
 def _divisor(form: Linear) -> int:
@@ -125,6 +123,10 @@ class _Vectorizer:
         self._slot: Term = index(0)  # of the first word of this round of the UNROLL loop around
         self._rounds = 1
 
+    def _learn(self, name: str, value: Term) -> None:
+        """Remember an index variable by what it is made of: names may mean something else in the next block."""
+        self._known[name] = _resolved(value, self._known)
+
     def run(self) -> Block:
         """Return the new body; what it allocates comes first."""
         body = self._block(self._body)
@@ -134,15 +136,17 @@ class _Vectorizer:
         return _before_barriers(tuple(new for statement in statements for new in self._statement(statement)))
 
     def _statement(self, statement: Statement) -> Iterator[Statement]:
+        if isinstance(statement, Loop):
+            self._known.pop(statement.var, None)
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
-                self._known[name] = value
+                self._learn(name, value)
                 yield statement
             case If(then=then, otherwise=otherwise):
                 yield replace(statement, then=self._block(then), otherwise=self._block(otherwise))
-            case Loop(parallel=ParallelType.VECTORIZE):
+            case Loop(parallel=ParallelType.VECTORIZE, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
-            case Loop(parallel=ParallelType.UNROLL):
+            case Loop(parallel=ParallelType.UNROLL, start=Const(_, 0), stop=Const()):
                 yield from self._unrolled(statement)
             case Loop(body=body, parallel=parallel):
                 inner = self._block(body)
@@ -157,7 +161,7 @@ class _Vectorizer:
     # One loop over the elements of a vector
 
     def _vector_loop(self, loop: Loop) -> Iterator[Statement]:
-        count = int(_constant(loop.stop))
+        count = _rounds(loop)
         stored = {s.buffer.name for s in walk(loop.body) if isinstance(s, Store)}
         moves = _Moves()
         inside = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
@@ -172,7 +176,7 @@ class _Vectorizer:
         for statement in statements:
             match statement:
                 case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
-                    self._known[name] = value
+                    self._learn(name, value)
                     result.append(statement)
                 case Let(value=value):
                     result.append(replace(statement, value=self._read(value, around, moves, statement.origin)))
@@ -288,7 +292,7 @@ class _Vectorizer:
         rounds = self._rounds if rounds is None else rounds
         slot = simplify(self._slot * count, {}) if rounds > 1 else index(0)
         for words in self._spare:
-            if words.dtype is buffer.dtype and words.size == count * rounds:
+            if words.role is Role.WORDS and words.dtype is buffer.dtype and words.size == count * rounds:
                 self._spare.remove(words)
                 return words, slot
         words = Buffer(name=self._fresh(f"{buffer.name}_v"), dtype=buffer.dtype, size=count * rounds, role=Role.WORDS)
@@ -306,7 +310,7 @@ class _Vectorizer:
 
     def _unrolled(self, loop: Loop) -> Iterator[Statement]:
         outer = self._slot, self._rounds
-        rounds = int(_constant(loop.stop))
+        rounds = _rounds(loop)
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
         self._rounds *= rounds
         body = self._block(loop.body)
@@ -346,7 +350,9 @@ def _loads_ahead(body: Block) -> Block:
     kept = _sliced(body, needed)
     given = {s.name for s in walk(kept) if isinstance(s, Let)}
     made = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
-    return () if needed & made - given else kept
+    written = {s.buffer for s in walk(body) if isinstance(s, Store | VectorStore)}
+    early = any(isinstance(s, VectorLoad) and s.buffer in written for s in walk(kept))
+    return () if early or needed & made - given else kept
 
 
 def _sliced(body: Block, needed: set[str]) -> Block:
@@ -418,9 +424,9 @@ def _only_loads(statement: Statement) -> bool:
     )
 
 
-def _constant(term: Term) -> int:
-    assert isinstance(term, Const)
-    return int(term.value.real)
+def _rounds(loop: Loop) -> int:
+    """Return how often a loop with a constant end runs."""
+    return int(loop.stop.value.real) if isinstance(loop.stop, Const) else 0
 
 
 def _loads(term: Term) -> bool:
@@ -437,17 +443,17 @@ def _buffers(statement: Statement) -> Iterator[Buffer]:
 # How many elements a thread should move at a time
 
 
-def accesses(statements: Block, name: str, without: str = "") -> Iterator[Access]:
+def accesses(statements: Block, name: str, among: frozenset[str] | None = None) -> Iterator[Access]:
     """Yield the accesses to memory of some statements, as they walk with an index variable.
 
-    ``without`` leaves out those whose position depends on another variable.
+    ``among`` leaves out those whose position depends on other variables than these.
     """
     for statement in walk(statements):
         found = [(statement.buffer, statement.position)] if isinstance(statement, Store) else []
         terms = (term for root in terms_of(statement) for term in root.walk())
         found += [(term.buffer, term.position) for term in terms if isinstance(term, Load)]
         for buffer, position in found:
-            if buffer.role in _OUTSIDE and without not in variables(position):
+            if buffer.role in _OUTSIDE and (among is None or variables(position) <= among):
                 yield access_of(buffer, position, name)
 
 

@@ -22,8 +22,16 @@ def element_loops(space: Space) -> LoopSchedule:
     chunks = -(-space.rows // space.vector)
     unroll = space.repeats
     blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
+    reasons = [
+        f"{space.vector} neighbours a thread: fewest memory accesses, at most 16 bytes each, for the bytes moved"
+        if space.vector > 1
+        else "one element a thread: accesses of several would not be fewer",
+    ]
+    if unroll > 1:
+        reasons.append(f"{unroll} chunks a thread: they read the same of an input that repeats")
     return LoopSchedule(
         style=Style.ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
+        reasons=tuple(reasons),
     )
 
 
@@ -31,4 +39,10 @@ def _tiles(space: Space) -> LoopSchedule:
     tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
     # Two vectors for each thread, both loaded before the first is needed.
     threads = max(min(tile * tile // (2 * space.vector), TILE_THREADS), WARP)
-    return LoopSchedule(style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector)
+    return LoopSchedule(
+        style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector,
+        reasons=(
+            f"some tensors are fast along an axis of {space.turned[0]}, others along one of {space.turned[1]}",
+            f"tiles of {tile}: rows of {tile * space.itemsize} bytes",
+        ),
+    )

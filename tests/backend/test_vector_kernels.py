@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from backend.fusions import TOLERANCE, D, S, build, numbers
 
+from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Role, VectorLoad, VectorStore, walk
 from fuser_lab.codegen.layout import layout_of
@@ -213,3 +214,27 @@ def test_dtypes_of_two_sizes() -> None:
             [first, second],
         )
         check(fusion, [numbers((9, 16), first), numbers((9, 16), second, 1)])
+
+
+def test_chunks_that_share_an_input_that_repeats() -> None:
+    for shape, other in (((4, 33, 1024), (1, 33, 1024)), ((6, 65, 520), (1, 65, 520))):
+        fusion = build(arithmetic, [shape, other], D.Float)
+        kernel = check(fusion, [numbers(shape, D.Float), numbers(other, D.Float, 1)])
+        (phase,) = kernel.phases
+        assert phase.schedule is not None
+        assert phase.schedule.unroll == 2
+        loads = [s for s in walk(phase.body) if isinstance(s, VectorLoad) and s.buffer.name == "T1"]
+        assert len(loads) == 1
+        # Where the halves are whole blocks, the repeated input is read at the same place for both.
+        same = "u" not in variables(loads[0].position)
+        assert same == (shape == (4, 33, 1024))
+
+
+def test_axes_that_stay_neighbours_are_turned_as_one() -> None:
+    # Channels last to channels first: height and width are one axis, batches another.
+    fusion = build(lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 3, 1, 2])), [(3, 12, 6, 32)], D.Float)
+    kernel = check(fusion, [numbers((3, 12, 6, 32), D.Float)])
+    (phase,) = kernel.phases
+    tile = phase.schedule.tile if phase.schedule else 0
+    assert phase.launch.blocks == 3 * -(-72 // tile) * -(-32 // tile)
+    assert {size for _, size in accesses(kernel)} == {16}
