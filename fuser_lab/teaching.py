@@ -203,12 +203,22 @@ def shown(value: Any) -> str:
             number = float(value)
             return f"{number:,.4g}" if abs(number) < 10_000 else f"{number:,.0f}"
         case Mapping():
-            return ", ".join(f"{name}: {shown(part)}" for name, part in value.items())
+            return ", ".join(f"{name}: {_inside(part)}" for name, part in value.items())
         case list() | tuple():
-            return ", ".join(map(shown, value)) or "none"
+            return ", ".join(map(_inside, value)) or "none"
         case set() | frozenset():
-            return ", ".join(sorted(map(shown, value))) or "none"
+            return f"{{{', '.join(map(shown, _ordered(value)))}}}" if value else "none"
     return str(value)
+
+
+def _inside(value: Any) -> str:
+    """Return what `shown` returns, lists in brackets: they are part of something with commas of its own."""
+    return f"[{shown(value)}]" if isinstance(value, list | tuple) else shown(value)
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    """Return the elements of a set in the order in which a reader expects them: numbers by size, words by letter."""
+    return sorted(values, key=lambda value: (0, value, "") if isinstance(value, Real) else (1, 0, shown(value)))
 
 
 def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:

@@ -26,6 +26,7 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition
+from fuser_lab.teaching import predict
 
 # %% [markdown]
 # ## 1. The definition
@@ -84,12 +85,15 @@ print("the same object:", again.fusion is fd.fusion)
 cache
 
 # %% [markdown]
-# **Predict, then check.** The cache has `3` lookups so far. If you define `rows_added` once more, but with the names `a` and
+# **Predict.** The cache has `3` lookups so far. If you define `rows_added` once more, but with the names `a` and
 # `b` for `x` and `y`, is that a hit? And if `broadcast` is called as `broadcast(total, [False, True])`, without the name of
 # the argument?
 
 # %%
-my_prediction = {"other names": None, "argument without its name": None}  # True for a hit, False for none
+question = predict("Is it a hit? True or False", {"other names": None, "argument without its name": None})
+question
+
+# %%
 
 
 def other_names(fd):
@@ -102,18 +106,18 @@ def without_its_name(fd):
     fd.add_output(fd.ops.add(b, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), [False, True])))
 
 
+hits = {}
 for name, define in (("other names", other_names), ("argument without its name", without_its_name)):
     before = cache.stats().hits
     with FusionDefinition(cache=cache) as attempt:
         define(attempt)
-    hit = cache.stats().hits > before
-    guess = my_prediction[name]
-    verdict = "" if guess is None else " - as predicted" if guess == hit else " - not as predicted"
-    print(f"{name}: {'hit' if hit else 'no hit'}{verdict}")
+    hits[name] = cache.stats().hits > before
+question.reveal(
+    hits, because="Names of Python variables are no part of a call. How an argument is spelled is part of it.",
+)
 
 # %% [markdown]
-# Names of Python variables are no part of a call, so the first is a hit. How an argument is spelled is part of it. The second
-# is a fusion of its own, and harmless: it only costs its place in the tree.
+# The second is a fusion of its own, and harmless: it only costs its place in the tree.
 #
 # ## 4. Schedules: what stands at the end of a path
 #
@@ -182,7 +186,12 @@ np.testing.assert_array_equal(result, values[4])
 #
 # Three sums, one after another. The first one leaves a tensor of half a megabyte, which is of no use once the second has run.
 #
-# **Predict, then check.** Which values are alive while each of the three segments runs?
+# **Predict.** Which values are alive while each of the three segments runs? Number 0 is the input, 2 the input plus one, 3, 4
+# and 5 are the sums.
+
+# %%
+question = predict("What is alive while each segment runs?", None)  # as [{0}, {0}, {0}]
+question
 
 # %%
 with FusionDefinition(cache=cache) as three_sums:
@@ -194,16 +203,15 @@ with FusionDefinition(cache=cache) as three_sums:
 shape = (32, 64, 8, 128)
 parts = three_sums.segment([fl.spec(shape, "float64")])
 last = three_sums.map_value_to_last_used_segment
-alive = set(three_sums.state.inputs)
+alive, while_running = set(three_sums.state.inputs), []
 for index, part in enumerate(parts):
     numbers = three_sums.segment_index_space_maps[part]
     alive |= {numbers[fid] for fid in part.state.outputs}
-    print(f"segment {index}: {sorted(alive)}")
+    while_running.append(set(alive))
     alive = {fid for fid in alive if last.get(fid, len(parts)) > index or fid in three_sums.state.inputs}
+question.reveal(while_running, because="2 lives in registers only. 3, the first sum, is gone when the last segment runs.")
 
 # %% [markdown]
-# Number 3, the first sum, is gone when the last segment runs.
-#
 # ## A size on its way into a segment
 #
 # A reshape to sizes that another input decides. Look for the line from a negative number:

@@ -24,6 +24,7 @@ from IPython.display import HTML
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.examples import layouts
+from fuser_lab.teaching import predict
 
 
 def cells(order, title, shape=(3, 5)):
@@ -46,7 +47,11 @@ HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-ma
 # An image is stored channels-last, order `0,2,3,1`. It is normalized; behind a cut it is scaled and goes through a relu.
 # nvFuser lays out the *result* like the input, and never touches what passes between segments.
 #
-# **Predict before you run the next cell:** the second segment is only pointwise. Which scheduler takes it, and why?
+# **Predict:** the second segment only scales. Which scheduler takes it, and why?
+
+# %%
+question = predict("Who takes the second segment?", None, choices=["pointwise", "transpose", "reduction", "resize"])
+question
 
 # %%
 with FusionDefinition() as fd:
@@ -54,6 +59,9 @@ with FusionDefinition() as fd:
 
 today = fl.segment(fd, name="outputs")
 today
+
+# %%
+question.reveal(today.segments[1].scheduler.value, because="It reads what lies row-major and writes channels-last.")
 
 # %% [markdown]
 # The tensor between the segments is row-major. So the first kernel reads channels-last and writes row-major, and the
@@ -70,7 +78,7 @@ agreed = fl.segment(fd, options=fl.SegmenterOptions(layout_mode="negotiate"), na
 agreed.layouts()
 
 # %%
-fl.time([today, agreed], layouts.inputs_of(today.fusion), seconds=0.5)  # results are checked first
+fl.time([today, agreed], layouts.inputs_of(today.fusion), seconds=0.2, progress=False)  # results are checked first
 
 # %% [markdown]
 # ## Propagating is not yet negotiating
@@ -133,21 +141,21 @@ plan.layouts()
 # ## Your turn
 #
 # In the outer sum above the reader got what it wanted. Now require its *result* to be row-major. In which order does the
-# tensor between the segments lie, who decides, and what does it cost? Write down your prediction, then run the cell
-# below it.
+# tensor between the segments lie (as in [0, 1]), who decides, and what does it cost?
 
 # %%
-my_order, my_decider, my_megabytes = None, None, None
+question = predict("The tensor between the segments", {"order": None, "decided by": None, "megabytes": None})
+question
 
 # %%
 required = outer.fusion.set_output_stride_order(outer.fusion.outputs[0], [1, 0])
 plan = fl.segment(required, options=fl.SegmenterOptions(layout_mode="negotiate"))
 between = plan.layouts()[plan.segmented.crossing[0].name]
-answer = (between.chosen, between.by, round(between.cost / 1e6, 1))
-print("as predicted" if (my_order, my_decider, my_megabytes) == answer else f"it is {answer}")
+question.reveal(
+    {"order": between.chosen, "decided by": between.by, "megabytes": between.cost / 1e6}, within=0.05,
+    because="Whoever reads the column-major matrix and writes a row-major result goes across the rows of one of them, "
+    "however the sum lies. So the reader no longer minds, and on a tie the producer decides.",
+)
 
 # %% [markdown]
-# Whoever reads the column-major matrix and writes a row-major result goes across the rows of one of them, however the
-# sum lies. So the reader no longer minds, and on a tie the producer decides.
-#
 # `docs/layouts.md` has the rules and the cost model.

@@ -110,7 +110,10 @@ def test_html_is_escaped():
     ("value", "text"),
     [
         (1234567, "1,234,567"), (0.123456, "0.1235"), (33.6, "33.6"), (1234567.8, "1,234,568"), (True, "yes"),
-        ((), "none"), (("b", 2), "b, 2"), ({2, 1}, "1, 2"), (None, "nothing"), ({"a": False}, "a: no"),
+        ((), "none"), (("b", 2), "b, 2"), ({10, 9}, "{9, 10}"), (frozenset("ba"), "{a, b}"),
+        (set(), "none"), ([[1, 0], 2], "[1, 0], 2"),
+        (None, "nothing"),
+        ({"a": False, "b": (1, 0)}, "a: no, b: [1, 0]"),
     ],
 )  # fmt: skip
 def test_shown(value, text):
