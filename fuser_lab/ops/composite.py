@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import TensorView, Val
+from fuser_lab.ir import Scalar, TensorView, Val
 from fuser_lab.ops.broadcast import broadcast, expand
+from fuser_lab.ops.factory import IOTA
+from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import (
+    OPS,
     Arg,
     Composite,
     Misuse,
@@ -113,3 +116,48 @@ for _entry in (
     ),
 ):
     register_composite(_entry)
+
+
+def _triu(rec: Recorder, arg: Operand, diagonal: Operand = 0) -> Val:
+    tensor = rec.tensor(arg, "triu", "arg")
+    if tensor.ndim < 2:
+        msg = f"triu: input tensor for triu must have 2 or more dims, but got {tensor.ndim} dims."
+        raise DefinitionError(msg)
+    offset = rec.value(diagonal, "triu", "diagonal")
+    if isinstance(offset, TensorView) or not offset.dtype.is_integral:
+        msg = f"triu: diagonal must be an integer, given {offset if isinstance(offset, Scalar) else offset.name}."
+        raise DefinitionError(msg)
+    rows, columns = tensor.extents[-2:]
+    shifted = OPS["add"].frontend(rec, IOTA.frontend(rec, rows, None, None, DataType.Int), offset)
+    below = broadcast(rec, shifted, [False, True])
+    across = broadcast(rec, IOTA.frontend(rec, columns, None, None, DataType.Int), [True, False])
+    zero = Scalar(name="", dtype=tensor.dtype, value=convert_number(0, tensor.dtype, "triu", "0"))
+    result: Val = OPS["where"].frontend(rec, OPS["le"].frontend(rec, below, across), tensor, zero)
+    return result
+
+
+register_composite(
+    Composite(
+        name="triu",
+        frontend=_triu,
+        samples=(
+            Sample("fd.ops.triu(a)"),
+            Sample("fd.ops.triu(a, 1)", (Arg((4, 4), DataType.Half),)),
+            Sample("fd.ops.triu(a, diagonal=-2)", (Arg((2, 5, 4), DataType.BFloat16),)),
+            Sample("fd.ops.triu(a, fd.define_scalar(1, DataType.Int))", (Arg((3, 4), DataType.Int),)),
+            Sample("fd.ops.triu(a)", (Arg((3, 3), DataType.Bool, 0, 2),)),
+            Sample("fd.ops.triu(a)", (Arg((3, 3), DataType.ComplexFloat),)),
+            Sample("fd.ops.triu(a, 9)", (Arg((1, 4), DataType.Double),)),
+            Sample("fd.ops.triu(a)", (Arg((0, 4)),)),
+        ),
+        misuses=(
+            Misuse("fd.ops.triu(v)", "input tensor for triu must have 2 or more dims, but got 1 dims"),
+            Misuse("fd.ops.triu(s)", "input tensor for triu must have 2 or more dims, but got 0 dims"),
+            Misuse("fd.ops.triu(x, 0.5)", "triu: diagonal must be an integer, given double(0.5)"),
+            Misuse("fd.ops.triu(x, n)", "triu: diagonal must be an integer, given T"),
+            Misuse("fd.ops.triu(d)", "triu: arg must be a tensor", ArgumentTypeError),
+            Misuse("fd.ops.triu(x, None)", "triu: diagonal is None", ArgumentTypeError),
+        ),
+        doc="arg with zeros below a diagonal of its last two axes; diagonal 1 is the one above the main one.",
+    ),
+)

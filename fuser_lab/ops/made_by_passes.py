@@ -8,9 +8,10 @@ import numpy as np
 from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import UnknownNameError
 from fuser_lab.ir import OpKind
-from fuser_lab.ops.indexing import SCATTER, checked_positions, checked_positions_torch
+from fuser_lab.ops.positions import checked_positions, checked_positions_torch
 from fuser_lab.ops.reduction import MAX, MIN
 from fuser_lab.ops.registry import Array, Combine, OpDef, register_made_by_passes
+from fuser_lab.ops.scatter import SCATTER
 
 
 def _nameless(name: str) -> Callable[..., NoReturn]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.rewriter import Rewriter
 

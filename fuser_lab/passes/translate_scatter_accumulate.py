@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
-from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.rewriter import Rewriter
 

@@ -12,7 +12,7 @@ from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView
-from fuser_lab.ops.indexing import indexed_operands, out_of_range
+from fuser_lab.ops.positions import indexed_operands, out_of_range
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of, may_overlap, output_kind, overlap, to_numpy
 
 
@@ -162,6 +162,21 @@ def _on_host(value: Any) -> Any:
     if isinstance(value, np.ndarray | int):
         return np.asarray(value)
     return to_numpy(value) if is_torch(value) and value.device.type == "cpu" else None
+
+
+def device_of(described: Sequence[TensorSpec | Number]) -> str:
+    """Return where a run takes place: ``"cpu"``, or the one GPU that tensors lie on.
+
+    Raises
+    ------
+    InputError
+        If tensors lie on several GPUs.
+    """
+    found = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and d.device.startswith("cuda"))
+    if len(found) > 1:
+        msg = f"the inputs lie on {' and '.join(found)}; a run takes place on one GPU, so move them to the same one."
+        raise InputError(msg)
+    return next(iter(found), "cpu")
 
 
 def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:

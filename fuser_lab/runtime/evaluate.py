@@ -10,7 +10,7 @@ from fuser_lab.analysis.aliasing import Strides, input_strides, view_strides
 from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ops import OPS
-from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy, torch_module
 
 

@@ -9,7 +9,7 @@ from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, Reduc
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
-from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]

@@ -15,7 +15,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ops.indexing import indexed_axis
+from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits

@@ -18,7 +18,7 @@ from fuser_lab.errors import SegmentationError
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ops import OPS
-from fuser_lab.ops.indexing import indexed_operands
+from fuser_lab.ops.positions import indexed_operands
 from fuser_lab.passes.rewriter import Axes, in_memory_order
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.hints import is_hint

@@ -1,0 +1,145 @@
+"""Rows of a table at positions that are data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.ir import AttrValue, Expr, OpKind, TensorDomain, Val
+from fuser_lab.ops.positions import (
+    checked_positions,
+    checked_positions_torch,
+    moved,
+    new_axis,
+    out_of_range,
+    positions_operand,
+)
+from fuser_lab.ops.registry import (
+    Arg,
+    Array,
+    Attrs,
+    AxisFactory,
+    Misuse,
+    OpDef,
+    Operand,
+    Positions,
+    Recorder,
+    Result,
+    Sample,
+    defined_scalar,
+    register,
+    tensor_at,
+)
+
+_OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+
+
+def _embedding(
+    rec: Recorder, input: Operand, weight: Operand, padding_idx: Operand = None, max_norm: Operand = None,
+    norm_type: Operand = None, scale_grad_by_freq: Operand = None, sparse: Operand = None,
+) -> Val:
+    op = "embedding_fwd"
+    places, table = positions_operand(rec, input, op, "input"), rec.tensor(weight, op, "weight")
+    if table.ndim != 2:
+        msg = f"{op}: weight has {table.ndim} axes; it must have 2, (rows, features)."
+        raise DefinitionError(msg)
+    given = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    pairs = zip(_OPTIONS, given, strict=True)
+    chosen = [(name, defined_scalar(rec, value, op, name)) for name, value in pairs if value is not None]
+    for name, scalar in chosen:
+        if name == "padding_idx" and not scalar.dtype.is_integral:
+            msg = f"{op}: padding_idx must be an integer, given {scalar.dtype!r}."
+            raise DefinitionError(msg)
+        if name in {"max_norm", "norm_type"} and scalar.dtype.is_complex:
+            msg = f"{op}: {name} must be a real number, given {scalar.dtype!r}."
+            raise DefinitionError(msg)
+        if name in {"scale_grad_by_freq", "sparse"} and scalar.dtype is not DataType.Bool:
+            msg = f"{op}: {name} must be a Bool, given {scalar.dtype!r}."
+            raise DefinitionError(msg)
+    names: AttrValue = tuple(name for name, _ in chosen)
+    return rec.emit(EMBEDDING, [places, table, *(scalar for _, scalar in chosen)], options=names)[0]
+
+
+def _infer_embedding(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    del attrs
+    places, table = tensor_at(inputs), tensor_at(inputs, 1)
+    logical = (*(new_axis(axis, axes) for axis in places.domain.axes), axes.copy(table.domain.axes[1]))
+    return (Result(table.dtype, TensorDomain(logical=logical)),)
+
+
+def _embedding_options(options: tuple[str, ...], values: Sequence[Any], rows: int) -> dict[str, Any]:
+    given = dict(zip(options, values, strict=True))
+    padding = given.get("padding_idx")
+    if padding is not None and not -rows <= int(padding) < rows:
+        raise InputError(out_of_range("embedding_fwd", int(padding), rows, "padding_idx"))
+    return given
+
+
+def _reference_embedding(index: Array, table: Array, *values: Any, options: tuple[str, ...]) -> Array:
+    given = _embedding_options(options, values, table.shape[0])
+    rows = table[checked_positions("embedding_fwd", index, table.shape[0])]
+    if "max_norm" not in given:
+        return rows
+    wide = rows.astype(np.float64)
+    limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
+    norm = np.linalg.norm(np.abs(wide), ord=order, axis=-1, keepdims=True)
+    return np.where(norm > limit, wide * (limit / (norm + 1e-7)), wide).astype(table.dtype)
+
+
+def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options: tuple[str, ...]) -> Any:
+    given = _embedding_options(options, values, table.shape[0])
+    places = checked_positions_torch(torch, "embedding_fwd", index, table.shape[0])
+    if "max_norm" not in given:
+        return moved(torch, table, lambda data: data[places])
+    # torch scales the rows of the table itself; here operands are never written to.
+    limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
+    return torch.nn.functional.embedding(places, table.clone(), max_norm=limit, norm_type=order)
+
+
+def _axes_embedding(expr: Expr, result: int) -> tuple[Positions, ...]:
+    del result
+    rank = expr.out.ndim
+    return tuple((i, i) for i in range(rank - 1)), ((1, rank - 1),)
+
+
+_TOKENS = Arg((2, 5), DataType.Int, 0, 6)
+EMBEDDING = register(
+    OpDef(
+        name="embedding_fwd",
+        kind=OpKind.INDEXING,
+        frontend=_embedding,
+        infer=_infer_embedding,
+        reference=_reference_embedding,
+        library=_library_embedding,
+        axes=_axes_embedding,
+        samples=(
+            Sample("fd.ops.embedding_fwd(a, b)", (_TOKENS, Arg((6, 4)))),
+            Sample("fd.ops.embedding_fwd(a, b)", (Arg((), DataType.Int32, 0, 6), Arg((6, 4), DataType.BFloat16))),
+            Sample("fd.ops.embedding_fwd(a, b)", (Arg((0,), DataType.Int, 0, 6), Arg((6, 1), DataType.Half))),
+            Sample(
+                "fd.ops.embedding_fwd(a, b, fd.define_scalar(-1, DataType.Int))",
+                (_TOKENS, Arg((6, 4), DataType.Double)),
+            ),
+            Sample(
+                "fd.ops.embedding_fwd(a, b, max_norm=fd.define_scalar(1.5), norm_type=fd.define_scalar(1.0), "
+                "scale_grad_by_freq=fd.define_scalar(False), sparse=fd.define_scalar(True))",
+                (_TOKENS, Arg((6, 4))),
+            ),
+            Sample("fd.ops.relu(fd.ops.embedding_fwd(a, b))", (_TOKENS, Arg((6, 4)))),
+        ),
+        misuses=(
+            Misuse("fd.ops.embedding_fwd(n, v)", "embedding_fwd: weight has 1 axes; it must have 2"),
+            Misuse("fd.ops.embedding_fwd(x, y)", "embedding_fwd: input must be an integer tensor, given DataType.Flo"),
+            Misuse("fd.ops.embedding_fwd(n, x, 1)", "padding_idx must be a scalar", ArgumentTypeError),
+            Misuse("fd.ops.embedding_fwd(n, x, max_norm=1.0)", "max_norm must be a scalar", ArgumentTypeError),
+            Misuse("fd.ops.embedding_fwd(n, x, sparse=True)", "sparse must be a scalar", ArgumentTypeError),
+            Misuse("fd.ops.embedding_fwd(n, x, d)", "padding_idx must be an integer, given DataType.Double"),
+            Misuse("fd.ops.embedding_fwd(n, x, sparse=i)", "sparse must be a Bool, given DataType.Int"),
+            Misuse("fd.ops.embedding_fwd(n)", "missing a required argument: 'weight'", ArgumentTypeError),
+            Misuse("fd.ops.embedding_fwd(i, x)", "embedding_fwd: input must be a tensor", ArgumentTypeError),
+        ),
+        doc="Rows of weight at the positions input; rows above max_norm in norm norm_type (2) are scaled down to it.",
+    ),
+)

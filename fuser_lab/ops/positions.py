@@ -1,0 +1,107 @@
+"""Positions that are data: what reads and writes at them checks them here.
+
+The position is an integer tensor or scalar. A position outside its axis is an error, negative ones too: the reference
+evaluation raises it, and so does a run whose positions are an input in host memory (`runtime.binding`). Positions that
+are computed, or that lie on a device, are looked at by the kernel alone, which reads nothing outside and gives 0.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.errors import DefinitionError, InputError
+from fuser_lab.ir import Expr, IterDomain, OpKind, TensorView, Val
+from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.registry import Array, Attrs, AxisFactory, Operand, Recorder
+
+
+def dimension(dim: object, tensor: TensorView, op: str) -> int:
+    """Return ``dim`` counted from the front, or raise DefinitionError with nvFuser's condition."""
+    number, rank = whole(dim, op, "dim"), tensor.ndim
+    if not -rank <= number < rank:
+        msg = f"{op}: arg has {rank} axes, so dim argument must satisfy {-rank} <= dim < {rank}, given {number}."
+        raise DefinitionError(msg)
+    return number % rank
+
+
+def indexed_axis(attrs: Attrs) -> int:
+    """Return the axis of the first operand whose positions are data; embeddings read rows."""
+    dim = attrs.get("dim", 0)
+    return dim if isinstance(dim, int) else 0
+
+
+def positions_operand(rec: Recorder, operand: Operand, op: str, argument: str = "index") -> TensorView:
+    """Return an operand that holds positions; a tensor of another dtype is refused."""
+    tensor = rec.tensor(operand, op, argument)
+    if not tensor.dtype.is_integral:
+        msg = f"{op}: {argument} must be an integer tensor, given {tensor.dtype!r}."
+        raise DefinitionError(msg)
+    return tensor
+
+
+def same_rank(op: str, **operands: TensorView) -> None:
+    """Raise DefinitionError unless the operands, by argument, have equally many axes."""
+    (first, a), *others = operands.items()
+    for name, b in others:
+        if a.ndim != b.ndim:
+            msg = f"{op}: {first} has {a.ndim} axes and {name} has {b.ndim}; they must have the same number."
+            raise DefinitionError(msg)
+
+
+def out_of_range(op: str, value: int, size: int, index: str = "index") -> str:
+    """Return the sentence for a position outside its axis."""
+    places = f"0 to {size - 1}" if size else "no positions"
+    return f"{op}: {index} has the value {value}, out of range: the indexed axis has size {size} ({places})."
+
+
+def checked_positions(op: str, index: Any, size: int) -> Array:
+    """Return positions as int64, or raise InputError if one is outside ``[0, size)``."""
+    found = np.asarray(index)
+    if found.size:
+        for value in (int(found.min()), int(found.max())):
+            if not 0 <= value < size:
+                raise InputError(out_of_range(op, value, size))
+    return found.astype(np.int64)
+
+
+def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
+    """Return positions as int64, or raise InputError: torch itself would abort every later use of the device."""
+    found = index.long()
+    capturing = found.is_cuda and torch.cuda.is_current_stream_capturing()  # then nothing can be looked at
+    if found.numel() and not capturing:
+        for value in map(int, torch.aminmax(found)):
+            if not 0 <= value < size:
+                raise InputError(out_of_range(op, value, size))
+    return found
+
+
+def moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
+    """Return ``move(x, *others)``, all of one dtype; what torch has no indexing for goes as integers of its size."""
+    if x.dtype is torch.uint64 or "float8" in str(x.dtype):
+        words = torch.int64 if x.dtype is torch.uint64 else torch.uint8
+        return move(*(operand.contiguous().view(words) for operand in (x, *others))).view(x.dtype)
+    return move(x, *others)
+
+
+def new_axis(axis: IterDomain, axes: AxisFactory) -> IterDomain:
+    """Return an axis of another's size whose elements may all differ."""
+    size = axis.visible_extent
+    return axes.copy(axis) if axis.is_broadcast and axis.expanded is None else axes.fresh(size)
+
+
+def indexed_operands(expr: Expr) -> tuple[Val, int] | None:
+    """Return the operand that holds positions and the size of the axis that they are on; None for other ops."""
+    if expr.kind not in {OpKind.INDEXING, OpKind.SCATTER}:
+        return None
+    if expr.op.name == "embedding_fwd":
+        return expr.inputs[0], expr.tensor_inputs[1].shape[0]
+    return expr.inputs[1], expr.tensor_inputs[0].shape[indexed_axis(dict(expr.attrs))]
+
+
+def check_within(op: str, dim: int | None, small: TensorView, large: TensorView, names: tuple[str, str]) -> None:
+    """Raise DefinitionError if an axis other than ``dim`` is longer in one operand than in another."""
+    for place, (a, b) in enumerate(zip(small.extents, large.extents, strict=True)):
+        if place != dim and isinstance(a, int) and isinstance(b, int) and a > b:
+            msg = f"{op}: {names[0]} has size {a} on axis {place}, {names[1]} only {b}."
+            raise DefinitionError(msg)

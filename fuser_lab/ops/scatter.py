@@ -1,0 +1,129 @@
+"""Writes at positions that are data."""
+
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ops.positions import (
+    check_within,
+    checked_positions,
+    checked_positions_torch,
+    dimension,
+    indexed_axis,
+    moved,
+    new_axis,
+    positions_operand,
+    same_rank,
+)
+from fuser_lab.ops.promotion import convert
+from fuser_lab.ops.registry import (
+    Arg,
+    Array,
+    Attrs,
+    AxisFactory,
+    Misuse,
+    OpDef,
+    Operand,
+    Positions,
+    Recorder,
+    Result,
+    Sample,
+    defined_scalar,
+    register,
+    tensor_at,
+)
+
+
+def _scatter(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
+    tensor, places = rec.tensor(arg, "scatter", "arg"), positions_operand(rec, index, "scatter")
+    same_rank("scatter", arg=tensor, index=places)
+    source = None if isinstance(src, bool | int | float | complex) else rec.value(src, "scatter", "src")
+    if isinstance(source, TensorView):
+        same_rank("scatter", arg=tensor, index=places, src=source)
+        if source.dtype is not tensor.dtype:
+            msg = f"scatter: arg has dtype {tensor.dtype!r} and src {source.dtype!r}; they must be equal."
+            raise DefinitionError(msg)
+        value: Val = source
+    else:
+        value = convert(rec, defined_scalar(rec, src, "scatter", "src"), tensor.dtype, "scatter", "src")
+    return rec.emit(SCATTER, [tensor, places, value], dim=dimension(dim, tensor, "scatter"))[0]
+
+
+def _infer_scatter(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    tensor, index, source = tensor_at(inputs), tensor_at(inputs, 1), inputs[2]
+    check_within("scatter", indexed_axis(attrs), index, tensor, ("index", "arg"))
+    if isinstance(source, TensorView):
+        check_within("scatter", None, index, source, ("index", "src"))
+    logical = tuple(new_axis(axis, axes) for axis in tensor.domain.axes)
+    return (Result(tensor.dtype, TensorDomain(logical=logical)),)
+
+
+def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Array:
+    places = checked_positions("scatter", index, x.shape[dim])
+    part = tuple(slice(None) if axis == dim else slice(n) for axis, n in enumerate(index.shape))
+    values = np.asarray(source)
+    if values.ndim:
+        values = values[tuple(slice(n) for n in index.shape)]
+    out = np.array(x)
+    np.put_along_axis(out[part], places, values, axis=dim)
+    return out
+
+
+def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
+    places = checked_positions_torch(torch, "scatter", index, x.shape[dim])
+    values = source if torch.is_tensor(source) else torch.as_tensor(source, dtype=x.dtype, device=x.device)
+    values = values if values.ndim else values.expand(places.shape)
+    return moved(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
+
+
+def _axes_scatter(expr: Expr, result: int) -> tuple[Positions, ...]:
+    del result
+    tensor, *others = expr.tensor_inputs
+    return tuple((i, i) for i in range(tensor.ndim)), *(() for _ in others)
+
+
+_ONE = "fd.define_scalar(1.0, DataType.Double)"
+SCATTER = register(
+    OpDef(
+        name="scatter",
+        kind=OpKind.SCATTER,
+        frontend=_scatter,
+        infer=_infer_scatter,
+        reference=_reference_scatter,
+        library=_library_scatter,
+        axes=_axes_scatter,
+        samples=(
+            Sample("fd.ops.scatter(a, b, c, 0)", (Arg((4, 3)), Arg((1, 3), DataType.Int, 0, 4), Arg((2, 3)))),
+            Sample(f"fd.ops.scatter(a, b, {_ONE}, -1)", (Arg((3, 4), DataType.Half), Arg((2, 1), DataType.Int, 0, 4))),
+            Sample(
+                "fd.ops.scatter(a, b, c, 0)",
+                (Arg((4,), DataType.Int), Arg((1,), DataType.Int32, 0, 4), Arg((1,), DataType.Int)),
+            ),
+            Sample("fd.ops.scatter(a, b, c, 1)", (Arg((3, 4)), Arg((0, 4), DataType.Int, 0, 4), Arg((3, 4)))),
+            Sample(
+                "fd.ops.neg(fd.ops.scatter(fd.ops.neg(a), b, c, 1))",
+                (Arg((3, 4), DataType.Double), Arg((3, 1), DataType.Int, 0, 4), Arg((3, 1), DataType.Double)),
+            ),
+            Sample(
+                "fd.ops.scatter(a, b, fd.define_scalar(True, DataType.Bool), 0)",
+                (Arg((4, 2), DataType.Bool, 0, 2), Arg((3, 2), DataType.Int, 0, 4)),
+            ),
+        ),
+        misuses=(
+            Misuse("fd.ops.scatter(x, n, x, 2)", "so dim argument must satisfy -2 <= dim < 2"),
+            Misuse("fd.ops.scatter(x, y, x, 0)", "scatter: index must be an integer tensor, given DataType.Float"),
+            Misuse("fd.ops.scatter(v, n, v, 0)", "scatter: arg has 1 axes and index has 2"),
+            Misuse("fd.ops.scatter(x, n, v, 0)", "scatter: arg has 2 axes and src has 1"),
+            Misuse("fd.ops.scatter(x, n, h, 0)", "scatter: arg has dtype DataType.Float and src DataType.Half"),
+            Misuse("fd.ops.scatter(x, n, 1.0, 0)", "scatter: src must be a scalar of the def", ArgumentTypeError),
+            Misuse("fd.ops.scatter(x, n, None, 0)", "scatter: src is None", ArgumentTypeError),
+            Misuse("fd.ops.scatter(x, n, x)", "missing a required argument: 'dim'", ArgumentTypeError),
+            Misuse("fd.ops.scatter(x, i, x, 0)", "scatter: index must be a tensor", ArgumentTypeError),
+            Misuse("fd.ops.scatter(x, fd.ops.cast(y, DataType.Int), y, 0)", "scatter: index has size 5 on axis 1, arg"),
+        ),
+        doc="A copy of arg with src written at the positions index of axis dim; of equal positions any may win.",
+    ),
+)
