@@ -20,6 +20,7 @@ _PUBLIC = {
     "ParallelType": "fuser_lab.ir.transform",
     "Plan": "fuser_lab.plan",
     "PlanDiff": "fuser_lab.report.diff",
+    "SCHEDULERS": "fuser_lab.schedule.registry",
     "SegmenterOptions": "fuser_lab.segmentation",
     "Timings": "fuser_lab.api",
     "diff": "fuser_lab.api",
@@ -30,6 +31,7 @@ _PUBLIC = {
     "shrink": "fuser_lab.shrinking",
     "spec": "fuser_lab.definition.spec",
     "time": "fuser_lab.api",
+    "with_rule": "fuser_lab.schedule.own",
 }
 _MODULES = {"errors", "examples"}
 

@@ -140,6 +140,7 @@ def explore(
     others = {
         strategy: lambda strategy=strategy: segment(
             plan.definition, list(plan.inputs), strategy=strategy, target=plan.oracle.device, options=plan.options,
+            schedulers=plan.oracle.schedulers,
         )
         for strategy in ("bottom_up", "top_down", "optimal", "unfused")
         if strategy != plan.strategy

@@ -28,7 +28,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
-from fuser_lab.planning import described_input, device_of, flattened, schedulers
+from fuser_lab.planning import described_input, device_of, flattened, registry
 from fuser_lab.profiling import FusionProfile, joined, receiving
 from fuser_lab.report.index_maps import IndexMaps
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
@@ -449,7 +449,7 @@ class FusionDefinition(Executable, FusionBuilder):
         if self._segmentation is None:
             self._segmentation = SegmentationState(self.fusion, self.state)
         described = [described_input(value) for value in flattened(inputs)]
-        return self._segmentation.setup_segmentation(described, schedulers(device_of(target), chosen), chosen)
+        return self._segmentation.setup_segmentation(described, registry(device_of(target), chosen), chosen)
 
     def build_segment(self, definition: "FusionDefinition", index: int) -> dict[int, int]:
         """Define a segment in an empty definition; return the number here of each of its inputs and outputs.

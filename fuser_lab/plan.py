@@ -17,7 +17,7 @@ from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, Segme
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
-from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import (
     STRATEGIES,
     Certificate,
@@ -192,7 +192,9 @@ class Plan:
     def hash(self) -> str:
         """Content hash: the same cut made in the widget, in Python or by `to_python` has the same."""
         options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
-        content = (self.segmented.key, tuple(options), self.oracle.device)
+        content: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
+        if self.oracle.schedulers != SCHEDULERS:
+            content = (*content, self.oracle.schedulers)
         return sha256(repr(content).encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -322,16 +324,23 @@ class Plan:
             If no scheduler takes some segment.
         """
         from fuser_lab.runtime.arrays import describe
+        from fuser_lab.runtime.binding import device_of
 
         if not isinstance(inputs, list | tuple):
             msg = f"run: inputs must be a list of arrays and numbers, given {type(inputs).__name__}."
             raise ArgumentTypeError(msg)
-        described = [describe(value) for value in inputs]
-        on_gpu = any(isinstance(d, TensorSpec) and d.device.startswith("cuda") for d in described)
-        return self.prepared("cuda" if on_gpu else "cpu").run(inputs, out)
+        return self.prepared(device_of([describe(value) for value in inputs])).run(inputs, out)
 
-    def prepared(self, target: str = "cpu") -> "PreparedPlan":
-        """Return the plan compiled for ``"cpu"`` or ``"cuda"``; made once and kept.
+    def prepared(self, target: str = "cpu", *, evaluate_refused: bool = False) -> "PreparedPlan":
+        """Return the plan compiled for a target; made once and kept.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"``, ``"cuda"`` for torch's current device, or a device as ``"cuda:1"``.
+        evaluate_refused
+            Whether the array library evaluates a segment whose kernel a compiler refuses; else a CompilationError
+            names the file that the kernel's source is kept in.
 
         Raises
         ------
@@ -349,13 +358,23 @@ class Plan:
                 )
                 raise SegmentationError(msg)
             segments.append((segment.fusion, segment.scheduler))
+        if target == "cuda":
+            from fuser_lab.runtime.device import current_device
+
+            target = current_device()
         with self._lock:
-            if target not in self._cache:
-                self._cache[target] = prepare(self.fusion, segments, target, compile_now=False)
-            return self._cache[target]
+            key = f"{target} {evaluate_refused}"
+            if key not in self._cache:
+                self._cache[key] = prepare(
+                    self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
+                )
+            return self._cache[key]
 
     def to_python(self) -> str:
-        """Return code that makes this plan again; its plan has the same hash."""
+        """Return code that makes this plan again; its plan has the same hash.
+
+        Schedulers of your own are taken from a variable ``schedulers``, which has to be there.
+        """
         names = recorded_names(self.definition)
         lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
         lines += ["", definition_text(self.definition), ""]
@@ -387,6 +406,8 @@ class Plan:
         if changed:
             shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
             found += f", options=fl.SegmenterOptions({shown})"
+        if self.oracle.schedulers != SCHEDULERS:
+            found += ", schedulers=schedulers"
         return found
 
     def show(self) -> None:

@@ -15,7 +15,8 @@ from fuser_lab.passes import Pass, text_digest
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
-from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
@@ -68,6 +69,7 @@ def segment(
     strategy: Strategy = "bottom_up",
     target: str | Device | None = None,
     options: SegmenterOptions | None = None,
+    schedulers: Iterable[Scheduler] = SCHEDULERS,
     log: DecisionLog | None = None,
     name: str | None = None,
 ) -> Plan:
@@ -89,6 +91,9 @@ def segment(
         GPU that is here, or a Device; an H200 if left out.
     options
         Switches of the segmenter; nvFuser's defaults if left out.
+    schedulers
+        Who is asked for each candidate, in this order, until one accepts; nvFuser's if left out. `with_rule` adds a
+        rule to these; one of your own has a ``type``, whose kernels it gets, and ``can_schedule(facts, device)``.
     log
         Where decisions are recorded; ``plan.decisions`` has them in any case.
     name
@@ -114,7 +119,7 @@ def segment(
         needed, has = (".".join(map(str, cc)) for cc in (chosen.least_capability, device.cc))
         msg = f"segment: the options need compute capability {needed}; target {device.name} has {has}."
         raise InputError(msg)
-    oracle = schedulers(device, chosen)
+    oracle = registry(device, chosen, schedulers)
     decisions = DecisionLog() if log is None else log
     fusion = rewritten(bound.fusion, chosen, decisions)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
@@ -139,11 +144,13 @@ def segment(
     )
 
 
-def schedulers(device: Device, options: SegmenterOptions) -> SchedulerRegistry:
+def registry(
+    device: Device, options: SegmenterOptions, schedulers: Iterable[Scheduler] = SCHEDULERS,
+) -> SchedulerRegistry:
     """Return the schedulers of a device that options leave enabled."""
     return SchedulerRegistry(
         device, frozenset(map(SchedulerType, options.disabled_schedulers)),
-        memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul,
+        memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul, schedulers=schedulers,
     )
 
 

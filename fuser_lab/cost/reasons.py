@@ -10,6 +10,7 @@ class ReasonCode(enum.Enum):
     ACROSS_CUT = "across_cut"
     CYCLE = "cycle"
     DISABLED = "disabled"
+    OWN_RULE = "own_rule"
 
     # The common gate
     MATMUL_INSIDE = "matmul_inside"
@@ -134,6 +135,7 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.CYCLE: "one kernel for both would close a cycle through {through}",
     ReasonCode.SEGMENT_SET_INSIDE: "{tensor} is made by segment_set and used inside the candidate",
     ReasonCode.DISABLED: "this scheduler is switched off",
+    ReasonCode.OWN_RULE: "{text}",
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
     ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler holds",
     ReasonCode.NOT_CONNECTED: (

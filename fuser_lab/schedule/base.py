@@ -1,13 +1,17 @@
 """What a scheduler is to the segmenter: a name and an answer."""
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Param, SchedulerType, Verdict, reason, refuse
+from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 
+@runtime_checkable
 class Scheduler(Protocol):
     """Decides whether it can make one kernel of a candidate; it never looks at how fast that would be."""
 
@@ -28,3 +32,33 @@ def refused(scheduler: SchedulerType, refusal: Refusal) -> Verdict:
 def no(scheduler: SchedulerType, code: ReasonCode, *core: str, **params: Param) -> Verdict:
     """Return a refusal by one reason."""
     return refuse(scheduler, reason(code, **params), *core, monotone=code in MONOTONE)
+
+
+Rule = Callable[[CandidateFacts, Device], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RuledScheduler:
+    """A scheduler with one more rule: what it accepts, the rule may still refuse, with a sentence."""
+
+    scheduler: Scheduler
+    rule: Rule
+
+    @property
+    def type(self) -> SchedulerType:
+        """The scheduler's type."""
+        return self.scheduler.type
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the scheduler's verdict, or the refusal by the rule."""
+        verdict = self.scheduler.can_schedule(facts, device)
+        if not verdict.accepted:
+            return verdict
+        text = self.rule(facts, device)
+        if text is None:
+            return verdict
+        if not isinstance(text, str):
+            name = getattr(self.rule, "__name__", "it")
+            msg = f"with_rule: {name} returned {text!r}; a rule returns a sentence that refuses, or None."
+            raise ArgumentTypeError(msg)
+        return no(self.type, ReasonCode.OWN_RULE, *facts.names, text=text)

@@ -1,14 +1,16 @@
 """All schedulers in nvFuser's order, asked about a candidate until one accepts."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
+from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.schedule.base import Scheduler, no
+from fuser_lab.schedule.base import RuledScheduler, Scheduler, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.greedy import Greedy
@@ -97,6 +99,28 @@ def _is_same(old: Expr, new: Expr, before: Fusion, fusion: Fusion) -> bool:
     return all(a is b or (a is not None and b is not None and a.op.name == b.op.name) for a, b in makers)
 
 
+def _without_rules(scheduler: Scheduler) -> Scheduler:
+    while isinstance(scheduler, RuledScheduler):
+        scheduler = scheduler.scheduler
+    return scheduler
+
+
+def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
+    """Return schedulers as a tuple, or raise ArgumentTypeError for what is none."""
+    if not isinstance(schedulers, Iterable):
+        msg = f"schedulers must be a list of schedulers, given {schedulers!r}."
+        raise ArgumentTypeError(msg)
+    given = tuple(schedulers)
+    for scheduler in given:
+        if isinstance(scheduler, type) or not isinstance(scheduler, Scheduler):
+            msg = f"schedulers: {scheduler!r} is no scheduler; one has a type and a method can_schedule(facts, device)."
+            raise ArgumentTypeError(msg)
+        if not isinstance(scheduler.type, SchedulerType):
+            msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {scheduler.type!r}."
+            raise ArgumentTypeError(msg)
+    return given
+
+
 class SchedulerRegistry:
     """The oracle of the segmenter: asks each scheduler, remembers acceptances and refusals.
 
@@ -110,16 +134,26 @@ class SchedulerRegistry:
         Whether what take_along_axis reads may be computed in the same segment (nvFuser's option of this name).
     fuse_matmul
         Whether the Matmul scheduler may take matrix products with what is around them (nvFuser's option of this name).
+    schedulers
+        Who is asked, in this order; nvFuser's if left out.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If one of the schedulers is none.
     """
 
     def __init__(
         self, device: Device = DEFAULT, disabled: frozenset[SchedulerType] = frozenset(), *,
-        memory_promotion: bool = False, fuse_matmul: bool = False,
+        memory_promotion: bool = False, fuse_matmul: bool = False, schedulers: Iterable[Scheduler] = SCHEDULERS,
     ) -> None:
         self.device = device
         self.disabled = disabled
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
+        self.schedulers = _checked(schedulers)
+        # A rule that is added only refuses, so what nvFuser's schedulers refuse for good stays refused.
+        self._refuses_as_nvfuser = all(_without_rules(s) in SCHEDULERS for s in self.schedulers)
         self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def ask(self, candidate: Candidate) -> Answer:
@@ -150,11 +184,14 @@ class SchedulerRegistry:
 
     def _ask(self, facts: CandidateFacts) -> Answer:
         verdicts: list[Verdict] = []
-        for scheduler in SCHEDULERS:
+        for scheduler in self.schedulers:
             if scheduler.type in self.disabled:
                 verdicts.append(no(scheduler.type, ReasonCode.DISABLED))
                 continue
             verdict = scheduler.can_schedule(facts, self.device)
+            if not isinstance(verdict, Verdict) or verdict.scheduler is not scheduler.type:
+                msg = f"schedulers: {scheduler!r} must answer with a Verdict of its type, not {verdict!r}."
+                raise ArgumentTypeError(msg)
             verdicts.append(verdict)
             if verdict.accepted:
                 return Answer(tuple(verdicts))
@@ -163,6 +200,8 @@ class SchedulerRegistry:
         if len(exprs) == 1 and facts.links:
             why = reason(ReasonCode.EVALUATED_ALONE, tensor=exprs[0].name, op=exprs[0].op.name)
             verdicts.append(accept(SchedulerType.EXPR_EVAL, why))
+        elif not self._refuses_as_nvfuser:
+            return Answer(tuple(verdicts))
         elif facts.gate is not None and facts.gate[0].code in MONOTONE:
             # Whoever makes a kernel asks the gate, so what it refuses for good is refused for good by each of them,
             # whatever else they said first; an exempt scheduler has to promise that by itself.

@@ -137,6 +137,8 @@ def _shown(value: object) -> str:
     if isinstance(value, fl.Device):
         limits = f"cc={value.cc}, sms={value.sms}, shared_per_block={value.shared_per_block}"
         return f"fl.Device(name={value.name!r}, {limits}, ...)"
+    if value is RULED:
+        return 'fl.with_rule(one_op, "pointwise")'
     return f"{{{', '.join(map(repr, sorted(value)))}}}" if isinstance(value, frozenset) else repr(value)
 
 
@@ -148,6 +150,15 @@ SMALL = fl.Device(
     name="small", cc=(9, 0), sms=8, shared_per_sm=32768, shared_per_block=16384, l2=10**6, bandwidth=100, fp32=1,
     bf16=2,
 )
+
+
+def one_op(facts: Any, device: fl.Device) -> str | None:
+    """Refuse what has more than one expression."""
+    count = len(facts.candidate.exprs)
+    return None if count == 1 else f"{count} ops are more than one"
+
+
+RULED = fl.with_rule(one_op, "pointwise")
 FUSED = {"fuse_matmul": True}
 OTHER = "nothing: another scheduler is meant for this fusion, and its reason is the one to read."
 TAKEN = "nothing: this says how the segment runs."
@@ -196,6 +207,10 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.DISABLED: Example(
         source="fd.add_output(ops.neg(tensor(8)))", remedy="take the scheduler out of `disabled_schedulers`.",
         options={"disabled_schedulers": frozenset({"resize"})},
+    ),
+    R.OWN_RULE: Example(
+        source="fd.add_output(ops.neg(ops.exp(tensor(8))))", remedy="change the rule that `schedulers=` brings along.",
+        cut={"schedulers": RULED},
     ),
     R.MATMUL_INSIDE: Example(
         source=_product("fd.add_output(ops.neg(p))"),

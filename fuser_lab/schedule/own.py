@@ -1,0 +1,58 @@
+"""Schedulers of your own: asked instead of nvFuser's, before them, or with one more rule."""
+
+from collections.abc import Iterable
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, Verdict
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.schedule.base import Rule, RuledScheduler, Scheduler, no
+from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.registry import SCHEDULERS
+
+
+def with_rule(
+    rule: Rule, *types: str | SchedulerType, schedulers: Iterable[Scheduler] = SCHEDULERS,
+) -> tuple[Scheduler, ...]:
+    """Return schedulers that ask one more rule before they accept, for ``fuser_lab.segment(schedulers=...)``.
+
+    A rule can only refuse, so every plan that is made with it runs.
+
+    Parameters
+    ----------
+    rule
+        A function of the candidate's facts and the device. It returns None to accept, or a sentence to refuse.
+    *types
+        Names of the schedulers that ask it, as ``"pointwise"``; all of them if none is named.
+    schedulers
+        To whom it is added; nvFuser's in nvFuser's order if left out.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the rule is no function.
+    InputError
+        If there is no scheduler of some name.
+    """
+    if not callable(rule):
+        msg = f"with_rule: rule must be a function of facts and device, given {rule!r}."
+        raise ArgumentTypeError(msg)
+    given = tuple(schedulers)
+    chosen = {one.value if isinstance(one, SchedulerType) else one for one in types}
+    unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in given}))
+    if unknown:
+        names = ", ".join(scheduler.type.value for scheduler in given)
+        msg = f"with_rule: there is no scheduler {unknown[0]!r}; there are {names}."
+        raise InputError(msg)
+    return tuple(
+        RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler
+        for scheduler in given
+    )
+
+
+def refusal(scheduler: Scheduler, text: str, facts: CandidateFacts) -> Verdict:
+    """Return a refusal of a candidate in words of your own, for a ``can_schedule`` of your own."""
+    return no(scheduler.type, ReasonCode.OWN_RULE, *facts.names, text=text)
+
+
+__all__ = ["CandidateFacts", "Device", "Scheduler", "SchedulerType", "Verdict", "refusal", "with_rule"]
