@@ -43,6 +43,14 @@ class WatchedThreads(kernel_eval._Lanes):
             assert self._mask.all(), "a barrier that some threads do not reach"
         super()._statement(statement)
 
+    def _assign(self, name: str, value: Any, *, update: bool) -> None:
+        known = name in self._env and np.shape(self._env[name]) == self._mask.shape
+        super()._assign(name, value, update=update)
+        made = self._env[name]
+        if not known and not self._mask.all() and made.dtype.kind == "f":
+            # A thread that has not come here holds nothing.
+            self._env[name] = np.where(self._mask, made, np.nan).astype(made.dtype)
+
     def _load(self, load: Load) -> Any:
         value = super()._load(load)
         if load.buffer.role is Role.SHARED:

@@ -186,6 +186,12 @@ class Loops:
                     found[kind] = max(found.get(kind, 1), self._extents[name, position])
         return found
 
+    def single(self, name: str) -> frozenset[int]:
+        """Return the positions of loops along which a tensor has one element: whoever runs them, it is that one."""
+        spread = frozenset() if name in self.followed else broadcast_loops(self.scheduled.tensors[name])
+        count = len(self.scheduled.tensors[name].loop)
+        return spread | {position for position in range(count) if self._extents[name, position] == 1}
+
     # Which element a round is about
 
     def logical(self, name: str, at: Sequence[Term], ranges: Ranges) -> dict[int, Term]:

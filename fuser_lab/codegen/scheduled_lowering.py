@@ -32,7 +32,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.scheduled_loops import Loops, broadcast_loops, index_of, operand_of
+from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
 from fuser_lab.codegen.values import applied, call_text
 from fuser_lab.codegen.vectorize import vectorized
 from fuser_lab.cost.verdict import SchedulerType
@@ -178,13 +178,12 @@ class _Lowering:
                 continue
             first = self._held(name)
             shared = tensor.memory is MemoryType.shared
-            spread = broadcast_loops(tensor) if name not in self._loops.followed else frozenset()
+            single = self._loops.single(name)
             # The threads of a block share an array in the loops around it too.
             kept = tuple(
                 position for position, axis in enumerate(tensor.loop)
                 if (position >= first or (shared and self._loops.kind((name, position)).is_thread))
-                and not axis.is_reduction and position not in spread and not self._apart(name, position)
-                and self._loops.extent((name, position)) > 1
+                and not axis.is_reduction and position not in single and not self._apart(name, position)
             )
             size = prod(self._loops.extent((name, position)) for position in kept)
             buffer = Buffer(
@@ -236,8 +235,10 @@ class _Lowering:
 
     def _reduced_threads(self, name: str) -> list[P]:
         tensor = self._scheduled.tensors[name]
-        kinds = [self._loops.kind((name, i)) for i, axis in enumerate(tensor.loop) if axis.is_reduction]
-        return [kind for kind in _THREADS if kind in kinds and self._sizes[kind] > 1]
+        single = self._loops.single(name)
+        over = [i for i, axis in enumerate(tensor.loop) if axis.is_reduction and i not in single]
+        kinds = [self._loops.kind((name, position)) for position in over]
+        return [kind for kind in _THREADS if kind in kinds]
 
     def _register(self, name: str) -> None:
         """Note what stands for the loops of a tensor that are blocks or threads, and how far the others run."""
@@ -333,8 +334,8 @@ class _Lowering:
         for position in range(len(tensor.loop)):
             slot = self._loops.class_of((name, position))
             found.append(self._vars.get((*slot, part), self._vars.get(slot, ZERO)))
-        spread = broadcast_loops(tensor)
-        return [ZERO if p in spread and name not in self._loops.followed else t for p, t in enumerate(found)]
+        single = self._loops.single(name)
+        return [ZERO if position in single else term for position, term in enumerate(found)]
 
     def _statement(self, item: Item) -> list[Statement]:
         expr, name = item.expr, item.expr.out.name
@@ -437,24 +438,24 @@ class _Lowering:
     def _within(self, name: str, *, kept_only: bool = False) -> list[Term]:
         """Return that the thread and block have a round of the tensor's loops, where others have more of them."""
         tensor = self._scheduled.tensors[name]
-        spread = broadcast_loops(tensor)
+        single = self._loops.single(name)
         found = []
         for position, axis in enumerate(tensor.loop):
             kind = self._loops.kind((name, position))
-            if not (kind.is_block or kind.is_thread) or (kept_only and axis.is_reduction):
+            if not (kind.is_block or kind.is_thread) or (kept_only and axis.is_reduction) or position in single:
                 continue
             size = self._loops.extent((name, position))
-            if size < self._sizes[kind] and not (position in spread and name not in self._loops.followed):
+            if size < self._sizes[kind]:
                 found.append(apply("lt", index_of(_NAMES[kind]), size))
         return found
 
     def _alone(self, name: str) -> list[Term]:
         """Return that of the threads and blocks that have the same value of a tensor, this one is the first."""
         tensor = self._scheduled.tensors[name]
-        spread = broadcast_loops(tensor) if name not in self._loops.followed else frozenset()
+        single = self._loops.single(name)
         own = {
             self._loops.kind((name, position)) for position, axis in enumerate(tensor.loop)
-            if not axis.is_reduction and position not in spread
+            if not axis.is_reduction and position not in single
         }
         kinds = _THREADS if tensor.memory is MemoryType.shared else (*_BLOCKS, *_THREADS)
         return [
@@ -589,12 +590,12 @@ class _Lowering:
         """Return the terms of an operand's loops for an element of it, or raise if this thread does not hold it."""
         name = tensor.name
         scheduled = self._scheduled.tensors[name]
-        spread = broadcast_loops(scheduled) if name not in self._loops.followed else frozenset()
+        single = self._loops.single(name)
         index_ = {axis.id: term for axis, term in zip(tensor.domain.axes, place, strict=True)}
         own: dict[int, Term] | None = None
         terms: list[Term] = []
         for position, axis in enumerate(scheduled.loop):
-            if axis.is_reduction or position in spread or self._loops.extent((name, position)) == 1:
+            if axis.is_reduction or position in single:
                 terms.append(ZERO)
                 continue
             theirs = self._loops.same_elements(name, position, reader)

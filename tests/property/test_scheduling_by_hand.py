@@ -58,6 +58,20 @@ def normalization():
     return fd, ((3, 10),)
 
 
+def softmax():
+    """A softmax that is returned turned, and summed over its rows."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1, -1], contiguity=True)
+        power = fd.ops.exp(fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [2]), [False, False, True])))
+        out = fd.ops.truediv(power, fd.ops.broadcast(fd.ops.sum(power, [2]), [False, False, True]))
+        fd.add_output(fd.ops.permute(out, [0, 2, 1]))
+        fd.add_output(fd.ops.sum(out, [0, 1]))
+    return fd, ((3, 4, 7),)
+
+
+BUILDS = (pointwise, reduction, normalization, softmax)
+
+
 @st.composite
 def actions(draw):
     """A kind of transform, a tensor and two numbers, to be read as what the kind needs."""
@@ -93,7 +107,7 @@ def do(fd, tensors, action):
         fd.sched.inline_most()
 
 
-@pytest.mark.parametrize("build", [pointwise, reduction, normalization])
+@pytest.mark.parametrize("build", BUILDS)
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(actions(), min_size=1, max_size=14))
 def test_random_schedules_keep_the_values(build, steps):
@@ -152,7 +166,7 @@ def spread(build, factors, merges, order, types, sizes, memory, inline):
     return True
 
 
-@pytest.mark.parametrize("build", [pointwise, reduction, normalization])
+@pytest.mark.parametrize("build", BUILDS)
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     factors=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.booleans()), max_size=3),
@@ -166,7 +180,7 @@ def test_schedules_that_spread_from_one_output_keep_the_values(
     spread(build, factors, merges, order, types, sizes, memory, inline)
 
 
-@pytest.mark.parametrize("build", [pointwise, reduction, normalization])
+@pytest.mark.parametrize("build", BUILDS)
 def test_kernels_follow_many_schedules_that_spread_from_one_output(build):
     rng = random.Random(7)
     followed = 0

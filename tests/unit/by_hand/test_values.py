@@ -156,3 +156,17 @@ def test_a_tensor_in_a_loop_of_its_reader_that_has_a_new_broadcast_axis_outside(
         fd.add_output(out)
     fd.sched.inline_most()
     check(fd, arrays([(4,), (3, 4)]))
+
+
+def test_one_element_along_a_loop_that_many_threads_have():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        r = fd.define_tensor(shape=[-1, 1], contiguity=[True, None])
+        out = fd.ops.mul(x, fd.ops.neg(r))
+        fd.add_output(out)
+    out.merge(0)
+    out.parallelize(0, P.block_x)
+    out.transform_like()
+    out.parallelize_like()
+    # The one row of r is known to all threads, each of which has an element of x.
+    check(fd, arrays([(1, 4), (1, 1)]))
