@@ -39,6 +39,7 @@ MOST_NEIGHBOURS = 8  # elements that a thread takes at a time
 class GpuReductions(NestLowering):
     """Writes what `RowNest` and `ColumnNest` share."""
 
+    _lane: Var | None = None  # of the thread among those that share a row or stand side by side
     _early = True  # whether what later passes read may be loaded with the first
 
     def _vector(self) -> int:

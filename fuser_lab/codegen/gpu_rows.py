@@ -5,7 +5,6 @@ before them in shared memory, and the first, if the row is longer still, are rea
 direction each time, so that the L2 cache still has what was read last.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,12 +13,12 @@ from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import Axis, Nest
+from fuser_lab.codegen.nests import Axis
+from fuser_lab.codegen.online import finite, online_pair
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.vectorize import ACCESS_BYTES
-from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
-from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index, select
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.schedule.state import ParallelType, Space
 
 
@@ -169,12 +168,12 @@ class RowNest(GpuReductions):
         self._update(largest, newest.total, replacing=True)
         at = values.simplified(self._nest.at(largest.expr.out, places))
         values.given[largest.expr.out.name, at] = values.let(
-            f"{base_name(largest)}_origin", _finite(newest.total), origin=largest.expr.name,
+            f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name,
         )
 
     def _scale(self, old: Term, new: Term) -> Term:
         """Return what a sum relative to one maximum is multiplied with to be relative to another."""
-        return Apply(old.dtype, "exp", (old - _finite(new),))
+        return Apply(old.dtype, "exp", (old - finite(new),))
 
     # Where the steps of a row are kept
 
@@ -264,6 +263,7 @@ class RowNest(GpuReductions):
                             buffer, position, shared_width(buffer, self.schedule.vector), words[tensor],
                             u * self.schedule.vector,
                         )
+
             def known_here(group: Term, u: Term, v: Term) -> Places:
                 """Let elements be read from where they were put; return their place in the nest."""
                 here = {**places, **self._neighbours(self._nest.reduced, group, v)}
@@ -435,34 +435,6 @@ class RowNest(GpuReductions):
         self._share(folds, self._scope())
         self._close(folds, places)
         self._whole_rows(places)
-
-
-def _finite(largest: Term) -> Term:
-    """Return a maximum, or 0 for minus infinity: nothing is subtracted from elements that are all minus infinity."""
-    lowest = Const(largest.dtype, -math.inf)
-    return select(apply("eq", largest, lowest), Const(largest.dtype, 0.0), largest)
-
-
-def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:
-    """Return a maximum and the sum of exp(x - maximum), if they are all that the first two passes compute."""
-    by_level = [[e for e in nest.reductions if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
-    if any(len(found) != 1 for found in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
-        return None
-    (largest,), (total,) = by_level
-    power = fusion.producers.get(total.inputs[0])
-    if largest.op.name != "max" or total.op.name != "sum" or power is None or power.op.name != "exp":
-        return None
-    distance = fusion.producers.get(power.inputs[0])
-    if distance is None or distance.op.name != "sub" or distance.inputs[0] is not largest.inputs[0]:
-        return None
-    origin = distance.inputs[1]
-    while origin in fusion.producers and fusion.producers[origin].kind in _VIEWS:
-        origin = fusion.producers[origin].inputs[0]
-    floats = {tv.dtype for tv in (largest.out, total.out, *power.tensor_inputs)} <= {DataType.Float, DataType.Double}
-    return (largest, total) if origin is largest.out and floats else None
-
-
-_VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
 
 
 def shared_width(buffer: Buffer, neighbours: int) -> int:

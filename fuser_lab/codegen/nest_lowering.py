@@ -87,7 +87,6 @@ class NestLowering:
         }
         self._saved = self._chosen_saved() if self.schedule.persistent else ()
         self._values = Values(fusion, buffers, layouts)
-        self._lane: Var | None = None
 
     def _space(self) -> Space:
         """Return what loops are chosen by."""
@@ -106,7 +105,7 @@ class NestLowering:
     def _chosen_saved(self) -> tuple[Saved, ...]:
         """Return what is kept of a row between passes."""
         return choose_saved(
-            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes, everything=False,
+            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
         )
 
     def _count_passes(self) -> int:
@@ -234,13 +233,7 @@ class NestLowering:
                 self._know_saved({**places, **inner}, number, buffers, slot)
                 self._point({**places, **inner}, folds, stored, [(tv, buffers[tv]) for tv in written], slot)
             self._close(folds, places)
-        if not nest.rows:
-            return
-        if self._lane is None:
-            self._row_stores(nest.rows, places)
-        else:
-            with values.guard(apply("eq", self._lane, 0)):
-                self._row_stores(nest.rows, places)
+        self._row_stores(nest.rows, places)
 
     def _know_saved(
         self, places: Places, number: int, buffers: Mapping[TensorView, Buffer], slot: Term,

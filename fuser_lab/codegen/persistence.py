@@ -25,12 +25,12 @@ class Saved:
 
 def choose_saved(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], passes: int, *, everything: bool,
+    levels: Mapping[Val, int], passes: int,
 ) -> tuple[Saved, ...]:
     """Return the values to keep.
 
     A value is a candidate where a pass needs it that an earlier pass needed as well, and something new is made of it.
-    ``everything`` keeps all candidates, so that inputs are read once; else only those that are dear to compute again.
+    Only those are kept that are dear to compute again.
     """
     needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
     saved: dict[TensorView, Saved] = {}
@@ -48,7 +48,7 @@ def choose_saved(
             names = set().union(*(variables(i) for i in nest.index[tensor]))
             if not names & reduced:
                 continue
-            if everything or _costly(fusion, nest, buffers, layouts, tensor):
+            if _costly(fusion, nest, buffers, layouts, tensor):
                 first = next(i for i, need in enumerate(needs) if tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
@@ -63,7 +63,7 @@ def rows_kept(
     With ``values`` also what is dear to compute again, with ``early`` also inputs that later passes need, so that
     nothing waits for them then. Other inputs that all rows share are not kept: caches hold them.
     """
-    dear = choose_saved(fusion, nest, buffers, layouts, levels, passes, everything=False) if values else ()
+    dear = choose_saved(fusion, nest, buffers, layouts, levels, passes) if values else ()
     found: dict[TensorView, list[int]] = {}
     for number in range(passes):
         for tensor in inputs_needed(fusion, nest, buffers, layouts, levels, number, dear):
