@@ -1,0 +1,282 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What is inside the box?
+#
+# Softmax over rows: seven ops in one box, a segment. A box is not a program. Between this picture and something that a GPU
+# runs, somebody decides how many threads work on a row, what each of them keeps, and when they wait for each other. Who,
+# and where can one see it?
+
+# %%
+from importlib.util import find_spec
+
+import numpy as np
+import pandas as pd
+
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
+from fuser_lab.codegen.generate import generate
+from fuser_lab.teaching import on_gpu, predict, score
+
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+    highest = fd.ops.max(x, dims=[1], keepdim=True)
+    e = fd.ops.exp(fd.ops.sub(x, highest))
+    fd.add_output(fd.ops.truediv(e, fd.ops.sum(e, dims=[1], keepdim=True)))
+
+
+def segment_of(rows, columns):
+    (segment,) = fl.segment(fd, [fl.spec((rows, columns))]).segments
+    return segment
+
+
+segment = segment_of(4096, 1024)
+segment.plan
+
+# %% [markdown]
+# ## 1. Loops
+#
+# A scheduler has accepted the segment, and its name stands in the box. It decides the loops. Ops have none: `max`
+# says what is computed, not in which order.
+#
+# **Predict:** how often does a loop of a kernel for a *processor* run along each row? (Do not look yet. Count what has to
+# be known before the next step can begin.)
+
+# %%
+question = predict("How many loops along a row?", None)
+question
+
+# %%
+on_cpu = generate(segment.fusion, segment.scheduler, "cpu")
+along_row = on_cpu.source.count("for r in range(")
+first = question.reveal(
+    along_row,
+    because="The maximum must be complete before the first exp, and the sum before the first quotient: two places to wait.",
+)
+first
+
+# %%
+print(on_cpu.source)
+
+# %% [markdown]
+# Seven ops became three loops. What is not a reduction has no loop of its own: `sub` and `exp` stand where their results are
+# needed, and the broadcasts have vanished, since `t1_fmax` is the same variable in the whole row.
+#
+# `T4_row` is the **persistent buffer** of lesson 02: a row of exponentials, kept from the second loop to the third.
+#
+# ## 2. Which line comes from which op?
+#
+# Each line remembers the op that it was made for, which is how the explorer links code and graph. Lines without an op
+# belong to the loops.
+
+# %%
+ops = {expr.name: expr.op.name for expr in segment.exprs}
+pd.DataFrame(
+    [(name, op, ", ".join(map(str, on_cpu.lines_of(name)))) for name, op in ops.items()],
+    columns=["result", "op", "lines of the file above"],
+).style.hide()
+
+# %% [markdown]
+# ## 3. Threads
+#
+# On a GPU the same segment is run by thousands of threads. The scheduler's choice stands above each kernel as *launched
+# with ... blocks of ... threads*: threads of a block sit on one multiprocessor and can exchange values, blocks cannot.
+#
+# Rows of 1024 elements need a small team. What if the rows get longer, and there are fewer of them, so that the tensor has
+# the same number of elements?
+#
+# **Predict** the threads for each row of 64, 1024, 8192 and 131072 elements. A block has 1024 at most.
+
+# %%
+question = predict("Threads for one row", {64: None, 1024: None, 8192: None, 131072: None})
+question
+
+
+# %%
+def launches(segment):
+    """Return the launches of the segment's CUDA kernel."""
+    kernel = generate(segment.fusion, segment.scheduler, "cuda").kernel_ir
+    return [phase.launch for phase in kernel.phases]
+
+
+SIZES = (64, 1024, 8192, 131072)
+chosen = {columns: launches(segment_of(2**22 // columns, columns)) for columns in SIZES}
+for columns, (launch, *_) in chosen.items():
+    across, rows = launch.threads
+    print(f"{columns:6} elements: {launch.blocks:5} blocks of {rows} rows x {across} threads, {launch.shared} bytes shared")
+second = question.reveal(
+    {columns: launch.threads[0] for columns, (launch, *_) in chosen.items()},
+    because="A thread keeps a handful of elements in registers. Long rows take more threads, short rows share a block.",
+)
+second
+
+# %% [markdown]
+# Nothing in the definition has changed but a number. A schedule is made for sizes; that is why nvFuser, too, compiles anew
+# when sizes change much.
+#
+# ## 4. The kernel
+#
+# Source for a GPU is generated without one. Read it from the bottom: who stores, and what? Then find
+#
+# - the vector accesses: `load_vector(T0, ..., 4)` takes four neighbours, 16 bytes, at once;
+# - the **shuffles**: `shfl_xor_sync`, by which the 32 threads of a warp exchange their partial results in five steps.
+
+# %%
+print(segment.source("cuda"))
+
+# %% [markdown]
+# **Predict:** a butterfly of shuffles combines 32 values in 5 steps. How many steps do 16 threads take, as for rows of 64?
+
+# %%
+question = predict("Steps of shuffles for 16 threads", None)
+question
+
+# %%
+short = segment_of(65536, 64).source("cuda")
+steps = int(short.split("shfl_xor_sync")[0].rsplit("for step in range(", 1)[1].split(")")[0])
+third = question.reveal(steps, because="Each step doubles how many values a thread has seen: log2 of the number of threads.")
+third
+
+# %% [markdown]
+# ## 5. Run it, thread by thread
+#
+# Is the kernel right? One can run it without a GPU: all threads at once as NumPy arrays, one entry for each thread.
+# Every statement is one step of all threads. It is slow and strict; a thread that reads outside a tensor, or reads what
+# another one may not have written yet, is an error.
+
+# %%
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+
+small = segment_of(16, 1024)
+kernel = generate(small.fusion, small.scheduler, "cuda").kernel_ir
+data = np.random.default_rng(0).standard_normal((16, 1024), dtype=np.float32)
+result = np.full_like(data, np.nan)
+name = small.outputs[0].name
+writes = evaluate_kernel(kernel, {"T0": data.ravel(), name: result.reshape(-1)}).writes[name]
+
+exact = np.exp(data.astype(np.float64) - data.max(axis=1, keepdims=True))
+exact /= exact.sum(axis=1, keepdims=True)
+print(f"largest difference to float64: {abs(result - exact).max():.1e}")
+print("how often elements were written:", set(writes.tolist()))
+
+# %% [markdown]
+# ## 6. Down to instructions
+#
+# Numba turns the Python source into PTX, the assembly language of NVIDIA's GPUs. That needs no GPU either.
+#
+# **Predict:** a thread that handles 32 elements of a row, loading four at a time: how many load instructions from global
+# memory does its program have? And how many stores?
+
+# %%
+question = predict("Instructions of one thread", {"loads": None, "stores": None})
+question
+
+# %%
+if find_spec("numba_cuda"):
+    from fuser_lab.runtime.ptx import compile_phases
+
+    (phase,) = compile_phases(generate(segment.fusion, segment.scheduler, "cuda"))
+    lines = [line.strip() for line in phase.ptx.splitlines()]
+    kinds = pd.Series([line.split(" ")[0] for line in lines if line.endswith(";")])
+    answer = {"loads": int(kinds.str.startswith("ld.global").sum()), "stores": int(kinds.str.startswith("st.global").sum())}
+    print(*(line for line in lines if "global.v4" in line), sep="\n")
+    print(kinds.value_counts().head(8))
+else:
+    print("numba-cuda is not installed; these are counts of the source's accesses.")
+    answer = {"loads": 8, "stores": 8}
+fourth = question.reveal(answer, because="8 accesses of 16 bytes are 32 elements of 4 bytes. The exponentials never leave registers.")
+fourth
+
+# %% [markdown]
+# ## 7. Run it for real
+#
+# `plan.run` compiles and launches: for NumPy arrays on the processor, for arrays of a GPU there.
+
+# %%
+rows = np.random.default_rng(1).standard_normal((4096, 1024), dtype=np.float32)
+plan = fl.segment(fd, [rows])
+fl.time(plan, [rows], seconds=0.1, progress=False)
+
+# %%
+there = on_gpu([rows])
+print(fl.time(plan, there, seconds=0.1, progress=False) if there else "No GPU here: the table above is the processor's.")
+
+# %% [markdown]
+# ## Your turn: be the scheduler
+#
+# The transforms of a schedule can be written by hand, as in nvFuser's own tutorials. Here is the row sum of a matrix:
+# split the row among the threads of a block, let each add its own elements (`rfactor`), then let the threads add up.
+
+# %%
+from fuser_lab import ParallelType
+
+with FusionDefinition() as by_hand:
+    x = by_hand.define_tensor(shape=[-1, -1], contiguity=True)
+    total = by_hand.ops.sum(x, [1])
+    by_hand.add_output(total)
+
+THREADS = 128
+total.split(1, THREADS)  # [row, r] -> [row, r / 128, 128]
+partial = total.rfactor([1])  # the middle loop becomes a partial sum of each thread
+for tensor in (partial, total):
+    tensor.parallelize(0, ParallelType.grid_x)  # a block for each row
+partial.parallelize(2, ParallelType.block_x)
+total.parallelize(1, ParallelType.block_x)
+by_hand.sched.inline_most()
+
+(sums,) = by_hand.manual_execute([data])
+np.testing.assert_allclose(sums, data.sum(axis=1), rtol=1e-4, atol=1e-4)
+print(by_hand.ke.get_cuda_kernel())
+
+# %% [markdown]
+# **Predict, then change `THREADS` to 96:** 1024 is no multiple of it. What will stand in the kernel that is not there now?
+
+# %%
+question = predict("What is new?", None, choices=("an if", "a barrier", "a second kernel"))
+question
+
+
+# %%
+def row_sum_by_hand(threads):
+    """Return the kernel of the row sum with this many threads for each row."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        total = fd.ops.sum(x, [1])
+        fd.add_output(total)
+    total.split(1, threads)
+    partial = total.rfactor([1])
+    for tensor, axis in ((partial, 2), (total, 1)):
+        tensor.parallelize(0, ParallelType.grid_x)
+        tensor.parallelize(axis, ParallelType.block_x)
+    fd.sched.inline_most()
+    fd.manual_execute([data])
+    return fd.ke.get_cuda_kernel()
+
+
+for threads in (128, 96):
+    begin = row_sum_by_hand(threads).split("# T2 =")[1].split("# T1 =")[0]
+    print(f"{threads} threads:{begin}")
+fifth = question.reveal(
+    "an if" if "if " in begin else "nothing",
+    because="The last round has too few elements for all threads. With 128 the condition is proved to hold always.",
+)
+fifth
+
+# %%
+score(first, second, third, fourth, fifth)
+
+# %% [markdown]
+# ## Where to go on
+#
+# - `docs/scheduling_by_hand.md` has all transforms; `fd.sched.schedule(SchedulerType.REDUCTION)` writes a scheduler's own.
+# - Is the kernel any good? `08_profile_and_compare`.
