@@ -147,10 +147,15 @@ class _Lowering:
     def _direct(self, segment: Fusion) -> list[Phase]:
         writer = GpuNest if self._target == "cuda" else CpuNest
         phases: list[Phase] = []
+        nests = self._nests
         for nest in nests_of(segment, self._buffers, self._layouts):
             base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
             self._nests += 1
-            phases.extend(writer(segment, nest, self._buffers, self._layouts, self._target, base).phases())
+            lowered = writer(segment, nest, self._buffers, self._layouts, self._target, base)
+            if self._target == "cuda" and lowered.space.is_walked_again:
+                self._nests = nests
+                return self.passes_apart(segment)
+            phases.extend(lowered.phases())
         return phases
 
 

@@ -82,6 +82,11 @@ class Space:
         return prod(self.kept)
 
     @property
+    def is_walked_again(self) -> bool:
+        """Whether columns are needed again after a result of them is known."""
+        return bool(self.reduced) and not self.inner_reduced and self.passes > 1
+
+    @property
     def depth(self) -> int:
         """Number of elements behind each result."""
         return prod(self.reduced)

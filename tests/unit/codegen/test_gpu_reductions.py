@@ -22,7 +22,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.loops import describe
-from fuser_lab.schedule.state import LoopSchedule, Space
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 SHARED_OF_A_BLOCK = 227 << 10
 
@@ -172,6 +172,16 @@ def test_any_strides(shape: tuple[int, int], layout: Any) -> None:
     shapes = [shape, shape, shape[1:], (shape[0], 1)]
     inputs = [x, *(numbers(s, D.Float, n) for n, s in enumerate(shapes[1:]))]
     check(build(backward, shapes, D.Float), S.INNER_OUTER_PERSISTENT, inputs)
+
+
+@pytest.mark.parametrize("shape", [(300, 96), (5000, 40), (37, 5)], ids=str)
+def test_statistics_of_columns_let_them_go_by_side_by_side(shape: tuple[int, int]) -> None:
+    fusion = build(lambda fd, x: fd.ops.var_mean(x, [0], correction=0), [shape], D.Float)
+    kernel = check(fusion, S.REDUCTION, [numbers(shape, D.Float)])
+    assert len(kernel.phases) > 1
+    for phase in kernel.phases:
+        assert phase.schedule is not None
+        assert phase.schedule.style is not Style.ROWS
 
 
 def test_many_sums_of_columns_find_room_to_meet() -> None:
