@@ -1,0 +1,271 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # One hint too many
+#
+# A column x is added to a matrix, and negated. All of it is one kernel. Then somebody writes one line, `segment_set`, because
+# the negated column ought to be finished by itself: two kernels, one would think. The picture shows what nvFuser does
+# (NVIDIA/Fuser issue #3096). Where does the third one come from?
+
+# %%
+import fuser_lab as fl
+from fuser_lab import FusionDefinition, SegmenterOptions
+from fuser_lab.teaching import predict, score
+
+
+def defined(body, *specs):
+    """Return a definition of a function of ops and tensors that returns its outputs."""
+    with FusionDefinition() as fd:
+        tensors = [fd.define_tensor(shape=list(s.shape), contiguity=True, dtype=s.dtype) for s in specs]
+        for output in body(fd.ops, *tensors):
+            fd.add_output(output)
+    return fd
+
+
+def hinted(ops, x, y):
+    negated = ops.segment_set(ops.neg(x))
+    return ops.add(y, x), ops.set(negated)
+
+
+fd = defined(hinted, fl.spec((1024, 1)), fl.spec((1024, 1024)))
+plan = fl.segment(fd)
+plan
+
+# %% [markdown]
+# ## What `segment_set` says
+#
+# It computes nothing; its result is its operand. It tells the segmenter: *let a segment end here*. Nothing else in a segment
+# may read the result.
+#
+# But it does one thing more. nvFuser asks about the whole fusion first, and a fusion with a hint in it cannot be one kernel,
+# so **that question is not asked at all**. Everything is built up from single ops instead. There, groups are joined when a
+# tensor passes from one to the other; `add` and `neg` only share an input:
+
+# %%
+plan.why("T2", "T4")
+
+# %% [markdown]
+# Compare the records with the line and without:
+
+# %%
+ignored = fl.segment(fd, options=SegmenterOptions(segment_set="ignore"))
+print(f"without: {ignored.decisions}\n\nwith:    {plan.decisions}")
+
+# %% [markdown]
+# ## Top-down
+#
+# NVIDIA/Fuser issue #2224 proposes to read hints as what people mean by them. It was never built; here it is a strategy.
+#
+# 1. **Contract**: join everything, except across hints. What hangs together is a *piece*. Readers of one input hang together.
+# 2. **Check**: pieces must not wait for each other in a circle.
+# 3. **Attempt**: ask the schedulers about each piece. A piece that is accepted is **committed**; a piece that is refused is
+#    **shattered** into single ops.
+# 4. **Continue** as always, with committed pieces and single ops as groups.
+#
+# **Predict:** how many segments does the fusion above have top-down?
+
+# %%
+question = predict("How many segments top-down?", None)
+question
+
+# %%
+top_down = fl.segment(fd, strategy="top_down")
+outcomes = [
+    question.reveal(len(top_down.segments), because="add and neg read the same input: one piece. Behind the hint stands a copy."),
+]
+outcomes[0]
+
+# %%
+fl.diff(plan, top_down)
+
+# %% [markdown]
+# ## The four steps, on a fusion that needs them all
+#
+# Rows of x are divided by their sums; behind a hint, columns of that are divided by theirs, and w is added.
+
+
+# %%
+def row_and_column_norm(ops, x, w):
+    rows = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))
+    cut = ops.segment_set(rows)
+    columns = ops.truediv(cut, ops.sum(cut, dims=[0], keepdim=True))
+    return (ops.add(columns, w),)
+
+
+square = fl.spec((4096, 4096))
+norms = defined(row_and_column_norm, square, square)
+for expr in norms.fusion.exprs:
+    print(f"{expr.name} = {expr.op.name}({', '.join(tv.name for tv in expr.tensor_inputs)})")
+
+# %% [markdown]
+# Step 1 is a few lines: every op starts with a label of its own; ops between which a tensor passes get one label, unless a
+# `segment_set` made that tensor; and so do ops that read one input.
+
+# %%
+
+
+def pieces(fusion):
+    """Return what hangs together when edges behind hints are taken away."""
+    label = {expr.name: expr.name for expr in fusion.exprs}
+
+    def join(a, b):
+        label.update({name: label[a] for name in label if label[name] == label[b]})
+
+    for tensor, readers in fusion.users.items():
+        maker = fusion.producers.get(tensor)
+        if maker is None:  # an input; a hint on an input is a piece of its own
+            ends = [reader for reader in readers if reader.op.name != "segment_set"]
+        else:
+            ends = [] if maker.op.name == "segment_set" else [maker, *readers]
+        for end in ends[1:]:
+            join(ends[0].name, end.name)
+    return [sorted(name for name in label if label[name] == one) for one in dict.fromkeys(label.values())]
+
+
+for piece in pieces(norms.fusion):
+    print(piece)
+
+# %% [markdown]
+# **Predict:** how many of these two pieces are committed, and how many segments are there in the end?
+
+# %%
+question = predict("Top-down on two norms", {"committed": None, "segments": None})
+question
+
+# %%
+cut = fl.segment(norms, strategy="top_down")
+attempts = cut.decisions.filter(phase="top-down")
+for attempt in attempts:
+    print("committed" if attempt.accepted else "shattered", "+".join(sum(attempt.subjects, ())), "\n   ", attempt.text, "\n")
+outcomes.append(
+    question.reveal(
+        {"committed": sum(attempt.accepted for attempt in attempts), "segments": len(cut.segments)},
+        because="Columns of 4096 numbers are too long to be kept, so the second piece ends up as two kernels.",
+    )
+)
+outcomes[1]
+
+# %% [markdown]
+# ## When a hint is no cut
+#
+# Step 2 is there for fusions like this one. A hint stands on one of two paths from the first op to the last. Join everything
+# but what the hint separates, and the other path joins it again:
+
+# %%
+
+
+def way_around(ops, x, y):
+    a = ops.mul(x, y)
+    through = ops.exp(ops.segment_set(a))
+    return (ops.add(through, ops.sin(a)),)
+
+
+around = defined(way_around, square, square)
+print(*pieces(around.fusion), sep="\n")
+
+# %% [markdown]
+# The last op and the first are in one piece, and `exp` needs the one and is needed by the other: a cycle. What counts then is
+# **depth**, the number of hints on the way to an op. Ops of one depth that hang together are a piece. Depth never goes down
+# along a path, so pieces made like this cannot form a cycle.
+#
+# **Predict:** on which side of the hint does `sin` land, before or after?
+
+# %%
+question = predict("Where is sin?", None, choices=["before", "after"])
+question
+
+# %%
+split = fl.segment(around, strategy="top_down")
+side = "before" if split.segmented.home["T5"] == split.segmented.home["T2"] else "after"
+outcomes.append(question.reveal(side, because="No hint is on the way to it, so its depth is 0. Its reader has depth 1."))
+print(split)
+outcomes[2]
+
+# %% [markdown]
+# ## Hint, cut, or nothing
+#
+# The meaning of `segment_set` is a switch, and the strategy is another. Four fusions, in each of the ways:
+
+# %%
+
+
+def siblings(ops, x):
+    return ops.sin(x), ops.cos(x), ops.segment_set(x)
+
+
+FUSIONS = {"issue #3096": fd, "two norms": norms, "way around": around, "siblings": defined(siblings, square)}
+WAYS = {
+    "hint": {},
+    "hint, top-down": {"strategy": "top_down"},
+    "cut": {"options": SegmenterOptions(segment_set="cut")},
+    "ignored": {"options": SegmenterOptions(segment_set="ignore")},
+}
+print(f"{'':14}", *(f"{way:>16}" for way in WAYS))
+for name, fusion in FUSIONS.items():
+    counts = [len(fl.segment(fusion, **options).segments) for options in WAYS.values()]
+    print(f"{name:14}", *(f"{count:16}" for count in counts))
+
+# %% [markdown]
+# Read the last column first. Where ignoring the hints gives fewest segments, the hint only costs. So why write one?
+#
+# ## Your turn: a hint that helps
+#
+# This is the fusion of lesson 03, which nvFuser cuts into three although two are possible. Put **one** hint behind one of the
+# named tensors, so that nvFuser, bottom-up, finds two.
+
+# %%
+
+
+def two_norms(ops, x, y, *, behind=None):
+    def named(name, tensor):
+        return ops.segment_set(tensor) if name == behind else tensor
+
+    a = named("a", ops.exp(x))
+    b = ops.mul(a, ops.broadcast(ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+    total = named("total", ops.sum(b, dims=[0]))
+    b = named("b", b)
+    columns = named("columns", ops.broadcast(total, is_broadcast_dim=[True, False]))
+    product = named("product", ops.mul(b, columns))
+    return ops.add(product, y), ops.sum(ops.mul(y, columns), dims=[1])
+
+
+NAMES = ("a", "b", "total", "columns", "product")
+question = predict("Behind which tensor?", None, choices=NAMES)
+question
+
+# %%
+
+
+def segments(behind, **options):
+    fd = defined(lambda ops, x, y: two_norms(ops, x, y, behind=behind), square, square)
+    return len(fl.segment(fd, **options).segments)
+
+
+print("hint behind   bottom-up  top-down")
+for name in (None, *NAMES):
+    print(f"{name or '(none)':12}  {segments(name):9}  {segments(name, strategy='top_down'):8}")
+
+(best,) = (name for name in NAMES if segments(name) == 2)
+outcomes.append(
+    question.reveal(best, because="The broadcast of the sums then starts the second kernel, and all of its readers join it."),
+)
+outcomes[3]
+
+# %%
+score(*outcomes)
+
+# %% [markdown]
+# ## Where to go on
+#
+# - `SegmenterOptions(cut_reshape_inputs=True)` and `cut_resize_inputs=True` cut before reshapes, slices and pads, top-down.
+# - In the explorer, a click on an arrow cuts there; *copy as code* gives the line of Python that does it.
+# - `05_greedy_and_optimal`: how far from the best is all that?
