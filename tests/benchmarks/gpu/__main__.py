@@ -23,7 +23,7 @@ import triton.testing
 
 import fuser_lab as fl
 from fuser_lab.runtime.ptx import compile_phases, machine_code
-from tests.benchmarks.gpu.workloads import F, WORKLOADS, Workload
+from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
 
 PEERS = ("compile", "max", "eager", "jax")
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
@@ -41,7 +41,7 @@ def captured(call: Any) -> Any:
     try:
         with torch.cuda.graph(graph):
             kept = call()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - libraries raise what they like
         torch.cuda.synchronize()
         print(f"  not captured: {error!r:.120}")
         return call
@@ -72,7 +72,7 @@ def check(load: Workload, got: list[Any], inputs: list[Any]) -> float:
     for a, b in zip(got, several(load.torch(*inputs)), strict=True):
         scale = load.scale or float(b.float().abs().max())
         error = float((a.float() - b.float()).abs().max()) / (scale * TOLERANCE[b.dtype])
-        worst = max(worst, error) if error == error and a.dtype == b.dtype else math.inf  # noqa: PLR0124 - NaN
+        worst = math.inf if math.isnan(error) or a.dtype != b.dtype else max(worst, error)
     return worst
 
 
@@ -125,7 +125,7 @@ def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> float:
         return by_jax(load)
     if name == "eager":
         return milliseconds(captured(lambda: load.torch(*inputs)), rep)
-    torch._dynamo.reset()  # noqa: SLF001
+    torch._dynamo.reset()
     mode = "max-autotune-no-cudagraphs" if name == "max" else None
     function = torch.compile(load.torch, dynamic=False, mode=mode)
     return milliseconds(captured(lambda: function(*inputs)), rep)
@@ -166,14 +166,14 @@ def main() -> None:
         row: dict[str, Any] = {"floor_ms": floor}
         try:
             row |= ours(load, inputs, options.rep)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the others are measured all the same
             print(f"{load.name}: {error!r:.300}")
-            traceback.print_exc(limit=-3)
+            traceback.print_exc(limit=-1)
             row |= {"ms": math.nan, "error": math.nan, "segments": [], "kernels": [], "first_s": 0.0, "compile_s": 0.0}
         for name in peers:
             try:
                 row[name] = peer(name, load, inputs, options.rep)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 print(f"  {name}: {error!r:.200}")
                 row[name] = math.nan
         rows[load.name] = row
@@ -188,7 +188,7 @@ def main() -> None:
 
 def line(load: Workload, row: dict[str, Any], peers: list[str]) -> str:
     mine = row["floor_ms"] / row["ms"]
-    shares = {name: row["floor_ms"] / row[name] for name in peers if row[name] == row[name]}  # noqa: PLR0124 - NaN
+    shares = {name: row["floor_ms"] / row[name] for name in peers if not math.isnan(row[name])}
     text = f"{load.name:21s} {mine:5.2f}" + (" " if mine >= load.bar else "<")
     text += "".join(f"  {name} {share:.2f}" for name, share in shares.items())
     if shares:
@@ -199,7 +199,7 @@ def line(load: Workload, row: dict[str, Any], peers: list[str]) -> str:
 
 def summary(rows: dict[str, dict[str, Any]], peers: list[str]) -> None:
     for name in ["ms", *peers]:
-        shares = [row["floor_ms"] / row[name] for row in rows.values() if row[name] == row[name]]  # noqa: PLR0124
+        shares = [row["floor_ms"] / row[name] for row in rows.values() if not math.isnan(row[name])]
         if shares:
             label = "fuser_lab" if name == "ms" else name
             print(f"geometric mean, {label}: {math.exp(sum(map(math.log, shares)) / len(shares)):.3f} of {len(shares)}")
