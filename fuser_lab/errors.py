@@ -84,3 +84,7 @@ class ScheduleError(FuserLabError, RuntimeError):
 
 class CodegenError(FuserLabError, RuntimeError):
     """A scheduled segment that a target cannot express."""
+
+
+class CompilationError(FuserLabError, RuntimeError):
+    """Generated source that its compiler refuses; the text names the file that it is kept in."""

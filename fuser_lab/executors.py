@@ -26,6 +26,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import definition_of, described_input, flattened, segment
 from fuser_lab.profiling import measured_run, receiver
 from fuser_lab.runtime.arrays import describe
+from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.by_hand import ScheduledKernel, generate_scheduled
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
@@ -257,8 +258,9 @@ def run_plan(
     Without arrays among the inputs the device decides where to run: on the CPU, unless a GPU is named.
     """
     arrays = [d for d in described if isinstance(d, TensorSpec)]
-    on_gpu = any(d.device.startswith("cuda") for d in arrays) or (not arrays and (device or "").startswith("cuda"))
-    target = "cuda" if on_gpu else "cpu"
+    target = device_of(described)
+    if not arrays and (device or "").startswith("cuda"):
+        target = "cuda"
     flat = with_seeds(plan.fusion, flat, like=like)
     receive = receiver()
     if receive is None:

@@ -99,7 +99,7 @@ def measured_run(
     compiled = time.perf_counter() - begin
     begin = time.perf_counter()
     bound = prepared.bind(inputs)
-    clock = _device_clock() if target == "cuda" else _host_clock
+    clock = _device_clock() if prepared.target == "cuda" else _host_clock
     seconds = clock(bound.steps)
     bound.finish()
     prepared.memory.synchronize()

@@ -11,6 +11,7 @@ Any of the files may be deleted at any time: what is missing is made again.
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -21,8 +22,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from fuser_lab.runtime import numba_compat
 
 MOST_BYTES = 512 << 20
 MOST_FILES = 10_000
@@ -61,7 +60,9 @@ def _user_cache() -> Path:
 @functools.cache
 def _fingerprint() -> str:
     """Return a hash of what the machine code depends on besides the source."""
-    digest = hashlib.sha256(numba_compat.versions().encode())
+    # Numba is not imported to be asked: what is on disk as machine code for a GPU needs no Numba.
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy")]
+    digest = hashlib.sha256(", ".join(versions).encode())
     for name in ("intrinsics_cpu.py", "intrinsics_cuda.py"):
         digest.update((Path(__file__).parent / name).read_bytes())
     return digest.hexdigest()
@@ -144,6 +145,11 @@ def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any
     """Return the named functions of generated source, compiled."""
     module = load_source(source)
     return tuple(getattr(module, name) for name in names)
+
+
+def source_path(source: str) -> Path:
+    """Return the file that generated source is kept in, written if need be."""
+    return _written(content_key(source), source)
 
 
 def _written(key: str, source: str) -> Path:

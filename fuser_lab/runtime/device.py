@@ -7,7 +7,8 @@ import ctypes
 import functools
 import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,12 @@ from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import TensorView
-from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy
-from fuser_lab.runtime.ptx import compile_phases, kernel_key, machine_code
+from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, to_numpy
+from fuser_lab.runtime.binding import Slot
+from fuser_lab.runtime.cubins import machine_code_of
+from fuser_lab.runtime.driver import Function, Launch
+from fuser_lab.runtime.ptx import kernel_key
+from fuser_lab.runtime.ready import ReadyRuns
 
 # Parameters that a scalar becomes: a complex one is two, as Numba's kernels take it.
 _PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
@@ -51,66 +56,63 @@ def _pointer(array: Any) -> Any:
     return ctypes.c_void_p(array.data_ptr())
 
 
+@functools.cache
+def _stream_of() -> Callable[[int], int]:
+    """Return what says torch's current stream on a device, by its handle."""
+    torch = _torch()
+    # As Triton and Inductor ask for it: a tenth of what making a Stream object costs.
+    found = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
+    return found or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:
     """One launch: the loaded function and its parameters, each a name and what makes it of the value."""
 
-    function: Any
+    function: Function
     phase: Phase
-    parameters: tuple[tuple[str, Callable[[Any], Any]], ...]
+    parameters: tuple[tuple[str, tuple[Callable[[Any], Any], ...]], ...]
 
     def __call__(self, env: Mapping[str, Any]) -> None:
         """Launch on torch's current stream."""
-        driver = _driver()
-        values = [made(env[name]) for name, made in self.parameters]
-        addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        launch = self.phase.launch
-        stream = driver.CUstream(_torch().cuda.current_stream().cuda_stream)
-        (status,) = driver.cuLaunchKernel(
-            self.function, launch.blocks, 1, 1, *launch.threads, 1, launch.shared, stream, ctypes.addressof(addresses), 0,
-        )
-        _check(status, f"launching {self.phase.name}")
+        self.launch(env)(_stream_of()(self.function.device))
+
+    def launch(self, env: Mapping[str, Any]) -> Launch:
+        """Return the launch with its arguments in place; whoever calls it keeps the arrays alive."""
+        words = {name: tuple(made(env[name]) for made in makers) for name, makers in self.parameters}
+        return Launch(self.function, self.phase, words)
 
 
-@functools.cache
-def _driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def _check(status: Any, what: str) -> None:
-    if int(status) != 0:
-        msg = f"{what} failed: the CUDA driver says {status}."
-        raise RuntimeError(msg)
-
-
-_FUNCTIONS: dict[tuple[object, int], tuple[tuple[Phase, Any], ...]] = {}
+_FUNCTIONS: dict[tuple[object, int], tuple[tuple[Phase, Function], ...]] = {}
 _LOCK = threading.Lock()
 
 
-def _loaded(generated: GeneratedKernel) -> tuple[tuple[Phase, Any], ...]:
-    """Return the phases of a kernel with their functions on the current device."""
-    torch, driver = _torch(), _driver()
-    key = (kernel_key(generated), torch.cuda.current_device())
-    with _LOCK:
-        if key not in _FUNCTIONS:
-            # Torch makes its context current lazily; modules are loaded into the current one.
-            torch.cuda.current_stream().synchronize()
-            torch.empty(1, device="cuda")
-            cc = torch.cuda.get_device_capability()
-            found = []
-            for compiled in compile_phases(generated, cc):
-                code, _ = machine_code(compiled.ptx, cc)
-                status, module = driver.cuModuleLoadData(code)
-                _check(status, f"loading {compiled.phase.name}")
-                status, function = driver.cuModuleGetFunction(module, compiled.entry.encode())
-                _check(status, f"finding {compiled.phase.name}")
-                if compiled.phase.launch.shared:
-                    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                    (status,) = driver.cuFuncSetAttribute(function, attribute, compiled.phase.launch.shared)
-                    _check(status, f"shared memory for {compiled.phase.name}")
-                found.append((compiled.phase, function))
-            _FUNCTIONS[key] = tuple(found)
-        return _FUNCTIONS[key]
+def _loaded(generated: GeneratedKernel, device: int) -> tuple[tuple[Phase, Function], ...]:
+    """Return the phases of a kernel with their functions on a device, which is the current one."""
+    torch = _torch()
+    key = (kernel_key(generated), device)
+    found = _FUNCTIONS.get(key)
+    if found is None:
+        codes = machine_code_of(generated, torch.cuda.get_device_capability(device))
+        with _LOCK:
+            if key not in _FUNCTIONS:
+                # Torch makes its context current lazily; modules are loaded into the current one.
+                torch.cuda.current_stream().synchronize()
+                torch.empty(1, device="cuda")
+                _FUNCTIONS[key] = tuple((c.phase, Function(c.cubin, c.entry, c.phase, device)) for c in codes)
+            found = _FUNCTIONS[key]
+    return found
+
+
+def current_device() -> str:
+    """Return torch's current device by name, as ``"cuda:0"``.
+
+    Raises
+    ------
+    UnsupportedError
+        If torch is not installed, or sees no GPU.
+    """
+    return f"cuda:{_torch().cuda.current_device()}"
 
 
 class DeviceMemory:
@@ -118,25 +120,36 @@ class DeviceMemory:
 
     target = "cuda"
 
-    def __init__(self) -> None:
-        self._device = _torch().device("cuda", _torch().cuda.current_device())
+    def __init__(self, number: int | None = None) -> None:
+        """Take a device by number; the current one if none is given."""
+        count = _torch().cuda.device_count()
+        if number is not None and not 0 <= number < count:
+            msg = f"device cuda:{number} is not here; there are {count}."
+            raise UnsupportedError(msg)
+        self.number = _torch().cuda.current_device() if number is None else number
+        self._device = _torch().device("cuda", self.number)
+        self._allocator = threading.local()
 
     def import_input(self, value: Any, tensor: TensorView) -> Any:
         """Return an input as a tensor on the device: as it is if it lies there, else a copy."""
         if is_torch(value):
-            return value.detach().to(self._device)
-        if hasattr(value, "__cuda_array_interface__") and hasattr(value, "__dlpack__"):
+            # What torch conjugates or negates lazily is not yet so in memory.
+            return value.detach().resolve_conj().resolve_neg().to(self._device)
+        if _is_shared(value):
             return _torch().from_dlpack(value)
         array = np.ascontiguousarray(to_numpy(value)).reshape(tensor.shape)
         return from_numpy_as("torch", array if array.flags.writeable else array.copy()).to(self._device)
 
     def is_native(self, value: Any) -> bool:
         """Whether kernels can write to an array of the caller."""
-        return is_torch(value) and value.device == self._device
+        if is_torch(value):
+            return value.device == self._device and not value.is_conj() and not value.is_neg()
+        return kind_of(value) == "cupy"
 
     def is_writable(self, array: Any) -> bool:
         """Whether an array may be written to."""
-        return is_torch(array) or (isinstance(array, np.ndarray) and array.flags.writeable)
+        known = is_torch(array) or kind_of(array) == "cupy"
+        return known or (isinstance(array, np.ndarray) and array.flags.writeable)
 
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""
@@ -153,6 +166,9 @@ class DeviceMemory:
 
     def block(self, nbytes: int) -> Any:
         """Return uninitialized memory."""
+        library = getattr(self._allocator, "library", None)
+        if library is not None:
+            return _torch().from_dlpack(library.empty(nbytes, dtype=library.uint8))
         return _torch().empty(nbytes, dtype=_torch().uint8, device=self._device)
 
     def typed(self, block: Any, dtype: DataType, size: int) -> Any:
@@ -164,6 +180,8 @@ class DeviceMemory:
 
     def fresh(self, dtype: DataType, size: int) -> Any:
         """Return new memory for an output."""
+        if getattr(self._allocator, "library", None) is not None:
+            return self.typed(self.block(size * dtype.itemsize), dtype, size)
         return _torch().empty(size, dtype=self._dtype(dtype), device=self._device)
 
     def logical(self, flat: Any, tensor: TensorView) -> Any:
@@ -191,22 +209,112 @@ class DeviceMemory:
             np.copyto(target, to_numpy(source), casting="unsafe")
 
     def calls(self, generated: GeneratedKernel) -> tuple[DeviceCall, ...]:
-        """Return the launches of a kernel, compiled for the current device and loaded."""
-        return tuple(
-            DeviceCall(
-                function=function, phase=phase,
-                parameters=(
-                    *((b.name, _pointer) for b in phase.buffers),
-                    *((v.name, made) for v in phase.scalars for made in _PARAMETERS[v.dtype]),
-                ),
+        """Return the launches of a kernel, compiled for the device and loaded."""
+        with self.active(()):
+            return tuple(
+                DeviceCall(
+                    function=function, phase=phase,
+                    parameters=(
+                        *((b.name, (_pointer,)) for b in phase.buffers),
+                        *((v.name, _PARAMETERS[v.dtype]) for v in phase.scalars),
+                    ),
+                )
+                for phase, function in _loaded(generated, self.number)
             )
-            for phase, function in _loaded(generated)
-        )
+
+    # Where and in which order
+
+    def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
+        """Return a context in which work goes to this device, in the order of the stream of the values' library.
+
+        That is torch's current stream, or CuPy's where some value is CuPy's; new memory then comes from CuPy too.
+        """
+        if any(kind_of(value) == "cupy" for value in values):
+            return self._beside_cupy()
+        if _torch().cuda.current_device() != self.number:
+            return _torch().cuda.device(self.number)  # type: ignore[no-any-return]
+        return nullcontext()
+
+    @contextmanager
+    def _beside_cupy(self) -> Iterator[None]:
+        torch, cupy = _torch(), importlib.import_module("cupy")
+        stream = torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr, device=self._device)
+        self._allocator.library = cupy
+        try:
+            with torch.cuda.device(self.number), torch.cuda.stream(stream):
+                yield
+        finally:
+            self._allocator.library = None
+
+    def queue(self) -> int:
+        """Return the stream that launches go to: storage of a run is used again on the same one only."""
+        return _stream_of()(self.number)
+
+    def bound(self, calls: Sequence[Any], env: Mapping[str, Any]) -> Callable[[], None]:
+        """Return the calls with their arguments in place, for the current stream of the moment that they are made."""
+        stream, number = _stream_of(), self.number
+        launches = [
+            call.launch(env) if isinstance(call, DeviceCall) else functools.partial(call, env) for call in calls
+        ]
+
+        def start(kept: Mapping[str, Any] = dict(env)) -> None:
+            for launch in launches:
+                if isinstance(launch, Launch):
+                    launch(stream(number))
+                else:
+                    launch()
+
+        return start
+
+    def ready_runs(self, outputs: Sequence[Slot]) -> ReadyRuns:
+        """Return where runs on torch tensors are kept that may be repeated with others."""
+        torch = _torch()
+        kinds = frozenset({torch.Tensor, torch.nn.Parameter})
+        made = [(slot.shape, slot.dense, self._dtype(slot.tensor.dtype)) for slot in outputs]
+
+        def new(inputs: Sequence[Any]) -> list[Any] | None:
+            """Return new tensors for outputs if the inputs are tensors too: results are made with their library."""
+            if not any(type(value) in kinds for value in inputs):
+                return None
+            return [torch.empty_strided(*form, dtype=dtype, device=self._device) for *form, dtype in made]
+
+        return ReadyRuns(kinds, functools.partial(_stream_of(), self.number), new)
+
+    def launches(self, calls: Sequence[Any], env: Mapping[str, Any]) -> list[Launch] | None:
+        """Return the launches of calls with their arguments in place; None if some call is no launch."""
+        if not all(isinstance(call, DeviceCall) for call in calls):
+            return None
+        return [call.launch(env) for call in calls]
+
+    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
+        """Return what replays, on the current stream, everything that a function launches.
+
+        Raises
+        ------
+        RuntimeError
+            If something cannot be captured: it waits for the GPU, or takes memory from elsewhere.
+        """
+        torch = _torch()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            start()
+        return graph.replay  # type: ignore[no-any-return]
 
     def synchronize(self) -> None:
         """Wait until everything launched has run."""
-        _torch().cuda.synchronize()
+        _torch().cuda.synchronize(self.number)
+
+    def free_bytes(self) -> int | None:
+        """Return how many bytes are free: with the driver, or in torch's hands and unused."""
+        free = int(_torch().cuda.mem_get_info(self.number)[0])
+        cached = _torch().cuda.memory_reserved(self.number) - _torch().cuda.memory_allocated(self.number)
+        return free + int(cached)
 
     def label(self) -> str:
         """Return the device's name for tables."""
-        return str(_torch().cuda.get_device_name())
+        return str(_torch().cuda.get_device_name(self.number))
+
+
+def _is_shared(value: Any) -> bool:
+    """Whether an array of another library lies on a GPU and can be seen from torch."""
+    return hasattr(value, "__cuda_array_interface__") and hasattr(value, "__dlpack__")

@@ -6,8 +6,9 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, OutOfMemoryError, UnsupportedError
+from fuser_lab.errors import (
+    CodegenError,
+    CompilationError,
+    EvaluationWarning,
+    InputError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import is_torch, may_overlap
@@ -36,7 +44,12 @@ from fuser_lab.runtime.binding import (
 )
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.capture import CapturedPlan
+    from fuser_lab.runtime.driver import Launch
 
 Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
 Call = Callable[[Environment], None]
@@ -47,6 +60,7 @@ KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used
 _KEPT_NAMES = 8 * KEPT_VARIANTS  # strides as given that are known to belong to one of them
 _KEPT_IDLE = 2  # environments with storage, per variant
 _NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")
+_QUEUE = "the queue"  # what an environment's storage was last used on
 _MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
 
 
@@ -93,6 +107,27 @@ class Memory(Protocol):
 
     def calls(self, generated: GeneratedKernel) -> Sequence[Call]:
         """Return the compiled phases of a kernel."""
+
+    def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
+        """Return a context in which work goes to this memory's device, in the order of the values' library."""
+
+    def queue(self) -> int:
+        """Return what orders the work of a run: runs with different ones may overlap in time."""
+
+    def bound(self, calls: Sequence[Call], env: Environment) -> Callable[[], None]:
+        """Return the calls with their arguments in place."""
+
+    def ready_runs(self, outputs: Sequence[Slot]) -> ReadyRuns | None:
+        """Return where runs are kept that may be repeated with other arrays; None if that saves nothing."""
+
+    def launches(self, calls: Sequence[Call], env: Environment) -> "Sequence[Launch] | None":
+        """Return the launches of calls with their arguments in place; None if some call is no launch."""
+
+    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
+        """Return what replays everything that a function launches."""
+
+    def free_bytes(self) -> int | None:
+        """Return how much memory is free, None if that is not known."""
 
     def synchronize(self) -> None:
         """Wait until everything started has run."""
@@ -148,12 +183,15 @@ class BoundRun:
 class PreparedPlan:
     """A concretized fusion, cut into segments, compiled for one target."""
 
-    def __init__(self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool) -> None:
+    def __init__(
+        self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
+        evaluate_refused: bool = False,
+    ) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
         self.memory = memory
         self.target = memory.target
-        self._allow_fallback = allow_fallback
+        self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
         self._variants: dict[Strides, _Variant] = {}
         self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
@@ -173,6 +211,7 @@ class PreparedPlan:
         )
         self._places = places_of(fusion)
         self._borrowed = {name for slot in (*self._tensors, *self._outputs) for name in (slot.name, slot.array)}
+        self._ready = memory.ready_runs(self._returned) if self._is_plain() else None
 
     # What a plan is made of
 
@@ -194,6 +233,14 @@ class PreparedPlan:
         """Whether a result is seen in the memory of another tensor, so that nothing has to compute it."""
         origin = self._origins.get(tensor)
         return origin is not None and (bool(origin.exprs) or origin.base is not tensor)
+
+    def _is_plain(self) -> bool:
+        """Whether a run is nothing but launches: each result is computed into an array of its own."""
+        distinct = len({slot.name for slot in self._returned}) == len(self._returned) == len(self._computed)
+        return (
+            distinct and not self.fusion.aliases and not self._draws and not self._places
+            and all(origin is None for origin in self._from) and takes(self.fusion.inputs)
+        )
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given ones, before the first run."""
@@ -250,9 +297,10 @@ class PreparedPlan:
             for number, (segment, scheduler) in enumerate(self.segments)
         )
         sizes: dict[str, tuple[DataType, int]] = {}
+        steps, calls = self._ready_calls(steps)
         return _Variant(
             steps=steps,
-            calls=tuple(self._calls(step) if step.runs else () for step in steps),
+            calls=calls,
             layouts={slot.name: layout_of(slot.tensor, strides[slot.name]) for slot in self._tensors},
             storage=self._storage(steps, sizes),
             sizes=sizes,
@@ -277,10 +325,24 @@ class PreparedPlan:
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
         return Step(fusion=segment, scheduler=scheduler, generated=kernel)
 
-    def _calls(self, step: Step) -> tuple[Call, ...]:
-        if step.generated is not None:
-            return tuple(self.memory.calls(step.generated))
-        return (self._evaluation(step.fusion),)
+    def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
+        """Return the steps with what runs them; what a compiler refuses is evaluated if the caller allowed it."""
+        found: list[tuple[Step, tuple[Call, ...]]] = []
+        for step in steps:
+            if not step.runs:
+                found.append((step, ()))
+                continue
+            if step.generated is not None:
+                try:
+                    found.append((step, tuple(self.memory.calls(step.generated))))
+                    continue
+                except CompilationError as error:
+                    if not self._evaluate_refused:
+                        raise
+                    warnings.warn(f"{error} The array library evaluates the segment.", EvaluationWarning, stacklevel=2)
+                    step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
+            found.append((step, (self._evaluation(step.fusion),)))
+        return tuple(step for step, _ in found), tuple(calls for _, calls in found)
 
     def _evaluation(self, segment: Fusion) -> Call:
         inputs = [(v.name, f"{v.name} array" if isinstance(v, TensorView) else v.name) for v in segment.inputs]
@@ -344,9 +406,18 @@ class PreparedPlan:
         Cancelled
             If ``cancel`` was set.
         """
+        if self._ready is not None and cancel is None:
+            outputs = self._ready.started(inputs, out)
+            if outputs is not None:
+                return outputs
+        with self.memory.active(inputs):
+            return self._run(inputs, out, cancel)
+
+    def _run(self, inputs: Sequence[Any], out: Sequence[Any] | None, cancel: CancelFlag | None) -> list[Any]:
         arrays = self._imported(inputs)
         variant = self._variant(self._strides(arrays))
         env = self._environment(variant)
+        again = None
         try:
             outputs, finish = self._filled(env, variant, inputs, arrays, out)
             for step, calls in zip(variant.steps, variant.calls, strict=True):
@@ -354,6 +425,7 @@ class PreparedPlan:
                     raise Cancelled
                 self._call(step, calls, env)
             finish()
+            again = self._ready_run(self._ready, variant, env, inputs, outputs) if self._ready is not None else None
         except OutOfMemoryError:
             env.clear()
             raise
@@ -361,22 +433,62 @@ class PreparedPlan:
             # The caller's arrays are let go of; the storage is there for the next run.
             for name in self._borrowed:
                 env.pop(name, None)
-            if env:
+            if again is not None and self._ready is not None:
+                self._ready.keep(again)
+            elif env:
                 variant.idle.append(env)
         return outputs
 
+    def _ready_run(
+        self, ready: ReadyRuns, variant: _Variant, env: Environment, inputs: Sequence[Any], outputs: Sequence[Any],
+    ) -> ReadyRun | None:
+        """Return a run to be repeated, or None if it was more than launches that wrote into the outputs."""
+        values = [*inputs, *outputs]
+        names = [slot.name for slot in (*self._inputs, *self._returned)]
+        for value, slot in zip(values, (*self._inputs, *self._returned), strict=True):
+            known = type(value) in ready.kinds
+            if isinstance(slot, Slot) and not (known and env[slot.name].data_ptr() == value.data_ptr()):
+                return None
+        launches = self.memory.launches([call for calls in variant.calls for call in calls], env)
+        if launches is None:
+            return None
+        storage = {name: value for name, value in env.items() if name not in self._borrowed}
+        words = [tuple(word for launch in launches for word in launch.words.get(name, ())) for name in names]
+        run = ReadyRun(ready.kinds, self.memory.queue(), inputs, outputs, words, launches, storage)
+        return run if run.is_sound(values) else None
+
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
         """Return the plan bound to inputs and outputs, to run segment by segment; it keeps storage of its own."""
-        arrays = self._imported(inputs)
-        variant = self._variant(self._strides(arrays))
-        env = self._environment(variant)
-        outputs, finish = self._filled(env, variant, inputs, arrays, out)
-
-        steps = tuple(
-            functools.partial(self._call, step, calls, env)
-            for step, calls in zip(variant.steps, variant.calls, strict=True)
-        )
+        with self.memory.active(inputs):
+            arrays = self._imported(inputs)
+            variant = self._variant(self._strides(arrays))
+            env = self._environment(variant)
+            outputs, finish = self._filled(env, variant, inputs, arrays, out)
+            steps = tuple(
+                functools.partial(self._call, step, (_without(self.memory.bound(calls, env)),), env)
+                for step, calls in zip(variant.steps, variant.calls, strict=True)
+            )
         return BoundRun(steps=steps, outputs=outputs, finish=finish)
+
+    def captured(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> "CapturedPlan":
+        """Return the plan as one CUDA graph over these inputs and outputs: replayed, it costs the host next to nothing.
+
+        Parameters
+        ----------
+        inputs
+            Torch tensors on the GPU, and numbers. The graph reads the tensors where they lie, and keeps the numbers.
+        out
+            Tensors to write the outputs to, instead of new ones.
+
+        Raises
+        ------
+        UnsupportedError
+            If the plan does not run on a GPU, draws random numbers (a graph would draw the same ones again), or holds
+            something that CUDA cannot capture.
+        """
+        from fuser_lab.runtime.capture import captured
+
+        return captured(self, inputs, out)
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
         """Return outputs of a run to give as ``out`` to the next: None for those that lie in the memory of inputs."""
@@ -407,11 +519,14 @@ class PreparedPlan:
         """Return what to raise where memory does not suffice; storage kept for other runs is let go of."""
         for variant in list(self._variants.values()):
             variant.idle.clear()
+        if self._ready is not None:
+            self._ready.clear()
+        free = self.memory.free_bytes()
         where = "host" if self.target == "cpu" else self.memory.label()
         needed = tensor.nbytes if nbytes is None else nbytes
         return OutOfMemoryError(
             f"the memory of the {where} does not suffice for {tensor.name}, {tensor.dtype.ir_name} "
-            f"{list(tensor.shape)}: {needed} bytes are needed.",
+            f"{list(tensor.shape)}: {needed} bytes are needed{'' if free is None else f', {free} are free'}.",
         )
 
     def _fresh(self, slot: Slot) -> tuple[Any, Any]:
@@ -442,10 +557,16 @@ class PreparedPlan:
 
     def _environment(self, variant: _Variant) -> Environment:
         """Return an environment with storage: an idle one, or a new one."""
-        try:
-            return variant.idle.pop()
-        except IndexError:
-            pass
+        queue = self.memory.queue()
+        for _ in range(len(variant.idle)):
+            try:
+                idle = variant.idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if idle.get(_QUEUE, queue) == queue:
+                return idle
+            # A run on another stream may still be using it.
+            variant.idle.appendleft(idle)
         blocks: list[Any] = []
         for number, nbytes in enumerate(variant.storage.blocks):
             try:
@@ -456,7 +577,7 @@ class PreparedPlan:
                 # Whoever keeps the error keeps this frame.
                 blocks.clear()
                 raise
-        env: Environment = {}
+        env: Environment = {_QUEUE: queue}
         for name, (dtype, size) in variant.sizes.items():
             env[name] = self.memory.typed(blocks[variant.storage.block_of[name]], dtype, size)
             if name in self.fusion.tensors:
@@ -584,6 +705,11 @@ class PreparedPlan:
         return array
 
 
+def _without(start: Callable[[], None]) -> Call:
+    """Return a call whose arguments are in place as one that is given an environment."""
+    return lambda _: start()
+
+
 def _is_exhausted(error: Exception) -> bool:
     """Whether NumPy, torch, CuPy or the CUDA driver say that there is no more memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -593,7 +719,7 @@ def _is_exhausted(error: Exception) -> bool:
 
 def prepare(
     fusion: Fusion, segments: Sequence[Segment], target: str = "cpu", *, allow_fallback: bool = True,
-    compile_now: bool = True,
+    evaluate_refused: bool = False, compile_now: bool = True,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -605,10 +731,12 @@ def prepare(
         Segment fusions with their schedulers, in run order; values keep the fusion's names. None as scheduler means
         that no scheduler takes it: it is evaluated.
     target
-        ``"cpu"`` or ``"cuda"``.
+        ``"cpu"``, ``"cuda"`` for torch's current device, or a device as ``"cuda:1"``.
     allow_fallback
         Whether a segment that no kernel computes is evaluated by the array library; an EvaluationWarning and its step
         then say why.
+    evaluate_refused
+        Whether that holds for a segment whose kernel a compiler refuses as well; else a CompilationError is raised.
     compile_now
         Whether kernels for dense inputs are compiled here rather than at the first run.
 
@@ -617,7 +745,9 @@ def prepare(
     UnsupportedError
         If there is no such target, or no device for it.
     """
-    plan = PreparedPlan(fusion, segments, _memory(target), allow_fallback=allow_fallback)
+    plan = PreparedPlan(
+        fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
+    )
     if compile_now:
         plan.prepare()
     return plan
@@ -628,9 +758,10 @@ def _memory(target: str) -> Memory:
         from fuser_lab.runtime.host import HostMemory
 
         return HostMemory()
-    if target == "cuda":
+    kind, _, number = target.partition(":")
+    if kind == "cuda" and (number.isdecimal() or not number):
         from fuser_lab.runtime.device import DeviceMemory
 
-        return DeviceMemory()
+        return DeviceMemory(int(number) if number else None)
     msg = f"target is {target!r}; plans run on cpu and cuda."
     raise UnsupportedError(msg)

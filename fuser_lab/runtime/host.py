@@ -1,5 +1,7 @@
 """Memory on the CPU: inputs as views, intermediates and outputs as NumPy arrays."""
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import InputError
+from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
@@ -85,6 +87,37 @@ class HostMemory:
     def is_writable(self, array: Any) -> bool:
         """Whether an array may be written to."""
         return not isinstance(array, np.ndarray) or bool(array.flags.writeable)
+
+    def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
+        """Return a context of no effect: there is one CPU."""
+        return nullcontext()
+
+    def queue(self) -> int:
+        """Return the only queue: CPU kernels are done when they return."""
+        return 0
+
+    def bound(self, calls: Sequence[Callable[[dict[str, Any]], None]], env: dict[str, Any]) -> Callable[[], None]:
+        """Return the calls with their arguments in place."""
+
+        def start() -> None:
+            for call in calls:
+                call(env)
+
+        return start
+
+    def ready_runs(self, outputs: object) -> None:
+        """Return None: there are no launches to repeat."""
+
+    def launches(self, calls: object, env: object) -> None:
+        """Return None: there are no launches."""
+
+    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
+        """Raise UnsupportedError: a CUDA graph holds launches on a GPU."""
+        msg = "a plan is captured as a CUDA graph on a GPU; prepare it for cuda."
+        raise UnsupportedError(msg)
+
+    def free_bytes(self) -> None:
+        """Return None: how much memory the machine can spare is not known."""
 
     def synchronize(self) -> None:
         """Wait for nothing: CPU kernels are done when they return."""

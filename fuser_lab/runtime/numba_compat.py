@@ -25,11 +25,6 @@ if not hasattr(np, "row_stack"):
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
 
 
-def versions() -> str:
-    """Return what compiled code depends on, apart from its source."""
-    return f"numba {numba.__version__}, numpy {np.__version__}"
-
-
 def cpu_threads() -> int:
     """Return how many threads a parallel loop uses."""
     return numba.get_num_threads()
@@ -125,7 +120,8 @@ def compile_ptx(
         # Device functions ask the current device for its capability, which needs a driver: answer for the target.
         dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
         try:
-            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=(threads, resident) if resident else threads)
+            bounds = (threads, resident) if resident else threads
+            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds)
         finally:
             dispatcher.get_current_device = known
     ptx = text.decode() if isinstance(text, bytes) else text

@@ -96,7 +96,7 @@ def spills(log: str) -> bool:
 
 
 def machine_code(ptx: str, cc: tuple[int, int]) -> tuple[bytes, str]:
-    """Return a cubin and what the linker reports about it (registers, spills); from its cache it would report nothing."""
+    """Return a cubin and what the linker reports about it: registers, spills. From its cache it would say nothing."""
     core: Any = importlib.import_module("cuda.core")
     options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"], no_cache=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)

@@ -1,0 +1,89 @@
+"""A whole plan as one CUDA graph."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
+from fuser_lab.ir import TensorView
+from fuser_lab.passes import offsets_of
+from fuser_lab.runtime.arrays import is_torch
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.executor import BoundRun, PreparedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedPlan:
+    """A plan whose launches are one graph; it reads ``inputs`` and writes ``outputs`` where they lie.
+
+    ``replay`` starts it on torch's current stream and does not wait.
+    """
+
+    inputs: tuple[Any, ...]
+    outputs: list[Any]
+    launches: int
+    replay: Callable[[], None]
+    bound: "BoundRun"  # keeps the memory of intermediates
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return the outputs, always the same tensors, after copying other inputs over those captured.
+
+        Raises
+        ------
+        InputError
+            If the inputs are not tensors of the same shapes, or numbers differ from those captured.
+        """
+        if len(inputs) != len(self.inputs):
+            msg = f"the graph was captured with {len(self.inputs)} inputs, given {len(inputs)}."
+            raise InputError(msg)
+        for number, (here, given) in enumerate(zip(self.inputs, inputs, strict=True)):
+            if not is_torch(here):
+                if given != here:
+                    msg = f"input {number} was captured as {here!r}, given {given!r}; capture the plan anew."
+                    raise InputError(msg)
+            elif not is_torch(given) or given.shape != here.shape or given.dtype != here.dtype:
+                said = f"{given.dtype} {list(given.shape)}" if is_torch(given) else type(given).__name__
+                msg = f"input {number} was captured as {here.dtype} {list(here.shape)}, given {said}."
+                raise InputError(msg)
+        for here, given in zip(self.inputs, inputs, strict=True):
+            if is_torch(here) and here is not given:
+                here.detach().copy_(given)
+        self.replay()
+        return self.outputs
+
+
+def captured(plan: "PreparedPlan", inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
+    """Return a prepared plan as a graph; see `PreparedPlan.captured`."""
+    if plan.target != "cuda":
+        plan.memory.capture(lambda: None)
+    if offsets_of(plan.fusion) and len(inputs) < len(plan.fusion.inputs):
+        msg = "the plan draws random numbers, and a graph would draw the same ones at each replay; give the seeds."
+        raise UnsupportedError(msg)
+    for value, given in zip(plan.fusion.inputs, inputs, strict=False):
+        if isinstance(value, TensorView) and not (is_torch(given) and given.is_cuda):
+            msg = f"captured: {value.name} must be a torch tensor on the GPU, given {type(given).__name__}."
+            raise InputError(msg)
+    if plan.fusion.aliases:
+        msg = "the plan writes over its inputs, which capturing would do before the first replay; call run."
+        raise UnsupportedError(msg)
+    outputs = plan.run(inputs, out)  # compiles, checks, and tells what is wrong before anything is captured
+    kept = outputs if out is not None else plan.reusable(outputs)
+    bound = plan.bind(inputs, kept)
+
+    def start() -> None:
+        for step in bound.steps:
+            step()
+        bound.finish()
+
+    try:
+        replay = plan.memory.capture(start)
+    except FuserLabError:
+        raise
+    except Exception as error:
+        evaluated = [s.evaluated_because for s in plan.steps(inputs) if s.runs and s.generated is None]
+        why = f"the array library evaluates a segment ({evaluated[0]})" if evaluated else str(error).split("\n")[0]
+        msg = f"the plan cannot be captured as a CUDA graph: {why}."
+        raise UnsupportedError(msg) from error
+    launches = sum(len(s.generated.kernel_ir.phases) for s in plan.steps(inputs) if s.runs and s.generated is not None)
+    return CapturedPlan(inputs=tuple(inputs), outputs=bound.outputs, launches=launches, replay=replay, bound=bound)

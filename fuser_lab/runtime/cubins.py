@@ -1,0 +1,111 @@
+"""Machine code of CUDA kernels, kept on disk by what it is made of, so that a second process compiles nothing.
+
+Reading it needs neither Numba nor a linker. A file that cannot be read, or is no whole record, is made again.
+"""
+
+import base64
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.runtime.compile import cache_directory
+from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
+
+_FORMAT = 1
+# Whose versions machine code depends on, beside Numba's and NumPy's, which are part of a kernel's key.
+_COMPILERS = (
+    "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12",
+    "nvidia-nvjitlink-cu12",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadablePhase:
+    """One launch as machine code: a cubin, its entry, the PTX that it is made of and what the linker said about it."""
+
+    phase: Phase
+    entry: str
+    ptx: str
+    cubin: bytes
+    log: str
+
+
+def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[LoadablePhase, ...]:
+    """Return the launches of a kernel as machine code for a compute capability: from disk, or compiled and kept there.
+
+    Raises
+    ------
+    CompilationError
+        If a compiler refuses the source.
+    UnsupportedError
+        If it has to be compiled and numba-cuda is not installed.
+    """
+    phases = generated.kernel_ir.phases
+    place = _place(generated, cc)
+    found = _read(place, phases)
+    if found is None:
+        found = tuple(_linked(generated, compiled, cc) for compiled in compile_phases(generated, cc))
+        _write(place, found)
+    return found
+
+
+def is_kept(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
+    """Whether the machine code of a kernel is on disk."""
+    return _place(generated, cc).exists()
+
+
+def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, int]) -> LoadablePhase:
+    try:
+        cubin, log = machine_code(compiled.ptx, cc)
+    except Exception as error:
+        raise refused(generated, f"sm_{cc[0]}{cc[1]}", error) from error
+    return LoadablePhase(phase=compiled.phase, entry=compiled.entry, ptx=compiled.ptx, cubin=cubin, log=log)
+
+
+@functools.cache
+def _compilers() -> str:
+    found = []
+    for name in _COMPILERS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(found)
+
+
+def _place(generated: GeneratedKernel, cc: tuple[int, int]) -> Path:
+    content = f"{_FORMAT}\n{_compilers()}\n{kernel_key(generated)!r}"
+    name = hashlib.sha256(content.encode()).hexdigest()[:32]
+    return cache_directory() / f"gpu_{name}.sm_{cc[0]}{cc[1]}.json"
+
+
+def _read(place: Path, phases: tuple[Phase, ...]) -> tuple[LoadablePhase, ...] | None:
+    try:
+        records = json.loads(place.read_text(encoding="utf-8"))
+        return tuple(
+            LoadablePhase(
+                phase=phase, entry=record["entry"], ptx=record["ptx"], log=record["log"],
+                cubin=base64.b64decode(record["cubin"], validate=True),
+            )
+            for phase, record in zip(phases, records, strict=True)
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(place: Path, found: tuple[LoadablePhase, ...]) -> None:
+    """Write a record, which appears whole or not at all; a disk that is full costs the next process time, no more."""
+    records = [
+        {"entry": x.entry, "ptx": x.ptx, "log": x.log, "cubin": base64.b64encode(x.cubin).decode()} for x in found
+    ]
+    with contextlib.suppress(OSError):
+        handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(records, file)
+        Path(temporary).replace(place)

@@ -1,0 +1,169 @@
+"""Runs on a GPU that are like one before: the arguments of all launches are in place, only addresses change.
+
+A run looks at its arrays for what kernels were compiled for and outputs were checked for: shape, strides, dtype,
+device, alignment, and whether anything that is written overlaps anything else. Where all is as it was, addresses are
+put into the arguments and the kernels are launched; where not, the run goes the long way, which says what is wrong.
+"""
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.ir import TensorView, Val
+from fuser_lab.runtime.driver import Launch
+
+_KEPT = 2
+_LIMIT = 1 << 31  # of integers that any word of a kernel holds; others go the long way
+# The Python type of a number whose word in memory needs no conversion.
+_PLAIN: dict[type, type] = {
+    ctypes.c_double: float, ctypes.c_float: float, ctypes.c_int64: int, ctypes.c_int32: int, ctypes.c_uint64: int,
+    ctypes.c_uint8: bool,
+}
+
+Place = tuple[type, Any, Any, Any]  # what is looked at: the type of a value and, of a tensor, shape, strides and dtype
+
+
+class ReadyRun:
+    """One run as launches; in use by one thread at a time, on one stream."""
+
+    __slots__ = ("_device", "_launches", "_outputs", "_places", "_slots", "_spans", "_storage", "given", "stream")
+
+    def __init__(
+        self, kinds: frozenset[type], stream: int, inputs: Sequence[Any], outputs: Sequence[Any],
+        words: Sequence[tuple[Any, ...]], launches: Sequence[Launch], storage: Mapping[str, Any],
+    ) -> None:
+        """Take over launches whose arguments are those of ``inputs`` and ``outputs``: ``words`` for each of them."""
+        values = [*inputs, *outputs]
+        self.stream, self._launches, self._storage, self._slots = stream, tuple(launches), storage, tuple(words)
+        self._places: list[Place] = []
+        self._spans: list[int | None] = []
+        self.given: list[Any] = []  # addresses and numbers that the arguments are set to
+        self._device = next((value.get_device() for value in outputs), -1)
+        for value in values:
+            if type(value) in kinds:
+                self._places.append((type(value), value.shape, value.stride(), value.dtype))
+                self._spans.append(_span(value))
+                self.given.append(value.data_ptr())
+            else:
+                self._places.append((type(value), None, None, None))
+                self._spans.append(None)
+                self.given.append(value)
+        self._outputs = range(len(inputs), len(values))
+
+    def is_sound(self, values: Sequence[Any]) -> bool:
+        """Whether such a run may be repeated without the long way: everything aligned, what is written apart."""
+        for value, span, slot in zip(values, self._spans, self._slots, strict=True):
+            if span is None:
+                if any(_PLAIN.get(type(word)) is not type(value) for word in slot):
+                    return False
+            elif value.is_neg() or value.is_complex() or value.get_device() != self._device:
+                return False
+        return self._fits(self.given)
+
+    def start(self, values: Sequence[Any]) -> bool:
+        """Launch for inputs and outputs if they are like those before; return whether they are."""
+        given = []
+        value: Any
+        for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=True):
+            if value.__class__ is not kind:
+                return False
+            if shape is None:
+                given.append(value)
+            elif value.shape == shape and value.stride() == stride and value.dtype is dtype and not value.is_neg():
+                given.append(value.data_ptr())
+            else:
+                return False
+        if given != self.given:
+            if not self._moved(values, given):
+                return False
+            for slot, number in zip(self._slots, given, strict=True):
+                for word in slot:
+                    word.value = number
+            self.given = given
+        stream = self.stream
+        for launch in self._launches:
+            launch(stream)
+        return True
+
+    def _moved(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
+        """Whether arrays that lie elsewhere than before lie on the same device, and as they have to."""
+        here = all(
+            span is None or value.get_device() == self._device
+            for value, span in zip(values, self._spans, strict=True)
+        )
+        return here and self._fits(given)
+
+    def _fits(self, given: Sequence[Any]) -> bool:
+        """Whether arrays at these addresses are aligned, and none that is written overlaps another."""
+        spans = []
+        for number, span in zip(given, self._spans, strict=True):
+            if span is None:
+                if number.__class__ is int and not 0 <= number < _LIMIT:
+                    return False
+                spans.append((0, 0))
+                continue
+            if number % ALIGNED:
+                return False
+            spans.append((number, number + span))
+        for place in self._outputs:
+            begin, end = spans[place]
+            for other, (first, last) in enumerate(spans):
+                if begin < last and first < end and other != place:
+                    return False
+        return True
+
+
+class ReadyRuns:
+    """The last runs of a plan, to be repeated; a run takes one and gives it back."""
+
+    __slots__ = ("_kept", "_made", "_stream", "kinds")
+
+    def __init__(
+        self, kinds: frozenset[type], stream: Callable[[], int], made: Callable[[Sequence[Any]], list[Any] | None],
+    ) -> None:
+        """Keep runs on arrays of some types; ``stream`` is the current one, ``made`` makes outputs for inputs."""
+        self.kinds, self._stream, self._made = kinds, stream, made
+        self._kept: deque[ReadyRun] = deque(maxlen=_KEPT)
+
+    def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
+        """Return the outputs of a run like one of those kept, launched; None if none is alike."""
+        kept = self._kept
+        if not kept:
+            return None
+        outputs = self._made(inputs) if out is None else [*out]
+        if outputs is None:
+            return None
+        values, stream = [*inputs, *outputs], self._stream()
+        for _ in range(len(kept)):
+            try:
+                run = kept.pop()
+            except IndexError:  # another thread has it
+                return None
+            if run.stream == stream and len(run.given) == len(values) and run.start(values):
+                kept.append(run)
+                return outputs
+            kept.appendleft(run)
+        return None
+
+    def keep(self, run: ReadyRun) -> None:
+        """Keep a run."""
+        self._kept.append(run)
+
+    def clear(self) -> None:
+        """Let go of all runs and their storage."""
+        self._kept.clear()
+
+
+def takes(values: Sequence[Val]) -> bool:
+    """Whether inputs are tensors, and numbers that a kernel takes as one word."""
+    return all(isinstance(v, TensorView) or not v.dtype.is_complex for v in values)
+
+
+def _span(array: Any) -> int:
+    """Return the bytes from an array's first element to behind its last."""
+    if not array.numel():
+        return 0
+    steps = zip(array.shape, array.stride(), strict=True)
+    return int((sum((n - 1) * step for n, step in steps) + 1) * array.element_size())

@@ -1,0 +1,99 @@
+"""Runs that are repeated: what has to be as it was, and what is put into the arguments."""
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from fuser_lab.runtime.ready import ReadyRun, ReadyRuns
+
+torch = pytest.importorskip("torch", reason="runs that are repeated are runs on torch tensors")
+KINDS = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class Launch:
+    """Records the arguments that it would have launched with."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.words = {name: (ctypes.c_void_p(0) if name != "s" else ctypes.c_double(0),) for name in names}
+        self.seen: list[list[Any]] = []
+
+    def __call__(self, stream: int) -> None:
+        self.seen.append([stream, *(word.value for (word,) in self.words.values())])
+
+
+def ready(inputs: list[Any], out: list[Any], stream: int = 7) -> tuple[ReadyRuns, Launch]:
+    names = [f"a{n}" if isinstance(v, torch.Tensor) else "s" for n, v in enumerate([*inputs, *out])]
+    launch = Launch(names)
+    for (word,), value in zip(launch.words.values(), [*inputs, *out], strict=True):
+        word.value = value.data_ptr() if isinstance(value, torch.Tensor) else value
+    runs = ReadyRuns(KINDS, lambda: stream, lambda values: [torch.empty_like(values[0])])
+    run = ReadyRun(KINDS, 7, inputs, out, [launch.words[n] for n in names], [launch], {})  # type: ignore[list-item]
+    if run.is_sound([*inputs, *out]):
+        runs.keep(run)
+    return runs, launch
+
+
+def tensors(count: int = 3) -> list[Any]:
+    return [torch.arange(12.0).view(3, 4) + n for n in range(count)]
+
+
+def test_arrays_that_lie_elsewhere_are_put_in_place() -> None:
+    x, out, y, other = tensors(4)
+    runs, launch = ready([x, 2.0], [out])
+    assert runs.started([x, 2.0], [out]) == [out]
+    (got,) = runs.started([y, 3.0], [other]) or [None]
+    assert got is other
+    (new,) = runs.started([y, 3.0], None) or [None]
+    assert new is not None
+    assert launch.seen == [
+        [7, x.data_ptr(), 2.0, out.data_ptr()], [7, y.data_ptr(), 3.0, other.data_ptr()],
+        [7, y.data_ptr(), 3.0, new.data_ptr()],
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, out: ([x.t().contiguous().t()], [out]),
+        lambda x, out: ([x[:2]], [out]),
+        lambda x, out: ([x.double()], [out]),
+        lambda x, out: ([x.numpy()], [out]),
+        lambda x, out: ([torch._neg_view(x)], [out]),
+        lambda x, out: ([x], [out, out]),
+        lambda x, out: ([x], [x]),
+        lambda x, out: ([torch.arange(14.0)[1:13].view(3, 4)], [out]),
+        lambda x, out: ([torch.arange(99.0)[:12].view(3, 4)], [torch.arange(99.0)[4:16].view(3, 4).double()]),
+    ],
+    ids=["strides", "shape", "dtype", "library", "negated", "count", "overlap", "alignment", "dtype of out"],
+)
+def test_anything_else_goes_the_long_way(change: Any) -> None:
+    x, out, _ = tensors()
+    runs, launch = ready([x], [out])
+    assert runs.started(*change(x, out)) is None
+    assert not launch.seen
+    assert runs.started([x], [out]) == [out], "what was kept is still there"
+
+
+def test_parts_of_one_array_that_overlap_are_seen() -> None:
+    base = torch.arange(64.0)
+    runs, launch = ready([base[:12].view(3, 4)], [base[16:28].view(3, 4)])
+    assert runs.started([base[:12].view(3, 4)], [base[8:20].view(3, 4)]) is None
+    assert runs.started([base[:12].view(3, 4)], [base[12:24].view(3, 4)]) is not None
+    assert len(launch.seen) == 1
+
+
+def test_another_stream_has_storage_of_its_own() -> None:
+    x, out, _ = tensors()
+    runs, launch = ready([x], [out], stream=8)
+    assert runs.started([x], [out]) is None
+    assert not launch.seen
+
+
+def test_numbers_of_another_kind_are_converted_on_the_long_way() -> None:
+    x, out, _ = tensors()
+    runs, _ = ready([x, 2.0], [out])
+    assert runs.started([x, 2], [out]) is None
+    assert runs.started([x, True], [out]) is None
+    runs, _ = ready([x, 2], [out])
+    assert runs.started([x, 2], [out]) is None, "a Double that was given as an int is never repeated"
