@@ -5,17 +5,9 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.gate import common_gate
-from fuser_lab.schedule.persistent import (
-    LARGE_REDUCTION,
-    broadcast_elsewhere,
-    keep_exp_up_to,
-    kept_bytes,
-    needs_buffer,
-)
-from fuser_lab.schedule.reduction import reshape_mixes
+from fuser_lab.schedule.persistent import LARGE_REDUCTION, keep_exp_up_to, kept_bytes, refusal_of_any_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +18,7 @@ class InnerPersistent:
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
-        if facts.reduction is None:
-            return no(self.type, ReasonCode.NO_REDUCTION)
-        if not facts.inputs:
-            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
-        refusal = (
-            common_gate(facts)
-            or facts.index_input
-            or facts.indexed_before_reduction
-            or inner_only(facts)
-            or facts.pattern_mismatch
-            or needs_buffer(facts)
-            or facts.unique_broadcasts
-            or broadcast_elsewhere(facts)
-            or reshape_mixes(facts)
-            or facts.covered_by_reduction(inputs=False)
-            or facts.expanded_after
-        )
-        return refused(self.type, refusal) if refusal is not None else self._fits(facts, device)
+        return refusal_of_any_size(self.type, facts, inner_only) or self._fits(facts, device)
 
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]

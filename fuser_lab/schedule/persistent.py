@@ -1,12 +1,15 @@
 """What the schedulers have in common that keep values at hand across a reduction."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fuser_lab.analysis.reductions import ReductionFlow
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.cost.verdict import reason
+from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
+from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.gate import common_gate
+from fuser_lab.schedule.reduction import reshape_mixes
 
 LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 # Above this size exponentials are computed twice rather than kept.
@@ -14,6 +17,33 @@ KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
 INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs accesses get narrower, so that registers suffice
+
+
+def refusal_of_any_size(
+    scheduler: SchedulerType, facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
+) -> Verdict | None:
+    """Return the refusal by the first broken rule that does not depend on how much is kept, or None.
+
+    ``kind`` is the rule about which axes are reduced.
+    """
+    if facts.reduction is None:
+        return no(scheduler, ReasonCode.NO_REDUCTION)
+    if not facts.inputs:
+        return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
+    refusal = (
+        common_gate(facts)
+        or facts.index_input
+        or facts.indexed_before_reduction
+        or kind(facts)
+        or facts.pattern_mismatch
+        or needs_buffer(facts)
+        or facts.unique_broadcasts
+        or broadcast_elsewhere(facts)
+        or reshape_mixes(facts)
+        or facts.covered_by_reduction(inputs=False)
+        or facts.expanded_after
+    )
+    return None if refusal is None else refused(scheduler, refusal)
 
 
 def keep_exp_up_to(device: Device) -> int:
