@@ -27,6 +27,7 @@ _PUBLIC = {
     "example": "fuser_lab.api",
     "explore": "fuser_lab.api",
     "load_repro": "fuser_lab.api",
+    "report": "fuser_lab.api",
     "segment": "fuser_lab.planning",
     "shrink": "fuser_lab.shrinking",
     "spec": "fuser_lab.definition.spec",

@@ -1,6 +1,7 @@
 """The public functions: define, segment, explore, time."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import examples
@@ -14,6 +15,8 @@ from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
 from fuser_lab.report import html, timings
 from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.page import report_page
+from fuser_lab.report.view_model import view_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,6 +154,55 @@ def explore(
     return Explorer(plan, arrays, strategies=others, title=title or plan.name)
 
 
+def report(
+    plans: Plan | Sequence[Plan],
+    path: str | Path,
+    times: records.Timings | None = None,
+    *,
+    title: str | None = None,
+) -> Path:
+    """Write one HTML file to explore plans in without a kernel, and return its path.
+
+    The file opens from disk, asks nothing of any network, and does what the explorer does, other than edit and run.
+
+    Parameters
+    ----------
+    plans
+        One plan, or several of one definition: one tab each. The first is what the others are compared with.
+    path
+        Where to write; the extension is ``.html``.
+    times
+        Measured times of these plans.
+    title
+        Title of the page; the first plan's name by default.
+
+    Raises
+    ------
+    InputError
+        If the path has another extension, or the plans are of different definitions or sizes.
+    """
+    several = [plans] if isinstance(plans, Plan) else plans
+    if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
+        msg = f"report: plans must be a plan or a list of plans, given {plans!r}."
+        raise ArgumentTypeError(msg)
+    for other in several[1:]:
+        if other.definition != several[0].definition or other.inputs != several[0].inputs:
+            msg = "report: the plans must be of one definition and of inputs of the same sizes."
+            raise InputError(msg)
+    target = Path(path)
+    if target.suffix.lower() not in {".html", ".htm"}:
+        msg = f"report: path must end in .html, given {target.name!r}."
+        raise InputError(msg)
+    from fuser_lab_widgets import assets, baked
+
+    view = view_plan(several[0], title=title, decisions=False)
+    data = baked.baked(several, times, title=title)
+    name = title or several[0].name
+    page = report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
+    target.write_text(page, encoding="utf-8")
+    return target
+
+
 def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]]:
     """Return an example's definition with inputs: arrays for ``"small"``, abstract ones for ``"full"``.
 
@@ -189,4 +241,5 @@ def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition,
     return read_script(text, FusionDefinition, name)
 
 
-__all__ = ["FusionDefinition", "PlanDiff", "Timings", "diff", "example", "explore", "load_repro", "segment", "time"]
+__all__ = ["FusionDefinition", "PlanDiff", "Timings", "diff", "example", "explore", "load_repro", "report", "segment",
+           "time"]

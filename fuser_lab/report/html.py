@@ -28,7 +28,7 @@ _MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds the
 
 def plan_html(plan: PlanLike, *, title: str | None = None) -> str:
     """Return a plan for a notebook's output: the picture, the segments, and the decisions folded away."""
-    return fragment(*_plan_parts(view_plan(plan, title=title)))
+    return fragment(*plan_parts(view_plan(plan, title=title)))
 
 
 def plan_page(view: ViewModel) -> str:
@@ -41,7 +41,7 @@ def plan_page(view: ViewModel) -> str:
         element("style", "body{margin:0;padding:16px}"),
         element("style", theme.variables("body") + "body{background:var(--fl-paper)}"),
     )
-    body = element("body", _block(*_plan_parts(view)))
+    body = element("body", _block(*plan_parts(view)))
     return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
 
 
@@ -80,8 +80,12 @@ def _block(*parts: Element) -> Element:
     return element("div", element("style", theme.page_style()), *parts, css="fl-report")
 
 
-def _plan_parts(view: ViewModel) -> list[Element]:
-    parts = [_headline(view), _picture(view), table_element(segment_table(view.segments))]
+def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
+    """Return the picture of a plan, its segments, and what else is known of it, folded away.
+
+    ``style=False`` is for pages that have the style sheet of the drawing.
+    """
+    parts = [_headline(view), _picture(view, style=style), table_element(segment_table(view.segments))]
     parts += [
         element("div", element("p", f"S{s.index} has no scheduler:"), _verdict_list(s.verdicts))
         for s in view.segments
@@ -107,8 +111,8 @@ def _pass_part(passes: Sequence[PassView]) -> Element:
     return element("details", *parts, element("p", "; ".join(rest), css="fl-note"))
 
 
-def _picture(view: ViewModel) -> Element:
-    return element("div", view_element(view), css="fl-picture")
+def _picture(view: ViewModel, *, style: bool) -> Element:
+    return element("div", view_element(view, style=style), css="fl-picture")
 
 
 def _headline(view: ViewModel) -> Element:

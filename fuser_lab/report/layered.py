@@ -61,6 +61,10 @@ class _Drawing:
             self._sizes[node.id] = text.width, text.height
         self._home = {name: segment.index for segment in view.segments for name in segment.nodes}
         self._entrances = self._spread_entrances()
+        self._touching: dict[int, list[EdgeView]] = defaultdict(list)
+        for edge in view.edges:
+            for home in {self._home[end] for end in (edge.source, edge.target) if end in self._home}:
+                self._touching[home].append(edge)
         self._insides = {s.index: self._inside(s) for s in view.segments if s.nodes}
 
     def _spread_entrances(self) -> dict[str, float]:
@@ -83,7 +87,7 @@ class _Drawing:
         leaving: dict[str, int] = {}
         wires: list[Wire] = []
         carried: list[str | None] = []
-        for edge in self._view.edges:
+        for edge in self._touching[segment.index]:
             source, target = number.get(edge.source), number.get(edge.target)
             if target is not None and source is None:
                 source = entering.get(edge.source)

@@ -41,7 +41,8 @@ def view_svg(view: ViewModel, layout: Layout | None = None, *, prefix: str = "",
     """Return the SVG of a view model.
 
     ``prefix`` keeps ids apart where several drawings share a page; without it one is made from the content.
-    ``style=False`` leaves the style sheet out, and the colours that it sets, for pages that carry it once.
+    ``style=False`` leaves out the style sheet, what it sets, and descriptions: for pages that carry it once and tell
+    more about what is selected.
     """
     return f'<svg xmlns="{_XMLNS}"' + _drawn(view, layout, prefix, style=style)
 
@@ -92,7 +93,7 @@ class _Painter:
             *(self._header(s, box) for s, box in boxed),
             '<g class="fl-labels">',
             *(self._label(edge, layout.edges[edge.id].label) for edge in view.edges),
-            '</g><g class="fl-nodes" text-anchor="middle">',
+            f'</g><g class="fl-nodes" text-anchor="middle" font-size="{_n(measure.NAME_SIZE)}">',
             *(self._node(node, layout.nodes[node.id]) for node in view.nodes),
             "</g></g></svg>",
         ]
@@ -165,10 +166,15 @@ class _Painter:
         width = edge_width(edge.bytes) * (0.6 if self._compact else 1.0)
         path, tip = _arrow(curve, width)
         hue = "" if inside is None else f" {_hue_class(inside)}"
+        head = f'<g class="fl-edge fl-{edge.kind}{hue}" data-id="{_text(edge.id)}"'
+        if not self._style:  # a title would show a second hint beside the page's own
+            return (
+                f'{head} role="button" tabindex="-1" aria-label="{_text(edge_title(edge))}">'
+                f'<path class="fl-wire" d="{path}" stroke-width="{width:.1f}"/><path class="fl-tip" d="{tip}"/></g>'
+            )
         opacity = "" if inside is None else ' opacity="0.75"'
         return (
-            f'<g class="fl-edge fl-{edge.kind}{hue}" data-id="{_text(edge.id)}" data-kind="{edge.kind}" '
-            f'role="graphics-symbol"{opacity}>'
+            f'{head} data-kind="{edge.kind}" role="graphics-symbol"{opacity}>'
             f"{_described(edge_title(edge), f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
             f'<path class="fl-wire" d="{path}"{self._paint(stroke=stroke)} stroke-width="{width:.1f}"/>'
             f'<path class="fl-tip" d="{tip}"{self._paint(fill=stroke)} stroke="none"/></g>'
@@ -197,28 +203,34 @@ class _Painter:
             css += " fl-replica"
         if node.segment in self._refused:
             css += " fl-refused"
+        if not self._style:
+            title = f"<title>{_text(node.text)}</title>"
+            sheet = _outline(node, replace(box, x=box.x + 3, y=box.y - 3), "fl-sheet") if node.replica else ""
+            return (
+                f'<g class="fl-node {css}" data-id="{_text(node.id)}" role="button" tabindex="-1">{title}{sheet}'
+                f"{_outline(node, box, 'fl-shape')}{self._node_lines(node, box)}</g>"
+            )
         stroke = "muted" if node.segment is None else theme.hue(node.segment)
         dashes = ' stroke-dasharray="4 3"' if node.replica else ""
         sheet = ""
         if node.replica:  # a second sheet behind it says that there is another one
-            behind = _outline(node, replace(box, x=box.x + 3, y=box.y - 3))
-            sheet = (
-                f'<path class="fl-sheet" d="{behind}" fill="none"{self._paint(stroke=stroke)} stroke-width="1.2"'
-                f"{dashes}/>"
-            )
+            paint = f' fill="none"{self._paint(stroke=stroke)} stroke-width="1.2"{dashes}'
+            sheet = _outline(node, replace(box, x=box.x + 3, y=box.y - 3), "fl-sheet", paint)
+        fill = "panel" if node.kind in {"input", "output"} else "node"
+        width = "2" if node.kind == "output" else "1.4"
+        paint = f'{self._paint(fill=fill, stroke=stroke)} stroke-width="{width}"{dashes}'
         return (
             f'<g class="fl-node {css}" data-id="{_text(node.id)}" data-kind="{node.kind}" role="graphics-symbol">'
             f"{_described(node.text, node_text(node, self._schedulers))}{sheet}"
-            f'<path class="fl-shape" d="{_outline(node, box)}"'
-            f'{self._paint(fill="panel" if node.kind in {"input", "output"} else "node", stroke=stroke)} '
-            f'stroke-width="{"2" if node.kind == "output" else "1.4"}"{dashes}/>{self._node_lines(node, box)}</g>'
+            f"{_outline(node, box, 'fl-shape', paint)}{self._node_lines(node, box)}</g>"
         )
 
     def _node_lines(self, node: NodeView, box: Box) -> str:
         lines = measure.node_text(node, compact=self._compact)
         middle = box.x + box.width / 2
         name_y = box.y + (box.height / 2 if not lines.detail else box.height * 0.34) + measure.NAME_SIZE * _TEXT_DROP
-        mono = f' font-family="monospace" font-size="{_n(measure.DETAIL_SIZE)}"'
+        mono = f' font-family="monospace" font-size="{_n(measure.DETAIL_SIZE)}"' if self._style else ""
+        bold, light = (' font-weight="600"', ' font-weight="400"') if self._style else ("", "")
         detail = ""
         if lines.detail:
             at = box.y + box.height * 0.72 + measure.DETAIL_SIZE * _TEXT_DROP
@@ -227,10 +239,9 @@ class _Painter:
                 f'{self._paint(fill="muted")}>{_text(lines.detail)}</text>'
             )
         return (
-            f'<text class="fl-name" x="{_n(middle)}" y="{_n(name_y)}" font-size="{_n(measure.NAME_SIZE)}" '
-            f'font-weight="600"{self._paint(fill="ink")}>{_text(lines.name)}'
-            f'<tspan class="fl-detail fl-mono" dx="7"{mono} font-weight="400"{self._paint(fill="muted")}>'
-            f"{_text(lines.aside)}</tspan></text>{detail}"
+            f'<text class="fl-name" x="{_n(middle)}" y="{_n(name_y)}"{bold}{self._paint(fill="ink")}>'
+            f'{_text(lines.name)}<tspan class="fl-detail fl-mono"{mono}{light}{self._paint(fill="muted")}>'
+            f"\u2002{_text(lines.aside)}</tspan></text>{detail}"
         )
 
     def _write(self, text: str, at: Point, size: float, css: str, *, more: str = "", fill: str = "ink") -> str:
@@ -308,7 +319,7 @@ def _hue_class(index: int) -> str:
     return f"fl-h{index % len(theme.HUES_LIGHT)}"
 
 
-def _outline(node: NodeView, box: Box) -> str:
+def _outline(node: NodeView, box: Box, css: str, paint: str = "") -> str:
     """Return the outline: a capsule for inputs, a rounded box for ops, a hexagon for outputs."""
     x, y, w, h = box.x, box.y, box.width, box.height
     if node.kind == "output":
@@ -321,13 +332,8 @@ def _outline(node: NodeView, box: Box) -> str:
             (x + cut, y + h),
             (x, y + h / 2),
         )
-        return "M" + " L".join(f"{_n(a)},{_n(b)}" for a, b in corners) + "Z"
-    r = h / 2 if node.kind == "input" else 6.0
-    return (
-        f"M{_n(x + r)},{_n(y)} h{_n(w - 2 * r)} a{_n(r)},{_n(r)} 0 0 1 {_n(r)},{_n(r)} v{_n(h - 2 * r)} "
-        f"a{_n(r)},{_n(r)} 0 0 1 {_n(-r)},{_n(r)} h{_n(2 * r - w)} a{_n(r)},{_n(r)} 0 0 1 {_n(-r)},{_n(-r)} "
-        f"v{_n(2 * r - h)} a{_n(r)},{_n(r)} 0 0 1 {_n(r)},{_n(-r)}Z"
-    )
+        return f'<path class="{css}" d="M{" L".join(map(_p, corners))}Z"{paint}/>'
+    return f'<rect class="{css}"{_rect(box)} rx="{_n(h / 2 if node.kind == "input" else 6.0)}"{paint}/>'
 
 
 def _spine(box: Box) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fuser_lab.report import measure
+
 # Okabe and Ito's hues, darkened or lightened until they carry white (light) or black (dark) text; told apart
 # by colour-blind readers too, and always joined by a pattern and a number, so that colour is never alone.
 HUES_LIGHT: Final = ("#0b6bb0", "#c2500a", "#0a7d5c", "#a84a80", "#8f6a00", "#2a7fb8", "#6d6e00", "#5a4fb5")
@@ -121,7 +123,12 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-chip-text{fill:var(--fl-paper)}"
     ".fl-svg .fl-name{fill:var(--fl-ink)}"
     ".fl-svg .fl-detail{fill:var(--fl-muted)}"
-    ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire)}"
+    ".fl-svg .fl-nodes .fl-name{font-weight:600}"
+    f".fl-svg .fl-nodes .fl-mono{{font-size:{measure.DETAIL_SIZE}px;font-weight:400}}"
+    ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.4}"
+    ".fl-svg .fl-output-node .fl-shape{stroke-width:2}"
+    ".fl-svg .fl-replica :is(.fl-shape,.fl-sheet){stroke-dasharray:4 3}.fl-svg .fl-sheet{fill:none}"
+    ".fl-svg .fl-inside{opacity:.75}"
     ".fl-svg .fl-op .fl-shape{stroke:var(--fl-hue)}"
     ".fl-svg .fl-sheet{stroke:var(--fl-hue)}"
     ".fl-svg .fl-io .fl-shape{fill:var(--fl-panel);stroke:var(--fl-muted)}"

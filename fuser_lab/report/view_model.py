@@ -115,13 +115,14 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionView:
-    """One attempt of the segmenter; ``names`` are all expressions it is about, ``of`` its groups in short."""
+    """One attempt of the segmenter; ``names`` are all expressions of its ``groups``, ``of`` the groups in short."""
 
     seq: int
     phase: str
     kind: str
     of: str
     names: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
     accepted: bool
     code: str
     text: str
@@ -239,6 +240,7 @@ def view_decisions(log: Iterable[Attempt]) -> tuple[DecisionView, ...]:
             kind=attempt.kind.value,
             of=_groups_text(attempt.subjects),
             names=tuple(sorted(attempt.names)),
+            groups=attempt.subjects,
             accepted=attempt.accepted,
             code=attempt.code,
             text=attempt.text,

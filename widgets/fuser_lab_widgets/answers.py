@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.errors import FuserLabError
-from fuser_lab.report.passes import view_passes
+from fuser_lab.errors import FuserLabError, IllegalEdit
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label
@@ -19,23 +18,28 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 Answer = dict[str, Any]
+_MOST_MOVES = 4  # segments that are tried while an op is selected
 
 
-def answer(plan: EditablePlan, view: ViewModel, selected: str) -> Answer:
-    """Return what is known of a selected thing, or an empty answer if the plan no longer has it."""
+def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool = True) -> Answer:
+    """Return what is known of a selected thing, or an empty answer if the plan no longer has it.
+
+    ``editable=False`` leaves out the edits, and what would come of them.
+    """
     edge = next((e for e in view.edges if e.id == selected), None)
     if edge is not None:
-        return _edge(plan, view, edge)
+        said = _edge(plan, view, edge)
+        return said if editable else said | {"actions": []}
     node = next((n for n in view.nodes if n.id == selected), None)
     if node is not None:
-        return _node(view, node)
+        return _node(plan, view, node, editable=editable)
     segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
     return {} if segment is None else _segment(view, segment)
 
 
-def refusal(plan: EditablePlan, view: ViewModel, edge: EdgeView, error: FuserLabError) -> Answer:
-    """Return why an edit at an edge was refused: the sentence of the error, and each scheduler's answer."""
-    said = _edge(plan, view, edge)
+def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> Answer:
+    """Return why an edit of what is selected was refused: the sentence of the error, and each scheduler's answer."""
+    said = answer(plan, view, selected)
     verdicts = _verdicts(view_verdicts(getattr(error, "verdicts", None)))
     return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said["verdicts"]}
 
@@ -60,16 +64,8 @@ def certificate(plan: EditablePlan) -> Answer:
     }
 
 
-def passes(plan: EditablePlan) -> list[dict[str, Any]]:
-    """Return the passes before the cut: what each is for, how it ended, and the lines that it changed."""
-    return [
-        {"name": one.name, "about": one.about, "outcome": one.outcome, "diff": list(one.diff)}
-        for one in view_passes(plan)
-    ]
-
-
 def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
-    """Return the attempts as rows, each with the names it is about."""
+    """Return the attempts as rows, each with the names it is about, and with its groups where it changed them."""
     return [
         {
             "seq": d.seq,
@@ -78,6 +74,7 @@ def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
             "of": d.of,
             "names": d.names,
             "ok": d.accepted,
+            "groups": d.groups if d.accepted else (),
             "reason": decision_reason(d),
             "verdicts": _verdicts(d.verdicts),
         }
@@ -139,8 +136,9 @@ def _layout(plan: EditablePlan, tensor: str) -> list[list[str]]:
     ]
 
 
-def _node(view: ViewModel, node: NodeView) -> Answer:
+def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool) -> Answer:
     segment = next((s for s in view.segments if s.index == node.segment), None)
+    moves = _moves(plan, view, node) if editable else []
     facts = [
         ["result", f"{', '.join(node.tensors)}  {node.dtype} [{', '.join(node.shape)}]"],
         ["size", f"{bytes_label(node.bytes)} ({node.bytes:,} bytes)"],
@@ -155,11 +153,38 @@ def _node(view: ViewModel, node: NodeView) -> Answer:
         "title": node.text,
         "facts": facts,
         "names": list(node.tensors),
-        "actions": [],
+        "actions": [action for _, action in moves if action],
+        "moves": [row for row, _ in moves],
         "verdicts": _verdicts(segment.verdicts) if segment else [],
         "segment": node.segment,
         "sentence": "" if segment is None else _taken(segment),
     }
+
+
+def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[dict[str, Any], Answer | None]]:
+    """Return for each neighbouring segment whether the op may move there, what that costs or why not, and the edit."""
+    if node.kind != "op" or node.replica or not hasattr(plan, "move"):
+        return []
+    sides = (edge.segments for edge in view.edges if node.id in {edge.source, edge.target})
+    near = [other for pair in sides for other in pair if other is not None and other != node.segment]
+    found: list[tuple[dict[str, Any], Answer | None]] = []
+    for segment in list(dict.fromkeys(near))[:_MOST_MOVES]:
+        where = f"to S{segment}"
+        try:
+            moved = plan.move(node.tensor, segment)
+        except IllegalEdit as error:
+            found.append(({"scheduler": where, "ok": False, "code": "", "text": str(error)}, None))
+            continue
+        more = _traffic(moved) - view.header.bytes_moved
+        sign = "+" if more >= 0 else "−"
+        action = {"type": "move", "label": f"Move to S{segment}", "id": node.id, "segment": segment}
+        text = f"{sign}{bytes_label(abs(more))} moved"
+        found.append(({"scheduler": where, "ok": True, "code": "", "text": text}, action))
+    return found
+
+
+def _traffic(plan: Any) -> int:
+    return sum(s.bytes_in + s.bytes_out for s in plan.segments)
 
 
 def _segment(view: ViewModel, segment: SegmentView) -> Answer:

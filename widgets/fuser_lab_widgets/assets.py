@@ -12,6 +12,11 @@ def script() -> str:
     return _read("explorer.js")
 
 
+def report_script() -> str:
+    """Return the module of a report: the explorer's, and the model that answers from the page."""
+    return f"{script()}\n{_read('report.js')}"
+
+
 def style() -> str:
     """Return the style sheet: colours, the rules of the drawing, and those of the explorer around it."""
     return theme.variables(".fl-explorer") + theme.graph_style() + _read("explorer.css")

@@ -10,15 +10,15 @@ import anywidget
 import traitlets
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.report.svg import plan_svg, view_svg
-from fuser_lab.report.tables import segment_table
+from fuser_lab.report.collapse import is_large
+from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
-from fuser_lab_widgets import answers, assets
+from fuser_lab_widgets import answers, assets, panels, scenes, sources
 from fuser_lab_widgets.background import Background
-from fuser_lab_widgets.code import highlighted
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
 from fuser_lab_widgets.session import EditablePlan, Session
 
@@ -59,7 +59,7 @@ class Explorer(anywidget.AnyWidget):
     timings = traitlets.Dict().tag(sync=True)
     code = traitlets.Dict().tag(sync=True)
     certificate = traitlets.Dict().tag(sync=True)
-    passes = traitlets.Dict().tag(sync=True)
+    panels = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -80,6 +80,11 @@ class Explorer(anywidget.AnyWidget):
         self._drawn: EditablePlan | None = None
         self._searching = ""  # a strategy, or the certificate, while it is looked for
         self._searched = frozenset(searched)
+        self._compared = ""  # the strategy whose plan the shown one is compared with
+        self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
+        self._opened: frozenset[int] = frozenset()
+        self._timed: tuple[Any, ...] = ()
+        self._compiler = Background()
         self._background = Background()
         self._runner = Runner(timer or default_timer, self._on_progress)
         super().__init__()
@@ -96,6 +101,7 @@ class Explorer(anywidget.AnyWidget):
         """Wait until a run or a search that is under way has ended."""
         self._runner.wait(timeout)
         self._background.wait(timeout)
+        self._compiler.wait(timeout)
 
     def close(self) -> None:
         """End a run and free the explorer."""
@@ -135,6 +141,11 @@ class Explorer(anywidget.AnyWidget):
             "act": self._act,
             "cut": self._cut,
             "glue": self._glue,
+            "move": self._move,
+            "detail": self._choose_detail,
+            "open": self._open,
+            "panel": self._panel,
+            "compare": self._compare,
             "select": self._select,
             "strategy": self._switch,
             "undo": self._undo,
@@ -145,7 +156,6 @@ class Explorer(anywidget.AnyWidget):
             "source": self._source,
             "code": self._code,
             "certificate": self._certify,
-            "passes": self._tell_passes,
         }
         handlers[event["type"]](event)
 
@@ -168,7 +178,7 @@ class Explorer(anywidget.AnyWidget):
             return
         consumer = self._one_of_several(edge)
         place = edge.tensor if consumer is None else f"{edge.tensor} → {consumer}"
-        self._edit(edge, lambda: self._session.cut(edge.tensor, consumer), f"Cut at {place}")
+        self._edit(edge.id, lambda: self._session.cut(edge.tensor, consumer), f"Cut at {place}")
 
     def _one_of_several(self, edge: EdgeView) -> str | None:
         """Return the consumer at the end of an edge if the tensor has others in the same segment."""
@@ -185,19 +195,27 @@ class Explorer(anywidget.AnyWidget):
             self._select(event)
             self._say(f"{edge.tensor} does not cross from one segment to another there: nothing to glue.", "error")
             return
-        self._edit(edge, lambda: self._session.glue(a, b), f"Glued S{a} and S{b}")
+        self._edit(edge.id, lambda: self._session.glue(a, b), f"Glued S{a} and S{b}")
 
-    def _edit(self, edge: EdgeView, edit: Callable[[], None], done: str) -> None:
+    def _move(self, event: Event) -> None:
+        node = next((n for n in self._current().nodes if n.id == event.get("id") and n.kind == "op"), None)
+        if node is None:
+            msg = "The plan that is shown has no such op any more; click it again."
+            raise FuserLabError(msg)
+        segment = int(event["segment"])
+        self._edit(node.id, lambda: self._session.move(node.tensor, segment), f"Moved {node.tensor}")
+
+    def _edit(self, selected: str, edit: Callable[[], None], done: str) -> None:
         before, old = self.plan, self._current().header
         try:
             edit()
         except FuserLabError as error:
-            self.answer = answers.refusal(before, self._current(), edge, error)
+            self.answer = answers.refusal(before, self._current(), selected, error)
             self._say(str(error), "error")
             return
         self._show()
         new = self._current().header
-        self._answer_for(edge.id)
+        self._answer_for(selected)
         moved = new.bytes_moved - old.bytes_moved
         change = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
         self._say(f"{done}: {old.segments} → {new.segments} segments, {change}.")
@@ -265,9 +283,65 @@ class Explorer(anywidget.AnyWidget):
         self._show()
         self._say(text)
 
-    def _tell_passes(self, _event: Event) -> None:
-        if not self.passes:
-            self.passes = {"rows": answers.passes(self.plan)}
+    def _choose_detail(self, event: Event) -> None:
+        self._detail = "segments" if event["detail"] == "segments" else "ops"
+        self._opened = frozenset()
+        self._show()
+        self._say("One box a segment." if self._detail == "segments" else "One box an op.")
+
+    def _open(self, event: Event) -> None:
+        """Draw the ops of one segment among the others, or close it again."""
+        self._opened ^= {int(event["segment"])}
+        self._detail = "segments"
+        self._show()
+
+    def _panel(self, event: Event) -> None:
+        name = str(event["name"])
+        view = self._current()
+        if name == "compare":
+            html = self._comparison()
+        elif name == "certificate":
+            known = self.certificate.get("hash") == view.header.hash
+            html = panels.certificate(self.certificate, searching=bool(self._searching), known=known)
+        else:
+            html = panels.panel(name, self.plan, view, self._timed)
+        self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
+
+    def _compare(self, event: Event) -> None:
+        chosen = str(event["with"])
+        if chosen and chosen not in dict(self._others()):
+            self._say(f"There is no {_words(chosen)} plan to compare with.", "error")
+            return
+        if chosen in self._searched and not self._session.has(chosen):
+            self._say(f"The {_words(chosen)} plan is not known yet: switch to it once, then compare.", "error")
+            return
+        self._compared = chosen
+        self._show()
+        self._panel({"name": "compare"})
+        self._say(f"Compared with {dict(self._others())[chosen]}." if chosen else "Compared with nothing.")
+
+    def _others(self) -> list[tuple[str, str]]:
+        """Return what the shown plan can be compared with: key and words."""
+        edited = [("start", "the plan before the edits")] if self._session.state.edits else []
+        here = None if edited else self._session.state.strategy
+        return edited + [(s, f"the {_words(s)} plan") for s in self._session.strategies if s != here]
+
+    def _other(self, key: str) -> EditablePlan | None:
+        if key == "start":
+            return self._session.start
+        return self._session.get(key) if key not in self._searched or self._session.has(key) else None
+
+    def _difference(self) -> PlanDiff | None:
+        other = self._other(self._compared) if self._compared in dict(self._others()) else None
+        if other is None or not hasattr(other, "segmented"):
+            return None
+        return plan_diff(other, self.plan)
+
+    def _comparison(self) -> str:
+        made = [(key, words, self._other(key) if self._session.has(key) or key == "start" else None)
+                for key, words in self._others()]
+        views = [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
+        return panels.comparison(views, self._compared, self._difference(), self._current())
 
     def _undo(self, _event: Event) -> None:
         undone = self._session.undo()
@@ -313,12 +387,17 @@ class Explorer(anywidget.AnyWidget):
         if index not in segments:
             self.source = said | {"problem": f"This plan has no segment {index}."}
             return
-        try:
-            text = segments[index].source(target)  # type: ignore[attr-defined]
-        except FuserLabError as error:
-            self.source = said | {"problem": str(error)}
+        segment = segments[index]
+        if target != "ptx":
+            self.source = said | sources.source(segment, target)
             return
-        self.source = said | {"text": text, "html": highlighted(text)}
+
+        def tell(found: dict[str, str] | None, problem: str) -> None:
+            with self._lock, self.hold_sync():
+                self.source = said | (found or {"problem": problem})
+
+        if not self._compiler.start(lambda: sources.machine(segment), tell):
+            self.source = said | {"problem": "Another segment is being compiled; look again in a moment."}
 
     def _code(self, event: Event) -> None:
         self.code = {"n": event["n"], "text": self.plan.to_python()}
@@ -346,18 +425,17 @@ class Explorer(anywidget.AnyWidget):
         """Send the picture and the numbers of the current plan; decisions only when they differ."""
         view, state = self._current(), self._session.state
         with self.hold_sync():
-            self.scene = {
-                "rev": int(self.scene.get("rev", 0)) + 1,
-                "hash": view.header.hash,
-                "svg": _draw(view, f"fx{self.model_id}"),
-                "title": view.header.title,
-                "edges": [[e.id, e.kind, e.source, e.target, e.tensor, *e.segments] for e in view.edges],
-                "nodes": [[n.id, n.kind, n.segment] for n in view.nodes],
-                "facts": _facts(view),
-                "segments": segment_table(view.segments).to_dict(),
-            }
+            detail = self._detail or ("segments" if is_large(view) else "ops")
+            drawn = scenes.scene(view, f"fx{self.model_id}", detail=detail, opened=self._opened)
+            drawn["facts"] += scenes.predicted(view, self.plan)
+            difference = self._difference()
+            if difference is not None:
+                drawn["marks"] = scenes.marks(view, difference)
+            self.scene = {**drawn, "rev": int(self.scene.get("rev", 0)) + 1}
             if self.decisions.get("hash") != view.header.hash:
                 self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view.decisions)}
+            # What these say hangs on more than the plan.
+            self.panels = {name: said for name, said in self.panels.items() if name not in {"compare", "certificate"}}
             self.history = {
                 "undo": self._session.can_undo,
                 "redo": self._session.can_redo,
@@ -370,6 +448,9 @@ class Explorer(anywidget.AnyWidget):
 
     def _on_progress(self, progress: Progress) -> None:
         with self._lock, self.hold_sync():
+            self._timed = () if progress.timings is None else tuple(progress.timings.rows)
+            if not progress.running:
+                self.panels = {name: said for name, said in self.panels.items() if name != "roofline"}
             self.timings = {
                 "running": progress.running,
                 "done": progress.done,
@@ -386,22 +467,6 @@ class Explorer(anywidget.AnyWidget):
 
     def _say(self, text: str, kind: str = "info") -> None:
         self.status = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
-
-
-def _draw(view: ViewModel, prefix: str) -> str:
-    """Return the drawing without its style sheet, which the widget's own holds."""
-    return view_svg(view, prefix=prefix, style=False)
-
-
-def _facts(view: ViewModel) -> list[list[str]]:
-    header = view.header
-    return [
-        [str(header.segments), "segment" if header.segments == 1 else "segments", "one kernel each"],
-        [str(header.ops), "op" if header.ops == 1 else "ops", "a recomputed op counts in each segment"],
-        [bytes_label(header.bytes_moved), "moved", "what all segments read from memory and write to it"],
-        [bytes_label(header.bytes_ideal), "ideal", "what a single kernel would move: fusion inputs and outputs"],
-        [bytes_label(header.bytes_crossing), "crossing", "tensors that one segment writes for another"],
-    ]
 
 
 def _kind(problem: str) -> str:

@@ -20,6 +20,9 @@ class EditablePlan(PlanLike, Protocol):
     def glue(self, a: int, b: int, /) -> EditablePlan:
         """Return the plan with two segments made one."""
 
+    def move(self, tensor: str, segment: int, /) -> EditablePlan:
+        """Return the plan with an expression in another segment."""
+
     def why(self, a: str, b: str, /) -> Any:
         """Return why two expressions are together or apart."""
 
@@ -82,6 +85,21 @@ class Session:
         """Glue two segments."""
         self._push(self.plan.glue(a, b), f"glue(S{a}, S{b})")
 
+    def move(self, tensor: str, segment: int) -> None:
+        """Move the expression that computes a tensor to another segment."""
+        self._push(self.plan.move(tensor, segment), f"move({tensor}, S{segment})")
+
+    @property
+    def start(self) -> EditablePlan:
+        """The plan of the current strategy without edits."""
+        return self._made[self.state.strategy]
+
+    def get(self, strategy: str) -> EditablePlan:
+        """Return the plan of a strategy, made now if it was not yet."""
+        if strategy not in self._made:
+            self._made[strategy] = self.make(strategy)
+        return self._made[strategy]
+
     def has(self, strategy: str) -> bool:
         """Whether the plan of a strategy was made already."""
         return strategy in self._made
@@ -96,9 +114,7 @@ class Session:
 
     def switch(self, strategy: str) -> None:
         """Go to the plan of a strategy; edits stay behind in the history."""
-        if strategy not in self._made:
-            self._made[strategy] = self.make(strategy)
-        self._append(State(plan=self._made[strategy], strategy=strategy))
+        self._append(State(plan=self.get(strategy), strategy=strategy))
 
     def reset(self) -> None:
         """Return to the plan of the current strategy without edits; this can be undone too."""

@@ -3,17 +3,26 @@
 const TABS = [
   ["segments", "Segments"],
   ["decisions", "Decisions"],
+  ["compare", "Compare"],
+  ["timings", "Timings"],
+  ["roofline", "Roofline"],
+  ["memory", "Memory"],
+  ["source", "Source"],
+  ["layouts", "Layouts"],
   ["passes", "Passes"],
   ["certificate", "Certificate"],
-  ["source", "Source"],
-  ["timings", "Timings"],
+  ["graph", "Table"],
 ];
+const WRITTEN = ["compare", "roofline", "memory", "layouts", "passes", "certificate", "graph"]; // by Python, as HTML
 const KEYS = [
   ["Tab", "go into the graph"],
   ["↓ ↑", "follow edges down, up"],
   ["← →", "go to the next op or edge beside"],
   ["Enter", "cut or glue at an edge, look at an op"],
   ["Shift+Enter", "look at an edge without editing"],
+  ["/  n", "search the graph, next match"],
+  ["j k p", "step through the decisions, play"],
+  ["o", "ops or segments"],
   ["c", "cut at the selected edge"],
   ["g", "glue at the selected edge"],
   ["u  U", "undo, redo"],
@@ -25,6 +34,7 @@ const KEYS = [
 const DRAG = 4; // pixels that tell a drag from a click
 const GLIDE = 220; // milliseconds
 const PATIENCE = 4000; // milliseconds
+const LARGE = 400; // items, beyond which nothing glides
 const SHOWN = 200; // decisions in the page at once
 
 const sent = new WeakMap(); // model -> events that the kernel has not handled yet, shared by all views of the model
@@ -68,6 +78,8 @@ class Explorer {
     this.tab = "segments";
     this.editing = true;
     this.fitted = true;
+    this.step = null; // how many decisions are shown as taken, while the log is stepped through
+    this.found = [];
     this.filter = { text: "", outcome: "all", mine: false };
     this.listeners = [];
     this.build(el);
@@ -81,12 +93,11 @@ class Explorer {
     on("answer", this.drawInspector);
     on("decisions", this.drawPanel);
     on("source", this.drawPanel);
-    on("certificate", this.drawPanel);
-    on("passes", this.drawPanel);
+    on("panels", this.drawPanel);
     on("timings", this.drawTimings);
     on("status", this.drawStatus);
     on("code", this.copyCode);
-    this.sizes = new ResizeObserver(() => this.resized());
+    this.sizes = new ResizeObserver(([entry]) => this.resized(entry.contentRect));
     this.sizes.observe(this.graph);
     this.drawScene();
     this.drawHistory();
@@ -98,6 +109,7 @@ class Explorer {
   dispose() {
     this.listeners.forEach(([name, run]) => this.model.off(name, run));
     this.sizes.disconnect();
+    clearInterval(this.playing);
     clearTimeout(this.waiting);
   }
 
@@ -128,15 +140,27 @@ class Explorer {
     this.hint = h("div.fx-hint", { "aria-hidden": "true" });
     this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys" }, h("b", {}, "Keys"),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
-    const mode = (label, title, editing) => h("button.fx-mode", { type: "button", title, onclick: () => this.setMode(editing) }, label);
-    this.modes = [mode("Edit", "A click on an edge cuts or glues", true), mode("Look", "A click on an edge only selects it", false)];
+    const mode = (label, title, act) => h("button.fx-mode", { type: "button", title, onclick: act }, label);
+    this.modes = [mode("Edit", "A click on an edge cuts or glues", () => this.setMode(true)), mode("Look", "A click on an edge only selects it", () => this.setMode(false))];
+    this.details = ["ops", "segments"].map((d) => mode(d === "ops" ? "Ops" : "Segments", `One box for each of the ${d} (o)`, () => this.setDetail(d)));
+    this.search = h("input.fx-search", { type: "search", placeholder: "search ops and tensors  /", "aria-label": "Search the graph", oninput: () => this.find(),
+      onkeydown: (e) => {
+        if (e.key === "Enter") this.findNext(e.shiftKey ? -1 : 1);
+        else if (e.key === "Escape") { this.search.value = ""; this.find(); this.canvas.querySelector("[tabindex='0']")?.focus({ preventScroll: true }); }
+        else return;
+        e.preventDefault();
+        e.stopPropagation();
+      } });
+    this.matches = h("span.fx-note", { role: "status" });
     this.graph = h("div.fx-graph", {}, this.canvas, this.badge, this.hint, this.help,
-      h("div.fx-switch.fx-modes", { role: "group", "aria-label": "What a click on an edge does" }, ...this.modes),
+      h("div.fx-find", { role: "search" }, this.matches, this.search),
+      h("div.fx-modes", {}, h("div.fx-switch", { role: "group", "aria-label": "What a click on an edge does" }, ...this.modes),
+        h("div.fx-switch", { role: "group", "aria-label": "What is drawn" }, ...this.details)),
       h("div.fx-zoom", { role: "group", "aria-label": "Zoom" },
         button("+", "Zoom in (+)", () => this.zoom(1.25)), button("−", "Zoom out (−)", () => this.zoom(0.8)),
         button("Fit", "Fit (0)", () => this.fit()), button("?", "Keys (?)", () => this.toggleHelp())));
     this.inspector = h("aside.fx-inspector", { "aria-label": "Inspector" });
-    this.tabs = h("div.fx-tabs", { role: "tablist" }, ...TABS.map(([name, label]) =>
+    this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...TABS.map(([name, label]) =>
       h("button.fx-tab", { type: "button", role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0 });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
@@ -152,6 +176,7 @@ class Explorer {
     this.canvas.addEventListener("pointerleave", () => this.showHint(null));
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
     this.canvas.addEventListener("focusin", (e) => this.onFocus(e));
+    this.panel.addEventListener("click", (e) => this.onPanel(e));
     this.setMode(true);
     this.openTab("segments");
     el.append(this.root);
@@ -159,8 +184,12 @@ class Explorer {
 
   setMode(editing) {
     this.editing = editing;
-    this.modes.forEach((b, n) => b.setAttribute("aria-pressed", String((n === 0) === editing)));
+    press(this.modes, editing ? 0 : 1);
     this.root?.classList.toggle("fx-looking", !editing);
+  }
+
+  setDetail(detail) {
+    this.send("detail", { detail });
   }
 
   toggleHelp() {
@@ -173,12 +202,14 @@ class Explorer {
     const scene = this.model.get("scene");
     if (!scene.svg) return;
     this.showHint(null);
-    const before = this.boxes();
+    const before = this.svg && this.nodes;
+    const anchor = before && this.locate(this.selected);
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.canvas.innerHTML = scene.svg; // made by the SVG writer in Python, which escapes every name
     this.svg = this.canvas.querySelector("svg");
     this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to]) => [id, { id, kind, source, target, tensor, from, to }]));
-    this.nodes = new Map(scene.nodes.map(([id, kind, segment]) => [id, { id, kind, segment }]));
+    this.nodes = new Map(scene.nodes.map(([id, kind, segment, x, y, names, text]) => [id, { id, kind, segment, x, y, names, text }]));
+    press(this.details, scene.detail === "segments" ? 1 : 0);
     this.title.textContent = scene.title;
     this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
     this.facts.replaceChildren(...scene.facts.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
@@ -189,11 +220,15 @@ class Explorer {
       const size = this.svg.viewBox.baseVal;
       this.size = { w: size.width, h: size.height };
       if (!before) this.chooseHeight();
-      const anchor = before && this.selected && before.get(this.selected);
       if (this.fitted || !anchor || !this.keepInPlace(anchor)) this.fit();
       this.animate(before);
+      for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
       this.mark();
-      if (focused) this.focus(focused);
+      if (this.search.value) this.find();
+      if (this.step != null) this.showStep();
+      // Focus makes the page lay out the picture: in a large one after it was shown.
+      if (focused && this.items.length > LARGE) requestAnimationFrame(() => this.focus(focused));
+      else if (focused) this.focus(focused);
     }
     this.drawPanel();
     this.root.dataset.rev = scene.rev;
@@ -204,33 +239,29 @@ class Explorer {
   prepare() {
     this.svg.setAttribute("preserveAspectRatio", "xMidYMid meet");
     this.items = [...this.svg.querySelectorAll(".fl-node, .fl-edge")];
-    for (const item of this.items) {
-      const title = item.querySelector("title");
-      const edge = this.edges.get(item.dataset.id);
-      const act = edge ? { inside: "Enter cuts here.", boundary: "Enter glues here." }[edge.kind] || "" : "";
-      item.setAttribute("aria-label", `${title.textContent}. ${act}`.trim());
-      item.setAttribute("role", "button");
-      item.setAttribute("tabindex", "-1");
-      if (edge) title.remove(); // the hint beside the pointer says more
+    this.byId = new Map(this.items.map((item) => [item.dataset.id, item]));
+    for (const item of this.svg.querySelectorAll(".fl-edge")) {
+      const hit = item.firstElementChild.cloneNode(); // wide and invisible, for the pointer
+      hit.setAttribute("class", "fl-hit");
+      item.append(hit);
     }
     const first = this.items.find((i) => i.classList.contains("fl-node"));
     if (first) first.setAttribute("tabindex", "0");
   }
 
-  boxes() {
-    if (!this.svg) return null;
-    const found = new Map();
-    for (const item of this.svg.querySelectorAll(".fl-node, .fl-edge")) {
-      const box = item.querySelector(".fl-shape, .fl-wire").getBBox();
-      found.set(item.dataset.id, { x: box.x + box.width / 2, y: box.y + box.height / 2 });
-    }
-    found.view = this.box;
-    return found;
+  /** The middle of something in the picture; asking the page for its box would make it lay out everything. */
+  locate(id) {
+    const edge = this.edges?.get(id);
+    const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null;
+    const ends = edge ? [this.nodes.get(edge.source), this.nodes.get(edge.target)] : [...this.nodes.values()].filter((n) => n.id === id || n.segment === (index ?? -1));
+    if (!ends.length) return null;
+    const mean = (axis) => ends.reduce((sum, n) => sum + n[axis], 0) / ends.length;
+    return { x: mean("x"), y: mean("y") };
   }
 
   /** Let nodes glide from where they were, unless the user asked for less motion. */
   animate(before) {
-    if (!before || matchMedia("(prefers-reduced-motion: reduce)").matches || this.items.length > 400) return;
+    if (!before || matchMedia("(prefers-reduced-motion: reduce)").matches || this.items.length > LARGE) return;
     this.canvas.classList.add("fx-gliding"); // what glides past takes no click that is meant for an edge
     clearTimeout(this.gliding);
     this.gliding = setTimeout(() => this.canvas.classList.remove("fx-gliding"), GLIDE);
@@ -240,8 +271,8 @@ class Explorer {
         item.animate([{ opacity: 0 }, { opacity: getComputedStyle(item).opacity }], { duration: GLIDE, easing: "ease-in" });
         continue;
       }
-      const box = item.querySelector(".fl-shape").getBBox();
-      const [dx, dy] = [old.x - box.x - box.width / 2, old.y - box.y - box.height / 2];
+      const now = this.nodes.get(item.dataset.id);
+      const [dx, dy] = [old.x - now.x, old.y - now.y];
       if (Math.abs(dx) + Math.abs(dy) > 1) {
         item.animate([{ transform: `translate(${dx}px,${dy}px)` }, { transform: "none" }], { duration: GLIDE, easing: "ease-out" });
       }
@@ -249,18 +280,17 @@ class Explorer {
   }
 
   keepInPlace(old) {
-    const item = this.item(this.selected);
-    if (!item || !this.box) return false;
-    const box = item.querySelector(".fl-shape, .fl-wire").getBBox();
-    this.box.x += box.x + box.width / 2 - old.x;
-    this.box.y += box.y + box.height / 2 - old.y;
+    const now = this.box && this.locate(this.selected);
+    if (!now) return false;
+    this.box.x += now.x - old.x;
+    this.box.y += now.y - old.y;
     this.applyBox();
     return true;
   }
 
   /** Give large graphs more height, once; after that the height is the user's (the corner can be dragged). */
   chooseHeight() {
-    const width = this.graph.clientWidth;
+    const width = this.room?.w;
     if (!width) return;
     this.sized = true;
     const needed = this.size.h * Math.min(1, (width - 24) / this.size.w) + 64;
@@ -270,8 +300,8 @@ class Explorer {
   }
 
   fit() {
-    if (!this.svg || !this.graph.clientWidth) return;
-    const [w, height] = [this.graph.clientWidth, this.graph.clientHeight];
+    if (!this.svg || !this.room?.w) return;
+    const { w, h: height } = this.room;
     // Below this size text cannot be read: a long graph then starts at its top.
     const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (height - 24), 1 / 1.1), 2.4);
     this.box = { w: w * scale, h: height * scale };
@@ -284,7 +314,7 @@ class Explorer {
   zoom(factor, at) {
     if (!this.box) return;
     const centre = at || { x: this.box.x + this.box.w / 2, y: this.box.y + this.box.h / 2 };
-    const scale = Math.min(Math.max(1 / factor, this.graph.clientWidth / 4 / this.box.w), (4 * Math.max(this.size.w, 400)) / this.box.w);
+    const scale = Math.min(Math.max(1 / factor, this.room.w / 4 / this.box.w), (4 * Math.max(this.size.w, 400)) / this.box.w);
     this.box.x = centre.x + (this.box.x - centre.x) * scale;
     this.box.y = centre.y + (this.box.y - centre.y) * scale;
     this.box.w *= scale;
@@ -297,16 +327,46 @@ class Explorer {
     this.svg.setAttribute("viewBox", `${this.box.x} ${this.box.y} ${this.box.w} ${this.box.h}`);
   }
 
-  resized() {
+  resized(room) {
+    this.room = { w: room.width, h: room.height }; // asking the page itself would make it lay out everything
     if (!this.svg) return;
     if (!this.sized) this.chooseHeight();
     if (this.fitted || !this.box) return this.fit();
-    this.box.h = (this.box.w * this.graph.clientHeight) / this.graph.clientWidth;
+    this.box.h = (this.box.w * room.height) / room.width;
     this.applyBox();
   }
 
   item(id) {
-    return this.items?.find((item) => item.dataset.id === id);
+    return this.byId?.get(id);
+  }
+
+  /** Move the picture so that something is seen. */
+  reveal(id) {
+    const at = this.box && this.locate(id);
+    if (!at) return;
+    const { x, y, w, h: height } = this.box;
+    if (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + height - 30) return;
+    Object.assign(this.box, { x: at.x - w / 2, y: at.y - height / 2 });
+    this.fitted = false;
+    this.applyBox();
+  }
+
+  // ---- search
+
+  find() {
+    const text = this.search.value.trim().toLowerCase();
+    this.found = text ? [...this.nodes.values()].filter((n) => `${n.text} ${n.names.join(" ")}`.toLowerCase().includes(text)) : [];
+    this.canvas.classList.toggle("fx-searching", Boolean(text));
+    const found = new Set(this.found.map((n) => n.id));
+    for (const item of this.items) item.classList.toggle("fx-found", found.has(item.dataset.id));
+    this.matches.textContent = text ? `${found.size} found` : "";
+    if (this.found.length) this.reveal(this.found[0].id);
+  }
+
+  findNext(way) {
+    const at = this.found.findIndex((n) => n.id === this.selected);
+    const next = this.found[(at + way + this.found.length) % this.found.length];
+    if (next) this.select(next.id);
   }
 
   // ---- pointer
@@ -321,7 +381,7 @@ class Explorer {
       this.dragged = true;
       this.fitted = false;
       this.canvas.classList.add("fx-dragging");
-      const scale = this.box.w / this.canvas.clientWidth;
+      const scale = this.box.w / this.room.w;
       this.box.x = start.box.x - dx * scale;
       this.box.y = start.box.y - dy * scale;
       this.applyBox();
@@ -358,7 +418,7 @@ class Explorer {
   act(id, lookOnly = false) {
     const edge = this.edges.get(id);
     this.setSelected(id);
-    this.send(edge && this.editing && !lookOnly ? "act" : "select", { id });
+    this.send(edge && this.editing && !lookOnly && this.editable ? "act" : "select", { id });
   }
 
   select(id) {
@@ -371,23 +431,55 @@ class Explorer {
     const segment = id?.startsWith("segment:") ? Number(id.slice(8)) : this.nodes?.get(id)?.segment;
     if (segment != null && segment !== this.segment) this.segment = segment;
     this.mark();
-    this.drawPanel();
+    if (id) this.reveal(id);
+    if (this.tab === "segments" || this.tab === "source" || this.filter.mine) this.drawPanel();
+  }
+
+  names() {
+    const edge = this.edges?.get(this.selected);
+    return edge ? [edge.tensor] : this.nodes?.get(this.selected)?.names || [];
   }
 
   mark() {
     if (!this.svg) return;
     for (const old of this.svg.querySelectorAll(".fx-selected, .fx-near")) old.classList.remove("fx-selected", "fx-near");
-    if (this.selected == null) return;
+    if (this.selected == null) return this.markPanel();
     for (const item of this.svg.querySelectorAll(`[data-id="${CSS.escape(this.selected)}"]`)) item.classList.add("fx-selected");
     const edge = this.edges.get(this.selected);
     if (edge) [edge.source, edge.target].forEach((id) => this.item(id)?.classList.add("fx-near"));
+    this.markPanel();
+  }
+
+  /** Light up what the tab below says about the selection. */
+  markPanel() {
+    const names = this.names();
+    for (const row of this.panel.querySelectorAll("[data-id]")) row.classList.toggle("fx-current", row.dataset.id === this.selected);
+    let first = null;
+    for (const line of this.panel.querySelectorAll("[data-name]")) {
+      const lit = names.includes(line.dataset.name);
+      line.classList.toggle("fx-lit", lit);
+      if (lit) first ??= line;
+    }
+    const row = first || this.panel.querySelector(".fx-current[data-id]");
+    if (row && !this.panel.contains(document.activeElement)) row.scrollIntoView?.({ block: "nearest" });
+  }
+
+  onPanel(event) {
+    const ask = event.target.closest("[data-send]");
+    if (ask) return this.send(...split(JSON.parse(ask.dataset.send)));
+    const row = event.target.closest("[data-id]");
+    if (row) return this.select(row.dataset.id);
+    const line = event.target.closest("[data-name]");
+    const nodes = line ? [...this.nodes.values()].filter((n) => n.names.includes(line.dataset.name)) : [];
+    const node = nodes.find((n) => n.segment === this.segment) || nodes[0];
+    if (node) this.select(node.id);
   }
 
   onHover(event) {
     const item = event.target.closest?.(".fl-edge, .fl-label");
     const edge = item && this.edges.get(item.dataset.id);
     if (!edge || event.buttons) return this.showHint(null);
-    const look = !this.editing || event.shiftKey;
+    const look = !this.editing || event.shiftKey || !this.editable;
     const text = look ? `look at ${edge.tensor}` : {
       inside: `cut at ${edge.tensor}`,
       boundary: `glue S${edge.from} and S${edge.to}`,
@@ -414,21 +506,32 @@ class Explorer {
     const onButton = event.target.closest("button, summary");
     const edge = this.edges?.get(this.selected);
     const moves = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const keys = {
+    const edits = !this.editable ? {} : {
       c: () => (edge ? this.send("cut", { id: edge.id }) : this.tell("Select an edge first: Tab into the graph, then ↓.")),
       g: () => (edge ? this.send("glue", { id: edge.id }) : this.tell("Select an edge first: Tab into the graph, then ↓.")),
       u: () => this.send("undo"),
       U: () => this.send("redo"),
       r: () => this.toggleRun(),
+    };
+    const keys = {
+      ...edits,
+      "/": () => this.search.focus(),
+      n: () => this.findNext(1),
+      N: () => this.findNext(-1),
+      j: () => this.stepBy(1),
+      k: () => this.stepBy(-1),
+      p: () => this.play(),
+      o: () => this.setDetail(this.model.get("scene").detail === "ops" ? "segments" : "ops"),
       "+": () => this.zoom(1.25),
       "=": () => this.zoom(1.25),
       "-": () => this.zoom(0.8),
       0: () => this.fit(),
       "?": () => this.toggleHelp(),
-      Escape: () => (this.help.hidden ? this.select(null) : this.toggleHelp()),
+      Escape: () => (!this.help.hidden ? this.toggleHelp() : this.step != null ? this.stepTo(null) : this.select(null)),
     };
     if (inGraph && moves[event.key]) this.walk(event.target.dataset.id, ...moves[event.key]);
     else if (inGraph && (event.key === "Enter" || event.key === " ")) this.act(event.target.dataset.id, event.shiftKey);
+    else if (event.key === "Enter" && event.target.dataset.id) this.select(event.target.dataset.id);
     else if (event.key in keys && !(onButton && event.key === " ")) keys[event.key]();
     else if (event.target.role === "tab" && moves[event.key]) this.walkTabs(moves[event.key][1]);
     else return;
@@ -438,8 +541,12 @@ class Explorer {
 
   onFocus(event) {
     const item = event.target.closest("[data-id]");
-    if (!item || !this.items?.includes(item)) return;
-    this.items.forEach((i) => i.setAttribute("tabindex", i === item ? "0" : "-1"));
+    if (!item || this.byId?.get(item.dataset.id) !== item) return;
+    const edge = this.edges.get(item.dataset.id);
+    const act = this.editable && edge && { inside: "cuts", boundary: "glues" }[edge.kind];
+    if (act) item.setAttribute("aria-description", `Enter ${act} here.`);
+    this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
+    item.setAttribute("tabindex", "0");
     if (this.selected !== item.dataset.id && item.matches(":focus-visible")) this.select(item.dataset.id);
   }
 
@@ -459,9 +566,12 @@ class Explorer {
     if (next) this.focus(next);
   }
 
+  get editable() {
+    return !this.model.get("history").fixed;
+  }
+
   focus(id) {
-    const item = this.items?.find((i) => i.dataset.id === id);
-    if (item) item.focus({ preventScroll: true });
+    this.item(id)?.focus({ preventScroll: true });
   }
 
   walkTabs(step) {
@@ -475,6 +585,7 @@ class Explorer {
   drawHistory() {
     const history = this.model.get("history");
     if (!history.strategies) return;
+    for (const one of [this.undo.parentNode, this.run, this.modes[0].parentNode]) one.hidden = Boolean(history.fixed);
     this.undo.disabled = !history.undo;
     this.redo.disabled = !history.redo;
     this.reset.disabled = !history.edits.length;
@@ -491,7 +602,6 @@ class Explorer {
       onclick: () => this.send("strategy", { strategy: name }),
     }, words)));
     this.showSearch(Boolean(history.searching));
-    if (this.tab === "certificate") this.drawPanel();
   }
 
   showSearch(on) {
@@ -534,12 +644,15 @@ class Explorer {
     const answer = this.model.get("answer");
     if (!answer.id) {
       this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
-        h("ul.fx-empty", {}, h("li", {}, "An edge inside a segment: a click cuts there."), h("li", {}, "An edge between segments: a click glues the two sides, or says why not.")));
+        !this.editable ? "" : h("ul.fx-empty", {}, h("li", {}, "An edge inside a segment: a click cuts there."), h("li", {}, "An edge between segments: a click glues the two sides, or says why not.")));
       return;
     }
-    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { type: "button", onclick: () => this.send(a.type, { id: a.id }) }, a.label));
+    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { type: "button", onclick: () => this.send(...split(a)) }, a.label));
     if (answer.segment != null) {
       buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showSource(answer.segment) }, "Show source"));
+      if (this.model.get("scene").detail === "segments" && this.editable) {
+        buttons.push(h("button.fx-button", { type: "button", onclick: () => this.send("open", { segment: answer.segment }) }, "Show or hide its ops"));
+      }
     }
     if (answer.names?.length) {
       buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showMine() }, "Decisions about it"));
@@ -551,6 +664,8 @@ class Explorer {
       answer.note ? h("p.fx-note", {}, answer.note) : "",
       answer.verdicts?.length ? h("h4", {}, "Schedulers, as asked") : "",
       verdicts(answer.verdicts),
+      answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
+      answer.moves?.length ? verdicts(answer.moves) : "",
       h("div.fx-actions", {}, ...buttons),
     );
   }
@@ -568,56 +683,35 @@ class Explorer {
   }
 
   drawPanel() {
-    const draw = { segments: this.segmentPanel, decisions: this.decisionPanel, passes: this.passPanel, certificate: this.certificatePanel, source: this.sourcePanel, timings: this.timingPanel };
+    const draw = { segments: this.segmentPanel, decisions: this.decisionPanel, source: this.sourcePanel, timings: this.timingPanel };
+    if (!WRITTEN.includes(this.tab)) this.written = this.askedPanel = null;
     const typing = this.panel.querySelector("input:focus");
     if (typing) return this.drawDecisionRows();
-    this.panel.replaceChildren(...draw[this.tab].call(this));
+    if (WRITTEN.includes(this.tab)) this.writtenPanel(this.tab);
+    else this.panel.replaceChildren(...draw[this.tab].call(this));
     if (this.tab === "decisions") this.drawDecisionRows();
+    this.markPanel();
   }
 
   segmentPanel() {
     const data = this.model.get("scene").segments;
     if (!data) return [];
-    return [table(data, (n) => ({
-      tabindex: 0, "data-segment": n, class: n === this.segment ? "fx-row fx-current" : "fx-row",
-      onclick: () => this.select(`segment:${n}`),
-      onkeydown: (e) => e.key === "Enter" && this.select(`segment:${n}`),
-    }))];
+    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: n === this.segment ? "fx-row fx-at-hand" : "fx-row" }))];
   }
 
-  passPanel() {
-    const { rows } = this.model.get("passes");
-    if (!rows) {
-      if (!this.askedPasses) this.send("passes");
-      this.askedPasses = true;
-      return [h("p.fx-empty", {}, "Running the passes once more …")];
-    }
-    if (!rows.length) return [h("p.fx-empty", {}, "This plan does not tell what it was made of.")];
-    const changed = rows.filter((row) => row.diff.length || row.outcome === "changed");
-    const line = (text) => h(text[0] === "+" ? "span.fx-added" : "span.fx-gone", {}, `${text}\n`);
-    const item = (row) => h("li", {}, h("details", { open: true }, h("summary.fx-line", {}, h("b", {}, row.name), h("span.fx-note", {}, row.about)),
-      h("pre.fx-code", {}, ...(row.diff.length ? row.diff.map(line) : ["Layouts or aliases only; the expressions are the same."]))));
-    const others = rows.filter((row) => !changed.includes(row)).map((row) => h("li.fx-line", {}, h("b", {}, row.name), h("span.fx-note", {}, `${row.outcome} · ${row.about}`)));
-    return [h("p.fx-note", {}, `${changed.length} of ${rows.length} passes before the cut changed the fusion, in this order.`), h("ol.fx-decisions", {}, ...changed.map(item), ...others)];
-  }
-
-  certificatePanel() {
-    const found = this.model.get("certificate");
+  writtenPanel(name) {
     const { hash } = this.model.get("scene");
-    const { searching } = this.model.get("history");
-    if (searching) return [h("p.fx-empty", {}, "Searching … edits, drawing and source go on meanwhile.")];
-    if (found.hash !== hash) {
-      const ask = h("button.fx-button", { type: "button", onclick: () => this.send("certificate") }, "Look for a cheaper plan");
-      return [h("p.fx-empty", {}, "Is there a cheaper plan, in bytes and launches? If not, this shows why not."), h("div.fx-actions", {}, ask)];
+    const said = this.model.get("panels")[name];
+    if (said?.hash === hash) {
+      if (this.written !== said) this.panel.innerHTML = said.html; // made in Python, which escapes every name
+      this.written = said;
+      return;
     }
-    if (found.problem) return [h("p.fx-why.fx-refused", {}, found.problem)];
-    const rows = (list) => h("ol.fx-decisions.fx-costs", {}, ...list.map(([cost, text]) => h("li.fx-line", {}, h("b", {}, cost), h("span", {}, text))));
-    const part = (title, list, open) => list.length ? h("details", { open }, h("summary", {}, title), rows(list)) : null;
-    return [
-      h("p.fx-verdict", {}, h("b", {}, found.status), ...found.costs.map(([cost, text]) => h("span", {}, h("b", {}, cost), ` ${text}`)), h("span.fx-note", {}, found.model)),
-      part("What the cheaper plan saves, and why this one did not", found.missed, true),
-      part("What every plan pays", found.terms, !found.missed.length),
-    ].filter(Boolean);
+    this.written = null;
+    this.panel.replaceChildren(h("p.fx-empty", {}, "…"));
+    if (this.askedPanel === `${name} ${hash}`) return;
+    this.askedPanel = `${name} ${hash}`;
+    this.send("panel", { name });
   }
 
   decisionPanel() {
@@ -634,7 +728,84 @@ class Explorer {
       oninput: (e) => { this.filter.text = e.target.value.toLowerCase(); this.drawDecisionRows(); } });
     search.value = this.filter.text;
     const select = h("select", { "aria-label": "Outcome", onchange: choose }, ...outcomes.map(([v, t]) => h("option", { value: v, selected: v === this.filter.outcome }, t)));
-    return [h("div.fx-filters", {}, search, select, h("label", {}, this.mine, " about the selection only"), this.decisionCount), this.decisionRows];
+    const count = this.model.get("decisions").rows?.length || 0;
+    const button = (label, title, act) => h("button.fx-button", { type: "button", title, "aria-label": title, onclick: act }, label);
+    this.player = h("input.fx-slider", { type: "range", min: 0, max: count, value: this.step ?? count, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
+    this.playButton = button(this.playing ? "❚❚" : "▶", "Play or pause (p)", () => this.play());
+    this.stepCount = h("span.fx-note");
+    this.drawPlayer();
+    return [
+      count ? h("div.fx-filters", { role: "group", "aria-label": "Step through the decisions" }, button("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
+        button("▸", "One decision on (j)", () => this.stepBy(1)), this.player, this.stepCount, button("The plan", "Leave the steps (Esc)", () => this.stepTo(null))) : "",
+      h("div.fx-filters", {}, search, select, h("label", {}, this.mine, " about the selection only"), this.decisionCount), this.decisionRows];
+  }
+
+  // ---- the decisions, one by one
+
+  stepBy(way) {
+    this.stop();
+    const { rows = [] } = this.model.get("decisions");
+    this.stepTo(this.step == null ? (way > 0 ? 1 : rows.length) : this.step + way);
+  }
+
+  play() {
+    if (this.playing) return this.stop();
+    const { rows = [] } = this.model.get("decisions");
+    if (!rows.length) return;
+    this.stepTo(this.step == null || this.step >= rows.length ? 0 : this.step);
+    this.playing = setInterval(() => (this.step < rows.length ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / rows.length)));
+    if (this.playButton) this.playButton.textContent = "❚❚";
+  }
+
+  stop() {
+    clearInterval(this.playing);
+    this.playing = null;
+    if (this.playButton) this.playButton.textContent = "▶";
+  }
+
+  /** Show the groups as they are after so many decisions, or (null) the plan. */
+  stepTo(step) {
+    const { rows = [] } = this.model.get("decisions");
+    if (step == null) this.stop();
+    else if (this.tab !== "decisions") this.openTab("decisions");
+    this.step = step == null ? null : Math.min(Math.max(step, 0), rows.length);
+    if (step != null && this.model.get("scene").detail === "segments") return this.setDetail("ops");
+    this.showStep();
+    if (this.tab === "decisions") this.drawPlayer();
+  }
+
+  showStep() {
+    const { rows = [] } = this.model.get("decisions");
+    const on = this.step != null;
+    const homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
+    const row = on ? rows[this.step - 1] : null;
+    const home = (id) => {
+      const node = this.nodes.get(id);
+      return node?.kind === "op" ? node.names.map((n) => homes.get(n)).find(Boolean) : null;
+    };
+    this.canvas.classList.toggle("fx-stepping", on);
+    for (const item of this.items || []) {
+      const edge = this.edges.get(item.dataset.id);
+      const node = this.nodes.get(item.dataset.id);
+      const joined = edge ? home(edge.source) && home(edge.source) === home(edge.target) : home(item.dataset.id)?.size > 1;
+      const about = Boolean(row && node?.kind === "op" && node.names.some((n) => row.names.includes(n)));
+      item.classList.toggle("fx-joined", Boolean(joined));
+      item.classList.toggle("fx-about", about && row.ok);
+      item.classList.toggle("fx-refusing", about && !row.ok);
+    }
+    if (row) this.tell(`Decision ${this.step} of ${rows.length}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}`);
+    else if (on) this.tell("No decision was taken yet: every op is a group of its own.");
+  }
+
+  drawPlayer() {
+    const { rows = [] } = this.model.get("decisions");
+    this.player.value = this.step ?? rows.length;
+    this.stepCount.textContent = this.step == null ? `${rows.length} in all` : `${this.step} of ${rows.length}`;
+    for (const old of this.decisionRows.querySelectorAll(".fx-now")) old.classList.remove("fx-now");
+    const now = this.step && this.decisionRows.querySelector(`[data-step="${this.step}"]`);
+    if (!now) return;
+    now.classList.add("fx-now");
+    this.panel.scrollTop = now.offsetTop - this.panel.offsetTop - this.panel.clientHeight / 2;
   }
 
   drawDecisionRows() {
@@ -647,7 +818,7 @@ class Explorer {
       (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
     this.decisionCount.textContent = `${found.length} of ${rows.length}`;
     const empty = !rows.length ? "No decision was needed: one scheduler took the whole fusion." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
-    this.decisionRows.replaceChildren(...(found.length ? found.slice(0, SHOWN).map(decision) : [h("li.fx-empty", {}, empty)]));
+    this.decisionRows.replaceChildren(...(found.length ? found.slice(0, SHOWN).map((row) => decision(row, rows.indexOf(row) + 1, (n) => this.stepTo(n))) : [h("li.fx-empty", {}, empty)]));
     if (found.length > SHOWN) this.decisionRows.append(h("li.fx-empty", {}, `… and ${found.length - SHOWN} more; filter to see them.`));
   }
 
@@ -670,11 +841,12 @@ class Explorer {
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => { this.segment = Number(e.target.value); this.drawPanel(); } },
       ...Array.from({ length: count }, (_, n) => h("option", { value: n, selected: n === this.segment }, `segment S${n}`)));
     const target = (name, words) => h("button.fx-mode", { type: "button", "aria-pressed": String(this.target === name), onclick: () => { this.target = name; this.drawPanel(); } }, words);
-    const head = h("div.fx-filters", {}, pick, h("div.fx-switch", { role: "group", "aria-label": "Target" }, target("cpu", "CPU"), target("cuda", "CUDA")));
-    if (!current) return [head, h("p.fx-empty", {}, "Generating …")];
+    const head = h("div.fx-filters", {}, pick, h("div.fx-switch", { role: "group", "aria-label": "Target" }, target("cpu", "CPU"), target("cuda", "CUDA"), this.editable ? target("ptx", "PTX") : ""),
+      h("span.fx-note", {}, "Click a line to see its op; select an op to see its lines."));
+    if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : "Generating …")];
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
     const pre = h("pre.fx-code", { tabindex: 0, "aria-label": `Source of segment ${source.segment}` });
-    pre.innerHTML = source.html; // escaped by Pygments
+    pre.innerHTML = source.html; // escaped in Python
     return [head, pre];
   }
 
@@ -706,6 +878,33 @@ class Explorer {
 
 // ---- pieces
 
+function press(buttons, chosen) {
+  buttons.forEach((b, n) => b.setAttribute("aria-pressed", String(n === chosen)));
+}
+
+function split({ type, label, ...data }) {
+  return [type, data];
+}
+
+/** The groups that decisions make, as a map from a name to the set of names that it is with. */
+function groupsAfter(rows) {
+  const homes = new Map();
+  const join = (names) => {
+    const group = new Set(names.flatMap((n) => [...(homes.get(n) || [n])]));
+    for (const n of group) homes.set(n, group);
+  };
+  for (const { ok, kind, groups } of rows) {
+    if (!ok) continue;
+    if (kind === "merge" || kind === "replicate") join(groups.flat());
+    else if (kind === "partition" || kind === "rewrite" || kind === "store") {
+      if (kind === "partition") homes.clear();
+      for (const group of groups) for (const n of group) homes.delete(n);
+      if (kind !== "rewrite") groups.forEach(join);
+    }
+  }
+  return homes;
+}
+
 function table(data, rowAttrs) {
   const cell = (tag) => (text, n) => h(data.numeric[n] ? `${tag}.fx-num` : tag, tag === "th" ? { scope: "col" } : { title: text.length > 40 ? text : null }, text);
   return h("div.fx-scroll", {}, h("table.fx-table", {},
@@ -725,10 +924,11 @@ function verdicts(list) {
   return h("ul.fx-verdicts", {}, ...(list || []).map((v) => h("li", {}, mark(v.ok), h("b", {}, v.scheduler), h("span", {}, v.text))));
 }
 
-function decision(row) {
-  const line = [h("span.fx-seq", {}, String(row.seq)), mark(row.ok), h("b", {}, row.of), h("span.fx-note", {}, [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ")), h("span", {}, row.reason)];
-  if (!row.verdicts.length) return h("li", {}, h("div.fx-line", {}, ...line));
-  return h("li", {}, h("details", {}, h("summary.fx-line", {}, ...line), verdicts(row.verdicts)));
+function decision(row, step, go) {
+  const line = [h("button.fx-seq", { type: "button", title: "Show the groups after this decision", onclick: (e) => { e.preventDefault(); go(step); } }, String(row.seq)), mark(row.ok), h("b", {}, row.of),
+    h("span.fx-note", {}, [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ")), h("span", {}, row.reason)];
+  if (!row.verdicts.length) return h("li", { "data-step": step }, h("div.fx-line", {}, ...line));
+  return h("li", { "data-step": step }, h("details", {}, h("summary.fx-line", {}, ...line), verdicts(row.verdicts)));
 }
 
 export default { render };

@@ -1,0 +1,62 @@
+"""The report: one HTML file with the explorer's own script and plans that were asked everything in advance."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.report import theme
+from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.html import plan_parts
+from fuser_lab.report.markup import element, to_html
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fuser_lab.report.view_model import ViewModel
+
+# Nothing is asked of any network, whatever the page holds: the browser itself sees to it.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+_MOST_DRAWN = 150  # ops in the static picture, which is not packed
+_FRAME = "body{margin:0;padding:16px;background:var(--fl-paper)}.fl-live{max-width:1500px;margin:0 auto}"
+
+
+def report_page(
+    view: ViewModel, data: Mapping[str, Any], *, script: str, style: str, title: str,
+) -> str:
+    """Return the document; without a script, or while it starts, the first plan is shown as static HTML.
+
+    Parameters
+    ----------
+    view
+        The first plan, for the static part; a large one is drawn by segments there.
+    data
+        What the script shows, ready for JSON.
+    script, style
+        Text of the module, which starts by itself, and of its style sheet.
+    title
+        Title of the document.
+    """
+    packed = base64.b64encode(zlib.compress(json.dumps(data, ensure_ascii=False).encode(), 9)).decode()
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        element("style", theme.variables("body") + _FRAME),
+        element("style", style),
+        element("style", theme.page_style()),
+    )
+    drawn = collapsed(view) if view.header.ops > _MOST_DRAWN else view
+    static = element("div", *plan_parts(drawn, style=False), id="fl-static", css="fl-report")
+    body = element(
+        "body",
+        element("div", id="fl-live", css="fl-live"),
+        static,
+        element("script", packed, id="fl-data", type="application/octet-stream"),
+        element("script", script.replace("</", "<\\/"), type="module"),
+    )
+    return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))

@@ -1,0 +1,69 @@
+"""Plans as data for the report: every answer that the widget would ask Python for, given in advance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.report.collapse import is_large
+from fuser_lab.report.diff import plan_diff
+from fuser_lab.report.timings import timing_note, timing_table
+from fuser_lab.report.view_model import view_plan
+from fuser_lab_widgets import answers, panels, scenes, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.report.view_model import ViewModel
+    from fuser_lab_widgets.session import EditablePlan
+
+TARGETS: Final = ("cpu", "cuda")
+_HINT: Final = "Click anything to see why it is there; press ? for the keys."
+
+
+def baked(plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None) -> dict[str, Any]:
+    """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs."""
+    views = [view_plan(plan, title=title) for plan in plans]
+    rows = () if timings is None else tuple(timings.rows)
+    timed: dict[str, Any] = {"running": False, "done": 0, "total": 0}
+    if timings is not None:
+        timed |= {"table": timing_table(timings).to_dict(), "note": timing_note(timings)}
+    return {
+        "hint": _HINT,
+        "timings": timed,
+        "plans": [_plan(n, plans, views, rows) for n in range(len(plans))],
+    }
+
+
+def _plan(n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], rows: Sequence[Any]) -> dict[str, Any]:
+    plan, view = plans[n], views[n]
+    ids = [*(x.id for x in view.nodes), *(f"segment:{s.index}" for s in view.segments), *(e.id for e in view.edges)]
+    details: tuple[scenes.Detail, ...] = ("ops", "segments")
+    drawn = {detail: scenes.scene(view, f"fr{n}{detail[0]}", detail=detail) for detail in details}
+    for one in drawn.values():
+        one["facts"] += scenes.predicted(view, plan)
+    others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
+    difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
+    if difference is not None:
+        for one in drawn.values():
+            one["marks"] = scenes.marks(view, difference)
+    written = {name: panels.panel(name, plan, view, rows) for name in panels.NAMES}
+    written["compare"] = panels.comparison(others, "0" if n else "", difference, view, fixed=True)
+    unsearched = {"problem": "The report holds no certificate; plan.certificate() makes one."}
+    written["certificate"] = panels.certificate(unsearched, searching=False, known=True)
+    return {
+        "name": plan.name,
+        "detail": "segments" if is_large(view) else "ops",
+        "scenes": drawn,
+        "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
+        "sources": [
+            {target: _page_form(sources.source(segment, target)) for target in TARGETS} for segment in plan.segments
+        ],
+        "decisions": {"hash": view.header.hash, "rows": answers.decision_rows(view.decisions)},
+        "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
+        "code": plan.to_python(),
+    }
+
+
+def _page_form(source: dict[str, str]) -> dict[str, str]:
+    """Return a source without its plain text, which the page does not show."""
+    return {key: text for key, text in source.items() if key != "text"}

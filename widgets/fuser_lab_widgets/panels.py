@@ -1,0 +1,235 @@
+"""The tabs that Python writes: HTML without scripts. What carries ``data-id`` is selected by a click on it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.report import plots
+from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.passes import CHANGED, view_passes
+from fuser_lab.report.tables import Table, layout_table
+from fuser_lab.report.units import bytes_label
+from fuser_lab.report.view_model import view_layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from xml.etree.ElementTree import Element
+
+    from fuser_lab.report.diff import PlanDiff
+    from fuser_lab.report.view_model import ViewModel
+    from fuser_lab_widgets.session import EditablePlan
+
+NAMES = ("graph", "roofline", "memory", "layouts", "passes")
+
+
+def panel(name: str, plan: EditablePlan, view: ViewModel, timed: Iterable[Any] = ()) -> str:
+    """Return the HTML of a tab of a plan; ``timed`` are rows of timings."""
+    makers = {
+        "graph": lambda: graph(view),
+        "roofline": lambda: roofline(plan, timed),
+        "memory": lambda: memory(plan),
+        "layouts": lambda: layouts(plan),
+        "passes": lambda: passes(plan),
+    }
+    return makers[name]()
+
+
+def graph(view: ViewModel) -> str:
+    """Return the graph as a table: one row an input, op or output, with what it reads and who reads it."""
+    reads: dict[str, list[str]] = {}
+    readers: dict[str, list[str]] = {}
+    labels = {n.id: n.label if n.kind == "op" else n.kind for n in view.nodes}
+    for edge in view.edges:
+        reads.setdefault(edge.target, []).append(edge.tensor)
+        readers.setdefault(edge.source, []).append(labels[edge.target])
+    rows = [
+        (
+            n.label if n.kind == "op" else n.kind,
+            ", ".join(n.tensors),
+            f"{n.dtype} [{', '.join(n.shape)}]",
+            bytes_label(n.bytes),
+            "" if n.segment is None else f"S{n.segment}",
+            ", ".join(dict.fromkeys(reads.get(n.id, ()))),
+            ", ".join(readers.get(n.id, ())),
+        )
+        for n in view.nodes
+    ]
+    table = Table(
+        columns=("op", "result", "type", "size", "segment", "reads", "read by"),
+        rows=tuple(rows),
+        numeric=frozenset({"size"}),
+    )
+    return to_html(_table(table, ids=[n.id for n in view.nodes], caption="The graph, row by row"))
+
+
+def roofline(plan: EditablePlan, timed: Iterable[Any]) -> str:
+    """Return the roofline, and its numbers as a table."""
+    device = plots.device_of(plan)
+    rows = list(timed)
+    found = plots.loads(plan, plots.measured_seconds(plan, rows))
+    measured = {r.device for r in rows} if any(one.seconds > 0 for one in found) else set()
+    note = "" if not measured else f"Full marks were measured on {' and '.join(sorted(measured))}."
+    ids = [f"segment:{one.segment}" for one in found]
+    about = (
+        f"{note or 'Run fills in what was measured.'} Operations are counted: one an element, two a multiply-add. "
+        f"Hollow marks lie on the roof: no kernel on {device.name} is faster, by its data sheet."
+    )
+    table = to_html(_table(plots.load_table(found, device), ids=ids))
+    return _beside(plots.roofline_svg(found, device, style=False), table + to_html(_note(about)))
+
+
+def memory(plan: EditablePlan) -> str:
+    """Return what lies in memory while each segment runs."""
+    steps = plots.memory_steps(plan)
+    peak = max(steps, key=lambda step: step.total)
+    about = (
+        f"At most {bytes_label(peak.total)}, while S{peak.segment} runs. What passes between segments lives until its "
+        "last reader has run; inputs and results stay."
+    )
+    return _beside(plots.memory_svg(plan, style=False), to_html(_note(about)))
+
+
+def layouts(plan: EditablePlan) -> str:
+    """Return how the tensors that segments write lie in memory."""
+    found = plan.layouts() if hasattr(plan, "layouts") else ()
+    shown = view_layouts(found)
+    if not shown:
+        return to_html(_note("This plan says nothing about layouts."))
+    about = "Axes in memory, slowest first. A tensor between segments lies as its row says; results as the user asked."
+    return to_html(_table(layout_table(shown))) + to_html(_note(about))
+
+
+def passes(plan: EditablePlan) -> str:
+    """Return the passes before the cut: those that changed something with what they changed, then the others."""
+    rows = view_passes(plan)
+    if not rows:
+        return to_html(_note("This plan does not tell what it was made of."))
+    changed = [one for one in rows if one.outcome == CHANGED]
+    items = [
+        element(
+            "li",
+            element(
+                "details",
+                element("summary", element("b", one.name), element("span", one.about, css="fx-note"), css="fx-line"),
+                element("pre", *map(_diff_line, one.diff), css="fx-code") if one.diff
+                else element("pre", "Layouts or aliases only; the expressions are the same.", css="fx-code"),
+                open="",
+            ),
+        )
+        for one in changed
+    ]
+    others = [
+        element(
+            "li", element("b", one.name), element("span", f"{one.outcome} · {one.about}", css="fx-note"), css="fx-line",
+        )
+        for one in rows if one.outcome != CHANGED
+    ]
+    head = f"{len(changed)} of {len(rows)} passes before the cut changed the fusion, in this order."
+    return to_html(_note(head)) + to_html(element("ol", *items, *others, css="fx-decisions"))
+
+
+def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> str:
+    """Return a certificate, or the button that asks for it; ``known`` says that it is that of the shown plan."""
+    if searching:
+        return to_html(element("p", "Searching … edits, drawing and source go on meanwhile.", css="fx-empty"))
+    if not known:
+        send = json.dumps({"type": "certificate"})
+        ask = element("button", "Look for a cheaper plan", css="fx-button", type="button", data_send=send)
+        about = "Is there a cheaper plan, in bytes and launches? If not, this shows why not."
+        return to_html(element("p", about, css="fx-empty")) + to_html(element("div", ask, css="fx-actions"))
+    if found.get("problem"):
+        return to_html(element("p", found["problem"], css="fx-why fx-refused"))
+    costs = [element("span", element("b", cost), f" {text}") for cost, text in found["costs"]]
+    model = element("span", found["model"], css="fx-note")
+    parts = [element("p", element("b", found["status"]), *costs, model, css="fx-verdict")]
+    rows = (("What the cheaper plan saves, and why this one did not", "missed"), ("What every plan pays", "terms"))
+    for title, key in rows:
+        if found[key]:
+            lines = ((element("b", cost), element("span", text)) for cost, text in found[key])
+            items = (element("li", *line, css="fx-line") for line in lines)
+            made = element("details", element("summary", title), element("ol", *items, css="fx-decisions fx-costs"))
+            if key == "missed" or not found["missed"]:
+                made.set("open", "open")
+            parts.append(made)
+    return "".join(map(to_html, parts))
+
+
+def comparison(
+    plans: Sequence[tuple[str, str, ViewModel | None]], chosen: str, difference: PlanDiff | None, view: ViewModel,
+    *, fixed: bool = False,
+) -> str:
+    """Return the plans' numbers beside each other, and how the shown one differs from the chosen one.
+
+    ``plans`` are key, words and view of the others; a view is None where the plan was not made yet. ``fixed`` leaves
+    out the choice.
+    """
+    rows = [("this plan", view), *((words, other) for _, words, other in plans)]
+    table = Table(
+        columns=("plan", "segments", "moved", "crossing", "schedulers"),
+        rows=tuple(_numbers(words, one) for words, one in rows),
+        numeric=frozenset({"segments", "moved", "crossing"}),
+        strong=frozenset({0}),
+    )
+    buttons = [
+        element(
+            "button", words, css="fx-mode", type="button", data_send=json.dumps({"type": "compare", "with": key}),
+            aria_pressed=str(key == chosen).lower(),
+        )
+        for key, words in (("", "nothing"), *((key, words) for key, words, _ in plans))
+    ]
+    switch = element("div", *buttons, css="fx-switch", role="group", aria_label="Compare with")
+    choice = element("div", element("span", "Colour the graph by what differs from"), switch, css="fx-filters")
+    parts = [] if fixed else [choice]
+    if difference is not None:
+        legend = (
+            "Dashed ops are in other company than there; thick tensors cross only here, dotted ones only there."
+        )
+        nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
+        found = difference.table()
+        ids = [nodes.get(row[0].partition(" ")[0], "") for row in found.rows]
+        parts += [element("p", element("b", difference.headline)), _note(legend)]
+        parts.append(_table(found, ids=ids) if found.rows else _note("Both are cut alike."))
+    parts.append(_table(table, caption="All plans"))
+    return "".join(map(to_html, parts))
+
+
+def _numbers(words: str, view: ViewModel | None) -> tuple[str, ...]:
+    if view is None:
+        return words, "", "", "", "not made yet: its tab makes it"
+    header, names = view.header, [s.scheduler for s in view.segments]
+    counts = {name: names.count(name) for name in names}
+    counted = ", ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())
+    return words, str(header.segments), bytes_label(header.bytes_moved), bytes_label(header.bytes_crossing), counted
+
+
+def _table(table: Table, *, ids: Sequence[str] = (), caption: str = "") -> Element:
+    css = ["fx-num" if column in table.numeric else "" for column in table.columns]
+    heads = (element("th", column, css=kind, scope="col") for column, kind in zip(table.columns, css, strict=True))
+    rows = []
+    for n, row in enumerate(table.rows):
+        made = element("tr", *(element("td", cell, css=kind) for cell, kind in zip(row, css, strict=True)))
+        if n < len(ids) and ids[n]:
+            made.set("data-id", ids[n])
+            made.set("tabindex", "0")
+            made.set("class", "fx-row")
+        elif n in table.strong:
+            made.set("class", "fx-total")
+        rows.append(made)
+    parts = (element("caption", caption),) if caption else ()
+    body = element("table", *parts, element("thead", element("tr", *heads)), element("tbody", *rows), css="fx-table")
+    return element("div", body, css="fx-scroll")
+
+
+def _diff_line(line: str) -> Element:
+    return element("span", f"{line}\n", css="fx-added" if line.startswith("+") else "fx-gone")
+
+
+def _note(text: str) -> Element:
+    return element("p", text, css="fx-note")
+
+
+def _beside(picture: str, words: str) -> str:
+    return f'<div class="fx-beside">{picture}<div>{words}</div></div>'
+
+
