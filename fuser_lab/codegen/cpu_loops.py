@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
+from fuser_lab.codegen.cpu_tiles import CpuTiles
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify, thresholds
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, walk
-from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, extent_of
+from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
@@ -20,14 +21,14 @@ MOST_STRETCHES = 6
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
-class CpuNest(NestLowering):
+class CpuNest(CpuTiles):
     """Writes nests for the CPU."""
 
     def _columns(self) -> Launch:
-        return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._tiles()
+        return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()
 
     def _lane_parts(self) -> Launch:
-        return self._tiles()
+        return self._blocks()
 
     def _elements(self) -> Launch:
         values, outer, run = self._values, self._kept_outer, self._kept_run
@@ -164,7 +165,7 @@ class CpuNest(NestLowering):
             self._lane_result(places, simplify(row + lane, self._values.scope.ranges))
         return Launch()
 
-    def _tiles(self) -> Launch:
+    def _blocks(self) -> Launch:
         """Write blocks of neighbouring columns: rows go by, each added to a row of running sums.
 
         Where sums are needed to compute others or what is stored, all rows of the block go by once more.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fuser_lab.codegen.cpu_backward import CpuBackward
 from fuser_lab.codegen.cpu_loops import CpuNest
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.gpu_backward import BackwardNest, backward_of, rows_nest, totals
@@ -62,7 +63,7 @@ def lower(
     # columns go by once for each result that others need, and what comes after is a nest of its own.
     apart = target == "cuda" and scheduler is SchedulerType.OUTER_PERSISTENT
     phases = lowering.passes_apart(segment) if apart else None
-    if target == "cuda" and scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
+    if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         phases = lowering.rows_and_columns(segment)
     if phases is None:
         phases = lowering.phases(segment)
@@ -115,7 +116,7 @@ class _Lowering:
         found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
         if cut is None or found is None:
             return None
-        writer = BackwardNest(cut, *found, self._name)
+        writer = (BackwardNest if self._target == "cuda" else CpuBackward)(cut, *found, self._name)
         if not writer.fits:
             return None
         rest, parts = totals(segment, cut, writer.blocks)

@@ -13,11 +13,11 @@ _TYPES = (
 _INTRINSICS = (
     *REDUCED_INTRINSICS,
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32",
-    "floor", "fmax", "fmin", "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
-    "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "shift_left",
-    "shift_right", "tanh32", "trunc",
+    "floor", "fmax", "fmin", "fmod", "log32", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32",
+    "nextafter64", "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "scratch",
+    "shift_left", "shift_right", "tanh32", "trunc",
 )
-_OWN = frozenset({"erf", "exp", "tanh"})  # vectorized, for float32
+_OWN = frozenset({"erf", "exp", "log", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
     {
@@ -38,6 +38,8 @@ _COMPLEX = {
     },
 }
 
+LARGEST_STACK = 128 << 10  # bytes of all rows of a function; threads have stacks of at least 512 KiB
+
 # What reordering of sums needs; no flag that would let NaN or infinity be assumed away.
 FASTMATH = ("contract", "nsz", "reassoc")
 
@@ -51,6 +53,7 @@ class CpuEmitter(Emitter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._counters: set[str] = set()
+        self._on_stack = 0  # bytes
 
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
@@ -67,6 +70,7 @@ class CpuEmitter(Emitter):
 
     def decorator(self, phase: Phase) -> None:
         """Print the compilation options and the signature."""
+        self._on_stack = 0
         types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
         parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
         flags = ", ".join(f'"{flag}"' for flag in FASTMATH)
@@ -96,10 +100,16 @@ class CpuEmitter(Emitter):
         return f"uintp({self.term(position)})"
 
     def alloc(self, statement: Alloc) -> None:
-        """Print the allocation of a row."""
+        """Print the allocation of a row: on the stack of the thread while it has room."""
         buffer = statement.buffer
-        name = {"boolean": "bool_"}.get(TYPE_NAMES[buffer.dtype], TYPE_NAMES[buffer.dtype])
-        self._line(f"{buffer.name} = np.empty({buffer.size}, np.{name})", statement.origin)
+        name = TYPE_NAMES[buffer.dtype]
+        self._on_stack += (nbytes := buffer.size * buffer.dtype.itemsize)
+        if self._on_stack <= LARGEST_STACK:
+            text = f"scratch({buffer.size}, {name})"
+        else:
+            self._on_stack -= nbytes
+            text = f"np.empty({buffer.size}, np.{'bool_' if name == 'boolean' else name})"
+        self._line(f"{buffer.name} = {text}", statement.origin)
 
     def reduce(self, statement: Reduce) -> None:
         """Refuse: CPU kernels combine through memory."""

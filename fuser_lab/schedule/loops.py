@@ -28,7 +28,7 @@ def _cpu(space: Space) -> LoopSchedule:
     work = space.rows * max(space.depth, 1)
     parallel = work >= CPU_PARALLEL_FROM
     if space.turned != (0, 0):
-        side = CPU_TURNED if space.itemsize <= 4 else CPU_TURNED // 2  # noqa: PLR2004 - bytes of a Float
+        side = CPU_TURNED if space.itemsize <= 4 else CPU_TURNED // 2
         return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
     if not space.reduces:
         return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
@@ -53,7 +53,7 @@ def _gpu(space: Space) -> LoopSchedule:
         return element_loops(space)
     if not space.inner_reduced and space.passes == 1:
         return column_loops(space)
-    # Lanes that share a column do not read neighbours: it is what is left where columns go by several times.
+    # Lanes that share a column do not read neighbours: the lowering lets columns go by once for each result instead.
     return row_loops(space if space.inner_reduced else replace(space, vector=1))
 
 
@@ -66,6 +66,9 @@ def describe(schedule: LoopSchedule, space: Space) -> str:
         text += f", each in {schedule.split} parts"
     if schedule.style is Style.COLUMNS and schedule.tile > 1:
         text += f", {schedule.tile} columns at a time"
+    if schedule.style is Style.TILES:
+        where = "the cache" if schedule.threads == (1, 1) else "shared memory"
+        text += f", tiles of {schedule.tile} x {schedule.tile} turned in {where}"
     if schedule.vector > 1:
         text += f", {schedule.vector * schedule.unroll} elements a thread in accesses of {schedule.vector}"
     if schedule.threads != (1, 1):

@@ -1,14 +1,14 @@
 """CPU benchmarks: ``python -m tests.benchmarks.cpu [--only NAME,...] [--peers NAME,...] [--first] [--json FILE]``.
 
-Every library uses two threads and writes to given outputs where it can (torch.compile by ``out.copy_(result)``, which it
-fuses). Results are checked against NumPy in Double before anything is timed. Samples are taken round robin, one call
+Every library uses two threads and writes to given outputs where it can (torch.compile by ``out.copy_(result)``, which
+it fuses). Results are checked against NumPy in Double before anything is timed. Samples are taken round robin, one call
 of each variant in turn, so that whatever else runs on the machine disturbs all alike; the table shows median and
-minimum. ``--clock processor`` counts processor seconds of the process over two instead of wall time, which is fairer
-on a busy machine, but flatters what runs on one thread (NumPy).
+minimum. ``--clock processor`` counts processor seconds instead of wall time, which other programs disturb less: those
+of both threads, halved, or those of the one that NumPy uses.
 """
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import math
 import os
@@ -30,7 +30,7 @@ from tests.benchmarks.cpu.workloads import WORKLOADS, Workload
 
 TOLERANCE = 1e-4  # of the largest magnitude of an output
 CLOCKS: dict[str, Callable[[], float]] = {
-    "wall": time.perf_counter, "processor": lambda: time.process_time() / THREADS,
+    "wall": time.perf_counter, "processor": time.process_time,
 }
 
 
@@ -44,12 +44,14 @@ def reference(load: Workload, inputs: list[Any]) -> list[Any]:
 def error(outs: list[Any], expected: list[Any]) -> float:
     """The largest deviation as a share of the largest magnitude; infinite where something was not written."""
     shares = [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(outs, expected, strict=True)]
-    return float(max(s if s == s else math.inf for s in shares))  # noqa: PLR0124 - NaN
+    return float(max(s if s == s else math.inf for s in shares))
 
 
 def measure(load: Workload, names: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds per variant, or why there are none."""
-    inputs, calls, row = load.inputs(), {}, {}
+    inputs = load.inputs()
+    calls: dict[str, Call] = {}
+    row: dict[str, Any] = {}
     expected = reference(load, inputs)
     for name in names:
         reason = missing(name)
@@ -69,7 +71,9 @@ def measure(load: Workload, names: list[str], options: argparse.Namespace) -> di
             if name == OURS:
                 raise
             row[name] = {"skipped": f"{problem!r:.160}"}
-    for name, seconds in sampled(calls, options.samples, CLOCKS[options.clock]).items():
+    for name, taken in sampled(calls, options.samples, CLOCKS[options.clock]).items():
+        halved = options.clock == "processor" and name != "numpy"
+        seconds = [s / THREADS for s in taken] if halved else taken
         row[name] |= {"median": statistics.median(seconds) * 1e3, "min": min(seconds) * 1e3, "samples": len(seconds)}
     return row
 
@@ -81,7 +85,7 @@ def sampled(calls: dict[str, Call], samples: int, clock: Callable[[], float]) ->
         for name in list(calls) if number % 2 else list(calls)[::-1]:
             begin = clock()
             calls[name]()
-            if number >= 2:  # noqa: PLR2004 - two rounds of warm-up
+            if number >= 2:  # after two rounds of warm-up
                 found[name].append(clock() - begin)
     return found
 
@@ -95,7 +99,7 @@ def ratios(row: dict[str, Any], key: str) -> tuple[float, float]:
 
 def geometric(numbers: list[float]) -> float:
     """The geometric mean of those that are numbers."""
-    known = [n for n in numbers if n == n]  # noqa: PLR0124
+    known = [n for n in numbers if n == n]
     return math.exp(sum(map(math.log, known)) / len(known)) if known else math.nan
 
 
@@ -144,11 +148,11 @@ def heading(load_before: float, options: argparse.Namespace) -> list[str]:
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((line.removeprefix(words[0]) for line in lines if line.startswith(words[0])), words[1])
     packages = [f"{name} {version(name)}" for name in ("numba", "llvmlite", "numpy", "torch")]
+    today = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"
+    load = f"Load average {load_before:.1f} before and {os.getloadavg()[0]:.1f} after"
     return [
-        f"{model}, {os.cpu_count()} cores, {THREADS} threads; Python {platform.python_version()}, {', '.join(packages)}; "
-        f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}.",
-        f"Load average {load_before:.1f} before and {os.getloadavg()[0]:.1f} after; {options.clock} time, "
-        f"{options.samples} samples of each, round robin.",
+        f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {', '.join(packages)}; {today}.",
+        f"{load}; {options.clock} time, {THREADS} threads, {options.samples} samples of each, round robin.",
     ]
 
 

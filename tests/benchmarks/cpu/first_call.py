@@ -23,7 +23,7 @@ def measured(name: str, who: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, **dict.fromkeys(_CACHES, place)}
         command = [sys.executable, "-m", "tests.benchmarks.cpu.first_call", name, who]
-        run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
+        run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if run.returncode:
         raise RuntimeError(run.stderr[-500:])
     found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])

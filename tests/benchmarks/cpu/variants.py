@@ -77,7 +77,7 @@ def _compile(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
         for out, result in zip(outs, load.torch(*inputs), strict=True):
             out.copy_(result)
 
-    torch._dynamo.reset()  # noqa: SLF001
+    torch._dynamo.reset()
     function, given, results = torch.compile(into, dynamic=False), _tensors(inputs), _tensors(outs)
 
     def call() -> None:

@@ -22,8 +22,8 @@ class Workload:
     """A computation of arrays of ``shapes``.
 
     ``record(fd, *tensors)`` returns the outputs of the definition, ``torch(*tensors)`` new tensors, as a tuple.
-    ``eager(*tensors, *outs, *temporaries)`` and ``numpy(*arrays, *outs, *temporaries)`` write to outputs; ``temporaries``
-    are as many arrays of the first input's shape for torch and for NumPy.
+    ``eager(*tensors, *outs, *temporaries)`` and ``numpy(*arrays, *outs, *temporaries)`` write to outputs;
+    ``temporaries`` are as many arrays of the first input's shape for torch and for NumPy.
     """
 
     name: str

@@ -1,0 +1,99 @@
+"""Rows and columns at once on the CPU: what backward passes of norms do, reading everything only once.
+
+Rows are cut into bands. A core walks the rows of a band and adds to sums of all columns on the way, which stay in its
+cache; what a band found is one part of each column's sum, and a second phase, a fusion of its own, adds up the parts.
+The number of bands depends on the shape alone, so that results do not depend on the number of threads.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from fuser_lab.codegen.cpu_loops import CpuNest
+from fuser_lab.codegen.gpu_backward import Backward, column_index
+from fuser_lab.codegen.index_math import simplify, substitute
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
+from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.nests import Nest
+from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir.term import Term
+from fuser_lab.schedule.loops import CPU_SPLIT, CPU_SUMS_BYTES, PARTIAL_ROWS
+from fuser_lab.schedule.state import ParallelType, Style
+
+
+class CpuBackward(CpuNest):
+    """Writes the phase that walks the rows."""
+
+    def __init__(
+        self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+        name: str,
+    ) -> None:
+        self._cut = cut
+        self._running: dict[Expr, Buffer] = {}
+        super().__init__(cut.rows, nest, buffers, layouts, "cpu", name)
+
+    @property
+    def fits(self) -> bool:
+        """Whether rows lie in memory one after another, and the sums of all columns in a core's cache."""
+        nbytes = sum(fold.identity.dtype.itemsize for fold in self._made_folds(self._cut.columns)) * self.space.depth
+        whole = self.schedule.style is Style.ROWS and self.space.inner_reduced and self.schedule.split == 1
+        return whole and nbytes <= CPU_SUMS_BYTES
+
+    @property
+    def blocks(self) -> int:
+        """The number of bands, and so of parts of each column's sum."""
+        return -(-self.space.rows // self._rows_each)
+
+    @property
+    def _rows_each(self) -> int:
+        """Rows of a band: few enough for exact sums, and for all cores to have something to do."""
+        least = CPU_SPLIT if self.schedule.parallel else 1
+        return max(min(PARTIAL_ROWS, -(-self.space.rows // least)), 1)
+
+    def write(self, parts: Mapping[Expr, Buffer], layouts: Mapping[Expr, Layout]) -> Phase:
+        """Return the phase that walks the rows and stores the parts of column sums."""
+        return self._phase(lambda: self._bands(parts, layouts), "_rows")
+
+    def _bands(self, parts: Mapping[Expr, Buffer], layouts: Mapping[Expr, Layout]) -> Launch:
+        values, nest, count = self._values, self._nest, self.space.rows
+        with ExitStack() as stack:
+            band = stack.enter_context(values.loop("band", self.blocks, self._outer, pinned=True))
+            buffers = self._allocate(self.space.depth)
+            self._running = {}
+            folds = self._made_folds(self._cut.columns)
+            for fold in folds:
+                buffer = Buffer(
+                    name=f"{fold.expr.name}_sums", dtype=fold.identity.dtype, size=self.space.depth, role=Role.SCRATCH,
+                )
+                values.emit(Alloc(buffer=buffer, origin=fold.expr.name))
+                self._running[fold.expr] = buffer
+            with values.loop("c", self.space.depth, ParallelType.SIMD) as c:
+                for fold in folds:
+                    values.emit(Store(
+                        buffer=self._running[fold.expr], position=c, value=fold.identity, origin=fold.expr.name,
+                    ))
+            start, stop = self._chunk(band, self._rows_each, count)
+            with values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True) as row:
+                self._row(row, buffers, self._walk)
+            with values.loop("c", self.space.depth, ParallelType.SIMD) as c:
+                here = self._flat(nest.reduced, c)
+                for expr, buffer in self._running.items():
+                    column = (substitute(i, here) for i in column_index(nest, expr))
+                    at = layouts[expr].position((band, *values.simplified(tuple(column))))
+                    values.emit(Store(
+                        buffer=parts[expr], position=simplify(at, values.scope.ranges),
+                        value=Load(buffer.dtype, buffer, c), origin=expr.name,
+                    ))
+        return Launch()
+
+    def _point(
+        self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
+        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+    ) -> None:
+        super()._point(places, folds, [tv for tv in stored if tv in self._cut.stored], kept, slot)
+        for fold in self._made_folds(self._cut.columns):
+            operand = fold.expr.tensor_inputs[0]
+            if operand in stored:
+                buffer = self._running[fold.expr]
+                fold.total = Load(buffer.dtype, buffer, slot)
+                self._update(fold, self._values.value(operand, self._nest.at(operand, places)))

@@ -1,0 +1,131 @@
+"""Which tensors of a nest are transposed: those that are fast in memory along another axis than the rest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from fuser_lab.codegen.index_math import linear, variables
+from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
+from fuser_lab.codegen.nest_lowering import NestLowering, Places
+from fuser_lab.codegen.nests import Axis, flattened, trial
+from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.term import Term, Var
+
+MOST_TILES = 4  # that a block or core keeps at once
+_LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyhow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A nest's axes, those that all accesses walk through as one made one, and what is fast along ``across``."""
+
+    axes: tuple[Axis, ...]
+    parts: Mapping[str, tuple[Axis, ...]]  # the nest's axes in each of ``axes``
+    across: Axis
+    inputs: tuple[TensorView, ...]
+    outputs: tuple[TensorView, ...]
+
+    @property
+    def along(self) -> Axis:
+        """The axis that the rest is fast along."""
+        return self.axes[-1]
+
+    @property
+    def others(self) -> tuple[Axis, ...]:
+        """The axes that are not cut into tiles."""
+        return tuple(a for a in self.axes if a not in (self.across, self.along))
+
+
+class TurnedNest(NestLowering):
+    """Finds the two axes of a nest that tiles are made of."""
+
+    _transposed: Turn | None = None
+
+    def _found(self) -> Turn | None:
+        """Return the two axes along which most bytes are fast, or None if all agree."""
+        nest = self._nest
+        if nest.reductions or not nest.full or len(nest.kept) < 2:
+            return None
+        axes, parts = self._merged()
+        along = axes[-1]
+        tensors = [tv for tv in nest.index if (tv in self._fusion.inputs or tv in nest.full) and tv.numel]
+        largest = max(tv.nbytes for tv in tensors)
+        votes: dict[str, list[TensorView]] = {}
+        for tensor in tensors:
+            steps = self._steps(tensor)
+            if steps is None or steps.get(parts[along.name][-1].name, 0) in (0, 1) or tensor.nbytes * SMALL < largest:
+                continue
+            for axis in axes[:-1]:
+                if steps.get(parts[axis.name][-1].name) == 1:
+                    votes.setdefault(axis.name, []).append(tensor)
+        if not votes:
+            return None
+        name, moved = max(votes.items(), key=lambda vote: sum(tv.nbytes for tv in vote[1]))
+        across = next(a for a in axes if a.name == name)
+        if min(across.extent, along.extent) < _LEAST:
+            return None
+        moved = sorted(moved, key=lambda tv: -tv.nbytes)[:MOST_TILES]
+        return Turn(
+            axes=axes, parts=parts, across=across,
+            inputs=tuple(tv for tv in moved if tv not in nest.full),
+            outputs=tuple(tv for tv in moved if tv in nest.full),
+        )
+
+    def _steps(self, tensor: TensorView) -> dict[str, int] | None:
+        """Return a tensor's strides along the nest's axes; None where it is not a plain walk along each."""
+        form = linear(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
+        if not all(isinstance(atom, Var) for atom, _ in form.parts):
+            return None
+        return {atom.name: step for atom, step in form.parts if isinstance(atom, Var)}
+
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        return {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
+
+    def _merged(self) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
+        """Return the axes, neighbours that every access walks through evenly made one, and what each is made of."""
+        ranges = self._ranges()
+        bound: set[str] = set()  # axes that conditions, quotients or remainders look at
+        walks: list[dict[str, int]] = []
+        for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, {}, ranges)):
+            positions = [statement.position] if isinstance(statement, Store) else []
+            for root in terms_of(statement):
+                positions += [term.position for term in root.walk() if isinstance(term, Load)]
+                if root not in positions:
+                    bound |= _looked_at(root)
+            for position in positions:
+                parts = linear(position, ranges).parts
+                bound |= {name for atom, _ in parts if not isinstance(atom, Var) for name in variables(atom)}
+                walks.append({atom.name: step for atom, step in parts if isinstance(atom, Var)})
+        groups: list[list[Axis]] = []
+        for axis in self._nest.kept:
+            last = groups[-1][-1] if groups else None
+            even = last is not None and not {last.name, axis.name} & bound and all(
+                steps.get(last.name, 0) == steps.get(axis.name, 0) * axis.extent for steps in walks
+            )
+            if even:
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        named = {"_".join(a.name for a in group): tuple(group) for group in groups}
+        axes = tuple(Axis(name=name, extent=prod(a.extent for a in group)) for name, group in named.items())
+        return axes, named
+
+    def _spread(self, places: Places) -> Places:
+        """Return the nest's axes as terms, given those that are made of them."""
+        turn = self._transposed
+        assert turn is not None
+        result: dict[str, Term] = {}
+        for axis in turn.axes:
+            result.update(flattened(turn.parts[axis.name], places[axis.name], self._values.scope.ranges))
+        return result
+
+
+def _looked_at(term: Term) -> set[str]:
+    """Return the index variables that a term uses other than as a position."""
+    if isinstance(term, Load):
+        return set()
+    if isinstance(term, Var) and term.dtype is DataType.Index:
+        return {term.name}
+    return set().union(*map(_looked_at, term.children))
