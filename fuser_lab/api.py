@@ -1,6 +1,6 @@
 """The public functions: define, segment, explore, time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +44,15 @@ def time(
     plans: Plan | Sequence[Plan],
     inputs: Sequence[Any],
     *,
+    peers: Mapping[str, Callable[..., Any]] | None = None,
     progress: Callable[[int, int, records.Timings], None] | bool | None = None,
     cancelled: Callable[[], bool] | None = None,
     seconds: float = 1.0,
 ) -> Timings:
-    """Return measured times of plans, per segment and in total.
+    """Return measured times of plans, per segment and in total, and of peers.
 
     Results are checked against the reference evaluation first. Outputs are allocated beforehand. The first plan is
-    the baseline of the ratios.
+    the baseline of the ratios. On a GPU times are device times, the second-level cache cold, and warm beside it.
 
     Parameters
     ----------
@@ -59,6 +60,9 @@ def time(
         Plans for the same inputs.
     inputs
         Arrays and numbers.
+    peers
+        Functions that compute the same, by the names of their rows, as ``{"eager": f, "compile": torch.compile(f)}``.
+        They are called with the inputs, and with ``out``, a list of arrays, if they have a parameter of that name.
     progress
         Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False none.
     cancelled
@@ -82,7 +86,14 @@ def time(
             raise InputError(msg)
     from fuser_lab.runtime.timing import measure
 
-    measured = measure(several, flat, progress=progress, cancelled=cancelled, seconds=seconds)
+    for name, peer in (peers or {}).items():
+        if not callable(peer):
+            msg = f"time: the peer {name!r} must be a function of the inputs, given {type(peer).__name__}."
+            raise ArgumentTypeError(msg)
+        if name in {plan.name for plan in several}:
+            msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
+            raise InputError(msg)
+    measured = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
     return Timings(rows=measured.rows, preallocated=measured.preallocated)
 
 

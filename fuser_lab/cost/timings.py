@@ -18,15 +18,23 @@ class TimingRow:
     bytes_in, bytes_out, bytes_crossing
         Bytes read, written, and those of both that pass between segments.
     median, iqr, low, high
-        Seconds: median, interquartile range and the quartiles.
+        Seconds: median, interquartile range and the quartiles. On a GPU the second-level cache is cold.
+    warm
+        Median in seconds where the cache holds what the run before has left there; NaN on the CPU, which is always
+        measured so.
+    kernels
+        Seconds that the segments of a plan take one by one, added up: what the median has beyond it are gaps between
+        them. Whole plans only.
     samples
         Number of measurements.
     bandwidth
         Bytes read and written per second of the median, in GB/s.
     ratio, tie
         Time / time of the first plan, and whether the two are too close to tell apart; whole plans only.
-    device, timer
-        Where it ran and how the time was taken.
+    device, timer, clocks
+        Where it ran, how the time was taken, and how fast the processor's clocks ran meanwhile, as far as it says.
+    note
+        Why it was not measured, or what else to know: that a peer allocates its results, for one.
     error
         Largest deviation from the reference evaluation as a share of what rounding explains: below 1 is right.
     """
@@ -42,11 +50,15 @@ class TimingRow:
     iqr: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    warm: float = math.nan
+    kernels: float = math.nan
     samples: int = 0
     ratio: float = math.nan
     tie: bool = False
     device: str = ""
     timer: str = ""
+    clocks: str = ""
+    note: str = ""
     error: float = math.nan
 
     @property
@@ -58,6 +70,11 @@ class TimingRow:
     def bandwidth(self) -> float:
         """GB/s of the median."""
         return self.bytes_io / self.median / 1e9 if self.median > 0 else math.nan
+
+    @property
+    def gaps(self) -> float:
+        """Seconds that a plan takes beyond its segments one by one; NaN for segments and peers."""
+        return max(self.median - self.kernels, 0.0) if not math.isnan(self.median + self.kernels) else math.nan
 
     def ties_with(self, other: "TimingRow") -> bool:
         """Whether the middle halves of both rows' samples overlap."""

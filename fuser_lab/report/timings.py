@@ -19,13 +19,17 @@ _NOT_MEASURED: Final = "not measured"
 def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
     """Return the formatted table; the device stands in the heading of the times, so that CPU times say CPU."""
     time, spread = f"{_device(timings)} median", "± IQR"
+    warm = any(not math.isnan(row.warm) for row in timings.rows)
+    notes = any(row.note for row in timings.rows)
     columns = ["plan", "segment", "scheduler", "ops", "in+out", "crossing", time, spread, "GB/s", "ratio"]
+    columns += ["warm"] * warm
     if verbose:
-        columns += ["samples", "timer", "device", "error"]
+        columns += ["gaps", "samples", "timer", "device", "clocks", "error"]
+    columns += ["note"] * notes
     return Table(
         columns=tuple(columns),
-        rows=tuple(_cells(row, verbose=verbose) for row in timings.rows),
-        numeric=frozenset(columns) - {"plan", "segment", "scheduler", "timer", "device"},
+        rows=tuple(_cells(row, verbose=verbose, warm=warm, notes=notes) for row in timings.rows),
+        numeric=frozenset(columns) - {"plan", "segment", "scheduler", "timer", "device", "clocks", "note"},
         strong=frozenset(n for n, row in enumerate(timings.rows) if row.segment is None),
     )
 
@@ -36,9 +40,14 @@ def timing_note(timings: Timings) -> str:
     samples = [row.samples for row in timings.rows if row.samples]
     if not samples:
         return ""
+    clocks = dict.fromkeys(row.clocks for row in timings.rows if row.clocks)
     note = f"{_device(timings)}, {timers}, {min(samples)} samples or more. Ratio: time / time of the first plan."
+    if clocks:
+        note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
+    if any(not math.isnan(row.warm) for row in timings.rows):
+        note += " Warm: with what the run before has left in the second-level cache, which is cold otherwise."
     if "CPU" in _device(timings):
-        note += " These are times of this machine's CPU, not of a GPU."
+        note += " Outputs were allocated beforehand. These are times of this machine's CPU, not of a GPU."
     return note
 
 
@@ -70,13 +79,16 @@ def _record(row: TimingRow, device: str, *, verbose: bool) -> dict[str, Any]:
         "ratio": row.ratio,
         "tie": row.tie,
     }
+    if not math.isnan(row.warm):
+        record["warm [µs]"] = row.warm * 1e6
     if verbose:
+        record |= {"gaps [µs]": row.gaps * 1e6, "clocks": row.clocks, "note": row.note}
         record |= {"samples": row.samples, "timer": row.timer, "device": row.device, "error": row.error}
     return record
 
 
-def _cells(row: TimingRow, *, verbose: bool) -> tuple[str, ...]:
-    cells = (
+def _cells(row: TimingRow, *, verbose: bool, warm: bool, notes: bool) -> tuple[str, ...]:
+    cells: tuple[str, ...] = (
         row.plan,
         "total" if row.segment is None else f"S{row.segment}",
         row.scheduler,
@@ -88,10 +100,13 @@ def _cells(row: TimingRow, *, verbose: bool) -> tuple[str, ...]:
         _number(row.bandwidth),
         _ratio(row),
     )
-    if not verbose:
-        return cells
-    error = _NOT_MEASURED if math.isnan(row.error) else f"{row.error:.2g}"
-    return (*cells, str(row.samples), row.timer, row.device, error)
+    if warm:
+        cells += (seconds_label(row.warm),)
+    if verbose:
+        error = _NOT_MEASURED if math.isnan(row.error) else f"{row.error:.2g}"
+        gaps = "" if math.isnan(row.gaps) else seconds_label(row.gaps)
+        cells += (gaps, str(row.samples), row.timer, row.device, row.clocks, error)
+    return (*cells, row.note) if notes else cells
 
 
 def _ratio(row: TimingRow) -> str:

@@ -22,7 +22,7 @@ _PLAIN: dict[type, type] = {
     ctypes.c_uint8: bool,
 }
 
-Place = tuple[type, Any, Any, Any]  # what is looked at: the type of a value and, of a tensor, shape, strides and dtype
+Place = tuple[Any, Any, Any, Any]  # what is looked at: the type of a value and, of a tensor, shape, strides and dtype
 
 
 class ReadyRun:
@@ -65,7 +65,6 @@ class ReadyRun:
     def start(self, values: Sequence[Any]) -> bool:
         """Launch for inputs and outputs if they are like those before; return whether they are."""
         given = []
-        value: Any
         for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=True):
             if value.__class__ is not kind:
                 return False

@@ -1,10 +1,9 @@
 """Measure plans: results checked first, outputs allocated beforehand, median and quartiles of many samples."""
 
-import importlib
+import inspect
 import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,21 +11,20 @@ import numpy as np
 
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.ops.registry import Array
-from fuser_lab.runtime.arrays import describe, inputs_to_numpy, to_numpy
+from fuser_lab.passes import offsets_of
+from fuser_lab.runtime.arrays import describe, inputs_to_numpy, is_torch, to_numpy
+from fuser_lab.runtime.binding import device_of
+from fuser_lab.runtime.clocks import DeviceClock, HostClock
 from fuser_lab.runtime.executor import BoundRun, PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 
 Progress = Callable[[int, int, Timings], None]
+Peer = Callable[..., Any]
 
-WARM_UP = 3
-LEAST_SAMPLES = 5
-MOST_SAMPLES = 300
-SHORTEST = 50e-6  # seconds; what is faster is run several times per sample
 CHECKED_ELEMENTS = 1 << 26  # beyond, the reference evaluation would take longer than the measurement
 
 # What rounding explains, as a share of the largest value of an output.
@@ -87,28 +85,15 @@ class TimedPlan(Protocol):
         """Return the plan compiled for a target."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """Seconds of repeated calls."""
-
-    seconds: tuple[float, ...]
-
-    def quartiles(self) -> tuple[float, float, float]:
-        """Return lower quartile, median, upper quartile; NaN without samples."""
-        if not self.seconds:
-            return math.nan, math.nan, math.nan
-        low, median, high = np.percentile(self.seconds, (25, 50, 75))
-        return float(low), float(median), float(high)
-
-
 def measure(
-    plans: Sequence[TimedPlan], inputs: Sequence[Any], *, progress: Progress | bool | None = None,
-    cancelled: Callable[[], bool] | None = None, seconds: float = 1.0,
+    plans: Sequence[TimedPlan], inputs: Sequence[Any], *, peers: Mapping[str, Peer] | None = None,
+    progress: Progress | bool | None = None, cancelled: Callable[[], bool] | None = None, seconds: float = 1.0,
 ) -> Timings:
-    """Return measured times of plans, per segment and in total; the first plan is the baseline of the ratios.
+    """Return measured times of plans, per segment and in total, then of peers; ratios are to the first plan.
 
-    A plan whose results differ from the reference evaluation by more than rounding explains is not timed: its rows
-    have NaN and the error.
+    What gives results that differ from the reference evaluation by more than rounding explains is not timed: its rows
+    have NaN and the error. Where the reference evaluation would take too long, results are compared with those of the
+    first plan.
 
     Parameters
     ----------
@@ -116,6 +101,9 @@ def measure(
         Plans for the same inputs.
     inputs
         Arrays and numbers.
+    peers
+        Functions that compute the same, by the names of their rows: called with the inputs, and with ``out``, a list of
+        arrays to write to, if they have a parameter of that name.
     progress
         Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none.
     cancelled
@@ -123,9 +111,9 @@ def measure(
     seconds
         Time to spend on each row at most, after warm-up.
     """
-    on_gpu = any(_on_gpu(value) for value in inputs)
-    run = _Measurement("cuda" if on_gpu else "cpu", list(inputs), cancelled or (lambda: False), seconds)
-    total = sum(len(plan.segments) + 2 for plan in plans)
+    target = device_of([describe(value) for value in inputs])
+    run = _Measurement(target, list(inputs), dict(peers or {}), cancelled or (lambda: False), seconds)
+    total = sum(len(plan.segments) + 2 for plan in plans) + len(peers or {})
     if progress is None or progress is True:
         return _with_bar(run, plans, total)
     return run.measure(plans, total, progress if callable(progress) else _silent)
@@ -150,14 +138,13 @@ def _silent(done: int, total: int, timings: Timings) -> None:
     """Say nothing."""
 
 
-def _on_gpu(value: Any) -> bool:
-    spec = describe(value)
-    return isinstance(spec, TensorSpec) and spec.device.startswith("cuda")
-
-
 class _Measurement:
-    def __init__(self, target: str, inputs: list[Any], cancelled: Callable[[], bool], seconds: float) -> None:
+    def __init__(
+        self, target: str, inputs: list[Any], peers: dict[str, Peer], cancelled: Callable[[], bool], seconds: float,
+    ) -> None:
         self._target, self._inputs, self._cancelled, self._seconds = target, inputs, cancelled, seconds
+        self._peers = peers
+        self._first: list[Any] = []  # results of the first plan
         self._rows: list[TimingRow] = []
         self._given: dict[Fusion, list[Any]] = {}
         self._reference: dict[Fusion, tuple[Array, ...] | None] = {}
@@ -174,7 +161,8 @@ class _Measurement:
             prepared = plan.prepared(self._target)
             inputs = self._seeded(plan.fusion)
             outputs = prepared.run(inputs)
-            error = self._error(plan.fusion, inputs, outputs)
+            error, note = self._compared(plan.fusion, inputs, outputs)
+            self._first = self._first or list(outputs)
             progress(done := done + 1, total, self._so_far)
             kept = prepared.reusable(outputs)
             bound = prepared.bind(inputs, kept)
@@ -183,10 +171,74 @@ class _Measurement:
             for row, call in self._calls(plan, bound, runs, partial(prepared.run, inputs, kept)):
                 if self._cancelled():
                     break
-                sample = Sample(seconds=()) if error >= 1 else clock.sample(call, self._seconds)
-                self._rows.append(_filled(row, sample, prepared.memory.label(), clock.name, error))
+                self._add(replace(row, device=prepared.memory.label(), error=error, note=note), call, clock)
                 progress(done := done + 1, total, self._so_far)
+        for name, peer in self._peers.items():
+            if self._cancelled() or not plans:
+                break
+            self._measure_peer(name, peer, plans[0])
+            progress(done := done + 1, total, self._so_far)
         return self._so_far
+
+    def _add(self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock) -> None:
+        """Measure a call unless its results are wrong, and add its row."""
+        if row.error >= 1:
+            self._rows.append(replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}"))
+            return
+        sample = clock.sample(call, self._seconds)
+        low, median, high = sample.quartiles()
+        clocks = clock.rates()
+        _, warm, _ = clock.warm(call, self._seconds / 2).quartiles()
+        parts = [r.median for r in self._rows if r.plan == row.plan and r.segment is not None]
+        self._rows.append(
+            replace(
+                row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds), warm=warm,
+                timer=clock.name, clocks=clocks, kernels=sum(parts) if row.segment is None and parts else math.nan,
+            ),
+        )
+
+    def _measure_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
+        """Call a peer, compare what it returns, and add its row; what goes wrong stands in the row's note."""
+        prepared = plan.prepared(self._target)
+        row = TimingRow(
+            plan=name, segment=None, scheduler="", ops=0, bytes_crossing=0, device=prepared.memory.label(),
+            bytes_in=sum(tv.nbytes for tv in plan.fusion.tensor_inputs),
+            bytes_out=sum(tv.nbytes for tv in plan.fusion.outputs),
+        )
+        try:
+            call, results, clock = self._peer_call(peer, prepared)
+        except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and the others are still measured
+            said = str(error).strip().partition("\n")[0]
+            self._rows.append(replace(row, note=f"not measured: {type(error).__name__}: {said}"))
+            return
+        wanted = len(self._first)
+        if len(results) != wanted:
+            note = f"not measured: it returns {len(results)} results, the first plan {wanted}"
+            self._rows.append(replace(row, note=note))
+            return
+        worst, note = self._compared(plan.fusion, self._seeded(plan.fusion), results)
+        made = "" if _takes_out(peer) else "it allocates its results"
+        self._add(replace(row, error=worst, note="; ".join(filter(None, (made, note)))), call, clock)
+
+    def _peer_call(
+        self, peer: Peer, prepared: PreparedPlan,
+    ) -> tuple[Callable[[], object], list[Any], HostClock | DeviceClock]:
+        """Return what to measure of a peer, its results, and the clock that sees it."""
+        call = partial(peer, *self._inputs)
+        if _takes_out(peer):
+            call = partial(peer, *self._inputs, out=[_like(array) for array in self._first])
+        results = call()
+        flat = list(results) if isinstance(results, tuple | list) else [results]
+        waits = [result for result in flat if hasattr(result, "block_until_ready")]
+        if not waits:
+            return call, flat, _clock(prepared)
+
+        def until_ready() -> None:
+            found = call()
+            for result in found if isinstance(found, tuple | list) else [found]:
+                result.block_until_ready()
+
+        return until_ready, flat, HostClock("perf_counter, block_until_ready")
 
     def _seeded(self, fusion: Fusion) -> list[Any]:
         """Return the inputs of a fusion: what is measured is compared with the same random numbers."""
@@ -219,20 +271,66 @@ class _Measurement:
         )
         return [*found, (whole, complete)]
 
-    def _error(self, fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
-        """Return the worst deviation from the reference evaluation; NaN if it was not made."""
-        if fusion.aliases or sum(tv.numel for tv in fusion.tensors.values()) > CHECKED_ELEMENTS:
-            return math.nan
+    def _compared(
+        self, fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any],
+    ) -> tuple[float, str]:
+        """Return the worst deviation from the reference evaluation, or else from the first plan, and what it is from.
+
+        NaN if there is nothing to compare with.
+        """
+        if fusion.aliases:
+            return math.nan, "not checked: it writes over its inputs"
+        if sum(tv.numel for tv in fusion.tensors.values()) > CHECKED_ELEMENTS:
+            if not self._first:
+                return math.nan, "not checked: too large for the reference evaluation"
+            if offsets_of(fusion):
+                return math.nan, "not checked: random numbers"
+            pairs = zip(outputs, self._first, strict=True)
+            return max((distance(got, first) for got, first in pairs), default=0.0), "checked against the first plan"
         if fusion not in self._reference:
             self._reference[fusion] = evaluate(fusion, inputs_to_numpy(inputs))
         wanted = self._reference[fusion] or ()
-        return max((deviation(to_numpy(got), ref) for got, ref in zip(outputs, wanted, strict=True)), default=0.0)
+        return max((deviation(to_numpy(got), ref) for got, ref in zip(outputs, wanted, strict=True)), default=0.0), ""
+
+
+def distance(got: Any, wanted: Any) -> float:
+    """Return the deviation of arrays of any library; on the GPU if they are there."""
+    if not (is_torch(got) and is_torch(wanted) and got.is_cuda and wanted.is_cuda):
+        return deviation(to_numpy(got), to_numpy(wanted))
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return math.inf
+    tolerance = _TOLERANCE.get(describe(got).dtype, 0.0)  # type: ignore[union-attr]
+    same = (got == wanted) | (got.isnan() & wanted.isnan())
+    if not tolerance or not got.numel():
+        return 0.0 if bool(same.all()) else math.inf
+    finite = got.isfinite() & wanted.isfinite()
+    if not bool((same | finite).all()):
+        return math.inf
+    scale = float(wanted.abs().where(finite, 0).max())
+    return float((got - wanted).abs().where(finite, 0).max()) / (tolerance * max(scale, 1e-30))
+
+
+def _takes_out(peer: Peer) -> bool:
+    try:
+        return "out" in inspect.signature(peer).parameters
+    except (TypeError, ValueError):  # a function written in C
+        return False
+
+
+def _like(array: Any) -> Any:
+    return array.clone() if is_torch(array) else array.copy()
+
+
+def _after(note: str) -> str:
+    return f"; {note}" if note else ""
 
 
 def deviation(got: Array, wanted: Array) -> float:
     """Return the largest difference as a share of what rounding explains; infinite if NaN or infinity differ."""
     from fuser_lab.dtypes import from_numpy
 
+    if got.shape != wanted.shape:
+        return math.inf
     if not got.size:
         return 0.0
     tolerance = _TOLERANCE.get(from_numpy(got.dtype), 0.0)
@@ -249,61 +347,5 @@ def deviation(got: Array, wanted: Array) -> float:
     return worst / (tolerance * max(scale, 1e-30))
 
 
-def _filled(row: TimingRow, sample: Sample, device: str, timer: str, error: float) -> TimingRow:
-    low, median, high = sample.quartiles()
-    return replace(
-        row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds), device=device,
-        timer=timer, error=error,
-    )
-
-
-class _HostClock:
-    """Wall clock; for what is done when it returns."""
-
-    name = "perf_counter"
-
-    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call, short calls several at a time."""
-        begin = time.perf_counter()
-        for _ in range(WARM_UP):
-            call()
-        once = (time.perf_counter() - begin) / WARM_UP
-        repeats = max(1, min(1000, math.ceil(SHORTEST / max(once, 1e-9))))
-        found: list[float] = []
-        end = time.perf_counter() + seconds
-        while len(found) < LEAST_SAMPLES or (time.perf_counter() < end and len(found) < MOST_SAMPLES):
-            begin = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            found.append((time.perf_counter() - begin) / repeats)
-        return Sample(seconds=tuple(found))
-
-
-class _DeviceClock:
-    """CUDA events around each call, the second-level cache flushed before it."""
-
-    name = "CUDA events, cold L2"
-    flushed = 1 << 28
-
-    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call."""
-        torch: Any = importlib.import_module("torch")
-        flush = torch.empty(self.flushed, dtype=torch.int8, device="cuda")
-        for _ in range(WARM_UP):
-            call()
-        torch.cuda.synchronize()
-        found: list[float] = []
-        end = time.perf_counter() + seconds
-        while len(found) < LEAST_SAMPLES or (time.perf_counter() < end and len(found) < MOST_SAMPLES):
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            flush.zero_()
-            start.record()
-            call()
-            stop.record()
-            torch.cuda.synchronize()
-            found.append(start.elapsed_time(stop) * 1e-3)
-        return Sample(seconds=tuple(found))
-
-
-def _clock(prepared: PreparedPlan) -> _HostClock | _DeviceClock:
-    return _DeviceClock() if prepared.target == "cuda" else _HostClock()
+def _clock(prepared: PreparedPlan) -> HostClock | DeviceClock:
+    return DeviceClock() if prepared.target == "cuda" else HostClock()

@@ -178,14 +178,14 @@ def test_threads_share_a_plan() -> None:
 
 def test_timing_and_bandwidth(capsys: pytest.CaptureFixture[str]) -> None:
     """Prints what a few shapes reach; asserts only that the figures are there."""
-    from fuser_lab.runtime.timing import _DeviceClock
+    from fuser_lab.runtime.clocks import DeviceClock
 
     def record_pointwise(fd: Any, x: Any, y: Any) -> Any:
         return fd.ops.add(fd.ops.mul(x, 2.0), fd.ops.relu(y))
 
     softmax = next(c for c in CASES if c.name == "softmax")
     shape = (8192, 4096)
-    clock = _DeviceClock()
+    clock = DeviceClock()
     source = torch.empty(shape, device="cuda")
     target = torch.empty_like(source)
     copy = clock.sample(lambda: target.copy_(source), 0.3).quartiles()[1]

@@ -168,3 +168,56 @@ def test_a_run_costs_less_than_50_microseconds_a_segment_beyond_its_kernels() ->
 
     # Sixteen elements take nanoseconds: what is left is overhead, Numba's dispatchers included.
     assert best(lambda: plan.run([x], out)) / len(segments) < 50e-6
+
+
+def test_peers_are_rows_of_the_same_table() -> None:
+    def with_out(x: np.ndarray, out: list[np.ndarray]) -> list[np.ndarray]:
+        np.exp(x, out=out[0])
+        return out
+
+    def failing(x: np.ndarray) -> np.ndarray:
+        msg = "no such backend\nand more"
+        raise RuntimeError(msg)
+
+    peers = {
+        "numpy": np.exp, "given": with_out, "wrong": lambda x: np.exp(x) + 1, "two": lambda x: (x, x),
+        "shape": lambda x: np.exp(x)[:1], "failing": failing,
+    }
+    timings = measure([exp_plan("ours")], [X], peers=peers, seconds=0.01, progress=False)
+    rows = {row.plan: row for row in timings.totals}
+    assert list(rows) == ["ours", *peers]
+    for name in ("numpy", "given"):
+        assert rows[name].median > 0
+        assert rows[name].error < 1
+        assert rows[name].ratio == pytest.approx(rows[name].median / rows["ours"].median)
+        assert rows[name].bytes_io == rows["ours"].bytes_io
+    assert rows["numpy"].note == "it allocates its results"
+    assert rows["given"].note == ""
+    for name in ("wrong", "two", "shape", "failing"):
+        assert math.isnan(rows[name].median)
+        assert math.isnan(rows[name].ratio)
+        assert rows[name].samples == 0
+    assert rows["wrong"].note.startswith("wrong results, not timed")
+    assert rows["two"].note == "not measured: it returns 2 results, the first plan 1"
+    assert rows["failing"].note == "not measured: RuntimeError: no such backend"
+
+
+def test_what_is_too_large_for_the_reference_is_compared_with_the_first_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuser_lab.runtime.timing.CHECKED_ELEMENTS", 10)
+    peers = {"good": np.exp, "bad": lambda x: np.exp(x) * 1.1}
+    first, good, bad = measure([exp_plan("ours")], [X], peers=peers, seconds=0.01, progress=False).totals
+    assert math.isnan(first.error)
+    assert first.note == "not checked: too large for the reference evaluation"
+    assert first.median > 0
+    assert good.error < 1
+    assert "checked against the first plan" in good.note
+    assert math.isnan(bad.median)
+
+
+def test_gaps_are_what_a_plan_takes_beyond_its_segments() -> None:
+    timings = measure([exp_plan("one")], [X], seconds=0.02, progress=False)
+    segment, whole = timings.rows
+    assert whole.kernels == segment.median
+    assert whole.gaps == pytest.approx(max(whole.median - segment.median, 0))
+    assert math.isnan(segment.gaps)
+    assert math.isnan(whole.warm), "caches of the CPU are never cold here"

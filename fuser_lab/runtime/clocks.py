@@ -1,0 +1,158 @@
+"""Clocks that measurements are made with, and how fast the processors' own clocks run meanwhile."""
+
+import ctypes
+import functools
+import importlib
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+WARM_UP = 3
+LEAST_SAMPLES = 5
+MOST_SAMPLES = 300
+SHORTEST = 50e-6  # seconds; what is faster is run several times per sample
+_HEAD_START = 100_000  # cycles that a GPU waits, so that the host has launched everything when the clock starts
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of NVML
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Seconds of repeated calls."""
+
+    seconds: tuple[float, ...]
+
+    def quartiles(self) -> tuple[float, float, float]:
+        """Return lower quartile, median, upper quartile; NaN without samples."""
+        if not self.seconds:
+            return math.nan, math.nan, math.nan
+        low, median, high = np.percentile(self.seconds, (25, 50, 75))
+        return float(low), float(median), float(high)
+
+
+class HostClock:
+    """Wall clock; for what is done when it returns."""
+
+    def __init__(self, name: str = "perf_counter") -> None:
+        """Take the name that tables show."""
+        self.name = name
+
+    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return samples of a call, short calls several at a time."""
+        begin = time.perf_counter()
+        for _ in range(WARM_UP):
+            call()
+        once = (time.perf_counter() - begin) / WARM_UP
+        repeats = max(1, min(1000, math.ceil(SHORTEST / max(once, 1e-9))))
+
+        def measured() -> float:
+            begin = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            return (time.perf_counter() - begin) / repeats
+
+        return _sampled(measured, seconds)
+
+    def warm(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return no samples: this clock never finds the caches cold."""
+        return Sample(seconds=())
+
+    def rates(self) -> str:
+        """Return the clock of the processor as the system reports it, empty where it does not."""
+        try:
+            said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        except OSError:
+            return ""
+        found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", said, re.MULTILINE)
+        return f"CPU {max(map(float, found)):.0f} MHz" if found else ""
+
+
+class DeviceClock:
+    """CUDA events around each call, on torch's current stream.
+
+    What a call reads is not in the second-level cache, which is filled with something else before; `warm` leaves it as
+    the call before has left it. Either way the GPU is kept busy until the host has launched what it can, so that events
+    do not count the host's time for a single kernel; of many launches they count what the GPU waits for.
+    """
+
+    name = "CUDA events, cold L2"
+    flushed = 1 << 28
+
+    def __init__(self) -> None:
+        """Allocate what the cache is filled with."""
+        self._torch: Any = importlib.import_module("torch")
+        self._flush = self._torch.empty(self.flushed, dtype=self._torch.int8, device="cuda")
+
+    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return samples of a call that finds the second-level cache cold."""
+        return self._sampled(call, self._flush.zero_, seconds)
+
+    def warm(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return samples of a call that finds in the cache what the call before has left there."""
+
+        def before() -> None:
+            call()
+            self._torch.cuda._sleep(_HEAD_START)  # noqa: SLF001 - as torch's own benchmarks do
+
+        return self._sampled(call, before, seconds)
+
+    def _sampled(self, call: Callable[[], object], before: Callable[[], object], seconds: float) -> Sample:
+        torch = self._torch
+        for _ in range(WARM_UP):
+            call()
+        torch.cuda.synchronize()
+
+        def measured() -> float:
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            before()
+            start.record()
+            call()
+            stop.record()
+            torch.cuda.synchronize()
+            return float(start.elapsed_time(stop)) * 1e-3
+
+        return _sampled(measured, seconds)
+
+    def rates(self) -> str:
+        """Return the clocks of multiprocessors and memory as the driver reports them, empty where it does not."""
+        properties = self._torch.cuda.get_device_properties(self._torch.cuda.current_device())
+        found = _gpu_clocks(f"GPU-{getattr(properties, 'uuid', '')}")
+        return "" if found is None else f"SM {found[0]} MHz, memory {found[1]} MHz"
+
+
+def _sampled(measured: Callable[[], float], seconds: float) -> Sample:
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < LEAST_SAMPLES or (time.perf_counter() < end and len(found) < MOST_SAMPLES):
+        found.append(measured())
+    return Sample(seconds=tuple(found))
+
+
+@functools.cache
+def _management() -> ctypes.CDLL | None:
+    """Return NVML, started, or None where there is none."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+def _gpu_clocks(uuid: str) -> tuple[int, int] | None:
+    """Return the clocks in MHz that a GPU runs at now."""
+    library = _management()
+    handle = ctypes.c_void_p()
+    if library is None or library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != 0:
+        return None
+    found = []
+    for kind in (_SM_CLOCK, _MEMORY_CLOCK):
+        clock = ctypes.c_uint()
+        if library.nvmlDeviceGetClockInfo(handle, kind, ctypes.byref(clock)) != 0:
+            return None
+        found.append(clock.value)
+    return found[0], found[1]
