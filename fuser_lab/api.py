@@ -62,7 +62,8 @@ def time(
         Arrays and numbers.
     peers
         Functions that compute the same, by the names of their rows, as ``{"eager": f, "compile": torch.compile(f)}``.
-        They are called with the inputs, and with ``out``, a list of arrays, if they have a parameter of that name.
+        They are called with the inputs, and with ``out``, the array to write to or a list of them, if they have a
+        parameter of that name.
     progress
         Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False none.
     cancelled

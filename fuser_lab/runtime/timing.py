@@ -102,8 +102,8 @@ def measure(
     inputs
         Arrays and numbers.
     peers
-        Functions that compute the same, by the names of their rows: called with the inputs, and with ``out``, a list of
-        arrays to write to, if they have a parameter of that name.
+        Functions that compute the same, by the names of their rows: called with the inputs, and with ``out``, the array
+        to write to or a list of them, if they have a parameter of that name.
     progress
         Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none.
     cancelled
@@ -226,7 +226,8 @@ class _Measurement:
         """Return what to measure of a peer, its results, and the clock that sees it."""
         call = partial(peer, *self._inputs)
         if _takes_out(peer):
-            call = partial(peer, *self._inputs, out=[_like(array) for array in self._first])
+            given = [_like(array) for array in self._first]
+            call = partial(peer, *self._inputs, out=given[0] if len(given) == 1 else given)
         results = call()
         flat = list(results) if isinstance(results, tuple | list) else [results]
         waits = [result for result in flat if hasattr(result, "block_until_ready")]

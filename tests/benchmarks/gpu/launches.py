@@ -21,7 +21,6 @@ from fuser_lab.runtime.cubins import machine_code_of
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 from tests.benchmarks.gpu.workloads import WORKLOADS
 
-
 def microseconds(call: Callable[[], Any], count: int = 300) -> float:
     """The median over rounds of the host's time for a call; the GPU is waited for between rounds only."""
     for _ in range(20):
@@ -34,7 +33,6 @@ def microseconds(call: Callable[[], Any], count: int = 300) -> float:
             call()
         found.append((time.perf_counter() - begin) / count * 1e6)
     return statistics.median(found)
-
 
 def chain(length: int, size: int, inputs: int = 1) -> tuple[PreparedPlan, list[Any]]:
     with fl.FusionDefinition() as fd:
@@ -51,7 +49,6 @@ def chain(length: int, size: int, inputs: int = 1) -> tuple[PreparedPlan, list[A
     ]
     return prepare(whole, segments, "cuda", allow_fallback=False), arrays
 
-
 def main() -> None:
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     for length, inputs in ((1, 1), (1, 2), (4, 4), (20, 1)):
@@ -59,7 +56,6 @@ def main() -> None:
         out = [torch.empty(256, device="cuda")]
         plan.run(arrays, out)
         others = [torch.randn(256, device="cuda") for _ in arrays], [torch.empty(256, device="cuda")]
-
 
         sets = itertools.cycle([(arrays, out), others])
 
@@ -88,7 +84,6 @@ def main() -> None:
     print(f"torch.add(out=) {microseconds(partial(torch.add, x, x, out=y)):.2f} us")
     compiled()
 
-
 def compiled() -> None:
     """Print what compiling each workload costs, and loading it from disk."""
     for load in WORKLOADS:
@@ -104,7 +99,6 @@ def compiled() -> None:
             seconds.append(time.perf_counter() - begin)
         print(f"{load.name:22s} compiled {seconds[0]:.2f} s, from disk {seconds[1] * 1e3:.1f} ms")
 
-
 def timed(replay: Callable[[], None], length: int) -> None:
     """Print what a replay takes on the GPU, launch after launch."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -116,7 +110,6 @@ def timed(replay: Callable[[], None], length: int) -> None:
     torch.cuda.synchronize()
     spent = start.elapsed_time(stop) * 10
     print(f"    a replay, device time {spent:.2f} us, {spent / length:.2f} a kernel")
-
 
 if __name__ == "__main__":
     main()

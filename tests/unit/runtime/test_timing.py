@@ -171,16 +171,15 @@ def test_a_run_costs_less_than_50_microseconds_a_segment_beyond_its_kernels() ->
 
 
 def test_peers_are_rows_of_the_same_table() -> None:
-    def with_out(x: np.ndarray, out: list[np.ndarray]) -> list[np.ndarray]:
-        np.exp(x, out=out[0])
-        return out
+    def with_out(x: np.ndarray, out: np.ndarray) -> np.ndarray:
+        return np.exp(x, out=out)
 
     def failing(x: np.ndarray) -> np.ndarray:
         msg = "no such backend\nand more"
         raise RuntimeError(msg)
 
     peers = {
-        "numpy": np.exp, "given": with_out, "wrong": lambda x: np.exp(x) + 1, "two": lambda x: (x, x),
+        "numpy": lambda x: np.exp(x), "given": with_out, "wrong": lambda x: np.exp(x) + 1, "two": lambda x: (x, x),
         "shape": lambda x: np.exp(x)[:1], "failing": failing,
     }
     timings = measure([exp_plan("ours")], [X], peers=peers, seconds=0.01, progress=False)
@@ -204,7 +203,7 @@ def test_peers_are_rows_of_the_same_table() -> None:
 
 def test_what_is_too_large_for_the_reference_is_compared_with_the_first_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuser_lab.runtime.timing.CHECKED_ELEMENTS", 10)
-    peers = {"good": np.exp, "bad": lambda x: np.exp(x) * 1.1}
+    peers = {"good": lambda x: np.exp(x), "bad": lambda x: np.exp(x) * 1.1}
     first, good, bad = measure([exp_plan("ours")], [X], peers=peers, seconds=0.01, progress=False).totals
     assert math.isnan(first.error)
     assert first.note == "not checked: too large for the reference evaluation"
