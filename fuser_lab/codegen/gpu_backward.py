@@ -238,15 +238,18 @@ class BackwardNest(RowNest):
         """Allocate the sums of a thread's columns, in registers or in shared memory, and set them to the identity."""
         size, values = self._row_steps * self.schedule.vector, self._values
         self._sums, self._sums_first, end = {}, {}, 0
+        moved = self._cut.columns[: self.schedule.shared]
+        room = size * self.schedule.threads[0] * sum(e.out.dtype.compute.itemsize for e in moved)
         for number, fold in enumerate(self._made_folds(self._cut.columns)):
             expr, dtype = fold.expr, fold.identity.dtype
             buffer = Buffer(name=f"{expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
             if number < self.schedule.shared:
-                first = -(-end // dtype.itemsize)
+                # Large ones begin at the same address; each has a part of its own.
+                first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
                 end = (first + size * self.schedule.threads[0]) * dtype.itemsize
                 self._sums_first[expr] = first
-                count = max(end, LARGEST_STATIC + dtype.itemsize) // dtype.itemsize
-                buffer = replace(buffer, size=count, role=Role.SHARED)
+                least = LARGEST_STATIC + dtype.itemsize if room > LARGEST_STATIC else 0
+                buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=Role.SHARED)
             values.emit(Alloc(buffer=buffer, origin=expr.name))
             self._sums[expr] = buffer
             with values.loop("k", size, ParallelType.SERIAL) as k:

@@ -54,15 +54,13 @@ PROMISED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("record", "scheduler", "columns", "dtype", "inputs", "promised"), [c[1:] for c in PROMISED],
-    ids=[c[0] for c in PROMISED],
-)
-@pytest.mark.parametrize("cc", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
-def test_promises(
-    record: Any, scheduler: S, columns: int, dtype: DataType, inputs: int, promised: list[tuple[str, ...]],
-    cc: tuple[int, int],
-) -> None:
+# The longest rows take more shared memory than compute capability 8.0 has.
+COMPILED = [(c, cc) for c in PROMISED for cc in ((8, 0), (9, 0)) if c[3] < 100_000 or cc >= (9, 0)]
+
+
+@pytest.mark.parametrize(("promise", "cc"), COMPILED, ids=[f"{c[0]}, cc {cc[0]}.{cc[1]}" for c, cc in COMPILED])
+def test_promises(promise: tuple[Any, ...], cc: tuple[int, int]) -> None:
+    _, record, scheduler, columns, dtype, inputs, promised = promise
     generated = generate(fusion_of(record, columns, dtype, inputs), scheduler, "cuda")
     phases = compile_phases(generated, cc)
     assert len(phases) == len(promised)

@@ -231,7 +231,7 @@ def test_rows_are_right_whatever_is_chosen(
         return replace(schedule, **changes) if space.passes > 1 else schedule
 
     monkeypatch.setattr(nest_lowering, "choose_loops", choose)
-    for shape in ((7, 520), (4, 1000), (9, 77), (1, 640)):
+    for shape in ((7, 520), (9, 77)):
         for dtype in (D.Float, D.BFloat16):
             check(build(softmax, [shape], dtype), S.INNER_PERSISTENT, [numbers(shape, dtype)])
         if not online:
