@@ -11,7 +11,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES, HandSchedule
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ir.replay import mapped_positions
+from fuser_lab.ir.alike_transforms import mapped_positions
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
 
 THREADS = 128

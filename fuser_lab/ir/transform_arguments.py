@@ -1,0 +1,131 @@
+"""Arguments of transforms, and what several kinds of transforms check."""
+
+from dataclasses import replace
+
+from fuser_lab.errors import ScheduleError, UnsupportedError
+from fuser_lab.ir.axis_match import match
+from fuser_lab.ir.expr import Expr
+from fuser_lab.ir.transform import AxisMaker, ParallelType, Rules, ScheduledFusion, ScheduledTensor, Transform
+
+
+def produce_position(scheduled: ScheduledFusion, name: str, rules: Rules) -> int:
+    """Return how many outer loops of a tensor also hold a tensor that it is computed from."""
+    expr = scheduled.producer(name)
+    if expr is None:
+        return 0
+    found = [0]
+    for operand in expr.tensor_inputs:
+        producer = scheduled.tensors[operand.name]
+        if producer.compute_at:
+            place = match(producer, scheduled.tensors[name], expr, rules).shared(producer.compute_at)
+            found.append(place or 0)
+    return max(found)
+
+
+def with_tensors(
+    scheduled: ScheduledFusion, *tensors: ScheduledTensor, axes: AxisMaker | None = None,
+) -> ScheduledFusion:
+    """Return a schedule with tensors replaced or added, in the fusion's order."""
+    known = {**scheduled.tensors, **{tensor.name: tensor for tensor in tensors}}
+    ordered = {name: replace(known[name], tensor=tv) for name, tv in scheduled.fusion.tensors.items()}
+    return replace(scheduled, tensors=ordered, next_axis=scheduled.next_axis if axes is None else axes.next)
+
+
+def fixed_loops(scheduled: ScheduledFusion, tensor: ScheduledTensor, rules: Rules) -> int:
+    """Return how many outer loops of a tensor are shared with producers or consumers."""
+    return max(tensor.compute_at, produce_position(scheduled, tensor.name, rules))
+
+
+def check_serial(tensor: ScheduledTensor, position: int, what: str) -> None:
+    """Raise ScheduleError if a loop is run in parallel already."""
+    parallel = tensor.parallel_type(position)
+    if parallel is not ParallelType.serial:
+        msg = f"{what}: axis {position} of {tensor.name} runs over {parallel.value}; {what} before parallelizing."
+        raise ScheduleError(msg)
+
+
+def free_axis(scheduled: ScheduledFusion, transform: Transform, name: str, rules: Rules) -> int:
+    """Return a loop of a tensor that it shares with no other."""
+    tensor = scheduled.tensors[transform.tensor]
+    position = loop_position(tensor, transform, name)
+    fixed = fixed_loops(scheduled, tensor, rules)
+    if position < fixed:
+        msg = (
+            f"{transform.kind}: axis {position} of {tensor.name} is one of the first {fixed} loops, "
+            "which are shared with other tensors by inlining."
+        )
+        raise ScheduleError(msg)
+    return position
+
+
+def loop_position(tensor: ScheduledTensor, transform: Transform, name: str) -> int:
+    """Return an argument that is a loop of a tensor, counted from the outermost."""
+    position = int_of(transform, name)
+    check_in_range(transform.kind, tensor, position)
+    return position % len(tensor.loop)
+
+
+def check_in_range(kind: str, tensor: ScheduledTensor, position: int) -> None:
+    """Raise ScheduleError unless a tensor has such a loop."""
+    count = len(tensor.loop)
+    if not -count <= position < count:
+        msg = f"{kind}: axis {position} is out of range; {tensor.name} has {count} loops."
+        raise ScheduleError(msg)
+
+
+def loop_count(tensor: ScheduledTensor, transform: Transform, name: str) -> int:
+    """Return a number of outer loops; -1 stands for all, -2 for all but the innermost."""
+    given, total = int_of(transform, name), len(tensor.loop)
+    position = given + total + 1 if given < 0 else given
+    if not 0 <= position <= total:
+        msg = f"{transform.kind}: position {given} is out of range; {tensor.name} has {total} loops."
+        raise ScheduleError(msg)
+    return position
+
+
+def selected_tensors(scheduled: ScheduledFusion, transform: Transform, *, itself: bool = False) -> frozenset[str]:
+    """Return the tensors that a transform is for: all where none are named."""
+    names = names_of(transform, "selected_tensors")
+    for name in names:
+        check_known(scheduled, transform.kind, name)
+    chosen = frozenset(names or scheduled.tensors)
+    return chosen if itself else chosen - {transform.tensor}
+
+
+def check_known(scheduled: ScheduledFusion, kind: str, name: str) -> None:
+    """Raise ScheduleError unless there is such a tensor."""
+    if name not in scheduled.tensors:
+        msg = f"{kind}: {name} is no tensor that an output of this fusion needs."
+        raise ScheduleError(msg)
+
+
+def int_of(transform: Transform, name: str) -> int:
+    """Return an argument that is a whole number."""
+    value = transform.arg(name)
+    if isinstance(value, int):
+        return value
+    msg = f"{transform.kind}: {name} must be a whole number, given {value!r}."
+    raise ScheduleError(msg)
+
+
+def text_of(transform: Transform, name: str) -> str:
+    """Return an argument that is text."""
+    return str(transform.arg(name))
+
+
+def tuple_of(transform: Transform, name: str) -> tuple[object, ...]:
+    """Return an argument that is a tuple; empty if it is none."""
+    value = transform.arg(name)
+    return value if isinstance(value, tuple) else ()
+
+
+def names_of(transform: Transform, name: str) -> list[str]:
+    """Return an argument that is a tuple of names."""
+    return [str(value) for value in tuple_of(transform, name)]
+
+
+def check_single(what: str, expr: Expr) -> None:
+    """Raise UnsupportedError if an expression has several results."""
+    if len(expr.outputs) > 1:
+        msg = f"{what}: {expr.op.name} has {len(expr.outputs)} results of one computation, which is not supported."
+        raise UnsupportedError(msg)
