@@ -109,7 +109,7 @@ class LoopSchedule:
     threads
         GPU: threads of a block in x and y; y counts rows.
     blocks
-        GPU: most blocks in flight of a grid-stride loop; 0 for as many as there are rows.
+        GPU: most blocks in flight of a grid-stride loop, or of blocks that walk rows; 0 for as many as there are rows.
     partial
         Elements that are added up before their sum is added to the total: bounds the rounding error.
     split
@@ -123,11 +123,12 @@ class LoopSchedule:
     values
         GPU: whether what is dear to compute again is kept as well as inputs.
     constants
-        GPU: whether inputs that all rows share stay in registers of blocks that walk many rows.
+        GPU: whether what only later passes read is loaded with the row, or, by blocks that walk rows, once for all.
     resident
         GPU: blocks of a multiprocessor that registers are limited for; 0 for no limit.
     unroll
-        Elements of a thread before the next index is computed; steps whose loads are in flight together.
+        Elements of a thread before the next index is computed; steps whose loads are in flight together (of rows with
+        sums of columns: 2 for loads of the next row ahead of the values of this one).
     vector
         Elements of one memory access.
     streamed
