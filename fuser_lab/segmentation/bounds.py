@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from operator import itemgetter
 
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.verdict import Answer
@@ -174,9 +175,12 @@ class Space:
         extra = {n: abs(costs[n][0] - costs[n][1]) for n in reads}
         shown = sorted(reads, key=extra.__getitem__)[:8]
         found = sorted(
-            (sum(extra[n] for n in changed), best ^ sum(1 << n for n in changed))
-            for size in range(len(shown) + 1)
-            for changed in combinations(shown, size)
+            (
+                (sum(extra[n] for n in changed), best ^ sum(1 << n for n in changed))
+                for size in range(len(shown) + 1)
+                for changed in combinations(shown, size)
+            ),
+            key=itemgetter(0),  # of equally cheap ways the first copies most: a chain that is stored is a launch more
         )
         if len(found) <= MOST_WAYS and len(shown) == len(reads):
             return found

@@ -14,7 +14,7 @@ from fuser_lab import DataType, FusionDefinition, SegmenterOptions, cli, example
 from fuser_lab.cost.traffic import CostModel, model_of
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.events import DecisionLog
+from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.report.certificates import certificate_html
 from fuser_lab.segmentation import certify, replay, segment, verify
 from fuser_lab.segmentation.bounds import Conflicts, Space
@@ -213,6 +213,13 @@ def test_saving_merges_what_saves_most_first():
     assert len(segmented.groups) == 1
     assert {attempt.phase for attempt in log} == {"saving"}
     assert all(attempt.accepted for attempt in log)
+
+
+def test_saving_copies_a_chain_where_storing_it_costs_a_launch_more(both_ways):
+    plan = fl.segment(both_ways.definition, strategy="saving")
+    assert [attempt.subjects[0] for attempt in plan.decisions.filter(kind=Kind.FORWARD)] == [("T2",)]
+    assert not len(plan.decisions.filter(kind=Kind.STORE))
+    assert plan_cost(plan.segmented, model_of(plan.oracle)) == plan.certificate().bound
 
 
 def test_saving_says_why_pairs_are_apart_and_is_written_as_python():
