@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import sys
+import types
 
 # GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -41,6 +43,27 @@ __all__ = [  # noqa: PLE0604 - the names are the keys above
     "errors",
     "examples",
 ]
+
+
+class _Report(types.ModuleType):
+    """The package of static views, which is called as the public function that has its name."""
+
+    def __call__(self, *arguments: object, **options: object) -> object:
+        """Return the path of the report that was written; see `fuser_lab.api.report`."""
+        return importlib.import_module("fuser_lab.api").report(*arguments, **options)
+
+
+class _Package(types.ModuleType):
+    """What ``fuser_lab`` is: its ``report`` can be called, also once the import system has put the package there."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute."""
+        if name == "report" and isinstance(value, types.ModuleType):
+            value.__class__ = _Report
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

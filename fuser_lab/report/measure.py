@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fuser_lab.report import theme
 from fuser_lab.report.units import bytes_label, plural
 
 if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView
 
 NAME_SIZE = 13.0
-DETAIL_SIZE = 10.5
+DETAIL_SIZE = theme.DETAIL_SIZE
 LABEL_SIZE = 11.0
 HEADER_HEIGHT = 24.0
 COMPACT_FROM = 40  # ops; beyond this, one line a box keeps a fusion on one screen

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from fuser_lab.report import measure
-
 # Okabe and Ito's hues, darkened or lightened until they carry white (light) or black (dark) text; told apart
 # by colour-blind readers too, and always joined by a pattern and a number, so that colour is never alone.
 HUES_LIGHT: Final = ("#0b6bb0", "#c2500a", "#0a7d5c", "#a84a80", "#8f6a00", "#2a7fb8", "#6d6e00", "#5a4fb5")
@@ -38,6 +36,7 @@ _DARK: Final = {
     "bad": "#ff8a80",
     "focus": "#8fd0fa",
 }
+DETAIL_SIZE: Final = 10.5  # pixels: the second line and the aside of a box
 SANS: Final = '"Inter", "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 MONO: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
 
@@ -124,7 +123,7 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-name{fill:var(--fl-ink)}"
     ".fl-svg .fl-detail{fill:var(--fl-muted)}"
     ".fl-svg .fl-nodes .fl-name{font-weight:600}"
-    f".fl-svg .fl-nodes .fl-mono{{font-size:{measure.DETAIL_SIZE}px;font-weight:400}}"
+    f".fl-svg .fl-nodes .fl-mono{{font-size:{DETAIL_SIZE}px;font-weight:400}}"
     ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.4}"
     ".fl-svg .fl-output-node .fl-shape{stroke-width:2}"
     ".fl-svg .fl-replica :is(.fl-shape,.fl-sheet){stroke-dasharray:4 3}.fl-svg .fl-sheet{fill:none}"

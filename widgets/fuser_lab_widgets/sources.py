@@ -37,8 +37,12 @@ def origins(source: str, names: Collection[str]) -> list[str]:
     """
     lower = {name.lower(): name for name in names}
     found: list[str] = []
-    current, depth = "", 0
+    current, depth, inside = "", 0, False
     for line in source.split("\n"):
+        inside = inside or line.startswith("def ")
+        if not inside:  # the summary at the head, imports, declarations
+            found.append("")
+            continue
         indent = len(line) - len(line.lstrip())
         if line.strip() and indent < depth:
             current = ""
