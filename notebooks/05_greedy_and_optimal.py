@@ -1,0 +1,241 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # What does bad luck cost?
+#
+# The backward pass of layer norm: gradients of the input, the weight and the bias. One kernel can compute all three, and
+# nvFuser finds it, because it asks about the whole fusion first. The picture shows another plan of the same fusion. It was
+# made by joining what may be joined, pair by pair, in an order drawn by lot. No two of its kernels can be joined any more. How
+# much slower is it?
+
+# %%
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition, SegmenterOptions
+from fuser_lab.segmentation import verify
+from fuser_lab.teaching import predict, score
+
+
+def neighbours(plan):
+    return [(a, b) for a, after in enumerate(plan.segmented.successors) for b in sorted(after)]
+
+
+def joined_by_lot(plan, rng):
+    """Return the plan after joining neighbours in random order until no two can be joined (lesson 03)."""
+    while True:
+        pairs = neighbours(plan)
+        for index in rng.permutation(len(pairs)):
+            try:
+                plan = plan.glue(*pairs[index])
+            except fl.errors.IllegalEdit:
+                continue
+            break
+        else:
+            return plan
+
+
+fd, sizes = fl.example("layer_norm_backward", "full")
+single = fl.segment(fd, sizes, strategy="unfused", name="single ops")
+rng = np.random.default_rng(0)
+by_lot = [joined_by_lot(single, rng) for _ in range(25)]
+
+
+def moved(plan):
+    return sum(segment.bytes for segment in plan.segments)
+
+
+worst = max(by_lot, key=moved).renamed("by lot")
+worst
+
+# %% [markdown]
+# ## One number for a plan
+#
+# To compare plans, count what memory has to do. A segment costs the bytes that it reads and those that it writes, at the
+# bandwidth of the device, and 4 µs for its launch:
+#
+# $$\text{time} = \frac{\text{bytes read} + \text{bytes written}}{\text{bandwidth}} + 4\,\mu\text{s} \cdot \text{segments}$$
+#
+# **Predict:** the bandwidth of an H200 is 4,800 GB/s. The table above says what the plan moves. How many µs does it take? (Within
+# 10 %.)
+
+# %%
+question = predict("Microseconds of the plan above", None)
+question
+
+# %%
+
+
+def microseconds(plan):
+    return 1e6 * (moved(plan) / (plan.oracle.device.bandwidth * 1e9)) + 4 * len(plan.segments)
+
+
+outcomes = [question.reveal(microseconds(worst), within=0.1)]
+outcomes[0]
+
+# %% [markdown]
+# All 25 plans made by lot, and nvFuser's:
+
+# %%
+counts = Counter(round(microseconds(plan)) for plan in by_lot)
+for time in sorted(counts):
+    print(f"{time:6,} µs  {'#' * counts[time]}")
+print(f"{microseconds(fl.segment(fd, sizes)):6,.0f} µs  nvFuser")
+
+# %% [markdown]
+# A **greedy** method takes the next best thing and never looks back. It is fast, and mostly good. But what is accepted early may
+# shut out what would have been better, and it cannot tell that this has happened.
+#
+# ## Greedy with a better nose?
+#
+# nvFuser joins the first pair that a scheduler accepts, without asking what it saves. Surely it is better to join the pair that
+# saves most, then the next: `strategy="saving"`. Two real fusions: the backward pass of Llama-3's rotary embedding, and that of
+# a diffusion transformer's layer norm (NVIDIA/Fuser issues #4269 and #2473).
+#
+# **Predict:** for each, which is faster in the model, `bottom_up` (nvFuser's) or `saving`?
+
+# %%
+question = predict("Which is faster?", {"rotary embedding": None, "layer norm": None})  # "bottom_up" or "saving"
+question
+
+# %%
+gallery = {case["id"]: case for case in json.loads(Path("../tests/data/gallery.json").read_text())}
+
+
+def from_gallery(name):
+    """Return definition and abstract inputs of a fusion from an issue."""
+    case = gallery[name]
+    with FusionDefinition() as fd:
+        exec(case["python"], {"fd": fd, "DataType": DataType})  # noqa: S102 - a file of this repository
+    return fd, [fl.spec(tuple(i["shape"]), i["dtype"], i.get("strides")) for i in case["inputs"]]
+
+
+REAL = {"rotary embedding": from_gallery("rope_llama3_bwd"), "layer norm": from_gallery("dit_layernorm_bwd_io")}
+times = {
+    name: {s: microseconds(fl.segment(*real, strategy=s)) for s in ("bottom_up", "saving")} for name, real in REAL.items()
+}
+for name, of in times.items():
+    print(f"{name:18}", *(f"{strategy} {time:6.0f} µs" for strategy, time in of.items()))
+outcomes.append(
+    question.reveal(
+        {name: min(of, key=of.get) for name, of in times.items()},
+        because="No greedy rule is always better. Each is led astray by another kind of fusion.",
+    )
+)
+outcomes[1]
+
+# %% [markdown]
+# ## What is the least?
+#
+# How good can a plan of the second one be? One way is to try everything. The other is to **prove a lower bound**: what every
+# plan has to pay, however it cuts. If a plan costs just that, nobody can do better.
+#
+# Take the fusion of lesson 03, defined once more below, where nvFuser has three kernels and `glue` made two of them. The inputs x
+# and y, the first output, and a and b are matrices of 64 MiB. Sums and the second output are small.
+#
+# **Predict:** how often, at least, is a matrix read or written by **any** plan? Start with inputs and outputs. Then think of what
+# cannot be in one kernel: b, for instance, has to be complete before its columns can be used.
+
+# %%
+question = predict("Matrices read or written, at least", None)
+question
+
+# %%
+with FusionDefinition() as two_norms:
+    x, y = (two_norms.define_tensor(shape=[4096, 4096], contiguity=True, dtype=DataType.Float) for _ in range(2))
+    ops = two_norms.ops
+    a = ops.exp(x)
+    b = ops.mul(a, ops.broadcast(ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+    columns = ops.broadcast(ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])
+    two_norms.add_output(ops.add(ops.mul(b, columns), y))
+    two_norms.add_output(ops.sum(ops.mul(y, columns), dims=[1]))
+
+plan = fl.segment(two_norms)
+certificate = plan.certificate()
+certificate
+
+# %%
+outcomes.append(
+    question.reveal(
+        sum(term.cost // fl.spec((4096, 4096)).nbytes for term in certificate.proof.terms if term.kind.value != "launches"),
+        because="x and y are read and the output is written; and one of a and b is written and read again, since what comes before "
+        "the column sum and what comes after it can never share a kernel.",
+    )
+)
+outcomes[2]
+
+# %% [markdown]
+# That was a **certificate**: each line is a reason that you can check by hand, and together they are a bound. Above it stands
+# what the plan could have done better, and that nobody had asked.
+#
+# ## The best plan
+#
+# `strategy="optimal"` looks for the cheapest plan: it joins greedily in several ways, improves the results by small random
+# changes, and searches what is left as long as a limit allows. Then it compares with the bound.
+
+# %%
+best = fl.segment(two_norms, strategy="optimal")
+proved = best.certificate()
+print(str(proved).split("every plan pays")[0])
+print(verify(proved, best.segmented, best.oracle))
+
+# %% [markdown]
+# The last line is from a checker that shares no code with the search: it recomputes costs, asks the schedulers about each
+# pair that a reason names, and adds up.
+#
+# Here the reasons reach the cost of the plan, so no search was needed. For the layer norm they do not, and the rest is proved by
+# exhaustive search, within a limit of states (partial plans) that it may look at:
+
+# %%
+limited = SegmenterOptions(search_states=2_000)
+layer_norm = fl.segment(*REAL["layer norm"], strategy="optimal", options=limited)
+print(f"{microseconds(layer_norm):.0f} µs; nvFuser {times['layer norm']['bottom_up']:.0f} µs\n")
+print(str(layer_norm.certificate()).split("every plan pays")[0])
+
+# %% [markdown]
+# Sometimes neither reaches. Then the certificate says how far from the bound a plan may be, and what is known to be better. For
+# the rotary embedding of Llama-2 (issue #2599):
+
+# %%
+rotary = fl.segment(*from_gallery("rope_llama2_fwd"))
+open_question = rotary.certificate(states=2_000)
+print("\n".join(str(open_question).splitlines()[:4]))
+
+# %% [markdown]
+# ## Your turn: beat nvFuser
+#
+# Below is nvFuser's plan of two norms. Edit it, by clicking in the explorer or with `cut`, `glue` and `move` in the cell
+# behind it. Your score is the bound divided by the cost of your plan; 100 % cannot be beaten.
+
+# %%
+explorer = fl.explore(plan)
+explorer
+
+# %%
+mine = plan  # for example plan.cut("T5"), plan.glue(1, 2), plan.move("T10", 1)
+
+bound = 1e6 * certificate.model.seconds(certificate.bound)
+print(f"{microseconds(mine):.1f} µs, at least {bound:.1f} µs: {bound / microseconds(mine):.0%}")
+
+# %%
+score(*outcomes)
+
+# %% [markdown]
+# ## Where to go on
+#
+# - `docs/optimal.md`: which plans are compared, where bounds come from, what the checker checks.
+# - `certificate.missed` and `certificate.terms` have the same as data.
+# - All of this counts bytes. Is that right? `06_cost_models`.
