@@ -1,0 +1,280 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How much memory does a plan need at once?
+#
+# Ten matrices each go through a relu, are multiplied by themselves and go through a relu again; then one after another is
+# multiplied into an accumulator. Below it is drawn for three. Segments, bytes moved and results do not depend on the order
+# in which the branches run. What does?
+#
+# The case is real (NVIDIA/Fuser issue #3290): nvFuser needed several times the memory of running op by op.
+
+# %%
+import heapq
+
+import numpy as np
+from IPython.display import HTML
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.report import plots
+from fuser_lab.runtime.storage import Lifetime, plan_storage
+from fuser_lab.teaching import predict, score
+
+SIDE = 256
+
+
+def branches(count, *, breadth_first):
+    """Return a definition whose branches are written one after another, or all their first ops first."""
+    with FusionDefinition() as fd:
+        xs = [fd.define_tensor(shape=[SIDE, SIDE], dtype=DataType.Float) for _ in range(count)]
+        total = fd.define_tensor(shape=[SIDE, SIDE], dtype=DataType.Float)
+
+        def branch(x):
+            x = fd.ops.relu(x)
+            return fd.ops.relu(fd.ops.matmul(x, x))
+
+        for y in [branch(x) for x in xs] if breadth_first else map(branch, xs):
+            total = fd.ops.matmul(y, total)
+        fd.add_output(total)
+    return fd
+
+
+fl.segment(branches(3, breadth_first=True))
+
+# %% [markdown]
+# ## 1. The peak
+#
+# A tensor between two segments lives from the segment that writes it to the last one that reads it. At each moment some are
+# alive; the largest sum is the **peak**. Inputs stay throughout, since they belong to the caller.
+#
+# Every tensor here has 256 x 256 floats, a quarter of a megabyte (MiB). Plans here run their segments in the order in
+# which the ops were defined, as far as the arrows allow.
+#
+# **Predict:** the peak of what is not an input, in MiB, for ten branches: if all branches come first, and if each branch is
+# finished and multiplied in before the next one begins.
+
+# %%
+question = predict("Peak in MiB", {"all branches first": None, "one after another": None})
+question
+
+
+# %%
+def peak(plan):
+    """Return the largest number of bytes that lie between segments and in results at one time."""
+    return max(step.between + step.results for step in plots.memory_steps(plan))
+
+
+plans = {
+    name: fl.segment(branches(10, breadth_first=first), name=name)
+    for name, first in (("all branches first", True), ("one after another", False))
+}
+for name, plan in plans.items():
+    print(f"{name:20} {len(plan.segments)} segments, {sum(s.bytes for s in plan.segments) / 2**20:.2f} MiB moved")
+outcomes = [
+    question.reveal(
+        {name: peak(plan) / 2**20 for name, plan in plans.items()},
+        because="Ten finished branches and one tensor more are alive at once; in the other order never more than three tensors.",
+    ),
+]
+outcomes[0]
+
+# %% [markdown]
+# Both plans have the same segments and move the same bytes. The issue reports just these peaks, the large one for nvFuser
+# then, the small one for running op by op; since then nvFuser searches for an order. This is the memory over time, for four branches:
+
+# %%
+HTML("".join(plots.memory_svg(fl.segment(branches(4, breadth_first=first))) for first in (True, False)))
+
+# %% [markdown]
+# ## 2. The best order
+#
+# With three branches one can try *all* orders that respect the arrows. A state is the set of segments that have run; from
+# each state any segment may run whose operands are there. The path whose largest memory is smallest is found as a shortest
+# path is (Dijkstra), with *max* in place of *plus*.
+
+# %%
+
+
+def best_order(plan):
+    """Return the smallest peak over all orders of the segments, an order that has it, and the states looked at."""
+    written = [{t.name: t.nbytes for t in s.outputs} for s in plan.segments]
+    read = [{t.name for t in s.inputs} for s in plan.segments]
+    made = {name: n for n, outputs in enumerate(written) for name in outputs}
+    sizes = {name: size for outputs in written for name, size in outputs.items()}
+    results = {t.name for t in plan.fusion.outputs}
+    readers = {name: {n for n, names in enumerate(read) if name in names} for name in made}
+
+    def alive(done, now):
+        """Return the bytes while a segment runs after others."""
+        return sum(
+            sizes[name]
+            for name, maker in made.items()
+            if (maker in done or maker == now) and (name in results or maker == now or readers[name] - done)
+        )
+
+    queue, best = [(0, ())], {}
+    while queue:
+        highest, order = heapq.heappop(queue)
+        done = frozenset(order)
+        if len(order) == len(written):
+            return highest, order, len(best)
+        if done in best:
+            continue
+        best[done] = highest
+        for n in set(range(len(written))) - done:
+            if all(made[name] in done for name in read[n] & made.keys()):
+                heapq.heappush(queue, (max(highest, alive(done, n)), (*order, n)))
+    return None
+
+
+three = fl.segment(branches(3, breadth_first=True))
+
+# %% [markdown]
+# **Predict:** the peak of the plan with three branches as it is, all branches first, and the smallest possible, in MiB.
+
+# %%
+question = predict("Peak in MiB, three branches", {"as it is": None, "smallest": None})
+question
+
+# %%
+smallest, order, states = best_order(three)
+print(f"{states} states; an order with the smallest peak:", *(f"S{n}" for n in order))
+outcomes.append(
+    question.reveal(
+        {"as it is": peak(three) / 2**20, "smallest": smallest / 2**20},
+        because="A product needs its two operands and its result: three tensors. Less is impossible.",
+    ),
+)
+outcomes[1]
+
+# %% [markdown]
+# In general this problem is NP-hard; it is the *pebbling* of a graph, as old as the allocation of registers (R. Sethi, 1975).
+# So planners use rules of thumb; "finish what you have begun" is a good one.
+#
+# ## 3. Blocks that are used again
+#
+# A planner does not ask for memory at every step. It knows all lifetimes beforehand and lets tensors share a block that do not
+# live at the same time. This is the function that runs of plans use:
+
+# %%
+def storage(plan):
+    """Return the blocks for what passes between segments."""
+    made = {t.name: (n, t.nbytes) for n, s in enumerate(plan.segments) for t in s.outputs}
+    last = {t.name: n for n, s in enumerate(plan.segments) for t in s.inputs}
+    return plan_storage(
+        [
+            Lifetime(name=name, nbytes=size, first=first, last=last[name])
+            for name, (first, size) in made.items()
+            if name in last
+        ],
+    )
+
+
+for name, plan in plans.items():
+    found = storage(plan)
+    print(f"{name:20} {len(found.block_of)} tensors in {len(found.blocks)} blocks, {found.nbytes / 2**20:.2f} MiB")
+
+# %% [markdown]
+# **Predict:** a chain of six matrix products, one after another, x·w·w·w·w·w·w, has five tensors between segments. How many
+# blocks do they need?
+
+# %%
+question = predict("Blocks for the chain", None)
+question
+
+# %%
+with FusionDefinition() as chain:
+    x, w = (chain.define_tensor(shape=[SIDE, SIDE], dtype=DataType.Float) for _ in range(2))
+    for _ in range(6):
+        x = chain.ops.matmul(x, w)
+    chain.add_output(x)
+
+outcomes.append(
+    question.reveal(len(storage(fl.segment(chain)).blocks), because="One to read from and one to write to, in turn: ping and pong."),
+)
+outcomes[2]
+
+# %% [markdown]
+# ## 4. Fusing is the best order
+#
+# What never leaves registers needs no memory. Here is GELU in its tanh form, op by op and fused. The peak counts the result as
+# well.
+
+# %%
+with FusionDefinition() as gelu:
+    x = gelu.define_tensor(shape=[4096, 4096], dtype=DataType.Float)
+    cube = gelu.ops.mul(gelu.ops.mul(x, x), x)
+    inner = gelu.ops.mul(gelu.ops.add(x, gelu.ops.mul(cube, 0.044715)), np.sqrt(2 / np.pi))
+    gelu.add_output(gelu.ops.mul(gelu.ops.mul(x, 0.5), gelu.ops.add(gelu.ops.tanh(inner), 1.0)))
+
+for strategy in ("unfused", "bottom_up"):
+    plan = fl.segment(gelu, strategy=strategy)
+    print(f"{strategy:10} {len(plan.segments)} segments, peak {peak(plan) / 2**20:.0f} MiB besides the input of 64 MiB")
+
+# %% [markdown]
+# ## 5. Make it again instead of keeping it
+#
+# The backward pass of Llama-3's rotary embedding adds zeros in two segments. nvFuser lets each segment make its own zeros
+# (*forwarding*), instead of writing them once and reading them twice.
+#
+# **Predict:** what becomes smaller by that, the bytes moved, the peak, or both?
+
+# %%
+question = predict("What becomes smaller?", None, choices=("bytes", "peak", "both"))
+question
+
+# %%
+rope, specs = fl.example("llama3_rope_backward", "full")
+kept = fl.segment(rope, specs, options=fl.SegmenterOptions(forward_factories=frozenset()), name="kept")
+made_again = fl.segment(rope, specs, name="made again")
+smaller = set()
+for what, measured in (("bytes", lambda p: sum(s.bytes for s in p.segments)), ("peak", peak)):
+    before, after = measured(kept), measured(made_again)
+    print(f"{what:6} {before / 1e6:6.1f} MB -> {after / 1e6:6.1f} MB")
+    smaller |= {what} if after < before else set()
+outcomes.append(question.reveal("both" if len(smaller) == 2 else smaller.pop() if smaller else "neither"))
+outcomes[3]
+
+# %%
+fl.diff(kept, made_again)
+
+# %% [markdown]
+# Training frameworks do the same on a larger scale; there it is called *rematerialization* or checkpointing.
+#
+# ## Your turn
+#
+# Write the branches so that the peak is as small as possible **and** the sum is the same. Hint: matrix products may be grouped
+# differently, (a·b)·c = a·(b·c), but must stay in order. Start from the version below, which multiplies neighbours first,
+# like a tournament.
+
+# %%
+with FusionDefinition() as tournament:
+    xs = [tournament.define_tensor(shape=[SIDE, SIDE], dtype=DataType.Float) for _ in range(8)]
+    while len(xs) > 1:
+        xs = [tournament.ops.matmul(a, b) for a, b in zip(xs[::2], xs[1::2], strict=True)]
+    tournament.add_output(xs[0])
+
+mine = fl.segment(tournament)
+by_order, by_grouping = best_order(mine)[0], 2 * SIDE * SIDE * 4
+print(f"peak {peak(mine) / 2**20:.2f} MiB; {by_order / 2**20:.2f} in another order; {by_grouping / 2**20:.2f} can be reached")
+print("well done" if peak(mine) <= by_grouping else "not yet: group from the left, and how many are alive?")
+
+# %%
+score(*outcomes)
+
+# %% [markdown]
+# ## Where to go on
+#
+# - In `fl.explore(...)` the tab *memory* shows the same bars; cut and glue, and watch them.
+# - `14_segments_as_definitions` runs segments by hand and drops each tensor after its last reader.
