@@ -8,7 +8,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import float32, float64, int32, int64, njit, types, uint32, uint64
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -84,7 +83,8 @@ def scratch(context: Any, size: Any, kind: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         element, count = context.get_data_type(kind.dtype), size.literal_value
-        memory = cgutils.alloca_once(builder, ir.ArrayType(element, count))
+        with builder.goto_entry_block():  # not cgutils.alloca_once: it sets every element to zero, one by one
+            memory = builder.alloca(ir.ArrayType(element, count))
         memory.align = _CACHE_LINE
         result = context.make_array(array)(context, builder)
         itemsize = context.get_abi_sizeof(element)
