@@ -1,0 +1,208 @@
+"""CPU kernels in lock step: transposes in tiles, rows and columns at once, columns in bands; against float64."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+from backend.reductions import backward
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Store, terms_of, walk
+from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.lower import lower
+from fuser_lab.dtypes import DataType
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.schedule.loops import CPU_SUMS_BYTES, PARTIAL_ROWS, choose_loops, describe
+from fuser_lab.schedule.state import Space, Style
+
+DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.Bool, D.ComplexFloat)
+FLOATS = (D.Double, D.Float, D.Half, D.BFloat16)
+
+
+def check(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> Kernel:
+    """Run on arrays of any strides, outputs poisoned; each element is written once, and right up to roundings."""
+    strides = {
+        tv.name: tuple(s // x.itemsize for s in x.strides) for tv, x in zip(fusion.tensor_inputs, inputs, strict=True)
+    }
+    kernel = lower(fusion, scheduler, "cpu", "kernel", strides)
+    memory: dict[str, Any] = {}
+    for tv, x in zip(fusion.tensor_inputs, inputs, strict=True):
+        layout = layout_of(tv, strides[tv.name])
+        memory[tv.name] = flat_view(x, tv.dtype, layout.size, layout.offset)
+    for tv in fusion.outputs:
+        memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))
+    writes = evaluate_kernel(kernel, memory).writes
+    exact = any(not tv.dtype.is_float for tv in fusion.tensors.values())
+    for tv, wanted in zip(fusion.outputs, evaluate(fusion, list(inputs), exact=exact), strict=True):
+        assert (writes[tv.name] == 1).all(), f"{tv.name} is not written exactly once"
+        steps = [s * tv.dtype.itemsize for s in dense_strides(tv)]
+        flat = memory[tv.name]
+        got = np.ndarray(tv.shape, tv.dtype.numpy, flat, strides=steps) if flat.size else np.empty(tv.shape, flat.dtype)
+        if flat.size:
+            close(got, np.asarray(wanted).astype(tv.dtype.numpy), tv.dtype)
+    return kernel
+
+
+def style(kernel: Kernel) -> Style:
+    assert kernel.phases[0].schedule is not None
+    return kernel.phases[0].schedule.style
+
+
+# Transposes
+
+
+def transpose_add(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.add(fd.ops.permute(x, [1, 0]), y)
+
+
+def transposed_output(fd: Any, x: Any) -> Any:
+    y = fd.ops.mul(x, x)
+    return y, fd.ops.permute(y, [1, 0])
+
+
+def batched(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.mul(fd.ops.permute(x, [0, 2, 1]), y)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(16, 16), (17, 70), (65, 33), (64, 129)], ids=str)
+def test_transposes_in_tiles(shape: tuple[int, int], dtype: DataType) -> None:
+    fusion = build(transpose_add, [shape, shape[::-1]], dtype)
+    kernel = check(fusion, S.TRANSPOSE, [numbers(shape, dtype), numbers(shape[::-1], dtype, 1)])
+    assert style(kernel) is Style.TILES
+
+
+@pytest.mark.parametrize("shape", [(1, 70), (70, 1), (3, 70), (15, 100), (0, 20), (20, 0), (1, 1)], ids=str)
+def test_what_is_too_narrow_for_tiles(shape: tuple[int, int]) -> None:
+    fusion = build(transpose_add, [shape, shape[::-1]], D.Float)
+    kernel = check(fusion, S.TRANSPOSE, [numbers(shape, D.Float), numbers(shape[::-1], D.Float)])
+    assert {p.schedule.style for p in kernel.phases if p.schedule} <= {Style.ELEMENTS}
+    assert bool(kernel.phases) == (0 not in shape)
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_transposed_outputs_and_batches(dtype: DataType) -> None:
+    assert style(check(build(transposed_output, [(37, 41)], dtype), S.TRANSPOSE, [numbers((37, 41), dtype)])) is (
+        Style.TILES
+    )
+    inputs = [numbers((3, 20, 70), dtype), numbers((3, 70, 20), dtype)]
+    assert style(check(build(batched, [(3, 20, 70), (3, 70, 20)], dtype), S.TRANSPOSE, inputs)) is Style.TILES
+
+
+VIEWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "reversed rows": lambda x: x[::-1],
+    "reversed columns": lambda x: x[:, ::-1],
+    "column-major": np.asfortranarray,
+    "every second column": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "one row for all": lambda x: np.broadcast_to(x[:1], x.shape),
+    "one column for all": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "one element later": lambda x: np.pad(x.ravel(), (1, 0))[1:].reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("which", [0, 1])
+def test_transposes_of_any_strides(which: int, view: Callable[[np.ndarray], np.ndarray]) -> None:
+    inputs = [numbers((35, 70), D.Float), numbers((70, 35), D.Float, 1)]
+    inputs[which] = view(inputs[which])
+    check(build(transpose_add, [(35, 70), (70, 35)], D.Float), S.TRANSPOSE, inputs)
+
+
+def test_a_transposed_read_of_part_of_a_tensor() -> None:
+    fusion = build(
+        lambda fd, x, y: fd.ops.add(fd.ops.permute(fd.ops.slice(x, [3, 5], [43, 75]), [1, 0]), y), [(50, 80), (70, 40)],
+        D.Float,
+    )
+    check(fusion, S.TRANSPOSE, [numbers((50, 80), D.Float), numbers((70, 40), D.Float, 1)])
+
+
+def test_rows_of_tiles_are_whole_cache_lines() -> None:
+    source = generate(build(transpose_add, [(128, 128)] * 2, D.Float), S.TRANSPOSE, "cpu").source
+    assert "T0_tile = scratch(" in source
+    assert "T0_tile[uintp((i - across) * 68 + (j - along))]" in source
+
+
+# Rows and columns at once
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(2, 3), (7, 40), (300, 5), (513, 2)], ids=str)
+def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> None:
+    shapes = [shape, shape, shape[1:], (shape[0], 1)]
+    fusion = build(backward, shapes, dtype)
+    kernel = check(fusion, S.INNER_OUTER_PERSISTENT, [numbers(s, dtype, n) for n, s in enumerate(shapes)])
+    assert kernel.phases[0].name == "kernel_rows"
+    (band,) = (s for s in kernel.phases[0].body if isinstance(s, Loop)) if shape[0] > PARTIAL_ROWS else (None,)
+    if band is not None:
+        assert band.var == "band"
+        assert [b.size for b in kernel.workspace] == [-(-shape[0] // PARTIAL_ROWS) * shape[1]] * len(kernel.workspace)
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_rows_and_columns_of_any_strides(view: Callable[[np.ndarray], np.ndarray]) -> None:
+    shapes = [(9, 24), (9, 24), (24,), (9, 1)]
+    inputs = [numbers(shape, D.Float, n) for n, shape in enumerate(shapes)]
+    inputs[:2] = view(inputs[0]), view(inputs[1])
+    check(build(backward, shapes, D.Float), S.INNER_OUTER_PERSISTENT, inputs)
+
+
+def test_inputs_are_read_by_one_phase_only() -> None:
+    fusion = build(backward, [(64, 48), (64, 48), (48,), (64, 1)], D.Float)
+    kernel = lower(fusion, S.INNER_OUTER_PERSISTENT, "cpu", "kernel", {})
+    inputs = {b.name for b in kernel.inputs}
+    for phase in kernel.phases[1:]:
+        loads = {t.buffer.name for s in walk(phase.body) for r in terms_of(s) for t in r.walk() if isinstance(t, Load)}
+        assert not loads & inputs
+
+
+def test_sums_that_no_cache_holds_have_a_pass_of_their_own() -> None:
+    columns = CPU_SUMS_BYTES // 8 + 1  # of two sums in Float
+    fusion = build(backward, [(4, columns), (4, columns), (columns,), (4, 1)], D.Float)
+    kernel = lower(fusion, S.INNER_OUTER_PERSISTENT, "cpu", "kernel", {})
+    assert not kernel.phases[0].name.endswith("_rows")
+
+
+# Columns
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(1, 1), (40, 7), (600, 3), (17, 300)], ids=str)
+def test_sums_of_columns(shape: tuple[int, int], dtype: DataType) -> None:
+    check(build(lambda fd, x: fd.ops.sum(x, [0]), [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+def test_columns_that_go_by_once_are_cut_into_bands_of_rows() -> None:
+    space = Space(
+        kept=(4096,), reduced=(4096,), kept_run=4096, reduced_run=4096, inner_reduced=False, passes=1, reduces=True,
+    )
+    loops = choose_loops(space, "cpu")
+    assert (loops.style, loops.tile, loops.split, loops.parallel) == (Style.COLUMNS, 4096, 16, True)
+    assert "each in 16 parts" in describe(loops, space)
+
+
+# Scratch memory
+
+
+def test_rows_are_on_the_stack_while_it_has_room() -> None:
+    def softmax(fd: Any, x: Any) -> Any:
+        power = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, dims=[1], keepdim=True)))
+        return fd.ops.div(power, fd.ops.sum(power, dims=[1], keepdim=True))
+
+    for columns, wanted in ((32768, "scratch(32768, float32)"), (32769, "np.empty(32769, np.float32)")):
+        generated = generate(build(softmax, [(4, columns)], D.Float), S.INNER_PERSISTENT, "cpu")
+        assert any(isinstance(s, Alloc) for p in generated.kernel_ir.phases for s in walk(p.body))
+        assert wanted in generated.source
+
+
+def test_threads_do_not_share_cache_lines_of_scratch_memory() -> None:
+    """What several threads write at once lies on their own stacks or in rows of the workspace that are long."""
+    fusion = build(backward, [(4096, 4096), (4096, 4096), (4096,), (4096, 1)], D.Float)
+    kernel = lower(fusion, S.INNER_OUTER_PERSISTENT, "cpu", "kernel", {})
+    stores = [s for s in walk(kernel.phases[0].body) if isinstance(s, Store) and s.buffer in kernel.workspace]
+    assert stores
+    assert all(s.buffer.size == 16 * 4096 for s in stores)
