@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab import examples
 from fuser_lab.cost import timings as records
@@ -14,7 +14,7 @@ from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
 from fuser_lab.report import html, timings
-from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
 
@@ -98,27 +98,39 @@ def time(
     return Timings(rows=measured.rows, preallocated=measured.preallocated)
 
 
-def diff(before: Plan, after: Plan) -> PlanDiff:
+@overload
+def diff(before: Plan, after: Plan) -> PlanDiff: ...
+
+
+@overload
+def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison: ...
+
+
+def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
     """Return what differs between two plans: what moved, which tensors now cross, and how many bytes that is.
+
+    Of more than two plans, the numbers stand beside each other, and each is compared with the first.
 
     Parameters
     ----------
     before, after
         Plans of one definition: of two strategies, for two targets, or before and after an edit.
+    others
+        More plans of that definition.
 
     Raises
     ------
     InputError
         If they are plans of different definitions or sizes.
     """
-    for argument, plan in (("before", before), ("after", after)):
+    for argument, plan in (("before", before), ("after", after), *(("others", other) for other in others)):
         if not isinstance(plan, Plan):
             msg = f"diff: {argument} must be a Plan, given {type(plan).__name__}."
             raise ArgumentTypeError(msg)
-    if before.definition != after.definition or before.inputs != after.inputs:
+    if any(before.definition != plan.definition or before.inputs != plan.inputs for plan in (after, *others)):
         msg = "diff: the plans must be of one definition and of inputs of the same sizes."
         raise InputError(msg)
-    return plan_diff(before, after)
+    return plan_comparison((before, after, *others)) if others else plan_diff(before, after)
 
 
 def explore(

@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fuser_lab import examples
+from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
-from fuser_lab.api import load_repro, segment
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.plan import Plan
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
+
+_FEWEST_COMPARED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +96,43 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0 if all(s.scheduler for s in plan.segments) else 1
 
 
+def _report(arguments: argparse.Namespace) -> int:
+    plans = _plans(arguments)
+    title = arguments.title or Path(arguments.file).stem
+    path = report(plans, arguments.output, title=title)
+    if arguments.json:
+        data = {"schema": "fuser_lab.report", "version": 1, "path": str(path), "plans": [p.name for p in plans]}
+        print(json.dumps(data, indent=1))
+    else:
+        print(path)
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    plans = _plans(arguments)
+    if len(plans) < _FEWEST_COMPARED:
+        msg = f"diff: --strategies must name two strategies or more, given {arguments.strategies!r}."
+        raise InputError(msg)
+    found = diff(*plans)
+    print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if arguments.json else found)
+    return 0
+
+
+def _plans(arguments: argparse.Namespace) -> list[Plan]:
+    """Return the plans of a script's fusion, one for each strategy that was named."""
+    fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    options = SegmenterOptions(segment_set=arguments.segment_set)
+    strategies = [name.strip() for name in arguments.strategies.split(",")]
+    return [segment(fd, inputs, strategy=name, target=arguments.target, options=options) for name in strategies]
+
+
 def _read(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"explain: {file} cannot be read: {error}."
+        msg = f"{file} cannot be read: {error}."
         raise InputError(msg) from None
 
 
@@ -133,6 +166,22 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--log", action="store_true", help="print every attempt as well")
     form.add_argument("--json", action="store_true", help="print JSON: plan, boundaries and the whole decision log")
     explain.set_defaults(call=_explain)
+    text = "one HTML file to explore the plans of a repro script in, without a kernel or a network"
+    page = commands.add_parser("report", help=text)
+    page.add_argument("-o", "--output", default="report.html", metavar="OUT", help="where to write; ends in .html")
+    page.add_argument("--title", help="title of the page; the file's name by default")
+    page.set_defaults(call=_report, strategies="bottom_up")
+    text = "what differs between plans of a repro script; the first is the baseline"
+    compare = commands.add_parser("diff", help=text)
+    compare.set_defaults(call=_diff, strategies="bottom_up,top_down")
+    for command in (page, compare):
+        command.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
+        command.add_argument("--name", help="which of several definitions: its function, class or variable")
+        text = f"separated by commas, of {', '.join(STRATEGIES)}; %(default)s if left out"
+        command.add_argument("--strategies", help=text)
+        command.add_argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
+        command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+        command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.report.html import table_html
@@ -10,7 +10,7 @@ from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fuser_lab.segmentation import SegmentedFusion
 
@@ -119,6 +119,59 @@ class PlanDiff:
     def _repr_html_(self) -> str:
         """Return the changes as a table."""
         return table_html(self.table(), note=self.headline)
+
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form, with the version of its schema first."""
+        return {"schema": "fuser_lab.diff", "version": 1, **asdict(self), "bytes_saved": self.bytes_saved}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanComparison:
+    """Several plans of one definition: numbers beside each other, and how each differs from the first."""
+
+    diffs: tuple[PlanDiff, ...]
+
+    def table(self) -> Table:
+        """Return one row a plan; the first is the baseline."""
+        first = self.diffs[0].before
+        sides = [(first, None), *((d.after, d) for d in self.diffs)]
+        rows = [
+            (
+                side.name,
+                str(len(side.schedulers)),
+                bytes_label(side.bytes),
+                bytes_label(side.bytes_crossing),
+                f"{side.bytes / first.bytes:.2f}" if first.bytes else "",
+                "" if found is None else str(len(found.moved)),
+                ", ".join(dict.fromkeys(side.schedulers)),
+            )
+            for side, found in sides
+        ]
+        columns = ("plan", "segments", "moved", "crossing", "ratio", "ops in other company", "schedulers")
+        return Table(columns=columns, rows=tuple(rows), numeric=frozenset(columns) - {"plan", "schedulers"})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form, with the version of its schema first."""
+        return {"schema": "fuser_lab.comparison", "version": 1, "diffs": [d.to_dict() for d in self.diffs]}
+
+    def __str__(self) -> str:
+        """Return the numbers, and each difference from the first plan."""
+        return "\n\n".join([table_text(self.table()), *map(str, self.diffs)])
+
+    def __repr__(self) -> str:
+        """Return the text; a notebook shows tables."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return the numbers as a table, and the differences below."""
+        return table_html(self.table()) + "".join(d._repr_html_() for d in self.diffs)
+
+
+def plan_comparison(plans: Sequence[Any]) -> PlanComparison:
+    """Return how plans differ from the first of them."""
+    first, *others = plans
+    return PlanComparison(diffs=tuple(plan_diff(first, other) for other in others))
 
 
 def plan_diff(before: Any, after: Any) -> PlanDiff:
