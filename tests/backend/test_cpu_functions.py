@@ -1,0 +1,114 @@
+"""Mathematical functions of CPU kernels against float64, over all of float32, in vectorized loops."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import float32, njit
+
+from fuser_lab.runtime import intrinsics_cpu
+from fuser_lab.runtime.intrinsics_cpu import bf16_to_float, float_to_bf16, float_to_half, half_to_float, scratch
+
+STRIDE = 1021  # of the 2**32 bit patterns, one of so many: 4.2 million numbers of every exponent and both signs
+EDGES = np.float32([
+    0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1.1754944e-38, -1.1754942e-38, 3.4028235e38, 1.0, -1.0,
+    88.7228, 88.7229, -87.3365, -103.97, -103.98, -104.0, 89.0, 0.625, 0.62500006, 4.0, -4.0, 0.70710677, 0.70710683,
+])
+FLAGS = {"contract", "nsz", "reassoc"}  # as generated kernels have
+
+# Function, what it should be in float64, units in the last place.
+FUNCTIONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray], float], ...] = (
+    ("exp32", np.exp, 1.1),
+    ("log32", np.log, 0.8),
+    ("tanh32", np.tanh, 1.4),
+    ("erf32", np.vectorize(math.erf, otypes=[np.float64]), 7.0),
+)
+
+
+def numbers() -> np.ndarray:
+    bits = np.arange(0, 1 << 32, STRIDE, dtype=np.uint64).astype(np.uint32)
+    return np.concatenate([bits.view(np.float32), EDGES])
+
+
+def loop(function: Any, store: Any) -> Any:
+    """A compiled loop over arrays, with the flags of kernels."""
+
+    @njit(error_model="numpy", fastmath=FLAGS)
+    def run(x: Any, out: Any) -> None:
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    run.compile(store)
+    return run
+
+
+def vectors(compiled: Any) -> list[str]:
+    """The instructions on 256- or 512-bit registers."""
+    asm = compiled.inspect_asm(compiled.signatures[0])
+    return re.findall(r"^\s+(v\w+)\s.*%[yz]mm", asm, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "exact", "most"), FUNCTIONS, ids=[f[0] for f in FUNCTIONS])
+def test_error_over_all_of_float32(name: str, exact: Any, most: float) -> None:
+    x = numbers()
+    got = np.empty_like(x)
+    loop(getattr(intrinsics_cpu, name), "void(float32[::1], float32[::1])")(x, got)
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype(np.float64))
+        nearest = wanted.astype(np.float32)
+    finite = np.isfinite(nearest)
+    np.testing.assert_array_equal(got[~finite], nearest[~finite])
+    assert np.isfinite(got[finite]).all()
+    # The last place of the smallest numbers is that of all subnormal ones.
+    place = np.maximum(np.spacing(np.abs(nearest[finite])), np.float32(1e-45)).astype(np.float64)
+    units = np.abs(got[finite].astype(np.float64) - wanted[finite]) / place
+    assert units.max() <= most, (float(x[finite][units.argmax()]), float(units.max()))
+
+
+@pytest.mark.parametrize("name", [f[0] for f in FUNCTIONS])
+def test_functions_are_computed_in_vectors(name: str) -> None:
+    compiled = loop(getattr(intrinsics_cpu, name), "void(float32[::1], float32[::1])")
+    found = vectors(compiled)
+    assert sum(op.endswith("ps") for op in found) > 20, found
+    asm = compiled.inspect_asm(compiled.signatures[0])
+    assert not re.search(r"\b(expf|logf|tanhf|erff|exp|log|tanh|erf)\b@?", asm.replace(name, ""))
+
+
+@pytest.mark.parametrize(("widen", "narrow", "dtype"), [
+    (half_to_float, float_to_half, np.float16), (bf16_to_float, float_to_bf16, None),
+], ids=["half", "bfloat16"])
+def test_16_bit_storage_is_exact_and_vectorized(widen: Any, narrow: Any, dtype: Any) -> None:
+    import ml_dtypes
+
+    kind = np.dtype(dtype or ml_dtypes.bfloat16)
+    words = np.arange(1 << 16, dtype=np.uint16)
+    wide = np.empty(1 << 16, np.float32)
+    up = loop(widen, "void(uint16[::1], float32[::1])")
+    up(words, wide)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(wide, words.view(kind).astype(np.float32))
+    x = numbers()
+    back = np.empty(x.size, np.uint16)
+    down = loop(narrow, "void(float32[::1], uint16[::1])")
+    down(x, back)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(back.view(kind).astype(np.float32), x.astype(kind).astype(np.float32))
+    assert len(vectors(up)) > 3
+    assert len(vectors(down)) > 3
+
+
+def test_scratch_memory_is_aligned_and_of_its_own() -> None:
+    @njit
+    def run(out: Any) -> None:
+        for i in range(out.size):
+            first, second = scratch(8, float32), scratch(8, float32)
+            for k in range(8):
+                first[k], second[k] = i, 2 * i
+            out[i] = first.sum() + second.sum() + 1000 * (first.ctypes.data % 64 + second.ctypes.data % 64)
+
+    out = np.empty(5, np.float32)
+    run(out)
+    assert list(out) == [0, 24, 48, 72, 96]

@@ -1,0 +1,172 @@
+"""Compiled CPU kernels: vector instructions where they are promised, the same bits in every run, awkward shapes."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+from backend.reductions import backward, softmax
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.dtypes import DataType
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime import compile as compiling
+from fuser_lab.runtime.executor import prepare
+
+
+def transpose_add(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.add(fd.ops.permute(x, [1, 0]), y)
+
+
+def gelu(fd: Any, x: Any) -> Any:
+    return fd.ops.mul(x, fd.ops.add(fd.ops.tanh(fd.ops.mul(x, 0.8)), 1.0))
+
+
+def column_sums(fd: Any, x: Any) -> Any:
+    return fd.ops.sum(x, [0])
+
+
+def run(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    plan = prepare(fusion, [(fusion, scheduler)], "cpu", allow_fallback=False, compile_now=False)
+    return [np.asarray(a) for a in plan.run(list(inputs))]
+
+
+def check(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> None:
+    for tv, got, want in zip(
+        fusion.outputs, run(fusion, scheduler, inputs), evaluate(fusion, list(inputs), exact=False), strict=True,
+    ):
+        close(got, np.asarray(want).astype(tv.dtype.numpy), tv.dtype)
+
+
+# Large enough to be shared among cores, with sides that no tile, band or vector divides.
+LARGE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S]] = {
+    "transposes": (transpose_add, ((397, 451), (451, 397)), S.TRANSPOSE),
+    "rows and columns": (backward, ((523, 301), (523, 301), (301,), (523, 1)), S.INNER_OUTER_PERSISTENT),
+    "columns": (column_sums, ((611, 403),), S.REDUCTION),
+    "wide columns": (column_sums, ((37, 9001),), S.REDUCTION),
+    "rows": (softmax, ((301, 517),), S.INNER_PERSISTENT),
+    "rows longer than the stack": (softmax, ((3, 70_001),), S.INNER_PERSISTENT),
+}
+
+
+@pytest.mark.parametrize("dtype", [D.Double, D.Float, D.BFloat16, D.Half], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", LARGE)
+def test_awkward_shapes_shared_among_cores(name: str, dtype: DataType) -> None:
+    record, shapes, scheduler = LARGE[name]
+    check(build(record, shapes, dtype), scheduler, [numbers(shape, dtype, n) for n, shape in enumerate(shapes)])
+
+
+def _negative(x: np.ndarray) -> np.ndarray:
+    return x[::-1, ::-1]
+
+
+def _late(x: np.ndarray) -> np.ndarray:
+    return np.pad(x.ravel(), (1, 0))[1:].reshape(x.shape)
+
+
+def _apart(x: np.ndarray) -> np.ndarray:
+    return np.repeat(x, 2, 1)[:, ::2]
+
+
+def _expanded(x: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(x[:1], x.shape)
+
+
+@pytest.mark.parametrize("view", [_negative, _late, _apart, _expanded, np.asfortranarray])
+@pytest.mark.parametrize("name", ["transposes", "rows and columns", "columns"])
+def test_inputs_of_any_strides(name: str, view: Callable[[np.ndarray], np.ndarray]) -> None:
+    record, shapes, scheduler = LARGE[name]
+    inputs = [numbers(shape, D.Float, n) for n, shape in enumerate(shapes)]
+    check(build(record, shapes, D.Float), scheduler, [view(inputs[0]), *inputs[1:]])
+
+
+@pytest.mark.parametrize("name", ["rows and columns", "columns", "rows"])
+def test_runs_are_the_same_to_the_bit(name: str) -> None:
+    record, shapes, scheduler = LARGE[name]
+    fusion = build(record, shapes, D.Float)
+    inputs = [numbers(shape, D.Float, n) for n, shape in enumerate(shapes)]
+    first = run(fusion, scheduler, inputs)
+    for _ in range(3):
+        for a, b in zip(first, run(fusion, scheduler, inputs), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+_DIGEST = """
+import hashlib, sys
+import numpy as np
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[611, 403], contiguity=True, dtype=DataType.Float)
+    fd.add_output(fd.ops.sum(x, dims=[0]))
+(out,) = fd.execute([np.random.default_rng(0).standard_normal((611, 403), dtype=np.float32)])
+print(hashlib.sha256(out.tobytes()).hexdigest())
+"""
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    found = set()
+    for threads in ("1", "2"):
+        env = {**os.environ, "NUMBA_NUM_THREADS": threads}
+        done = subprocess.run([sys.executable, "-c", _DIGEST], env=env, capture_output=True, text=True, check=True)
+        found.add(done.stdout.strip())
+    assert len(found) == 1
+
+
+# Vector instructions
+
+
+@pytest.fixture
+def _nothing_compiled(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code that comes from the cache cannot be looked at."""
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiling, "_MODULES", {})
+
+
+def assembly(fusion: Fusion, scheduler: S) -> list[str]:
+    """The machine code of each phase."""
+    generated = generate(fusion, scheduler, "cpu")
+    functions: tuple[Any, ...] = compiling.functions_of(
+        generated.source, tuple(phase.name for phase in generated.kernel_ir.phases),
+    )
+    return [f.inspect_asm(f.signatures[0]) for f in functions]
+
+
+KERNELS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S, str]] = {
+    "pointwise": (gelu, ((512, 512),), S.POINTWISE, "vmulps"),
+    "softmax": (softmax, ((512, 512),), S.INNER_PERSISTENT, "vaddps"),
+    "rows and columns": (backward, ((512, 512), (512, 512), (512,), (512, 1)), S.INNER_OUTER_PERSISTENT, "vmulps"),
+    "columns": (column_sums, ((512, 512),), S.REDUCTION, "vaddps"),
+    "transpose": (transpose_add, ((512, 512), (512, 512)), S.TRANSPOSE, "vaddps"),
+}
+
+
+@pytest.mark.usefixtures("_nothing_compiled")
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Half], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", KERNELS)
+def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
+    record, shapes, scheduler, operation = KERNELS[name]
+    asm = assembly(build(record, shapes, dtype), scheduler)[0]
+    wide = re.findall(r"^\s+(v\w+)\s.*%[yz]mm", asm, re.MULTILINE)
+    assert any(op == operation or op.startswith("vfm") for op in wide), set(wide)
+    assert not re.search(r"\b(expf|tanhf)\b", asm)
+
+
+@pytest.mark.usefixtures("_nothing_compiled")
+def test_sums_of_rows_have_several_accumulators() -> None:
+    (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((512, 512),), D.Float), S.REDUCTION)
+    registers = set(re.findall(r"^\s+vaddps\s.*, (%[yz]mm\d+)$", asm, re.MULTILINE))
+    assert len(registers) >= 2, registers
+
+
+@pytest.mark.usefixtures("_nothing_compiled")
+def test_no_scratch_memory_is_allocated_by_calls() -> None:
+    asm = assembly(build(softmax, ((512, 512),), D.Float), S.INNER_PERSISTENT)[0]
+    assert "NRT_MemInfo_alloc" not in asm
