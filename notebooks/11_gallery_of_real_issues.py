@@ -239,7 +239,7 @@ question
 # %%
 optima = {"dit_layernorm_bwd_io": best}
 for name, plan in PLANS.items():
-    if 1 < len(plan.segments) and len(plan.fusion.tensor_exprs) <= 45:
+    if len(plan.segments) > 1 and len(plan.fusion.tensor_exprs) <= 45:
         optima[name] = plan_of(name, strategy="optimal", options=replace(plan.options, search_states=2_000))
 gains = {
     name: (len(PLANS[name].segments), len(found.segments), moved(PLANS[name]) / 1e6, moved(found) / 1e6)
