@@ -13,10 +13,11 @@ from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, SegmentationError
+from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, InputError, SegmentationError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
+from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import (
     STRATEGIES,
@@ -32,9 +33,18 @@ from fuser_lab.segmentation import (
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 
 if TYPE_CHECKING:
+    from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.runtime.executor import PreparedPlan
 
 Edit = tuple[str, tuple[str | int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentChange:
+    """Parameters given by hand for a segment, known by the names of its expressions, so that other edits keep them."""
+
+    exprs: tuple[str, ...]
+    change: LoopChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +136,43 @@ class Segment:
         CodegenError
             If the segment has no kernel: no scheduler takes it, or the array library evaluates it.
         """
+        return self.kernel(target).source
+
+    def kernel(self, target: str = "cpu") -> "GeneratedKernel":
+        """Return the generated kernel: its source, its Kernel IR and which line is of which expression.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel: no scheduler takes it, or the array library evaluates it.
+        """
         from fuser_lab.codegen.generate import generate
 
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler takes it; {self.group.answer.text}."
             raise CodegenError(msg)
-        return generate(self.fusion, self.scheduler, target).source
+        return generate(self.fusion, self.scheduler, target, changes=self.changes)
+
+    @property
+    def changes(self) -> tuple[LoopChange, ...]:
+        """Parameters given by hand, see `Plan.with_params`."""
+        own = _expr_names(self.exprs)
+        return tuple(given.change for given in self.plan.given if given.exprs == own)
+
+    def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
+        """Return the parameters of the kernel with the reasons for them, one entry per nest of loops; they print well.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; no GPU is needed.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        """
+        return self.kernel(target).kernel_ir.nests
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -164,6 +205,7 @@ class Plan:
     oracle: SchedulerRegistry
     decisions: DecisionLog
     edits: tuple[Edit, ...] = ()
+    given: tuple[SegmentChange, ...] = ()
     agreed: Layouts | None = None
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -195,6 +237,10 @@ class Plan:
         content: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
         if self.oracle.schedulers != SCHEDULERS:
             content = (*content, self.oracle.schedulers)
+        here = {_expr_names(segment.exprs) for segment in self.segments} if self.given else set()
+        given = sorted(repr(one) for one in self.given if one.exprs in here)
+        if given:
+            content = (*content, tuple(given))
         return sha256(repr(content).encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -245,6 +291,58 @@ class Plan:
         _check_name("move", "tensor", tensor)
         _check_number("move", "segment", segment)
         return self._edited(edits.move(self.segmented, tensor, segment, self.oracle), ("move", (tensor, segment)))
+
+    def with_params(
+        self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
+    ) -> "Plan":
+        """Return the plan with parameters of a segment's kernel given by hand; what is not given stays as chosen.
+
+        Parameters
+        ----------
+        segment
+            Number of the segment.
+        target
+            ``"cuda"`` or ``"cpu"``: whose kernel.
+        nest
+            Which of the kernel's nests of loops, where it has several: see `Segment.params`.
+        **values
+            Parameters by name, as ``threads=256`` or ``threads=(32, 8)``, ``unroll``, ``vector``, ``split``,
+            ``persistent``, ``blocks``, ``resident``, ``tile``; on the CPU ``grain``, ``tile``, ``split``, ``partial``,
+            ``parallel``. Without any, the segment's nest goes back to what heuristics choose.
+
+        Raises
+        ------
+        ScheduleError
+            If a value is illegal for the kernel; the text says which are legal.
+        ArgumentTypeError
+            If a name is no parameter's, or a value is of another type.
+        CodegenError
+            If the segment has no kernel.
+        """
+        _check_number("with_params", "segment", segment)
+        _check_number("with_params", "nest", nest, "the number of a nest of loops")
+        if not 0 <= segment < len(self.segments):
+            msg = f"with_params: the plan has {len(self.segments)} segments, no segment {segment}."
+            raise InputError(msg)
+        if target not in {"cpu", "cuda"}:
+            msg = f"with_params: target must be 'cpu' or 'cuda', given {target!r}."
+            raise InputError(msg)
+        found = checked(values)
+        exprs = _expr_names(self.segments[segment].exprs)
+        kept = tuple(
+            one for one in self.given
+            if (one.exprs, one.change.target, one.change.nest) != (exprs, target, nest)
+        )
+        change = LoopChange(target=target, nest=nest, values=found)
+        added = (SegmentChange(exprs=exprs, change=change),) if found else ()
+        shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{name}={v!r}" for name, v in found)]
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        changed = replace(
+            self, name=name, edits=(*self.edits, ("with_params", (segment, ", ".join(shown)))), given=kept + added,
+            _cache={}, _lock=threading.Lock(),
+        )
+        changed.segments[segment].kernel(target)  # says what is illegal
+        return changed
 
     def _edited(self, segmented: SegmentedFusion, edit: Edit) -> "Plan":
         agreed = None
@@ -367,6 +465,7 @@ class Plan:
             if key not in self._cache:
                 self._cache[key] = prepare(
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
+                    changes={segment.index: segment.changes for segment in self.segments},
                 )
             return self._cache[key]
 
@@ -392,6 +491,9 @@ class Plan:
         strategy = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
         lines = [f"plan = fl.segment(fd, inputs{strategy}{self._options()})"]
         for method, arguments in self.edits:
+            if method == "with_params":
+                lines.append(f"plan = plan.with_params({', '.join(map(str, arguments))})")
+                continue
             shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in arguments)
             lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
         return lines
@@ -453,6 +555,10 @@ def _recorded(name: str, names: dict[str, str]) -> str:
     """Return the name that a tensor has in the fusion of the printed definition; passes name theirs after others."""
     base, mark, rest = name.partition("_")
     return f"{names.get(base, base)}{mark}{rest}"
+
+
+def _expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:
+    return tuple(sorted(expr.name for expr in exprs))
 
 
 def _place(where: object) -> tuple[str, str | None]:

@@ -11,6 +11,7 @@ from fuser_lab.codegen.numba_cuda import CudaEmitter
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
+from fuser_lab.schedule.parameters import LoopChange
 
 EVALUATED = frozenset(
     {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
@@ -34,6 +35,7 @@ class GeneratedKernel:
 def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
     strides: Mapping[str, Sequence[int]] | None = None, alignment: Mapping[str, int] | None = None,
+    changes: Sequence[LoopChange] = (),
 ) -> GeneratedKernel:
     """Return the kernel of a segment.
 
@@ -52,9 +54,14 @@ def generate(
         Strides in elements of inputs that are not dense in their allocation order, by name.
     alignment
         Bytes that the memory of inputs begins at a multiple of, by name, where that is less than 16.
+    changes
+        Parameters given by hand. Those for the target that these strides do not allow are left as heuristics choose;
+        for dense inputs that is an error.
 
     Raises
     ------
+    ScheduleError
+        If parameters given by hand are illegal.
     CodegenError
         If the segment has no kernel, with the reason.
     """
@@ -65,7 +72,9 @@ def generate(
         msg = f"target is {target!r}; kernels are generated for {' and '.join(sorted(_EMITTERS))}."
         raise CodegenError(msg)
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
-    kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment)
+    here = tuple(change for change in changes if change.target == target)
+    strict = not strides and not alignment
+    kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict)
     source = _EMITTERS[target](kernel).source()
     renamed = welford_of(fusion)
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)

@@ -14,6 +14,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Term, Var
+from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import LoopSchedule, ParallelType
 
 ALIGNED = 16  # bytes that memory begins at a multiple of, unless it is said otherwise: those of the widest access
@@ -238,6 +239,7 @@ class Kernel:
     workspace: tuple[Buffer, ...]
     phases: tuple[Phase, ...]
     ops: tuple[tuple[str, str], ...]  # (expression name, text), in the fusion's order
+    nests: tuple[NestChoice, ...] = ()  # why the loops are as they are
 
 
 def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:

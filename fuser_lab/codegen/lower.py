@@ -1,6 +1,7 @@
 """The lowering: a segment and the loops chosen for it become Kernel IR, for every target."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from fuser_lab.codegen.cpu_backward import CpuBackward
 from fuser_lab.codegen.cpu_loops import CpuNest
@@ -16,11 +17,12 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Var
+from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
 
 
 def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int]],
-    alignment: Mapping[str, int] | None = None,
+    alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
 
@@ -38,9 +40,13 @@ def lower(
         Strides in elements of inputs that are not dense in their allocation order.
     alignment
         Bytes that the memory of inputs begins at a multiple of, where that is less than 16.
+    changes, strict
+        Parameters given by hand, and whether illegal ones are an error; they are not taken otherwise.
 
     Raises
     ------
+    ScheduleError
+        If parameters given by hand are illegal.
     CodegenError
         If the segment has a form that no nest of loops computes.
     """
@@ -58,7 +64,7 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    lowering = _Lowering(buffers, layouts, target, name)
+    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes))
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
     # columns go by once for each result that others need, and what comes after is a nest of its own.
     apart = target == "cuda" and scheduler is SchedulerType.OUTER_PERSISTENT
@@ -77,16 +83,21 @@ def lower(
         outputs=tuple(buffers[tv.name] for tv in computed),
         workspace=tuple(workspace),
         phases=tuple(phases),
+        nests=lowering.choices(strict=strict),
         ops=tuple((name, call_text(expr)) for name, expr in ({e.name: e for e in fusion.exprs} | recorded).items()),
     )
 
 
 class _Lowering:
     def __init__(
-        self, buffers: dict[str, Buffer], layouts: dict[TensorView, Layout], target: str, name: str,
+        self, buffers: dict[str, Buffer], layouts: dict[TensorView, Layout], target: str, name: str, chooser: Chooser,
     ) -> None:
         self._buffers, self._layouts, self._target, self._name = buffers, layouts, target, name
-        self._nests = 0
+        self._nests, self._chooser = 0, chooser
+
+    def choices(self, *, strict: bool) -> tuple[NestChoice, ...]:
+        """Return the loops of each nest, and why they are so."""
+        return self._chooser.choices(self._nests, strict=strict)
 
     def phases(self, segment: Fusion) -> list[Phase]:
         """Return the phases of a segment, or of its parts where no nest of loops reaches all of it."""
@@ -129,6 +140,7 @@ class _Lowering:
             new = next(e.out for e in rest.exprs if e.inputs == (tensor,))
             if old in self._layouts:
                 self._layouts[new] = self._layouts[old]
+        self._chooser.settle(self._nests, self._target, writer.space, writer.schedule, names=())
         self._nests += 1
         buffers = {e: self._buffers[tv.name] for e, tv in parts.items()}
         return [writer.write(buffers, {e: self._layouts[tv] for e, tv in parts.items()}), *self.phases(rest)]
@@ -151,8 +163,9 @@ class _Lowering:
         nests = self._nests
         for nest in nests_of(segment, self._buffers, self._layouts):
             base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
+            settle = partial(self._chooser.settle, self._nests, self._target)
             self._nests += 1
-            lowered = writer(segment, nest, self._buffers, self._layouts, self._target, base)
+            lowered = writer(segment, nest, self._buffers, self._layouts, self._target, base, settle)
             if self._target == "cuda" and lowered.space.is_walked_again:
                 self._nests = nests
                 return self.passes_apart(segment)

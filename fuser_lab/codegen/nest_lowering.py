@@ -32,9 +32,10 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.loops import choose_loops
-from fuser_lab.schedule.state import ParallelType, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, ParallelType, Space, Style
 
 Places = Mapping[str, Term]
+Settle = Callable[[Space, LoopSchedule], LoopSchedule]  # puts in what was given by hand
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class NestLowering:
 
     def __init__(
         self, fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-        target: str, name: str,
+        target: str, name: str, settle: Settle | None = None,
     ) -> None:
         self._fusion, self._nest, self._gpu, self._name = fusion, nest, target == "cuda", name
         self._buffers, self._layouts = buffers, layouts
@@ -77,7 +78,8 @@ class NestLowering:
         self._reduced_run = nest.reduced[len(nest.reduced) - reduced :]
         self._inner_reduced = fastest_is_reduced(fusion, nest, buffers, layouts)
         self.space = self._space()
-        self.schedule = choose_loops(self.space, target)
+        chosen = choose_loops(self.space, target)
+        self.schedule = chosen if settle is None else settle(self.space, chosen)
         self._parts = {
             expr: Buffer(
                 name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=self.space.rows * self.schedule.split,

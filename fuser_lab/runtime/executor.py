@@ -46,6 +46,7 @@ from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, see
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
+from fuser_lab.schedule.parameters import LoopChange
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.capture import CapturedPlan
@@ -185,13 +186,14 @@ class PreparedPlan:
 
     def __init__(
         self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
-        evaluate_refused: bool = False,
+        evaluate_refused: bool = False, changes: Mapping[int, Sequence[LoopChange]] | None = None,
     ) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
         self.memory = memory
         self.target = memory.target
         self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
+        self._changes = changes or {}
         self._variants: dict[Strides, _Variant] = {}
         self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
@@ -293,7 +295,7 @@ class PreparedPlan:
         strides = {slot.name: given for slot, (given, _) in zip(self._tensors, key, strict=True)}
         alignment = {slot.name: given for slot, (_, given) in zip(self._tensors, key, strict=True)}
         steps = tuple(
-            replace(self._step(segment, scheduler, strides, alignment), runs=number in self._live)
+            replace(self._step(number, segment, scheduler, strides, alignment), runs=number in self._live)
             for number, (segment, scheduler) in enumerate(self.segments)
         )
         sizes: dict[str, tuple[DataType, int]] = {}
@@ -307,7 +309,7 @@ class PreparedPlan:
         )
 
     def _step(
-        self, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
+        self, number: int, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
         alignment: Mapping[str, int],
     ) -> Step:
         if scheduler is None or scheduler in EVALUATED:
@@ -315,7 +317,10 @@ class PreparedPlan:
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         try:
-            kernel = generate(segment, scheduler, self.target, strides=here, alignment=alignment)
+            kernel = generate(
+                segment, scheduler, self.target, strides=here, alignment=alignment,
+                changes=self._changes.get(number, ()),
+            )
         except CodegenError as error:
             if not self._allow_fallback:
                 raise
@@ -720,6 +725,7 @@ def _is_exhausted(error: Exception) -> bool:
 def prepare(
     fusion: Fusion, segments: Sequence[Segment], target: str = "cpu", *, allow_fallback: bool = True,
     evaluate_refused: bool = False, compile_now: bool = True,
+    changes: Mapping[int, Sequence[LoopChange]] | None = None,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -739,6 +745,8 @@ def prepare(
         Whether that holds for a segment whose kernel a compiler refuses as well; else a CompilationError is raised.
     compile_now
         Whether kernels for dense inputs are compiled here rather than at the first run.
+    changes
+        Parameters of kernels given by hand, by the number of the segment.
 
     Raises
     ------
@@ -747,6 +755,7 @@ def prepare(
     """
     plan = PreparedPlan(
         fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
+        changes=changes,
     )
     if compile_now:
         plan.prepare()

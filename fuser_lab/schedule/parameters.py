@@ -1,0 +1,318 @@
+"""Parameters of kernels given by hand: which a nest of loops has, which values are legal, and what follows from them.
+
+Heuristics choose values that are fast; nothing chosen here can make a result wrong. What is not given stays as chosen,
+except for what has to follow: with other threads, a row takes another number of steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fuser_lab.errors import ArgumentTypeError, ScheduleError
+from fuser_lab.schedule.loops import describe
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
+
+Value = int | bool | tuple[int, int]
+Values = tuple[tuple[str, Value], ...]
+
+_WARP = 32
+_THREADS = 1024  # of a block
+_REGISTER_WORDS = 160  # of a thread, for what it keeps of a row
+_BLOCK_SHARED = 192 << 10  # bytes of shared memory for rows: a block has 227 KiB, reductions need some of it
+_MEETING = 40 << 10  # bytes of shared memory in which the lines of a block meet
+_STATIC = 16 << 10  # bytes of a tile
+_UNROLLED = 64
+_MOST_BLOCKS = (1 << 31) - 1
+_MOST_PARTS = 1 << 16
+_SPLIT_FROM = 2  # elements behind each result
+
+_MEANINGS: Mapping[str, str] = {
+    "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
+    "vector": "elements of one access", "split": "parts of each reduction", "persistent": "rows stay at hand",
+    "resident": "blocks of a multiprocessor that registers are limited for", "tile": "columns, or sides of a tile",
+    "grain": "rows of one parallel iteration", "parallel": "shared among cores",
+    "partial": "additions before a subtotal",
+}
+_NAMES: Mapping[tuple[str, Style], tuple[str, ...]] = {
+    ("cuda", Style.ELEMENTS): ("threads", "blocks", "unroll", "vector"),
+    ("cuda", Style.TILES): ("threads", "tile", "vector"),
+    ("cuda", Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident"),
+    ("cuda", Style.COLUMNS): ("threads", "unroll", "vector", "split"),
+    ("cpu", Style.ELEMENTS): ("parallel",),
+    ("cpu", Style.TILES): ("tile", "parallel"),
+    ("cpu", Style.ROWS): ("grain", "split", "partial", "parallel"),
+    ("cpu", Style.COLUMNS): ("tile", "split", "partial", "parallel"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopChange:
+    """Values given by hand for one nest of loops of a segment, by the names of parameters, sorted."""
+
+    target: str
+    nest: int
+    values: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestChoice:
+    """The loops of one nest of a kernel: what heuristics chose, what it has, and by whose word.
+
+    ``names`` are the parameters that may be given by hand; ``problem`` says why those given were not taken.
+    """
+
+    number: int
+    target: str
+    space: Space
+    chosen: LoopSchedule
+    schedule: LoopSchedule
+    names: tuple[str, ...]
+    problem: str = ""
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The parameters that may be given by hand, with their values."""
+        return {name: getattr(self.schedule, name) for name in self.names}
+
+    def __str__(self) -> str:
+        """Return how the nest is looped, why, and its parameters, a line each."""
+        lines = [f"nest {self.number} on {self.target}: {describe(self.schedule, self.space)}"]
+        for name, value in self.values.items():
+            before = getattr(self.chosen, name)
+            given = "" if before == value else f" (heuristics: {before})"
+            lines.append(f"  {name} = {value}{given}: {_MEANINGS[name]}")
+        return "\n".join(lines)
+
+
+class Chooser:
+    """Puts values given by hand into the loops that heuristics choose for a kernel's nests, and keeps both."""
+
+    def __init__(self, changes: Sequence[LoopChange] = ()) -> None:
+        """Take the changes of one segment for one target."""
+        self._changes = {change.nest: change.values for change in changes}
+        self._choices: dict[int, NestChoice] = {}
+
+    def settle(
+        self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
+    ) -> LoopSchedule:
+        """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
+        names = _NAMES[target, chosen.style] if names is None else names
+        values = self._changes.get(number, ())
+        schedule, problem = changed(space, target, chosen, values, names) if values else (chosen, "")
+        self._choices[number] = NestChoice(
+            number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
+        )
+        return schedule
+
+    def choices(self, count: int, *, strict: bool) -> tuple[NestChoice, ...]:
+        """Return the choices of the first nests.
+
+        Raises
+        ------
+        ScheduleError
+            If strict, and what was given by hand is illegal or for a nest that is not there.
+        """
+        found = tuple(self._choices[number] for number in range(count) if number in self._choices)
+        problem = next((choice.problem for choice in found if choice.problem), "")
+        beyond = next((number for number in self._changes if number not in {c.number for c in found}), None)
+        if beyond is not None:
+            problem = f"the kernel has {len(found)} nest{'s' if len(found) != 1 else ''} of loops, no nest {beyond}"
+        if strict and problem:
+            msg = f"with_params: {problem}."
+            raise ScheduleError(msg)
+        return found
+
+
+def changed(
+    space: Space, target: str, chosen: LoopSchedule, values: Values, names: Sequence[str],
+) -> tuple[LoopSchedule, str]:
+    """Return loops with some values given, and an empty text; or the loops as they were, and why not, in a sentence."""
+    where = f"a nest of {chosen.style.value} on {target}"
+    for name, _ in values:
+        if name not in names:
+            has = ", ".join(names) or "none that may be given"
+            return chosen, f"{name} is no parameter of {where}; it has {has}"
+    given = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
+    problem = _illegal(space, chosen, given) if target == "cuda" else _illegal_on_cpu(space, chosen, given)
+    if problem:
+        return chosen, f"{problem}, for {where}"
+    # mypy cannot know the types of fields by name; they were looked at above.
+    schedule = replace(chosen, **given, reasons=(*chosen.reasons, f"given by hand: {_listed(given)}"))  # type: ignore[arg-type]
+    return (_followed(space, chosen, schedule, given), "") if target == "cuda" else (schedule, "")
+
+
+def checked(values: Mapping[str, object]) -> Values:
+    """Return values given by hand, sorted by name.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If a name is no parameter's, or a value is of a type that it does not have.
+    """
+    found: list[tuple[str, Value]] = []
+    for name, value in sorted(values.items()):
+        if name not in _MEANINGS:
+            msg = f"with_params: {name!r} is no parameter; there are {', '.join(_MEANINGS)}."
+            raise ArgumentTypeError(msg)
+        if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
+            found.append((name, (int(value[0]), int(value[1]))))
+        elif (isinstance(value, bool) if name in {"parallel", "persistent"} else _is_int(value)):
+            found.append((name, value))  # type: ignore[arg-type]
+        else:
+            kinds = {"threads": "an int or a pair of ints", "parallel": "a bool", "persistent": "a bool"}
+            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {value!r}."
+            raise ArgumentTypeError(msg)
+    return tuple(found)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _listed(given: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in given.items())
+
+
+def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> str:
+    """Return why values are illegal on a GPU, empty if they are not."""
+    schedule = replace(chosen, **given)  # type: ignore[arg-type]
+    x, y = schedule.threads
+    vector, style = schedule.vector, chosen.style
+    if x < 1 or y < 1 or x * y > _THREADS:
+        return f"threads = {schedule.threads} must be positive, at most {_THREADS} together"
+    if vector < 1 or space.vector % vector or vector & (vector - 1):
+        return f"vector = {vector} must be a power of two that divides {space.vector}, which extents and strides allow"
+    if not 1 <= schedule.unroll <= _UNROLLED:
+        return f"unroll = {schedule.unroll} must be between 1 and {_UNROLLED}"
+    if "blocks" in given and not 1 <= schedule.blocks <= _MOST_BLOCKS:
+        return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
+    if not 0 <= schedule.resident * x * y <= 2 * _THREADS:
+        return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
+    if schedule.split != 1 and (space.passes > 1 or space.depth < _SPLIT_FROM):
+        return f"split = {schedule.split} needs a reduction that nothing in the kernel waits for"
+    if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
+        return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"
+    if style in {Style.ELEMENTS, Style.TILES} and (x % _WARP or y != 1):
+        return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
+    if style is Style.TILES:
+        return _illegal_tile(schedule, chosen, space)
+    if style is Style.COLUMNS:
+        if x & (x - 1) or y & (y - 1):
+            return f"threads = {schedule.threads} must be powers of two"
+        nbytes = x * y * vector * max(space.sum_bytes, 1)
+        if y > 1 and nbytes > _MEETING:
+            return f"{x * y} threads meet in {nbytes} bytes of shared memory, more than {_MEETING}"
+    return _illegal_row(space, chosen, schedule) if style is Style.ROWS else ""
+
+
+def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule, space: Space) -> str:
+    tile = schedule.tile
+    if tile < schedule.vector or tile & (tile - 1) or tile > chosen.tile:
+        return f"tile = {tile} must be a power of two from {schedule.vector} to {chosen.tile}"
+    nbytes = tile * (tile + max(4 // space.itemsize, 1)) * space.itemsize
+    return f"tile = {tile} takes {nbytes} bytes, more than {_STATIC}" if nbytes > _STATIC else ""
+
+
+def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> str:
+    x, y = schedule.threads
+    if x < _WARP and x & (x - 1):
+        return f"threads = {schedule.threads}: fewer than {_WARP} must be a power of two"
+    if x > _WARP and x % _WARP:
+        return f"threads = {schedule.threads}: more than {_WARP} must be a multiple of it"
+    if y > 1 and (x > _WARP or schedule.split > 1):
+        return f"threads = {schedule.threads}: rows share a block only where each has one warp and is not split"
+    if schedule.persistent and not chosen.persistent:
+        return "persistent = True: the row goes by once, there is nothing to keep"
+    if schedule.persistent and not chosen.shared:
+        steps = -(-max(space.depth // schedule.vector, 1) // x)
+        words = steps * schedule.vector * max(space.input_bytes, 1) // 4
+        if words > _REGISTER_WORDS:
+            return f"{x} threads would each keep {words} registers of a row, more than {_REGISTER_WORDS}"
+    return ""
+
+
+def _followed(
+    space: Space, chosen: LoopSchedule, schedule: LoopSchedule, given: Mapping[str, Value],
+) -> LoopSchedule:
+    """Return loops with what follows from the values given."""
+    x, _ = schedule.threads
+    if schedule.style is Style.ELEMENTS and "blocks" not in given:
+        chunks = -(-space.rows // schedule.vector)
+        return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), _MOST_BLOCKS), 1))
+    if schedule.style is not Style.ROWS:
+        return schedule
+    if "resident" not in given and schedule.threads != chosen.threads:
+        schedule = replace(schedule, resident=0)
+    if not schedule.persistent:
+        return replace(schedule, registers=0, shared=0, constants=False, blocks=0)
+    steps = -(-max(space.depth // schedule.vector, 1) // x)
+    if not chosen.shared:
+        return replace(schedule, registers=steps)
+    # As many bytes as before, in steps of another size.
+    step, before = x * schedule.vector, chosen.threads[0] * chosen.vector
+    held = min(chosen.registers * before // step, steps)
+    room = _BLOCK_SHARED // max(schedule.resident, 1) // (step * max(space.input_bytes, 1))
+    shared = min(chosen.shared * before // step, steps - held, room)
+    # Blocks that walk rows need registers for the next one.
+    return replace(schedule, registers=held, shared=shared, blocks=schedule.blocks if held else 0)
+
+
+def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> str:
+    """Return why values are illegal on a CPU, empty if they are not."""
+    schedule = replace(chosen, **given)  # type: ignore[arg-type]
+    rows = max(space.rows, 1)
+    if not 1 <= schedule.grain <= rows:
+        return f"grain = {schedule.grain} must be between 1 and {rows}, the number of rows"
+    if schedule.split != 1 and (space.passes > 1 or space.depth < _SPLIT_FROM):
+        return f"split = {schedule.split} needs a reduction that nothing in the kernel waits for"
+    if schedule.split != 1 and not schedule.parallel:
+        return f"split = {schedule.split} is for several cores; parallel is False"
+    if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
+        return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"
+    most = max(space.kept_run, 1) if chosen.style is Style.COLUMNS else 512
+    if chosen.style in {Style.COLUMNS, Style.TILES} and not 1 <= schedule.tile <= most:
+        return f"tile = {schedule.tile} must be between 1 and {most}"
+    if not 1 <= schedule.partial <= 1 << 20:
+        return f"partial = {schedule.partial} must be between 1 and {1 << 20}"
+    return ""
+
+
+def suggestions(choice: NestChoice) -> tuple[Values, ...]:
+    """Return changes worth measuring around a choice, each legal: what `tune` searches."""
+    schedule = choice.schedule
+    found: dict[Values, None] = {}
+    for values in _grid(choice):
+        wanted = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
+        _, problem = changed(choice.space, choice.target, choice.chosen, wanted, choice.names)
+        if wanted and not problem:
+            found[wanted] = None
+    return tuple(found)
+
+
+def _grid(choice: NestChoice) -> list[dict[str, Value]]:
+    space, names, now = choice.space, choice.names, choice.schedule
+    y = now.threads[1]
+    grid: list[dict[str, Value]] = []
+    if choice.target == "cuda":
+        threads = [(n, y) for n in (32, 64, 128, 256, 512, 1024)]
+        if now.style is Style.COLUMNS or y > 1:
+            threads = [(a, b) for a in (8, 16, 32) for b in (1, 2, 4, 8, 16, 32)]
+        vectors = [n for n in (1, 2, 4, 8, 16) if n <= space.vector]
+        unrolls = sorted({1, 2, 4, 8, now.unroll})
+        if "unroll" not in names:
+            unrolls = [now.unroll]
+        grid += [{"threads": t, "unroll": u} if "unroll" in names else {"threads": t} for t in threads for u in unrolls]
+        grid += [{"vector": v} for v in vectors]
+        grid += [{"threads": t, "vector": v} for t in threads for v in vectors[-2:]]
+        splits = (1, 2, 4, 8, 16, 32, 64, 132, 264, 528) if "split" in names else ()
+        grid += [{"split": n} for n in splits]
+        grid += [{"resident": n} for n in (0, 1, 2, 3, 4, 8) if "resident" in names]
+        grid += [{"tile": n} for n in (16, 32, 64) if "tile" in names]
+        grid += [{"blocks": n} for n in (132, 264, 528, 1056, 2112) if "blocks" in names]
+        return [{name: v for name, v in values.items() if name in names} for values in grid]
+    grid += [{"parallel": flag} for flag in (True, False) if "parallel" in names]
+    grid += [{"grain": n} for n in (1, 2, 4, 8, 16, 32, 64, 128) if "grain" in names]
+    grid += [{"tile": n} for n in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192) if "tile" in names]
+    grid += [{"split": n} for n in (1, 2, 4, 8, 16, 32, 64) if "split" in names]
+    grid += [{"partial": n} for n in (64, 256, 1024, 4096, 16384) if "partial" in names]
+    return grid
+

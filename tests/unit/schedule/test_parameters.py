@@ -1,0 +1,180 @@
+"""Parameters given by hand: legal ones never change a result, illegal ones are told why, and a plan keeps them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+from backend.reductions import add_norm, backward, softmax, totals
+
+import fuser_lab as fl
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
+
+Shapes = list[tuple[int, ...]]
+CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
+    ("elements", lambda fd, x, y: fd.ops.add(fd.ops.mul(x, 2.0), y), [(40, 33), (40, 33)], D.BFloat16, S.POINTWISE),
+    ("repeats", lambda fd, x, b: fd.ops.add(x, b), [(64, 96), (96,)], D.Float, S.POINTWISE),
+    ("turned", lambda fd, x: fd.ops.neg(fd.ops.permute(x, [1, 0])), [(70, 96)], D.Float, S.TRANSPOSE),
+    ("softmax of short rows", softmax, [(9, 200)], D.BFloat16, S.INNER_PERSISTENT),
+    ("softmax", softmax, [(3, 4096)], D.BFloat16, S.INNER_PERSISTENT),
+    ("softmax of long rows", softmax, [(2, 33_000)], D.Float, S.INNER_PERSISTENT),
+    ("norm", add_norm, [(5, 1032), (5, 1032), (1032,)], D.BFloat16, S.INNER_PERSISTENT),
+    ("rows", totals(1), [(70, 264)], D.Float, S.REDUCTION),
+    ("few long rows", totals(1), [(2, 9000)], D.Float, S.REDUCTION),
+    ("columns", totals(0), [(257, 96)], D.BFloat16, S.REDUCTION),
+    ("all", totals(0, 1), [(70, 90)], D.Int, S.REDUCTION),
+)
+
+
+def run(fusion: Fusion, scheduler: S, changes: tuple[LoopChange, ...], inputs: list[np.ndarray]) -> list[np.ndarray]:
+    kernel = generate(fusion, scheduler, "cuda", changes=changes).kernel_ir
+    memory: dict[str, Any] = {}
+    for tv, x in zip(fusion.tensor_inputs, inputs, strict=True):
+        memory[tv.name] = flat_view(x, tv.dtype, layout_of(tv).size, 0)
+    for tv in fusion.outputs:
+        memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))
+    writes = evaluate_kernel(kernel, memory).writes
+    for tv in fusion.outputs:
+        assert (writes[tv.name] == 1).all(), f"{tv.name} is not written exactly once"
+    return [
+        np.ndarray(
+            tv.shape, tv.dtype.numpy, buffer=memory[tv.name], strides=[s * tv.dtype.itemsize for s in dense_strides(tv)],
+        )
+        for tv in fusion.outputs
+    ]
+
+
+@pytest.mark.parametrize(("_", "record", "shapes", "dtype", "scheduler"), CASES, ids=[case[0] for case in CASES])
+def test_whatever_is_suggested_gives_the_same_results(
+    _: str, record: Callable[..., Any], shapes: Shapes, dtype: DataType, scheduler: S,
+) -> None:
+    fusion = build(record, shapes, dtype)
+    inputs = [numbers(shape, dtype, n) for n, shape in enumerate(shapes)]
+    wanted = evaluate(fusion, inputs, exact=False)
+    found: list[Values] = []
+    for nest in generate(fusion, scheduler, "cuda").kernel_ir.nests:
+        options = suggestions(nest)
+        for values in options[:: max(len(options) // 12, 1)]:
+            found.append(values)
+            change = LoopChange(target="cuda", nest=nest.number, values=values)
+            for tv, a, b in zip(fusion.outputs, run(fusion, scheduler, (change,), inputs), wanted, strict=True):
+                try:
+                    close(a, np.asarray(b).astype(tv.dtype.numpy), tv.dtype)
+                except AssertionError as error:
+                    msg = f"{values}: {error}"
+                    raise AssertionError(msg) from None
+    assert len(found) >= 3
+
+
+def softmax_plan(rows: int = 64, columns: int = 8192) -> fl.Plan:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(softmax(fd, fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.BFloat16)))
+    return fl.segment(fd, [fl.spec((rows, columns), "bfloat16")])
+
+
+def test_parameters_come_with_reasons() -> None:
+    (nest,) = softmax_plan().segments[0].params("cuda")
+    assert nest.values["threads"] == nest.schedule.threads == nest.chosen.threads
+    text = str(nest)
+    assert "the row stays in registers" in text
+    assert f"threads = {nest.schedule.threads}: threads of a block" in text
+    (cpu,) = softmax_plan().segments[0].params("cpu")
+    assert set(cpu.values) == {"grain", "split", "partial", "parallel"}
+
+
+def test_what_is_given_is_in_the_source_the_hash_and_the_python_text() -> None:
+    plan = softmax_plan()
+    given = plan.with_params(0, threads=512, vector=4)
+    assert given.hash != plan.hash
+    assert "512 x 1 threads" in given.segments[0].source("cuda")
+    (nest,) = given.segments[0].params()
+    assert "given by hand: threads = (512, 1), vector = 4" in nest.schedule.reasons
+    assert f"threads = (512, 1) (heuristics: {nest.chosen.threads})" in str(nest)
+    assert given.segments[0].source("cpu") == plan.segments[0].source("cpu")
+    scope: dict[str, Any] = {}
+    exec(given.to_python(), scope)  # noqa: S102 - our own text
+    assert scope["plan"].hash == given.hash
+    assert scope["plan"].segments[0].source("cuda") == given.segments[0].source("cuda")
+    back = given.with_params(0)
+    assert back.hash == plan.hash
+    assert back.segments[0].source("cuda") == plan.segments[0].source("cuda")
+
+
+def test_a_segment_keeps_its_parameters_while_others_are_edited() -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        y = fd.ops.exp(x)
+        fd.add_output(fd.ops.neg(fd.ops.sum(y, [1])))
+    plan = fl.segment(fd, [fl.spec((3000, 500), "float32")], strategy="unfused")
+    number = next(s.index for s in plan.segments if s.exprs[0].op.name == "exp")
+    given = plan.with_params(number, threads=256)
+    other = next(s.index for s in plan.segments if s.exprs[0].op.name == "neg")
+    edited = given.glue(other - 1, other)
+    kept = next(s for s in edited.segments if [e.op.name for e in s.exprs] == ["exp"])
+    assert kept.params()[0].values["threads"] == (256, 1)
+    gone = given.glue(number, number + 1)
+    assert gone.hash == plan.glue(number, number + 1).hash, "the segment is another one now"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"threads": 2048}, r"threads = \(2048, 1\) must be positive, at most 1024 together"),
+        ({"threads": 100}, r"threads = \(100, 1\): more than 32 must be a multiple of it"),
+        ({"threads": 24}, r"fewer than 32 must be a power of two"),
+        ({"threads": (64, 2)}, r"rows share a block only where each has one warp"),
+        ({"threads": 1}, r"1 threads would each keep \d+ registers of a row"),
+        ({"vector": 3}, r"vector = 3 must be a power of two that divides 8"),
+        ({"vector": 16}, r"vector = 16 must be a power of two that divides 8"),
+        ({"unroll": 0}, r"unroll = 0 must be between 1 and 64"),
+        ({"split": 4}, r"split = 4 needs a reduction that nothing in the kernel waits for"),
+        ({"resident": 64}, r"resident = 64 blocks of 256 threads are more than a multiprocessor holds"),
+        ({"grain": 4}, r"grain is no parameter of a nest of rows on cuda; it has threads, unroll"),
+    ],
+)
+def test_illegal_values_get_one_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ScheduleError, match=sentence):
+        softmax_plan().with_params(0, **values)
+
+
+def test_wrong_names_types_and_numbers() -> None:
+    plan = softmax_plan()
+    with pytest.raises(ArgumentTypeError, match="'thread' is no parameter; there are threads"):
+        plan.with_params(0, thread=4)
+    with pytest.raises(ArgumentTypeError, match="unroll must be an int, given True"):
+        plan.with_params(0, unroll=True)
+    with pytest.raises(ArgumentTypeError, match="persistent must be a bool, given 1"):
+        plan.with_params(0, persistent=1)
+    with pytest.raises(InputError, match="1 segments, no segment 3"):
+        plan.with_params(3, threads=64)
+    with pytest.raises(InputError, match="target must be 'cpu' or 'cuda', given 'H200'"):
+        plan.with_params(0, target="H200", threads=64)
+    with pytest.raises(ScheduleError, match="1 nest of loops, no nest 1"):
+        plan.with_params(0, nest=1, threads=64)
+
+
+def test_kernels_that_fix_their_loops_have_none_to_give() -> None:
+    fusion = build(backward, [(300, 77), (300, 77), (77,), (300, 1)], D.BFloat16)
+    first, *_ = generate(fusion, S.INNER_OUTER_PERSISTENT, "cuda").kernel_ir.nests
+    assert first.values == {}
+    change = LoopChange(target="cuda", nest=0, values=(("threads", 64),))
+    with pytest.raises(ScheduleError, match="threads is no parameter of a nest of rows on cuda; it has none"):
+        generate(fusion, S.INNER_OUTER_PERSISTENT, "cuda", changes=(change,))
+
+
+def test_strides_that_do_not_allow_a_vector_leave_what_heuristics_choose() -> None:
+    fusion = build(lambda fd, x: fd.ops.neg(x), [(64, 64)], D.Float)
+    change = LoopChange(target="cuda", nest=0, values=(("vector", 4),))
+    strided = generate(fusion, S.POINTWISE, "cuda", strides={"T0": (65, 1)}, alignment={"T0": 4}, changes=(change,))
+    (nest,) = strided.kernel_ir.nests
+    assert nest.schedule == nest.chosen
+    assert "must be a power of two" in nest.problem
