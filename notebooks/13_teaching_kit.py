@@ -1,0 +1,327 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Thirty students, one fusion, half an hour. Who finds the best plan?
+#
+# This notebook is for those who teach with the others. The picture is the start of a game: nvFuser's plan for a fusion with one
+# cut in a bad place. Everybody looks for a better one, hands in a line of text, and is graded by the bytes that their plan
+# moves. Everything here runs on a laptop, and no answer is written down anywhere: the tool gives it when it is asked for.
+
+# %%
+import json
+import tempfile
+import zipfile
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pandas as pd
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.teaching import predict, score
+
+
+def game():
+    """Return a fusion: two branches of one input, a hint in one of them."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
+        a = fd.ops.exp(fd.ops.sub(x, y))
+        b = fd.ops.segment_set(fd.ops.sin(fd.ops.mul(x, y)))
+        fd.add_output(fd.ops.sum(a, dims=[1]))
+        fd.add_output(fd.ops.mul(b, fd.ops.sum(a, dims=[1], keepdim=True)))
+        fd.add_output(fd.ops.cos(a))
+    return fd
+
+
+sizes = [fl.spec((1024, 1024)) for _ in range(2)]
+start = fl.segment(game(), sizes, name="start")
+start
+
+# %% [markdown]
+# ## 1. A question in three lines
+#
+# `predict` asks, the reader replaces `None`, `reveal` compares. The answer is an expression, so it cannot be out of date: if
+# the tool changes, so does the answer. That is how teaching notebooks usually die, and these do not.
+
+# %%
+question = predict("How many segments has the plan with the fewest bytes?", None)
+question
+
+# %%
+best = fl.segment(game(), sizes, strategy="optimal", name="best")
+first = question.reveal(len(best.segments), because="Found by search; `best.certificate()` says what is proved.")
+first
+
+# %% [markdown]
+# Numbers, texts, yes or no, lists, sets and dicts of these can be asked for; `within=0.1` accepts ten percent. A prediction of
+# the wrong kind is an error with a sentence:
+
+# %%
+try:
+    predict("How many?", "three").reveal(3)
+except fl.FuserLabError as error:
+    print(error)
+
+# %% [markdown]
+# ## 2. Questions about any fusion
+#
+# Some questions make sense for every plan. So a sheet of exercises is a loop.
+
+# %%
+
+
+def moved(plan):
+    return sum(segment.bytes for segment in plan.segments)
+
+
+def sheet(fd, inputs):
+    """Return questions about a fusion, each with its answer."""
+    plan = fl.segment(fd, inputs)
+    unfused = fl.segment(fd, inputs, strategy="unfused")
+    crossing = {t.name for t in plan.segmented.crossing}
+    asked = {
+        "How many segments?": len(plan.segments),
+        "Which scheduler takes the first segment?": plan.segments[0].scheduler.value,
+        "Which tensors pass between segments?": crossing,
+        "How many times as many bytes does it move op by op?": round(moved(unfused) / moved(plan), 1),
+    }
+    if len(plan.segments) > 1:
+        asked["Which op begins the second segment?"] = plan.segments[1].exprs[0].op.name
+    return asked
+
+
+for name in ("softmax", "bias_gelu", "sum_broadcast_add"):
+    print(name, sheet(*fl.example(name, "full")), sep="\n  ", end="\n\n")
+
+# %% [markdown]
+# ## 3. Another exercise for everyone
+#
+# A seed makes a fusion; whoever sits beside you has another one.
+
+# %%
+
+
+def variant(seed):
+    """Return a small random fusion and sizes for it."""
+    random = Random(seed)  # noqa: S311 - nothing is secret here
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+        y = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+        for _ in range(3):
+            x = getattr(fd.ops, random.choice(["exp", "sin", "tanh", "relu"]))(x)
+            if random.random() < 0.5:
+                x = fd.ops.sub(x, fd.ops.sum(x, dims=[random.randrange(2)], keepdim=True))
+        fd.add_output(fd.ops.add(x, y) if random.random() < 0.5 else fd.ops.mul(x, fd.ops.sum(y, dims=[1], keepdim=True)))
+    return fd, [fl.spec((random.choice([512, 2048]), random.choice([256, 4096])))] * 2
+
+
+pd.DataFrame([sheet(*variant(seed)) for seed in range(6)]).rename_axis("seed")
+
+# %% [markdown]
+# **Predict:** over the seeds 0 to 19, what is the largest number of segments?
+
+# %%
+question = predict("Most segments of the 20 variants", None)
+question
+
+# %%
+counts = [len(fl.segment(*variant(seed)).segments) for seed in range(20)]
+second = question.reveal(max(counts), within=0.4, because=f"All of them: {counts}. Sums of rows and of columns do not share a kernel easily.")
+second
+
+# %%
+fl.segment(*variant(int(np.argmax(counts))), name="the longest")
+
+# %% [markdown]
+# ## 4. Grading
+#
+# Answers are plain data, so they can come from a form, a chat or a file. Here are three students' answers to the sheet of seed 3.
+# Kinds that do not fit count as wrong.
+
+# %%
+ANSWERS = """
+{
+  "Ada":   {"How many segments?": 2, "Which scheduler takes the first segment?": "Reduction"},
+  "Emmy":  {"How many segments?": 1, "How many times as many bytes does it move op by op?": 4.2},
+  "Grace": {"How many segments?": "one", "Which tensors pass between segments?": []}
+}
+"""
+
+
+def graded(answers, asked):
+    """Return the outcome of each question, and what could not be read."""
+    outcomes, unread = [], []
+    for text, answer in asked.items():
+        given = answers.get(text)
+        given = set(given) if isinstance(answer, set) and given is not None else given
+        try:
+            outcomes.append(predict(text, given).reveal(answer, within=0.1))
+        except fl.errors.ArgumentTypeError:
+            outcomes.append(predict(text, None).reveal(answer))
+            unread.append(text)
+    return score(*outcomes), unread
+
+
+asked = sheet(*variant(3))
+for student, answers in json.loads(ANSWERS).items():
+    result, unread = graded(answers, asked)
+    print(f"{student:6} {result.right} of {len(asked)} right", f"(not understood: {', '.join(unread)})" if unread else "")
+
+# %% [markdown]
+# ## 5. The game
+#
+# A hand-in is a list of groups of tensors, as JSON: text that is only read. It is rebuilt with a strategy that returns the groups,
+# so every rule of nvFuser's schedulers is checked, and the grade is the share *bytes of the best plan / bytes of yours*.
+
+# %%
+
+
+def hand_in(plan):
+    """Return a plan as one line of text."""
+    return json.dumps([[e.outputs[0].name for e in s.exprs if not e.outputs[0].name.endswith("_replica")] for s in plan.segments])
+
+
+def grade(text):
+    """Return a grade between 0 and 1, and a sentence."""
+    try:
+        plan = fl.segment(game(), sizes, strategy=lambda fusion, schedulers: json.loads(text))
+    except (fl.FuserLabError, json.JSONDecodeError) as error:
+        return 0.0, str(error)
+    alone = [segment.index for segment in plan.segments if segment.scheduler is None]
+    if alone:
+        return 0.0, f"no scheduler takes segment {alone[0]}"
+    return moved(best) / moved(plan), f"{len(plan.segments)} segments, {moved(plan):,} bytes"
+
+
+line = hand_in(start)
+print(line)
+for name, text in {
+    "start": line,
+    "best": hand_in(best),
+    "op by op": hand_in(fl.segment(game(), sizes, strategy="unfused")),
+    "a group missing": json.dumps(json.loads(line)[1:]),
+    "no JSON": "[[T4]]",
+}.items():
+    points, sentence = grade(text)
+    print(f"{name:17} {points:.2f}  {sentence[:110]}")
+
+# %% [markdown]
+# To play it with a mouse: `explorer.plan` is the plan as it was clicked together.
+
+# %%
+explorer = fl.explore(start)
+explorer
+
+# %%
+print(grade(hand_in(explorer.plan)))
+
+# %% [markdown]
+# **Predict:** segments 0 and 1 of the start share only inputs; somebody glues them. What is the grade then? (A tenth off is
+# fine.)
+
+# %%
+question = predict("The grade with segments 0 and 1 glued", None)
+question
+
+# %%
+glued = start.glue(0, 1)
+third = question.reveal(
+    grade(hand_in(glued))[0], within=0.1, because=f"{moved(glued):,} bytes where it was {moved(start):,}: x and y are read once.",
+)
+third
+
+# %% [markdown]
+# Does a plan with a good grade still compute the right thing? Every plan must; trust, and check:
+
+# %%
+rng = np.random.default_rng(0)
+arrays = [rng.standard_normal((64, 64), dtype=np.float32) for _ in range(2)]
+small = [fl.segment(game(), arrays, strategy=strategy).run(arrays) for strategy in ("bottom_up", "optimal", "unfused")]
+for results in zip(*small, strict=True):
+    for result in results[1:]:
+        np.testing.assert_allclose(result, results[0], rtol=1e-4, atol=1e-4)
+print("three plans, one result")
+
+# %% [markdown]
+# ## 6. Handouts
+#
+# Everything that is shown can be saved: pictures, pages without scripts, text, and code that makes the plan again. The archive
+# opens on any machine, without Jupyter and without a network.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    here = Path(folder)
+    for suffix in ("svg", "html", "txt", "py"):
+        start.save(here / f"exercise.{suffix}")
+    best.save(here / "solution.html")
+    (here / "questions.txt").write_text("\n".join(sheet(game(), sizes)) + "\n", encoding="utf-8")
+    bundle = here / "handout.zip"
+    with zipfile.ZipFile(bundle, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(here.glob("*.*")):
+            if path != bundle:
+                archive.write(path, path.name)
+    with zipfile.ZipFile(bundle) as archive:
+        for info in archive.infolist():
+            print(f"{info.filename:16} {info.file_size:>8,} bytes")
+        page = archive.read("exercise.html").decode()
+print("loads something from elsewhere:", any(f"{name}='http" in page.replace('"', "'") for name in ("src", "href")))
+
+# %% [markdown]
+# ## 7. A course
+#
+# These are the lessons beside this one: how each begins, how many questions it asks, and how many cells it has.
+
+# %%
+course = []
+for path in sorted(Path().glob("[0-9][0-9]_*.py")):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    title = next(line.removeprefix("# # ") for line in lines if line.startswith("# # "))
+    questions = sum("= predict(" in line for line in lines)
+    course.append((path.stem, title, questions, sum(line.startswith("# %%") for line in lines)))
+pd.DataFrame(course, columns=["lesson", "begins with", "questions", "cells"]).style.set_properties(**{"text-align": "left"}).hide()
+
+# %% [markdown]
+# Three ways through:
+#
+# - **One hour**: 00, then 01, 02 and the game above.
+# - **A compiler course**, six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 08, 10 + 15, 12 as the exercise that is handed in.
+# - **People who work on nvFuser**: 03, 09, 11, 12, and their own issues.
+#
+# Lessons are notebooks with a text form beside them (`jupytext`). Tests run each from top to bottom, so that what you show
+# tomorrow is what was true at the last commit: `make test PYTEST_ARGS=tests/notebooks`.
+#
+# ## Your turn
+#
+# Write a question whose answer surprised *you*, with a fusion of your own. Three lines.
+
+# %%
+question = predict("Does a square of a sum need more segments than a sum of squares?", None)
+question
+
+# %%
+
+
+def segments_of(define):
+    with FusionDefinition() as fd:
+        define(fd, fd.define_tensor(shape=[1024, 1024], dtype=DataType.Float))
+    return len(fl.segment(fd).segments)
+
+
+square_of_sum = segments_of(lambda fd, x: fd.add_output(fd.ops.pow(fd.ops.sum(x, dims=[1]), 2.0)))
+sum_of_squares = segments_of(lambda fd, x: fd.add_output(fd.ops.sum(fd.ops.mul(x, x), dims=[1])))
+fourth = question.reveal(square_of_sum > sum_of_squares, because=f"{square_of_sum} and {sum_of_squares}: before or after a reduction, pointwise ops come along.")
+fourth
+
+# %%
+score(first, second, third, fourth)
