@@ -13,7 +13,7 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
-from fuser_lab.report import html, timings
+from fuser_lab.report import html, save, timings
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
@@ -29,6 +29,18 @@ class Timings(records.Timings):
     def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
         """Return the numbers with units in the columns' names; ``verbose`` adds samples, timer, device and error."""
         return timings.timings_frame(self, verbose=verbose)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table as .csv, .json, .html or .txt and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        note = timings.timing_note(self)
+        writers = save.table_writers(timings.timing_table(self, verbose=True), self.to_json, note=note, title="timings")
+        return save.save("timings", path, writers)
 
     def __repr__(self) -> str:
         """Return the table as text."""

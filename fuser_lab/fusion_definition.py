@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fuser_lab.cost.device import Device
@@ -30,7 +31,10 @@ from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
 from fuser_lab.planning import described_input, device_of, flattened, registry
 from fuser_lab.profiling import FusionProfile, joined, receiving
+from fuser_lab.report import html, save
+from fuser_lab.report.fusions import fusion_html, fusion_view
 from fuser_lab.report.index_maps import IndexMaps
+from fuser_lab.report.svg import view_svg
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.segmentation import SegmenterOptions
@@ -262,6 +266,33 @@ class Executable:
     def print_math(self) -> None:
         """Print the fusion as nvFuser's IR text."""
         print(math_text(self.definition))  # noqa: T201
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fusion, before any cut, as .svg, .png, .html, .json, .dot, .mmd or .py and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
+        """
+        view = fusion_view(self.definition)
+        writers = save.drawing_writers(view) | {
+            ".html": lambda: html.document("fusion", fusion_html(self.definition, repr(self))),
+            ".json": view.to_json,
+            ".py": lambda: repr(self),
+        }
+        return save.save("a fusion", path, writers)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the definition as text, and the graph where the definition is complete."""
+        try:
+            view = fusion_view(self.definition)
+        except (EmptyDefinitionError, StateError):
+            return {"text/plain": repr(self)}
+        shown = {"text/html": fusion_html(self.definition, repr(self)), "image/svg+xml": view_svg(view)}
+        return {"text/plain": repr(self), **shown}
 
     def __repr__(self) -> str:
         """Return Python that defines the fusion again."""

@@ -21,6 +21,7 @@ from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
 from fuser_lab.segmentation.options import passes_of
+from fuser_lab.shown_log import ShownLog
 
 
 def flattened(inputs: object) -> list[Any]:
@@ -120,7 +121,7 @@ def segment(
         msg = f"segment: the options need compute capability {needed}; target {device.name} has {has}."
         raise InputError(msg)
     oracle = registry(device, chosen, schedulers)
-    decisions = DecisionLog() if log is None else log
+    decisions = ShownLog() if log is None else log
     fusion = rewritten(bound.fusion, chosen, decisions)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
     agreed = None

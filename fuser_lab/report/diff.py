@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.report.html import table_html
+from fuser_lab.report.save import save, table_writers
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from fuser_lab.segmentation import SegmentedFusion
 
@@ -121,6 +123,17 @@ class PlanDiff:
         return table_html(self.table(), note=self.headline)
 
 
+    def save(self, path: str | Path) -> Path:
+        """Write the changes as .csv, .json, .html or .txt and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        title = f"{self.before.name} and {self.after.name}"
+        return save("a difference", path, table_writers(self.table(), self.to_dict, note=self.headline, title=title))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
         return {"schema": "fuser_lab.diff", "version": 1, **asdict(self), "bytes_saved": self.bytes_saved}
@@ -150,6 +163,16 @@ class PlanComparison:
         ]
         columns = ("plan", "segments", "moved", "crossing", "ratio", "ops in other company", "schedulers")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset(columns) - {"plan", "schedulers"})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the numbers as .csv, .json, .html or .txt and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        return save("a comparison", path, table_writers(self.table(), self.to_dict, title="plans"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""

@@ -33,16 +33,20 @@ def plan_html(plan: PlanLike, *, title: str | None = None) -> str:
 
 def plan_page(view: ViewModel) -> str:
     """Return a whole HTML document of a view model; it opens from disk and asks nothing of any network."""
+    return document(view.header.title, fragment(*plan_parts(view)))
+
+
+def document(title: str, body: str) -> str:
+    """Return a whole HTML document around blocks that `fragment` and its like made."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", view.header.title),
+        element("title", title),
         element("style", "body{margin:0;padding:16px}"),
         element("style", theme.variables("body") + "body{background:var(--fl-paper)}"),
     )
-    body = element("body", _block(*plan_parts(view)))
-    return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
+    return f'<!DOCTYPE html>\n<html lang="en">{to_html(head)}<body>{body}</body></html>'
 
 
 def segment_html(plan: PlanLike, index: int, source: str = "") -> str:

@@ -5,6 +5,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
 _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LESS: Final = "\ufffe"  # no character, so that no cleaned text holds it
 
 Child = Element | str
 
@@ -25,8 +26,12 @@ def element(tag: str, *children: Child, css: str = "", **attributes: str) -> Ele
 
 
 def to_html(root: Element) -> str:
-    """Return the HTML text of an element."""
-    return tostring(root, encoding="unicode", method="html")
+    """Return the HTML text of an element; ``<`` is escaped in attributes too, which the library leaves as it is."""
+    for part in root.iter():
+        for key, value in part.items():
+            if "<" in value:
+                part.set(key, value.replace("<", _LESS))
+    return tostring(root, encoding="unicode", method="html").replace(_LESS, "&lt;")
 
 
 def cleaned(root: Element) -> Element:

@@ -1,44 +1,140 @@
-"""A plan as a file; the extension says what kind."""
+"""Anything that is shown as a file; the extension says what kind."""
 
 from __future__ import annotations
 
+import csv
+import importlib
+import io
+import json
+import shutil
+import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fuser_lab.errors import InputError
-from fuser_lab.report.html import plan_page
+from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.report.dot_text import view_dot
+from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.mermaid import view_mermaid
 from fuser_lab.report.svg import view_svg
-from fuser_lab.report.text import view_text
-from fuser_lab.report.view_model import ViewModel, view_plan
+from fuser_lab.report.tables import decision_table, segment_table, table_text
+from fuser_lab.report.text import decisions_text, view_text
+from fuser_lab.report.view_model import ViewModel, view_decisions, view_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fuser_lab.report.subject import PlanLike
+    from fuser_lab.report.tables import Table
 
-WRITERS: dict[str, Callable[[ViewModel], str]] = {
-    ".svg": view_svg,
-    ".html": plan_page,
-    ".json": ViewModel.to_json,
-    ".mmd": view_mermaid,
-    ".txt": view_text,
-}
+Writers = dict[str, "Callable[[], str | bytes]"]
+
+
+def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | bytes]]) -> Path:
+    """Write something by the writer of the path's extension and return the path.
+
+    Raises
+    ------
+    InputError
+        If the extension is none of the writers'.
+    """
+    target = Path(path)
+    write = writers.get(target.suffix.lower())
+    if write is None:
+        msg = f"{what} cannot be saved as {target.name!r}; the extension must be one of {', '.join(writers)}."
+        raise InputError(msg)
+    made = write()
+    if isinstance(made, bytes):
+        target.write_bytes(made)
+    else:
+        target.write_text(made, encoding="utf-8")
+    return target
 
 
 def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> Path:
-    """Write a plan as SVG, HTML, JSON, Mermaid or text and return the path.
+    """Write a plan as a picture, a page, data, a graph, a table or text and return the path.
 
     Raises
     ------
     InputError
         If the extension is none of these.
+    UnsupportedError
+        If a PNG is asked for and nothing is there that makes one.
     """
-    target = Path(path)
-    write = WRITERS.get(target.suffix.lower())
-    if write is None:
-        msg = f"a plan cannot be saved as {target.name!r}; the extension must be one of {', '.join(WRITERS)}."
-        raise InputError(msg)
-    has_passes = target.suffix.lower() in {".json", ".html"}
-    target.write_text(write(view_plan(plan, title=title, passes=has_passes)), encoding="utf-8")
-    return target
+    has_passes = Path(path).suffix.lower() in {".json", ".html"}
+    view = view_plan(plan, title=title, passes=has_passes)
+    writers = drawing_writers(view) | {
+        ".html": lambda: plan_page(view),
+        ".json": view.to_json,
+        ".csv": lambda: table_csv(segment_table(view.segments)),
+        ".txt": lambda: view_text(view),
+    }
+    if hasattr(plan, "to_python"):
+        writers[".py"] = plan.to_python
+    return save("a plan", path, writers)
+
+
+def drawing_writers(view: ViewModel) -> Writers:
+    """Return writers of a picture: SVG, PNG, Graphviz and Mermaid."""
+    return {
+        ".svg": lambda: view_svg(view),
+        ".png": lambda: rasterized(view_svg(view)),
+        ".dot": lambda: view_dot(view),
+        ".mmd": lambda: view_mermaid(view),
+    }
+
+
+def table_writers(table: Table, data: Callable[[], Any], *, note: str = "", title: str = "table") -> Writers:
+    """Return writers of a table: CSV, JSON of its data, a page and text."""
+    return {
+        ".csv": lambda: table_csv(table),
+        ".json": lambda: json.dumps(data(), indent=1, ensure_ascii=False),
+        ".html": lambda: document(title, table_html(table, note=note)),
+        ".txt": lambda: f"{table_text(table)}\n",
+    }
+
+
+def log_writers(log: Any) -> Writers:
+    """Return writers of a decision log."""
+    return {
+        ".json": log.to_json,
+        ".csv": lambda: table_csv(decision_table(view_decisions(log))),
+        ".html": lambda: document("decisions", decisions_html(log)),
+        ".txt": lambda: f"{decisions_text(log)}\n",
+    }
+
+
+def table_csv(table: Table) -> str:
+    """Return the cells as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(table.rows)
+    return file.getvalue()
+
+
+def rasterized(svg: str) -> bytes:
+    """Return the PNG of an SVG.
+
+    Raises
+    ------
+    UnsupportedError
+        If neither the package cairosvg nor the programs rsvg-convert or inkscape are there.
+    """
+    try:
+        cairosvg: Any = importlib.import_module("cairosvg")
+    except (ImportError, OSError):  # OSError: the package without the library
+        return _by_program(svg)
+    made: bytes = cairosvg.svg2png(bytestring=svg.encode(), scale=2)
+    return made
+
+
+def _by_program(svg: str) -> bytes:
+    known = {"rsvg-convert": ["-z", "2"], "inkscape": ["--pipe", "--export-type=png", "--export-filename=-"]}
+    for name, options in known.items():
+        program = shutil.which(name)
+        if program is not None:
+            done = subprocess.run([program, *options], input=svg.encode(), capture_output=True, check=False)  # noqa: S603
+            if not done.returncode and done.stdout:
+                return done.stdout
+    msg = "a PNG needs the package cairosvg, or the program rsvg-convert or inkscape; .svg and .html need nothing."
+    raise UnsupportedError(msg)

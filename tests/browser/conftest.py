@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 SETUP = """\
 import time
-from types import SimpleNamespace
 import stub_plan
+from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab_widgets import Explorer
 
 def row(plan, segment, ratio):
-    return SimpleNamespace(
-        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_io=10**6, bytes_crossing=0, median=1e-3,
-        iqr=2e-5, samples=20, bandwidth=1.0, ratio=ratio, tie=False, device="CPU", timer="wall clock", error=0.1)
+    return TimingRow(
+        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_in=5 * 10**5, bytes_out=5 * 10**5,
+        bytes_crossing=0, median=1e-3, iqr=2e-5, samples=20, ratio=ratio, device="CPU", timer="wall clock", error=0.1)
 
 def timer(plans, inputs, *, progress, cancelled):
     rows, total = [], sum(len(plan.segments) for plan in plans)
@@ -30,11 +30,11 @@ def timer(plans, inputs, *, progress, cancelled):
         for segment in plan.segments:
             time.sleep(PAUSE)
             if cancelled():
-                return SimpleNamespace(rows=tuple(rows))
+                return Timings(rows=tuple(rows))
             rows.append(row(("baseline", "edited")[number], segment.index, float("nan")))
-            progress(len(rows), total, SimpleNamespace(rows=tuple(rows)))
+            progress(len(rows), total, Timings(rows=tuple(rows)))
         rows.append(row(("baseline", "edited")[number], None, 1.0 + number))
-    return SimpleNamespace(rows=tuple(rows))
+    return Timings(rows=tuple(rows))
 
 PAUSE = 0.1
 plan = stub_plan.sum_broadcast_add()

@@ -178,14 +178,127 @@ def test_two_explorers_do_not_disturb_each_other_and_one_shown_twice_stays_one(o
     assert desk.complaints == []
 
 
-def test_a_large_fusion_is_drawn_and_edited_quickly(open_explorer, shots):
-    desk = open_explorer("Explorer(stub_plan.rope_like(), [], timer=timer)")
+def crowding() -> float:
+    """How much longer than its own processor time a computation takes now: others use the cores as well."""
+    wall, own = time.perf_counter(), time.process_time()
+    while time.process_time() - own < 0.2:
+        pass
+    return (time.perf_counter() - wall) / (time.process_time() - own)
+
+
+def test_a_fusion_of_300_ops_is_drawn_and_edited_quickly(open_explorer, shots):
+    cells = "plan = stub_plan.rope_like(30)\nprint(len(plan.fusion.exprs), 'ops')\nExplorer(plan, [], timer=timer)"
+    desk = open_explorer(cells)
+    assert "299 ops" in desk.facts()
     desk.page.wait_for_timeout(300)
-    desk.explorer.screenshot(path=shots / "explorer-rope-like.png")
-    took = [desk.click_edge(tensor, "inside", mouse=False) for tensor in ("T3", "T13", "T24")]
+    desk.explorer.screenshot(path=shots / "explorer-300-ops.png")
+    crowded = [crowding()]
+    took = [desk.click_edge(t, "inside", mouse=False) for t in ("T3", "T13", "T24", "T35", "T46", "T57", "T68", "T79")]
+    crowded.append(crowding())
     assert min(took) > 0
-    assert sorted(took)[1] < 600  # milliseconds; a browser without a GPU, on two cores, took 326 to 392
-    assert re.match(r"7 segments", desk.facts())
+    assert min(took) < 150 * max(crowded)  # milliseconds; on a machine of its own the factor is 1
+    assert re.match(r"12 segments", desk.facts())
+
+
+def test_2000_ops_are_shown_by_segments_and_can_be_opened_searched_and_edited(open_explorer, shots):
+    desk = open_explorer("Explorer(stub_plan.rope_like(201, 40), [], timer=timer)")
+    explorer = desk.explorer
+    assert "2009 ops" in desk.facts()
+    assert explorer.locator(".fl-whole").count() == 40
+    start = time.perf_counter()
+    tensor = explorer.locator(".fl-edge.fl-boundary").first.get_attribute("data-id").partition("|")[0]
+    assert desk.click_edge(tensor, "boundary", mouse=False) > 0
+    assert time.perf_counter() - start < 10
+    assert desk.facts().startswith("39 segments")
+    explorer.locator(".fl-whole").first.dispatch_event("click")
+    explorer.get_by_role("button", name="Show or hide its ops").click()
+    explorer.locator(".fl-box").wait_for()
+    assert explorer.locator(".fl-op:not(.fl-whole)").count() == 51
+    explorer.get_by_label("Search the graph").fill("S7 ")
+    explorer.get_by_text("1 found").wait_for()
+    explorer.screenshot(path=shots / "explorer-2000-ops.png")
+    assert desk.complaints == []
+
+
+REAL = """\
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+import numpy as np
+with FusionDefinition() as fd:
+    x = fd.define_tensor([256, 512], contiguity=True, dtype=DataType.Float)
+    a = fd.ops.exp(x)
+    rows = fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True])
+    b = fd.ops.mul(a, rows)
+    columns = fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])
+    fd.add_output(fd.ops.neg(fd.ops.mul(b, columns)))
+plan = fl.segment(fd, strategy="unfused")
+fl.explore(plan, [np.ones((256, 512), np.float32)])
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_moving_comparing_and_the_tabs_of_a_real_plan(open_explorer, shots, theme):
+    desk = open_explorer(REAL, theme=theme)
+    explorer, inspector = desk.explorer, desk.explorer.locator(".fx-inspector")
+    node = explorer.locator(".fl-op").last
+    node.click()
+    inspector.get_by_text("Moved to another segment").wait_for()
+    move = inspector.get_by_role("button", name="Move to").first
+    before = int(desk.facts().split()[0])
+    explorer.screenshot(path=shots / f"explorer-move-{theme}.png")
+    move.click()
+    explorer.locator(".fx-status").get_by_text(re.compile(r"^Moved T\d+: ")).wait_for()
+    assert int(desk.facts().split()[0]) == before - 1
+    explorer.get_by_role("tab", name="Compare").click()
+    explorer.get_by_role("button", name="the plan before the edits").click()
+    explorer.locator(".fl-op.fx-moved").first.wait_for()
+    assert explorer.locator(".fl-edge.fx-gone").count() >= 1
+    explorer.screenshot(path=shots / f"explorer-compare-{theme}.png")
+    explorer.get_by_role("tab", name="Memory").click()
+    explorer.locator(".fx-panel .fx-note").get_by_text("At most").wait_for()
+    explorer.get_by_role("tab", name="Roofline").click()
+    explorer.locator(".fx-panel .fl-hollow").first.wait_for()
+    assert explorer.locator(".fx-panel .fl-full").count() == 0
+    explorer.get_by_role("button", name="Run").click()
+    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    explorer.get_by_role("tab", name="Roofline").click()
+    explorer.locator(".fx-panel .fl-full").first.wait_for()
+    explorer.screenshot(path=shots / f"explorer-roofline-{theme}.png")
+    assert desk.complaints == []
+    assert desk.strangers == []
+
+
+def test_after_a_restart_of_the_kernel_the_picture_stays_and_says_what_happened(open_explorer):
+    desk = open_explorer(SHOW)
+    ops = desk.explorer.locator(".fl-op").count()
+    desk.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    desk.page.wait_for_timeout(500)
+    if desk.page.locator(".fl-explorer").count():
+        x, y = desk.middle("T3", "inside")
+        desk.page.mouse.click(x, y)
+        desk.explorer.locator(".fx-status").get_by_text("No answer from the kernel").wait_for()
+        assert desk.explorer.locator(".fl-op").count() == ops
+    else:
+        assert desk.page.locator(".jp-OutputArea svg .fl-op").count() == ops
+
+
+def test_an_exception_in_a_callback_is_shown(open_explorer):
+    broken = "e = " + SHOW + "\ne._session.cut = lambda *_: 1 / 0\ne"
+    desk = open_explorer(broken)
+    x, y = desk.middle("T3", "inside")
+    desk.page.mouse.click(x, y)
+    desk.explorer.locator(".fx-status.fx-error").get_by_text("Act failed: ZeroDivisionError").wait_for()
+    assert desk.facts().startswith("2 segments")
+
+
+def test_a_fusion_that_no_scheduler_takes_is_drawn_with_the_reasons(open_explorer, shots):
+    desk = open_explorer("Explorer(stub_plan.replace(plan, refused=frozenset({1})), [], timer=timer)")
+    assert desk.explorer.locator(".fl-segment.fl-refused").count() == 1
+    desk.explorer.locator(".fl-head.fl-refused .fl-chip").click()
+    desk.explorer.locator(".fx-inspector").get_by_text("No scheduler takes").or_(
+        desk.explorer.locator(".fx-inspector").get_by_text("No reduction in the segment."),
+    ).first.wait_for()
+    desk.explorer.screenshot(path=shots / "explorer-refused.png")
 
 
 def test_a_hostile_name_runs_nothing(open_explorer):

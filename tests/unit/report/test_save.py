@@ -22,7 +22,7 @@ def test_json_is_complete(stubs, tmp_path):
 
 
 def test_an_unknown_extension_is_answered_with_the_known_ones(stubs, tmp_path):
-    with pytest.raises(InputError, match=r"one of \.svg, \.html"):
+    with pytest.raises(InputError, match=r"one of \.svg, \.png, \.dot, \.mmd, \.html"):
         save_plan(stubs.sum_broadcast_add(), tmp_path / "plan.exe")
 
 

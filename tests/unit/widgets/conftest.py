@@ -1,9 +1,11 @@
 import math
 import threading
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 from unit.report import stub_plan
+
+from fuser_lab.cost.timings import TimingRow, Timings
 
 
 @pytest.fixture(scope="session")
@@ -30,18 +32,18 @@ class StubTimer:
                 if self.problem:
                     raise self.problem
                 if cancelled():
-                    return SimpleNamespace(rows=tuple(rows))
+                    return Timings(rows=tuple(rows))
                 rows.append(row(plan.name, segment.index, math.nan))
-                progress(len(rows), total, SimpleNamespace(rows=tuple(rows)))
+                progress(len(rows), total, Timings(rows=tuple(rows)))
             rows.append(row(plan.name, None, 1.0 + number))
-        return SimpleNamespace(rows=tuple(rows))
+        return Timings(rows=tuple(rows))
 
 
 def row(plan, segment, ratio):
-    return SimpleNamespace(
-        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_io=10**6, bytes_crossing=0, median=1e-3,
-        iqr=2e-5, samples=20, bandwidth=1.0, ratio=ratio, tie=False, device="CPU", timer="wall clock", error=0.1,
-    )  # fmt: skip
+    return TimingRow(
+        plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_in=5 * 10**5, bytes_out=5 * 10**5,
+        bytes_crossing=0, median=1e-3, iqr=2e-5, samples=20, ratio=ratio, device="CPU", timer="wall clock", error=0.1,
+    )
 
 
 @pytest.fixture

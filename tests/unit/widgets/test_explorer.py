@@ -293,3 +293,82 @@ def test_a_hostile_name_stays_text(stubs):
     page.send("act", id=page.edge("<b>T3</b>"))
     assert segments(page) == 3
     explorer.close()
+
+
+def test_an_op_is_moved_and_the_inspector_says_beforehand_whether_it_may():
+    import fuser_lab as fl
+
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], contiguity=True)
+        total = fd.ops.sum(fd.ops.neg(fd.ops.exp(x)), dims=[1])
+        fd.add_output(fd.ops.broadcast(total, is_broadcast_dim=[False, True]))
+    page = Page(fl.explore(fl.segment(fd, strategy="unfused")))
+    explorer = page.explorer
+    op = next(n[0] for n in explorer.scene["nodes"] if "= neg(" in n[6])
+    page.send("select", id=op)
+    moves = {m["scheduler"]: m for m in explorer.answer["moves"]}
+    assert moves["to S0"]["ok"]
+    saved = moves["to S0"]["text"]
+    action = next(a for a in explorer.answer["actions"] if a["segment"] == 0)
+    assert action["type"] == "move"
+    said = page.send("move", id=op, segment=0)
+    assert said.startswith("Moved T")
+    assert said.endswith(f"{saved}.")
+    assert explorer.history["edits"] == [f"move({explorer.plan.edits[0][1][0]}, S0)"]
+    assert page.send("move", id=op, segment=0).startswith(("Move", "move", "T"))
+    assert explorer.status["kind"] == "error"
+    assert page.send("undo").startswith("Undid move(")
+    explorer.close()
+
+
+def test_large_fusions_begin_with_one_box_a_segment_and_open_one_by_one(stubs):
+    explorer = Explorer(stubs.rope_like(33, 9))
+    page = Page(explorer)
+    assert explorer.scene["detail"] == "segments"
+    assert [n[1] for n in explorer.scene["nodes"]].count("segment") == 9
+    page.send("open", segment=4)
+    kinds = [n[1] for n in explorer.scene["nodes"]]
+    assert kinds.count("segment") == 8
+    assert kinds.count("op") == len(explorer.plan.groups[4])
+    boundary = next(e[0] for e in explorer.scene["edges"] if e[1] == "boundary")
+    assert page.send("act", id=boundary).startswith("Glued S")
+    page.send("detail", detail="ops")
+    assert [n[1] for n in explorer.scene["nodes"]].count("op") == 329
+    explorer.close()
+
+
+def test_the_plan_is_compared_with_others_and_the_marks_follow_edits():
+    import fuser_lab as fl
+
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], contiguity=True)
+        fd.add_output(fd.ops.exp(fd.ops.neg(fd.ops.abs(x))))
+    page = Page(fl.explore(fd))
+    explorer = page.explorer
+    assert "marks" not in explorer.scene
+    assert page.send("compare", **{"with": "unfused"}) == "Compared with the unfused plan."
+    unfused = fl.segment(fd, strategy="unfused")
+    difference = fl.diff(unfused, explorer.plan)
+    assert len(explorer.scene["marks"]["moved"]) == len(difference.moved)
+    assert len(explorer.scene["marks"]["gone"]) == len(difference.no_longer_crossing)
+    assert difference.headline.replace(">", "&gt;") in explorer.panels["compare"]["html"]
+    inside = [e[0] for e in explorer.scene["edges"] if e[1] == "inside"]
+    page.send("act", id=inside[0])
+    assert len(explorer.scene["marks"]["gone"]) == len(difference.no_longer_crossing) - 1
+    assert page.send("compare", **{"with": "optimal"}).endswith("switch to it once, then compare.")
+    assert page.send("compare", **{"with": "nonsense"}) == "There is no nonsense plan to compare with."
+    page.send("compare", **{"with": ""})
+    assert "marks" not in explorer.scene
+    explorer.close()
+
+
+@pytest.mark.parametrize("name", ["graph", "roofline", "memory", "layouts", "passes", "compare", "certificate"])
+def test_each_written_tab_escapes_names(stubs, name):
+    plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
+    explorer = Explorer(plan)
+    Page(explorer).send("panel", name=name)
+    html = explorer.panels[name]["html"]
+    assert html
+    assert "<script" not in html
+    assert "<b>T3" not in html
+    explorer.close()

@@ -1,0 +1,39 @@
+"""A plan as a Graphviz file with labels, for tools that draw it their own way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuser_lab.report.markup import clean
+from fuser_lab.report.units import bytes_label
+
+if TYPE_CHECKING:
+    from fuser_lab.report.view_model import NodeView, ViewModel
+
+_SHAPES = {"input": "oval", "op": "box", "output": "hexagon", "segment": "box"}
+
+
+def view_dot(view: ViewModel) -> str:
+    """Return the DOT text of a view model, one cluster a segment."""
+    numbers = {node.id: f"n{n}" for n, node in enumerate(view.nodes)}
+    lines = [f"digraph {_quoted(view.header.title)} {{", "  node [fontname=sans]; edge [fontname=sans];"]
+    lines += [f"  {_node(n, numbers[n.id])}" for n in view.nodes if n.segment is None]
+    for segment in view.segments:
+        label = _quoted(f"S{segment.index} {segment.scheduler}")
+        lines += [f"  subgraph cluster_{segment.index} {{", f"    label={label};"]
+        lines += [f"    {_node(n, numbers[n.id])}" for n in view.nodes if n.segment == segment.index]
+        lines.append("  }")
+    for edge in view.edges:
+        label = f" [label={_quoted(f'{edge.tensor} {bytes_label(edge.bytes)}')}]" if edge.kind == "boundary" else ""
+        lines.append(f"  {numbers[edge.source]} -> {numbers[edge.target]}{label};")
+    return "\n".join([*lines, "}", ""])
+
+
+def _node(node: NodeView, number: str) -> str:
+    label = f"{node.label} {node.tensor}" if node.kind == "op" else node.label
+    return f"{number} [label={_quoted(label)}, shape={_SHAPES[node.kind]}];"
+
+
+def _quoted(text: str) -> str:
+    escaped = clean(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

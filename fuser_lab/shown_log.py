@@ -1,0 +1,24 @@
+"""The decision log as a notebook shows it and as a file; the records themselves know nothing of views."""
+
+from pathlib import Path
+
+from fuser_lab.events import DecisionLog
+from fuser_lab.report import html, save, text
+
+
+class ShownLog(DecisionLog):
+    """A decision log with a static HTML form, and with `save`."""
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the attempts as text and as static HTML."""
+        return {"text/plain": text.decisions_text(self), "text/html": html.decisions_html(self)}
+
+    def save(self, path: str | Path) -> Path:
+        """Write the log as .json (lines, which `from_json` reads), .csv, .html or .txt and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        return save.save("a decision log", path, save.log_writers(self))

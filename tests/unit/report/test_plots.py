@@ -1,0 +1,65 @@
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.cost.device import H200
+from fuser_lab.report import plots
+
+
+@pytest.fixture
+def plan():
+    """Three kernels in a row: exp, sum over rows, neg; 4 kB, 4 kB, 128 B and 128 B of floats."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([32, 32], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.neg(fd.ops.sum(fd.ops.exp(x), dims=[1])))
+    return fl.segment(fd, strategy="unfused")
+
+
+def test_operations_and_bytes_are_counted(plan):
+    found = [(one.operations, one.bytes) for one in plots.loads(plan)]
+    assert found == [(1024, 8192), (1024, 4096 + 128), (32, 256)]
+    assert plots.loads(plan)[0].intensity == 0.125
+
+
+def test_a_product_counts_two_operations_a_multiply_add():
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([8, 16], contiguity=True, dtype=DataType.BFloat16)
+        b = fd.define_tensor([16, 4], contiguity=True, dtype=DataType.BFloat16)
+        fd.add_output(fd.ops.matmul(a, b))
+    assert [one.operations for one in plots.loads(fl.segment(fd))] == [2 * 8 * 16 * 4]
+
+
+def test_moving_data_is_no_arithmetic():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 16], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.permute(x, dims=[1, 0]))
+    assert [one.operations for one in plots.loads(fl.segment(fd))] == [0]
+
+
+def test_what_passes_between_segments_is_freed_after_its_last_reader(plan):
+    steps = [(s.inputs, s.between, s.results) for s in plots.memory_steps(plan)]
+    assert steps == [(4096, 4096, 0), (4096, 4096 + 128, 0), (4096, 128, 128)]
+
+
+def test_the_longer_of_both_times_counts():
+    light = plots.Load(segment=0, scheduler="", operations=1, bytes=48_000_000)
+    heavy = plots.Load(segment=0, scheduler="", operations=67_000_000_000, bytes=1)
+    assert plots.least_seconds(light, H200) == pytest.approx(1e-5)
+    assert plots.least_seconds(heavy, H200) == pytest.approx(1e-3)
+
+
+def test_the_roofline_marks_each_segment_and_what_was_measured(plan):
+    root = ET.fromstring(plots.roofline_svg(plots.loads(plan, {1: 1e-6}), H200))
+    marks = [e.get("class").split()[-1] for e in root.iter() if e.tag.endswith("circle")]
+    assert marks.count("fl-hollow") == 3
+    assert marks.count("fl-full") == 1
+    for svg in (root, ET.fromstring(plots.memory_svg(plan))):
+        assert svg.get("role") == "img"
+        assert [e.text for e in svg if e.tag.endswith(("title", "desc"))]
+        assert len([e for e in svg if e.get("class") == "fl-point"]) == 3
+
+
+def test_a_plan_without_arithmetic_still_has_a_roofline():
+    ET.fromstring(plots.roofline_svg([plots.Load(segment=0, scheduler="no_op", operations=0, bytes=0)], H200))

@@ -1,0 +1,131 @@
+"""Everything that is shown can be saved: by extension, complete, escaped, and without a link to anywhere."""
+
+import csv
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.cost.timings import TimingRow
+from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.events import DecisionLog
+from fuser_lab.report import save
+
+OUTSIDE = re.compile(r"(?:https?:)?//(?!www\.w3\.org/)[a-z]", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def fd():
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([64, 32], contiguity=True, dtype=DataType.Float) for _ in range(2))
+        total = fd.ops.broadcast(fd.ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
+        fd.add_output(fd.ops.add(fd.ops.mul(x, total), y))
+    return fd
+
+
+@pytest.fixture(scope="module")
+def plans(fd):
+    return fl.segment(fd), fl.segment(fd, strategy="unfused")
+
+
+@pytest.fixture(scope="module")
+def shown(fd, plans):
+    rows = tuple(
+        TimingRow(plan="<b>one</b>", segment=n, scheduler="pointwise", ops=1, bytes_in=8, bytes_out=8, bytes_crossing=0)
+        for n in (0, None)
+    )
+    return {
+        "fusion": fd,
+        "plan": plans[1],
+        "segment": plans[1].segments[0],
+        "log": plans[0].decisions,
+        "timings": fl.Timings(rows=rows),
+        "diff": fl.diff(*plans),
+        "comparison": fl.diff(plans[0], plans[1], plans[0]),
+    }
+
+
+def bundle(thing):
+    if hasattr(thing, "_repr_mimebundle_"):
+        return thing._repr_mimebundle_()
+    return {"text/plain": repr(thing), "text/html": thing._repr_html_()}
+
+
+@pytest.mark.parametrize("what", ["fusion", "plan", "segment", "log", "timings", "diff", "comparison"])
+def test_each_has_text_and_html_without_scripts_or_links(shown, what):
+    data = bundle(shown[what])
+    assert data["text/plain"].strip()
+    html = data["text/html"]
+    assert not re.search(r"<script|\son\w+=|javascript:", html, re.IGNORECASE)
+    assert not OUTSIDE.search(html)
+    assert "<b>one</b>" not in html
+    if "image/svg+xml" in data:
+        ET.fromstring(data["image/svg+xml"])
+
+
+@pytest.mark.parametrize("what", ["fusion", "plan"])
+def test_pictures_are_svg_dot_and_mermaid(shown, what, tmp_path):
+    thing = shown[what]
+    ops = [e.op.name for e in thing.definition.exprs]
+    root = ET.fromstring(thing.save(tmp_path / "x.svg").read_text())
+    drawn = [g for g in root.iter() if "fl-op" in g.get("class", "").split()]
+    assert len(drawn) == len(ops)
+    dot, mermaid = (thing.save(tmp_path / f"x.{kind}").read_text() for kind in ("dot", "mmd"))
+    for op in set(ops):
+        assert dot.count(f'"{op} ') == mermaid.count(f'"{op} ') == ops.count(op)
+
+
+def test_dot_is_read_by_graphviz(shown, tmp_path):
+    pygraphviz = pytest.importorskip("pygraphviz")
+    graph = pygraphviz.AGraph(shown["plan"].save(tmp_path / "x.dot").read_text())
+    assert len(graph.subgraphs()) == len(shown["plan"].segments)
+    assert graph.number_of_nodes() == 2 + len(shown["plan"].fusion.exprs) + 1
+
+
+def test_a_fusion_is_saved_as_code_that_defines_it_again(shown, tmp_path):
+    text = shown["fusion"].save(tmp_path / "x.py").read_text()
+    space = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(text, space)
+    define = next(v for k, v in space.items() if callable(v) and k.startswith("nvfuser_fusion"))
+    with FusionDefinition() as again:
+        define(again)
+    assert again.definition == shown["fusion"].definition
+
+
+@pytest.mark.parametrize("what", ["plan", "log", "timings", "diff", "comparison"])
+def test_tables_are_csv_and_json(shown, what, tmp_path):
+    thing = shown[what]
+    rows = list(csv.reader(thing.save(tmp_path / "x.csv").read_text().splitlines()))
+    assert len({len(row) for row in rows}) == 1
+    expected = {"plan": len(shown["plan"].segments), "log": len(shown["log"]), "timings": 2, "comparison": 3}
+    assert len(rows) - 1 == expected.get(what, len(shown["diff"].table().rows))
+    text = thing.save(tmp_path / "x.json").read_text()
+    if what == "log":
+        assert DecisionLog.from_json(text) == thing
+    else:
+        json.loads(text)
+    page = thing.save(tmp_path / "x.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert not OUTSIDE.search(page)
+
+
+@pytest.mark.parametrize("what", ["fusion", "plan", "log", "timings", "diff", "comparison"])
+def test_an_unknown_extension_is_answered_with_the_known_ones(shown, what, tmp_path):
+    with pytest.raises(InputError, match=r"cannot be saved as 'x\.docx'; the extension must be one of \."):
+        shown[what].save(tmp_path / "x.docx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_png_is_made_by_what_is_there_or_says_what_is_missing(shown, tmp_path, monkeypatch):
+    monkeypatch.setattr(save.importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(save.shutil, "which", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"needs the package cairosvg, or the program rsvg-convert or inkscape"):
+        shown["plan"].save(tmp_path / "x.png")
+    program = tmp_path / "rsvg-convert"
+    program.write_text("#!/bin/sh\ncat > /dev/null; printf 'PNG of %s' \"$2\"\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(save.shutil, "which", lambda name: str(program) if name == program.name else None)
+    assert shown["plan"].save(tmp_path / "x.png").read_bytes() == b"PNG of 2"
