@@ -219,9 +219,9 @@ hinted.boundaries()[0]
 # %% [markdown]
 # ## 5. Cuts that follow from cuts
 #
-# Here *a* is needed at once by the last op, and by two reductions on the way there. The reductions cannot share a kernel, so
-# the last op has to wait. Could *a* and the last op be one kernel, with the reductions outside? It would have to run both
-# before and after them: a **cycle**.
+# Here *a* goes to the last op directly, and also through two reductions. These cannot share a kernel, so the last op has to wait
+# for both. Could *a* and the last op be one kernel, with the reductions outside? It would have to run before them *and* after
+# them: a **cycle**.
 
 # %%
 

@@ -14,7 +14,7 @@
 #
 # The backward pass of layer norm: gradients of the input, the weight and the bias. One kernel can compute all three, and
 # nvFuser finds it, because it asks about the whole fusion first. The picture shows another plan of the same fusion. It was
-# made by joining what may be joined, pair by pair, in an order drawn by lot. No two of its kernels can be joined any more. How
+# made by joining what may be joined, pair by pair, in an order drawn by lot, until no neighbours could be joined any more. How
 # much slower is it?
 
 # %%
@@ -58,7 +58,7 @@ def moved(plan):
     return sum(segment.bytes for segment in plan.segments)
 
 
-worst = max(by_lot, key=moved).renamed("by lot")
+worst = max(by_lot, key=moved).renamed("joined by lot")
 worst
 
 # %% [markdown]
@@ -67,7 +67,7 @@ worst
 # To compare plans, count what memory has to do. A segment costs the bytes that it reads and those that it writes, at the
 # bandwidth of the device, and 4 µs for its launch:
 #
-# $$\text{time} = \frac{\text{bytes read} + \text{bytes written}}{\text{bandwidth}} + 4\,\mu\text{s} \cdot \text{segments}$$
+# > time = (bytes read + bytes written) / bandwidth + 4 µs × segments
 #
 # **Predict:** the bandwidth of an H200 is 4,800 GB/s. The table above says what the plan moves. How many µs does it take? (Within
 # 10 %.)

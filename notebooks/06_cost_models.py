@@ -111,7 +111,7 @@ for n in SIZES:
 # The largest tells how many bytes a second go through memory. The smallest moves next to nothing, so it tells what it costs to
 # start at all. Two numbers, and there is a model:
 #
-# $$\text{time} = \text{start} + \text{bytes} / \text{bandwidth}$$
+# > time = start + bytes / bandwidth
 
 # %%
 largest, largest_time = measured[SIZES[-1]][1]
