@@ -34,6 +34,7 @@ _PUBLIC = {
     "shrink": "fuser_lab.shrinking",
     "spec": "fuser_lab.definition.spec",
     "time": "fuser_lab.api",
+    "tune": "fuser_lab.tuning",
     "with_rule": "fuser_lab.schedule.own",
 }
 _MODULES = {"errors", "examples"}

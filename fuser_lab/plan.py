@@ -17,6 +17,7 @@ from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, Input
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
+from fuser_lab.report.fusions import fusion_view
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import (
@@ -35,6 +36,7 @@ from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.runtime.executor import PreparedPlan
+    from fuser_lab.runtime.facts import LaunchFacts
 
 Edit = tuple[str, tuple[str | int, ...]]
 
@@ -174,19 +176,59 @@ class Segment:
         """
         return self.kernel(target).kernel_ir.nests
 
+    def launches(self) -> "tuple[LaunchFacts, ...]":
+        """Return what each launch of the CUDA kernel is on the plan's target: PTX, machine code, registers, occupancy.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        CompilationError
+            If a compiler refuses it.
+        UnsupportedError
+            If it has to be compiled and numba-cuda is not installed.
+        """
+        from fuser_lab.runtime.facts import launch_facts
+
+        return launch_facts(self.kernel("cuda"), self.plan.oracle.device)
+
     def __repr__(self) -> str:
         """Return one line."""
         name = self.scheduler.value if self.scheduler else "no scheduler"
         ops = ", ".join(expr.op.name for expr in self.exprs)
         return f"<Segment {self.index}: {name} of {ops}>"
 
+    def save(self, path: str | Path) -> Path:
+        """Write the segment as a picture (.svg, .png, .dot, .mmd), a page (.html) or its CPU kernel (.py).
+
+        Raises
+        ------
+        CodegenError
+            If the kernel of a segment without one is asked for.
+        InputError
+            If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
+        """
+        title = f"segment {self.index} of {self.plan.name}"
+        writers = save.drawing_writers(fusion_view(self.fusion, title=title)) | {
+            ".html": lambda: html.document(title, self._repr_html_()),
+            ".py": self.source,
+        }
+        return save.save("a segment", path, writers)
+
     def _repr_html_(self) -> str:
-        """Return the segment for a notebook."""
+        """Return the segment as static HTML."""
         try:
             source = self.source()
         except CodegenError as error:
             source = str(error)
         return html.segment_html(self.plan, self.index, source)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the segment for a notebook: text, HTML and its picture."""
+        view = fusion_view(self.fusion, title=f"segment {self.index} of {self.plan.name}")
+        return {"text/plain": repr(self), "text/html": self._repr_html_(), "image/svg+xml": svg.view_svg(view)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -526,16 +568,15 @@ class Plan:
             publish_display_data(self._repr_mimebundle_())
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as .svg, .html, .json, .mmd, .txt or .py (by extension) and return the path.
+        """Write the plan as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py (by extension); return the path.
 
         Raises
         ------
         InputError
             If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
         """
-        if Path(path).suffix == ".py":
-            Path(path).write_text(self.to_python(), encoding="utf-8")
-            return Path(path)
         return save.save_plan(self, path)
 
     def __str__(self) -> str:

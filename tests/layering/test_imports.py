@@ -26,7 +26,7 @@ HOUSE = (
     ("report",),
     (
         "plan", "planning", "profiling", "executors", "segments", "validation", "fusion_definition", "api", "cli",
-        "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "__main__",
+        "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}

@@ -1,0 +1,89 @@
+"""Measured times as bars, with the middle half of the samples drawn over each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from fuser_lab.report import measure, theme
+from fuser_lab.report.markup import clean
+from fuser_lab.report.units import seconds_label
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WIDTH: Final = 660.0
+_HEIGHT, _GAP, _TOP, _RIGHT = 18.0, 7.0, 14.0, 150.0
+_WIDEST_LABEL: Final = 260.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One time in seconds with the quartiles of its samples; NaN if it was not measured."""
+
+    label: str
+    seconds: float
+    low: float = math.nan
+    high: float = math.nan
+    hue: int = 0
+    strong: bool = False
+    note: str = ""
+
+
+def bars_svg(bars: Sequence[Bar], title: str, *, style: bool = True) -> str:
+    """Return the bars as static SVG, on one scale from zero; what was not measured has words in place of a bar."""
+    ends = [value for bar in bars for value in (bar.seconds, bar.high) if not math.isnan(value)]
+    longest = max(ends, default=0.0)
+    widths = [measure.sans_width(bar.label, measure.LABEL_SIZE) for bar in bars]
+    left = min(max(widths, default=0.0), _WIDEST_LABEL) + 16
+    scale = (_WIDTH - left - _RIGHT) / longest if longest > 0 else 0.0
+    parts = [_drawn(bar, _TOP + n * (_HEIGHT + _GAP), left, scale) for n, bar in enumerate(bars)]
+    height = _TOP * 2 + len(bars) * (_HEIGHT + _GAP)
+    said = "; ".join(f"{bar.label} {_seconds(bar)}" for bar in bars)
+    sheet = f"<style>{escape(theme.graph_style(), quote=False)}</style>" if style else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-svg fl-plot" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" '
+        f'width="{_WIDTH:.0f}" height="{height:.0f}" font-family="{escape(theme.SANS)}" role="img">'
+        f"<title>{_text(title)}</title><desc>{_text(said)}.</desc>{sheet}"
+        f'<rect class="fl-paper" width="100%" height="100%" fill="{theme.colour("paper")}"/>{"".join(parts)}</svg>'
+    )
+
+
+def _drawn(bar: Bar, y: float, left: float, scale: float) -> str:
+    words = _seconds(bar) + (f" · {bar.note}" if bar.note else "")
+    parts = [f"<title>{_text(f'{bar.label}: {words}')}</title>", _label(bar.label, (left - 8, y + 13), end=True)]
+    x = left
+    if not math.isnan(bar.seconds):
+        x += bar.seconds * scale
+        faint = "" if bar.strong else ' fill-opacity="0.6"'
+        parts.append(
+            f'<rect x="{left:.1f}" y="{y:.1f}" width="{bar.seconds * scale:.1f}" height="{_HEIGHT:.0f}" '
+            f'class="fl-h{bar.hue % len(theme.HUES_LIGHT)}" fill="{theme.hue(bar.hue)}"{faint}/>',
+        )
+        if not math.isnan(bar.low + bar.high):
+            a, b, middle = left + bar.low * scale, left + bar.high * scale, y + _HEIGHT / 2
+            parts.append(
+                f'<path class="fl-grid" d="M{a:.1f},{middle:.1f} L{b:.1f},{middle:.1f} M{a:.1f},{y + 5:.1f} v8 '
+                f'M{b:.1f},{y + 5:.1f} v8" stroke="{theme.colour("ink")}" stroke-width="1.4" fill="none"/>',
+            )
+            x = max(x, b)
+    parts.append(_label(words, (x + 8, y + 13)))
+    return f'<g class="fl-point">{"".join(parts)}</g>'
+
+
+def _seconds(bar: Bar) -> str:
+    return "not measured" if math.isnan(bar.seconds) else seconds_label(bar.seconds)
+
+
+def _label(words: str, at: tuple[float, float], *, end: bool = False) -> str:
+    anchor = ' text-anchor="end"' if end else ""
+    return (
+        f'<text class="fl-detail" x="{at[0]:.1f}" y="{at[1]:.1f}" font-size="{measure.LABEL_SIZE:.0f}" '
+        f'fill="{theme.colour("ink")}"{anchor}>{_text(words)}</text>'
+    )
+
+
+def _text(words: str) -> str:
+    return escape(clean(words))

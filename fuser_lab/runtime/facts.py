@@ -1,0 +1,120 @@
+"""What a kernel is on a GPU: PTX, machine code, registers, shared memory, spills, occupancy; no GPU is needed."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.runtime.cubins import LoadablePhase, machine_code_of
+
+_WARP = 32
+_WARPS = 64  # of a multiprocessor, for the compute capabilities of `DEVICES`
+_BLOCKS = 32  # of a multiprocessor
+_REGISTER_UNIT = 256  # registers that a warp gets at a time
+_WARP_UNIT = 4  # warps that registers are handed out to together: one on each scheduler
+_RESERVED_SHARED = 1 << 10  # bytes that the system takes of each block's shared memory from compute capability 8 on
+_DISASSEMBLERS = (("nvdisasm", "-c"), ("cuobjdump", "-sass"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """One launch of a kernel as compiled for a device.
+
+    ``registers`` are those of a thread, ``shared`` bytes of a block (static and dynamic), ``spilled`` bytes of a thread
+    that registers had no room for (stored and loaded). ``resident`` blocks fit a multiprocessor at a time, ``limit`` is
+    what more of them would lack, and ``occupancy`` the share of the multiprocessor's warps that they are.
+    """
+
+    name: str
+    blocks: int
+    threads: tuple[int, int]
+    registers: int
+    shared: int
+    spilled: int
+    resident: int
+    limit: str
+    occupancy: float
+    ptx: str
+    cubin: bytes
+    device: str
+
+    def sass(self) -> str:
+        """Return the machine code as text.
+
+        Raises
+        ------
+        UnsupportedError
+            If neither nvdisasm nor cuobjdump is installed.
+        """
+        for tool, option in _DISASSEMBLERS:
+            found = shutil.which(tool)
+            if found is not None:
+                with tempfile.TemporaryDirectory() as folder:
+                    place = Path(folder) / "kernel.cubin"
+                    place.write_bytes(self.cubin)
+                    command = [found, option, str(place)]
+                    said = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - no shell
+                    return said.stdout
+        msg = "machine code is shown by nvdisasm or cuobjdump of the CUDA toolkit; neither is on the PATH."
+        raise UnsupportedError(msg)
+
+    def __str__(self) -> str:
+        """Return the figures in one line."""
+        x, y = self.threads
+        spilled = f", {self.spilled} bytes spilled" if self.spilled else ", nothing spilled"
+        return (
+            f"{self.name}: {self.blocks} blocks of {x} x {y} threads, {self.registers} registers, {self.shared} bytes "
+            f"of shared memory{spilled}; {self.resident} blocks fit a multiprocessor of the {self.device} "
+            f"({self.limit} are the limit), occupancy {self.occupancy:.0%}"
+        )
+
+
+def launch_facts(generated: GeneratedKernel, device: Device = DEFAULT) -> tuple[LaunchFacts, ...]:
+    """Return the facts of each launch of a CUDA kernel, compiled for a device or read from disk.
+
+    Raises
+    ------
+    CompilationError
+        If a compiler refuses the source.
+    UnsupportedError
+        If it has to be compiled and numba-cuda is not installed.
+    """
+    return tuple(_facts(phase, device) for phase in machine_code_of(generated, device.cc))
+
+
+def _facts(code: LoadablePhase, device: Device) -> LaunchFacts:
+    launch = code.phase.launch
+    threads = launch.threads[0] * launch.threads[1]
+    registers = max(map(int, re.findall(r"Used (\d+) registers", code.log)), default=0)
+    # The linker does not count arrays of the module, which Numba's shared arrays are.
+    arrays = re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", code.ptx)
+    shared = sum(map(int, arrays)) + launch.shared
+    resident, limit = occupied(threads, registers, shared, device)
+    return LaunchFacts(
+        name=code.phase.name, blocks=launch.blocks, threads=launch.threads, registers=registers, shared=shared,
+        spilled=sum(map(int, re.findall(r"(\d+) bytes spill", code.log))), resident=resident, limit=limit,
+        occupancy=resident * -(-threads // _WARP) / _WARPS, ptx=code.ptx, cubin=code.cubin, device=device.name,
+    )
+
+
+def occupied(threads: int, registers: int, shared: int, device: Device) -> tuple[int, str]:
+    """Return how many blocks fit a multiprocessor, and what more of them would lack.
+
+    The rules are those of NVIDIA's occupancy calculator for compute capabilities 8.0, 9.0 and 10.0.
+    """
+    warps = max(-(-threads // _WARP), 1)
+    limits = {"warps": _WARPS // warps, "blocks": _BLOCKS}
+    if registers:
+        of_warp = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+        limits["registers"] = device.registers // of_warp // _WARP_UNIT * _WARP_UNIT // warps
+    of_block = shared + (_RESERVED_SHARED if device.cc >= (8, 0) else 0)
+    if shared:
+        limits["bytes of shared memory"] = device.shared_per_sm // of_block
+    limit = min(limits, key=lambda name: limits[name])
+    return limits[limit], limit
+

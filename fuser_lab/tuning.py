@@ -1,0 +1,379 @@
+"""Search the parameters of a plan's kernels by measuring: every candidate checked, the landscape shown, results kept.
+
+Around what heuristics choose, values are tried one or two at a time, then again around the best. A candidate is taken
+only if it is faster beyond the spread of both measurements.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import ArgumentTypeError, CompilationError, InputError, OutOfMemoryError, ScheduleError
+from fuser_lab.plan import Plan, Segment
+from fuser_lab.planning import flattened
+from fuser_lab.report import html
+from fuser_lab.report.bars import Bar, bars_svg
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import seconds_label
+from fuser_lab.runtime.arrays import describe
+from fuser_lab.runtime.binding import device_of
+from fuser_lab.runtime.clocks import DeviceClock, HostClock
+from fuser_lab.runtime.compile import cache_directory, content_key
+from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.timing import distance
+from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
+
+_FORMAT = 1
+_ROUNDS = 2
+_SHOWN = 12  # bars of a segment
+Given = dict[str, Value]
+TuneProgress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One candidate: parameters of a segment's nest, median and quartiles in seconds; NaN with a note if not measured.
+
+    ``values`` are empty for the plan as it was given.
+    """
+
+    segment: int
+    nest: int
+    values: tuple[tuple[str, Value], ...]
+    median: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The values in words."""
+        return ", ".join(f"{name}={value}" for name, value in self.values) or "as the plan is"
+
+    def beats(self, other: "Trial") -> bool:
+        """Whether it is faster beyond the spread of both."""
+        return self.high < other.low
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What a search found: ``plan`` has the best parameters, ``trials`` are all that was tried.
+
+    ``kept`` are the segments whose trials were read from disk; ``complete`` is False if the search was ended early.
+    """
+
+    plan: Plan
+    trials: tuple[Trial, ...]
+    target: str
+    device: str
+    kept: frozenset[int]
+    complete: bool
+
+    def best(self, segment: int, nest: int = 0) -> Trial | None:
+        """Return the trial whose parameters the plan has; None if nothing of that nest was measured."""
+        here = [t for t in self.trials if (t.segment, t.nest) == (segment, nest)]
+        return _best(here) if any(not math.isnan(t.median) for t in here) else None
+
+    def table(self) -> Table:
+        """Return the landscape: one row a trial, the fastest of each segment first."""
+        rows: list[tuple[str, ...]] = []
+        strong: set[int] = set()
+        for segment, nest in dict.fromkeys((t.segment, t.nest) for t in self.trials):
+            here = [t for t in self.trials if (t.segment, t.nest) == (segment, nest)]
+            base = next(t for t in here if not t.values)
+            best = _best(here)
+            for trial in sorted(here, key=lambda t: (math.isnan(t.median), t.median)):
+                if trial is best:
+                    strong.add(len(rows))
+                ratio = "" if math.isnan(trial.median / base.median) else f"{trial.median / base.median:.2f}"
+                tie = trial is not base and not trial.beats(base) and not base.beats(trial) and bool(ratio)
+                spread = "" if not trial.median > 0 else f"{100 * (trial.high - trial.low) / trial.median:.0f} %"
+                rows.append((
+                    f"S{segment}", str(nest), trial.text, seconds_label(trial.median), spread,
+                    ratio + (" (tie)" if tie else ""), "taken" if trial is best else trial.note,
+                ))
+        columns = ("segment", "nest", "parameters", f"{self.device} median", "± IQR", "ratio", "note")
+        numeric = frozenset({f"{self.device} median", "± IQR", "ratio"})
+        return Table(columns=columns, rows=tuple(rows), numeric=numeric, strong=frozenset(strong))
+
+    def svg(self, *, style: bool = True) -> str:
+        """Return the landscape as bars: the fastest trials of each segment, and the plan as it was given."""
+        bars = []
+        for segment, nest in dict.fromkeys((t.segment, t.nest) for t in self.trials):
+            here = [t for t in self.trials if (t.segment, t.nest) == (segment, nest) and not math.isnan(t.median)]
+            best = _best(here) if here else None
+            shown = sorted(here, key=lambda t: t.median)
+            shown = [t for t in shown if t in shown[:_SHOWN] or not t.values]
+            bars += [
+                Bar(
+                    label=f"S{segment}: {t.text}", seconds=t.median, low=t.low, high=t.high, hue=segment,
+                    strong=t is best, note="taken" if t is best else "",
+                )
+                for t in shown
+            ]
+        return bars_svg(bars, f"Parameters of kernels, measured on {self.device}", style=style)
+
+    def __repr__(self) -> str:
+        """Return the landscape as text."""
+        return f"{table_text(self.table())}\n{self._said()}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the landscape as text, table and bars."""
+        shown = html.table_html(self.table(), note=self._said()) + self.svg()
+        return {"text/plain": repr(self), "text/html": shown}
+
+    def _said(self) -> str:
+        kept = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""
+        early = "" if self.complete else " The search was ended early."
+        return f"Medians on {self.device}; results of each were compared with those of the plan given.{kept}{early}"
+
+
+def tune(
+    plan: Plan, inputs: Sequence[Any], *, segments: Sequence[int] | None = None, seconds: float = 0.1,
+    again: bool = False, progress: TuneProgress | bool | None = None, cancelled: Callable[[], bool] | None = None,
+) -> Tuning:
+    """Return the plan with the fastest parameters found for its kernels, and all that was measured on the way.
+
+    What was found is kept on disk, by the segment, its inputs' layouts, the device and the versions of what compiles;
+    the next time it is read. Ctrl-C or ``cancelled`` end the search; what was found until then is returned.
+
+    Parameters
+    ----------
+    plan
+        The plan; parameters already given by hand are where the search begins.
+    inputs
+        Arrays and numbers; where they lie decides what is tuned: the GPU's kernels, or the CPU's.
+    segments
+        Numbers of the segments to tune; all if left out.
+    seconds
+        Time to measure each candidate for, at most, after warm-up and compilation.
+    again
+        Whether to measure also what is known from disk.
+    progress
+        Called as ``progress(done, total, text)``; None or True shows a bar, False none.
+    cancelled
+        Asked before each candidate.
+
+    Raises
+    ------
+    InputError
+        If inputs do not fit or are abstract, or there is no such segment.
+    """
+    if not isinstance(plan, Plan):
+        msg = f"tune: plan must be a Plan, given {type(plan).__name__}."
+        raise ArgumentTypeError(msg)
+    flat = flattened(inputs)
+    if any(isinstance(value, TensorSpec) for value in flat):
+        msg = "tune: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
+        raise InputError(msg)
+    chosen = list(range(len(plan.segments))) if segments is None else list(segments)
+    for number in chosen:
+        if number not in range(len(plan.segments)):
+            msg = f"tune: the plan has {len(plan.segments)} segments, no segment {number!r}."
+            raise InputError(msg)
+    search = _Search(plan, flat, seconds, cancelled or (lambda: False))
+    if callable(progress):
+        return search.run(chosen, again=again, progress=progress)
+    from tqdm.auto import tqdm
+
+    # disable=None: no bar where the output is no terminal.
+    bar: Any = tqdm(desc="tuning", leave=False, disable=True if progress is False else None)
+
+    def show(done: int, total: int, text: str) -> None:
+        bar.total = total
+        bar.set_postfix_str(text, refresh=False)
+        bar.update(done - bar.n)
+
+    with contextlib.closing(bar):
+        return search.run(chosen, again=again, progress=show)
+
+
+class _Search:
+    def __init__(self, plan: Plan, inputs: list[Any], seconds: float, cancelled: Callable[[], bool]) -> None:
+        self._plan, self._seconds, self._cancelled = plan, seconds, cancelled
+        self._target = device_of([describe(value) for value in inputs])
+        self._kind = "cpu" if self._target == "cpu" else "cuda"
+        self._inputs = with_seeds(plan.fusion, inputs)
+        self._trials: list[Trial] = []
+        self._done = self._total = 0
+
+    def run(self, segments: Sequence[int], *, again: bool, progress: TuneProgress) -> Tuning:
+        prepared = self._plan.prepared(self._target)
+        wanted = prepared.run(self._inputs)
+        device = prepared.memory.label()
+        self._clock = DeviceClock() if self._kind == "cuda" else HostClock()
+        plan, complete = self._plan, True
+        kept: set[int] = set()
+        runs = {number for number, step in enumerate(prepared.steps(self._inputs)) if step.runs and step.generated}
+        open_ = [number for number in segments if number in runs]
+        for number in open_:
+            place = self._place(plan.segments[number], prepared, device)
+            known = None if again else _read(place, number)
+            if known is not None:
+                kept.add(number)
+                self._trials += known
+                plan = self._with_best(plan, number, known)
+                continue
+            before = len(self._trials)
+            try:
+                plan = self._segment(plan, number, wanted, progress)
+            except _Ended:
+                complete = False
+                plan = self._with_best(plan, number, self._trials[before:])
+                break
+            _write(place, self._trials[before:])
+        return Tuning(
+            plan=plan, trials=tuple(self._trials), target=self._target, device=device, kept=frozenset(kept),
+            complete=complete,
+        )
+
+    def _with_best(self, plan: Plan, number: int, trials: Sequence[Trial]) -> Plan:
+        """Return a plan with the best of measured parameters; a plan from disk may refuse what has become illegal."""
+        for nest in dict.fromkeys(t.nest for t in trials):
+            best = _best([t for t in trials if t.nest == nest])
+            if best is not None and best.values:
+                with contextlib.suppress(ScheduleError):
+                    plan = plan.with_params(number, target=self._kind, nest=nest, **dict(best.values))
+        return plan
+
+    def _segment(self, plan: Plan, number: int, wanted: Sequence[Any], progress: TuneProgress) -> Plan:
+        for nest in plan.segments[number].params(self._kind):
+            if not nest.names:
+                continue
+            # What is given in the plan is what the search begins with.
+            base = self._measured(plan, number, nest.number, (), wanted)
+            self._trials.append(base)
+            if math.isnan(base.median):
+                continue
+            plan = self._nest(plan, number, nest, base, wanted, progress)
+        return plan
+
+    def _nest(
+        self, plan: Plan, number: int, nest: NestChoice, base: Trial, wanted: Sequence[Any], progress: TuneProgress,
+    ) -> Plan:
+        best, tried = base, {_start(plan, number, self._kind, nest.number)}
+        start = dict(_start(plan, number, self._kind, nest.number))
+        current = plan
+        for _ in range(_ROUNDS):
+            around = current.segments[number].params(self._kind)[nest.number]
+            candidates = [tuple(sorted({**start, **dict(best.values), **dict(v)}.items())) for v in suggestions(around)]
+            candidates = [values for values in dict.fromkeys(candidates) if values not in tried]
+            self._total = self._done + len(candidates)
+            before = best
+            for values in candidates:
+                progress(self._done, self._total, f"S{number} {', '.join(f'{k}={v}' for k, v in values)}")
+                tried.add(values)
+                trial = self._measured(plan, number, nest.number, values, wanted)
+                self._trials.append(trial)
+                self._done += 1
+                if trial.beats(base) and not trial.median >= best.median:
+                    best = trial
+            progress(self._done, self._total, f"S{number}")
+            if best is before:
+                break
+            current = plan.with_params(number, target=self._kind, nest=nest.number, **dict(best.values))
+        return current
+
+    def _measured(
+        self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], wanted: Sequence[Any],
+    ) -> Trial:
+        """Return a candidate measured, after its results were compared with those of the plan given."""
+        try:
+            if self._cancelled():
+                raise _Ended
+            changed = plan
+            if values:
+                changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values))
+            prepared = changed.prepared(self._target)
+            outputs = prepared.run(self._inputs)
+            worst = max((distance(got, want) for got, want in zip(outputs, wanted, strict=True)), default=0.0)
+            if not worst < 1:
+                return Trial(segment=number, nest=nest, values=values, note="wrong results, not timed")
+            bound = prepared.bind(self._inputs, prepared.reusable(outputs))
+            for step in bound.steps:
+                step()
+            low, median, high = self._clock.sample(bound.steps[number], self._seconds).quartiles()
+        except KeyboardInterrupt:
+            raise _Ended from None
+        except (ScheduleError, CompilationError, OutOfMemoryError, RuntimeError) as error:
+            said = str(error).partition("\n")[0]
+            return Trial(segment=number, nest=nest, values=values, note=f"not measured: {said}")
+        return Trial(segment=number, nest=nest, values=values, median=median, low=low, high=high)
+
+    def _place(self, segment: Segment, prepared: PreparedPlan, device: str) -> Path:
+        """Return where results are kept: by all that decides them."""
+        fusion = segment.fusion
+        tensors = [(tv.name, tv.dtype.name, tv.shape, str(tv.domain)) for tv in fusion.tensors.values()]
+        exprs = [(e.op.name, [str(v) for v in e.inputs], [str(v) for v in e.outputs], e.attrs) for e in fusion.exprs]
+        specs = [repr(describe(v)) for v in self._inputs if hasattr(v, "dtype")]
+        # The key of an empty source says by which versions kernels are compiled.
+        content = (
+            _FORMAT, device, self._kind, content_key(""), str(segment.scheduler), segment.changes, tensors, exprs,
+            specs, content_key(segment.source(self._kind)),
+        )
+        return _directory() / f"{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}.json"
+
+
+class _Ended(Exception):  # noqa: N818 - an outcome that the caller asked for
+    """The search is to end now."""
+
+
+def _start(plan: Plan, number: int, target: str, nest: int) -> tuple[tuple[str, Value], ...]:
+    """Return what is given for a nest by hand."""
+    found = (c.values for c in plan.segments[number].changes if (c.target, c.nest) == (target, nest))
+    return next(found, ())
+
+
+def _best(trials: Sequence[Trial]) -> Trial | None:
+    """Return the fastest trial that beats the first one beyond the spread, or the first."""
+    base = next((t for t in trials if not t.values), None)
+    faster = [t for t in trials if base is not None and t.beats(base)]
+    return min(faster, key=lambda t: t.median, default=base)
+
+
+def _directory() -> Path:
+    return cache_directory() / "tuned"
+
+
+def _read(place: Path, segment: int) -> list[Trial] | None:
+    """Return the trials kept for a segment; None if there are none, or none that can be read."""
+    try:
+        records = json.loads(place.read_text(encoding="utf-8"))
+        return [
+            Trial(
+                segment=segment, nest=record["nest"],
+                values=tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in record["values"]),
+                median=_number(record["median"]), low=_number(record["low"]), high=_number(record["high"]),
+                note=record["note"],
+            )
+            for record in records
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _write(place: Path, trials: Sequence[Trial]) -> None:
+    """Keep trials on disk, whole or not at all."""
+    records = [
+        {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in asdict(trial).items()}
+        for trial in trials
+    ]
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(records, file)
+        Path(temporary).replace(place)

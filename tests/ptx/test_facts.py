@@ -1,0 +1,103 @@
+"""What compiled kernels say of themselves, and what is kept of them on disk."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from backend.fusions import D, S, build
+from backend.reductions import softmax
+
+import fuser_lab as fl
+from fuser_lab.codegen.generate import generate
+from fuser_lab.cost.device import A100, H200
+from fuser_lab.errors import CompilationError, UnsupportedError
+from fuser_lab.runtime import cubins, ptx
+from fuser_lab.runtime.cubins import is_kept, machine_code_of
+from fuser_lab.runtime.facts import launch_facts, occupied
+
+pytestmark = pytest.mark.ptx
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+
+
+def plan() -> fl.Plan:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(softmax(fd, fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.BFloat16)))
+    return fl.segment(fd, [fl.spec((64, 8192), "bfloat16")])
+
+
+def test_a_segment_says_what_its_launches_are() -> None:
+    (facts,) = plan().segments[0].launches()
+    assert ".entry" in facts.ptx
+    assert facts.cubin[:4] == b"\x7fELF"
+    assert 16 <= facts.registers <= 255
+    assert facts.spilled == 0
+    assert facts.shared == 2 * 4 * facts.threads[0] // 32, "a number of each warp for the maximum and for the sum"
+    warps = facts.threads[0] * facts.threads[1] // 32
+    assert facts.occupancy == facts.resident * warps / 64
+    assert "nothing spilled" in str(facts)
+    assert "of the H200" in str(facts)
+    if shutil.which("nvdisasm") or shutil.which("cuobjdump"):
+        assert "EXIT" in facts.sass()
+    else:
+        with pytest.raises(UnsupportedError, match="nvdisasm or cuobjdump"):
+            facts.sass()
+
+
+# As NVIDIA's calculator says for compute capabilities 8.0 and 9.0.
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "device", "resident", "limit"),
+    [
+        (256, 32, 0, H200, 8, "warps"), (32, 32, 0, H200, 32, "blocks"), (256, 64, 0, H200, 4, "registers"),
+        (256, 72, 0, H200, 3, "registers"), (1024, 64, 0, H200, 1, "registers"), (1024, 65, 0, H200, 0, "registers"),
+        (128, 32, 48 << 10, H200, 4, "bytes of shared memory"), (128, 32, 48 << 10, A100, 3, "bytes of shared memory"),
+        (512, 32, 100 << 10, H200, 2, "bytes of shared memory"),
+    ],
+)
+def test_occupancy(threads: int, registers: int, shared: int, device: fl.Device, resident: int, limit: str) -> None:
+    assert occupied(threads, registers, shared, device) == (resident, limit)
+
+
+def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    generated = generate(build(lambda fd, x: fd.ops.tanh(x), [(513,)], D.Float), S.POINTWISE, "cuda")
+    assert not is_kept(generated, (9, 0))
+    first = machine_code_of(generated, (9, 0))
+    assert is_kept(generated, (9, 0))
+    assert not is_kept(generated, (8, 0))
+    compiled: list[object] = []
+    original = cubins.compile_phases
+    monkeypatch.setattr(cubins, "compile_phases", lambda *given: compiled.append(given) or original(*given))
+    assert machine_code_of(generated, (9, 0)) == first
+    assert not compiled
+    (place,) = tmp_path.glob("kernels/gpu_*.json")
+    for broken in ("", "[{}]", json.dumps([{"entry": "e", "ptx": "", "log": "", "cubin": "%%"}]), "[]"):
+        place.write_text(broken)
+        assert [x.entry for x in machine_code_of(generated, (9, 0))] == [x.entry for x in first]
+    assert len(compiled) == 4
+    monkeypatch.setattr(cubins, "_compilers", lambda: "numba-cuda 99")
+    assert not is_kept(generated, (9, 0))
+
+
+@pytest.mark.parametrize("stage", ["numba", "linker"])
+def test_a_refused_kernel_is_named_and_its_source_kept(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        msg = f"{stage} says no\nand much more"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(*((ptx, "_compiled") if stage == "numba" else (cubins, "machine_code")), refuse)
+    generated = generate(build(lambda fd, x: fd.ops.tanh(x), [(77,)], D.Float), S.POINTWISE, "cuda")
+    with pytest.raises(CompilationError) as caught:
+        launch_facts(generated)
+    said = str(caught.value)
+    target = "cc 9.0" if stage == "numba" else "sm_90"
+    assert f"the kernel pointwise_T1 does not compile for {target}: {stage} says no" in said
+    assert "\n" not in said
+    place = Path(said.partition("kept in ")[2].rstrip(").").removesuffix(".py") + ".py")
+    assert place.read_text() == generated.source
+    assert not is_kept(generated, (9, 0))

@@ -1,0 +1,141 @@
+"""Tuning: candidates checked and measured, the faster beyond the spread taken, kept on disk, ended when asked."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import tuning
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.runtime.clocks import HostClock, Sample
+
+X = np.linspace(0, 1, 64 * 300, dtype=np.float32).reshape(64, 300)
+
+
+@pytest.fixture(scope="module")
+def plan() -> fl.Plan:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        fd.add_output(fd.ops.sum(fd.ops.exp(x), [1]))
+    return fl.segment(fd, [X])
+
+
+@pytest.fixture(autouse=True)
+def _few_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tuning, "suggestions", lambda _: ((("grain", 2),), (("grain", 4),), (("partial", 64),)))
+    monkeypatch.setattr(tuning, "_directory", lambda: tmp_path)
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, ...]]) -> list[str]:
+    """Let the clock say what a candidate takes, by its values in words; return what is measured, in order."""
+    measured: list[str] = []
+    asked = tuning._Search._measured
+
+    def asking(self: Any, given: fl.Plan, number: int, nest: int, values: Any, wanted: Any) -> tuning.Trial:
+        measured.append(tuning.Trial(segment=number, nest=nest, values=values).text)
+        return asked(self, given, number, nest, values, wanted)
+
+    def sample(_: HostClock, call: Callable[[], object], __: float) -> Sample:
+        call()
+        return Sample(seconds=seconds.get(measured[-1], (1.0, 1.0, 1.0)))
+
+    monkeypatch.setattr(tuning._Search, "_measured", asking)
+    monkeypatch.setattr(HostClock, "sample", sample)
+    return measured
+
+
+def test_the_fastest_beyond_the_spread_is_taken_and_tried_with_others(
+    plan: fl.Plan, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = clock(monkeypatch, {"grain=4": (0.5,), "grain=2": (0.8,), "grain=4, partial=64": (0.4,)})
+    found = fl.tune(plan, [X], progress=False)
+    assert measured == ["as the plan is", "grain=2", "grain=4", "partial=64", "grain=4, partial=64"]
+    best = found.best(0)
+    assert best is not None
+    assert best.values == (("grain", 4), ("partial", 64))
+    assert found.plan.segments[0].params("cpu")[0].values["grain"] == 4
+    assert found.plan == plan.with_params(0, target="cpu", grain=4, partial=64)
+    np.testing.assert_allclose(found.plan.run([X])[0], np.exp(X).sum(1), rtol=1e-5)
+    table = found.table()
+    assert table.rows[0][2] == "grain=4, partial=64"
+    assert table.rows[0][5] == "0.40"
+    assert table.rows[0][6] == "taken"
+    assert "grain=4, partial=64" in found.svg()
+    assert found.complete
+
+
+def test_what_is_only_within_the_spread_is_a_tie_and_not_taken(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, {"as the plan is": (0.8, 1.0, 1.2), "grain=4": (0.7, 0.9, 1.1)})
+    found = fl.tune(plan, [X], progress=False)
+    assert found.plan == plan
+    row = next(r for r in found.table().rows if r[2] == "grain=4")
+    assert row[5] == "0.90 (tie)"
+
+
+def test_results_are_read_from_disk_the_next_time(
+    plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    measured = clock(monkeypatch, {"grain=4": (0.5,)})
+    first = fl.tune(plan, [X], progress=False)
+    count = len(measured)
+    second = fl.tune(plan, [X], progress=False)
+    assert len(measured) == count
+    assert second.plan == first.plan
+    assert second.kept == {0}
+    assert second.trials == first.trials
+    fl.tune(plan, [X], progress=False, again=True)
+    assert len(measured) == 2 * count
+    (place,) = tmp_path.glob("*.json")
+    place.write_text("[{")
+    assert fl.tune(plan, [X], progress=False).kept == frozenset()
+    fl.tune(plan.with_params(0, target="cpu", partial=128), [X], progress=False)
+    assert len(list(tmp_path.glob("*.json"))) == 2, "another beginning is another search"
+
+
+def test_wrong_results_are_never_taken(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, {"grain=4": (0.1,)})
+    monkeypatch.setattr(tuning, "distance", lambda *_: math.inf)
+    found = fl.tune(plan, [X], progress=False)
+    assert found.plan == plan
+    assert all(t.note == "wrong results, not timed" and math.isnan(t.median) for t in found.trials)
+
+
+@pytest.mark.parametrize("ended", ["asked", "interrupted"])
+def test_a_search_can_be_ended(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: str) -> None:
+    measured = clock(monkeypatch, {"grain=2": (0.5,)})
+    if ended == "asked":
+        found = fl.tune(plan, [X], progress=False, cancelled=lambda: len(measured) >= 3)
+    else:
+        sample = HostClock.sample
+
+        def interrupting(self: HostClock, call: Callable[[], object], seconds: float) -> Sample:
+            if len(measured) >= 3:
+                raise KeyboardInterrupt
+            return sample(self, call, seconds)
+
+        monkeypatch.setattr(HostClock, "sample", interrupting)
+        found = fl.tune(plan, [X], progress=False)
+    assert not found.complete
+    assert [t.text for t in found.trials] == ["as the plan is", "grain=2"]
+    assert found.plan.segments[0].params("cpu")[0].values["grain"] == 2
+    assert not list(tmp_path.glob("*.json")), "half a search is not kept"
+
+
+def test_progress_counts_candidates(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, {})
+    seen: list[tuple[int, int, str]] = []
+    fl.tune(plan, [X], progress=lambda *said: seen.append(said))
+    assert seen[-1] == (3, 3, "S0")
+
+
+def test_what_cannot_be_tuned_is_told(plan: fl.Plan) -> None:
+    with pytest.raises(InputError, match="abstract inputs cannot run"):
+        fl.tune(plan, [fl.spec((64, 300), "float32")])
+    with pytest.raises(InputError, match="1 segments, no segment 4"):
+        fl.tune(plan, [X], segments=[4])
+    with pytest.raises(ArgumentTypeError, match="plan must be a Plan, given list"):
+        fl.tune([plan], [X])  # type: ignore[arg-type]
