@@ -91,7 +91,7 @@ _PTX_LOCK = threading.Lock()
 
 def compile_ptx(
     function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
-    threads: int, resident: int = 0,
+    threads: int, resident: int = 0, lineinfo: bool = False,
 ) -> tuple[str, str]:
     """Return PTX and the name of its entry; no device and no driver are needed.
 
@@ -107,6 +107,8 @@ def compile_ptx(
         Threads of a block: registers are limited so that it fits.
     resident
         Blocks of a multiprocessor that they are limited for, 0 for one.
+    lineinfo
+        Whether lines of the source are noted in the PTX, in ``.loc`` directives.
     """
     cuda = require_numba_cuda()
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
@@ -121,7 +123,7 @@ def compile_ptx(
         dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
         try:
             bounds = (threads, resident) if resident else threads
-            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds)
+            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds, lineinfo=lineinfo)
         finally:
             dispatcher.get_current_device = known
     ptx = text.decode() if isinstance(text, bytes) else text

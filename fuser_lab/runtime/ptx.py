@@ -38,8 +38,10 @@ def kernel_key(generated: GeneratedKernel) -> tuple[object, ...]:
     )
 
 
-def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> tuple[CompiledPhase, ...]:
-    """Return the phases of a CUDA kernel as PTX for a compute capability.
+def compile_phases(
+    generated: GeneratedKernel, cc: tuple[int, int] = HOPPER, *, lineinfo: bool = False,
+) -> tuple[CompiledPhase, ...]:
+    """Return the phases of a CUDA kernel as PTX for a compute capability; ``lineinfo`` notes the source's lines in it.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def compile_phases(generated: GeneratedKernel, cc: tuple[int, int] = HOPPER) -> 
 
     numba_compat.require_numba_cuda()
     try:
-        return _compiled(generated, cc)
+        return _compiled(generated, cc, lineinfo=lineinfo)
     except FuserLabError:
         raise
     except Exception as error:
@@ -71,7 +73,7 @@ def refused(generated: GeneratedKernel, target: str, error: Exception) -> Compil
     )
 
 
-def _compiled(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[CompiledPhase, ...]:
+def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:
     from fuser_lab.runtime import numba_compat
 
     phases = generated.kernel_ir.phases
@@ -81,11 +83,11 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Compiled
         x, y = phase.launch.threads
         types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[v.dtype] for v in phase.scalars]
         ptx, entry = numba_compat.compile_ptx(
-            function, *types, cc=cc, threads=x * y, resident=phase.launch.resident,
+            function, *types, cc=cc, threads=x * y, resident=phase.launch.resident, lineinfo=lineinfo,
         )
         if phase.launch.resident and spills(machine_code(ptx, cc)[1]):
             # Fewer blocks at a time are slower, registers in memory slower still.
-            ptx, entry = numba_compat.compile_ptx(function, *types, cc=cc, threads=x * y)
+            ptx, entry = numba_compat.compile_ptx(function, *types, cc=cc, threads=x * y, lineinfo=lineinfo)
         compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
     return tuple(compiled)
 

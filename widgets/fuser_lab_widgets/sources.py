@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _ORIGIN: Final = re.compile(r"\s*#\s+(\w+(?:, \w+)*) = ")
 _ASSIGNED: Final = re.compile(r"\s*(\w+)(?:\[.*?\])? = ")
+_CARRIED: Final = re.compile(r"\s*(?:load|store)_\w+\((\w+),")
 _LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
 
 
@@ -51,14 +52,17 @@ def origins(source: str, names: Collection[str]) -> list[str]:
             current, depth = next((n for n in said.group(1).split(", ") if n in lower.values()), ""), indent
             found.append(current)
             continue
-        assigned = _ASSIGNED.match(line)
+        assigned = _ASSIGNED.match(line) or _CARRIED.match(line)
         own = lower.get(assigned.group(1).partition("_")[0].lower(), "") if assigned else ""
         found.append(own or (current if line.strip() else ""))
     return found
 
 
 def machine_origins(ptx: str, lines: Sequence[str]) -> list[str]:
-    """Return for each line of PTX the tensor that its source line computes; its ``.loc`` lines name source lines."""
+    """Return for each line of PTX the tensor that its source line computes; its ``.loc`` lines name source lines.
+
+    Functions that were inlined, such as a fast exponential, bring line numbers of their own: theirs have no tensor.
+    """
     found, current = [], ""
     for line in ptx.split("\n"):
         said = _LOCATION.match(line)

@@ -1,5 +1,7 @@
 """Which line of generated code computes which tensor."""
 
+import re
+
 import pytest
 from fuser_lab_widgets import sources
 
@@ -50,3 +52,20 @@ def test_every_op_of_a_real_kernel_has_lines(target):
     computed = [e.out.name for e in segment.exprs if e.op.name != "broadcast"]
     for name in computed:
         assert f'data-name="{name}"' in html
+
+
+@pytest.mark.ptx
+def test_the_machine_code_of_a_segment_is_linked_to_its_ops():
+    pytest.importorskip("numba.cuda")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 256], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.sqrt(fd.ops.exp(x)))
+    (segment,) = fl.segment(fd).segments
+    found = sources.machine(segment)
+    lines = {name: [] for name in ("T0", "T1", "T2")}  # T1 is an exponential, whose function was inlined
+    for name, text in re.findall(r'data-name="(T\d)">(.*?)</span>', found["html"]):
+        lines[name].append(text)
+    assert any("ld.global" in line for line in lines["T0"])
+    assert any("sqrt" in line for line in lines["T2"])
+    assert any("st.global" in line for line in lines["T2"])
+    assert ".debug" not in found["text"]
