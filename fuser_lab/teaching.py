@@ -50,6 +50,8 @@ class Outcome:
         answer = shown(self.answer)
         if self.right is None:
             return f"The answer: {answer}."
+        if self.right and shown(self.predicted).strip().casefold() != answer.casefold():
+            return f"✓ Predicted: {shown(self.predicted)}. The answer: {answer}, which is near enough."
         if self.right:
             return f"✓ As predicted: {answer}."
         return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."

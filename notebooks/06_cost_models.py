@@ -149,7 +149,7 @@ outcomes[1]
 #
 # The cut above doubles the bytes at every size: 3 n² numbers fused, 6 n² cut.
 #
-# **Predict:** how many times as long as the fused one does the cut plan take for the smallest and for the largest size? (Within 30 %.)
+# **Predict:** how many times as long as the fused one does the cut plan take for the smallest and for the largest size? (Within 50 %.)
 
 # %%
 question = predict("Time cut / time fused", {64: None, 2048: None})
@@ -158,7 +158,7 @@ question
 # %%
 outcomes.append(
     question.reveal(
-        {n: measured[n][1][1] / measured[n][0][1] for n in (64, 2048)}, within=0.3,
+        {n: measured[n][1][1] / measured[n][0][1] for n in (64, 2048)}, within=0.5,
         because="Small tensors cost their start and little else, whatever the plan. The ratio of bytes shows where memory decides.",
     )
 )

@@ -62,7 +62,9 @@ def test_without_a_prediction_the_answer_is_given(nothing):
 
 @pytest.mark.parametrize(("predicted", "right"), [(90, True), (110, True), (89, False), (111, False), (100.0, True)])
 def test_numbers_may_be_off_by_a_part_of_the_answer(predicted, right):
-    assert predict("?", predicted).reveal(100, within=0.1).right is right
+    outcome = predict("?", predicted).reveal(100, within=0.1)
+    assert outcome.right is right
+    assert ("near enough" in str(outcome)) is (right and predicted != 100)
 
 
 @pytest.mark.parametrize(
