@@ -147,6 +147,12 @@ def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any
     return tuple(getattr(module, name) for name in names)
 
 
+def is_compiled(source: str) -> bool:
+    """Whether a CPU kernel is loaded, or its machine code on disk."""
+    key = content_key(source)
+    return key in _MODULES or any((cache_directory() / "__pycache__").glob(f"seg_{key}.*.nbc"))
+
+
 def source_path(source: str) -> Path:
     """Return the file that generated source is kept in, written if need be."""
     return _written(content_key(source), source)

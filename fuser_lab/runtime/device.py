@@ -222,6 +222,11 @@ class DeviceMemory:
                 for phase, function in _loaded(generated, self.number)
             )
 
+    def capability(self) -> tuple[int, int]:
+        """Return the compute capability that kernels are compiled for."""
+        major, minor = _torch().cuda.get_device_capability(self.number)
+        return int(major), int(minor)
+
     # Where and in which order
 
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:

@@ -28,6 +28,7 @@ from fuser_lab.errors import (
 )
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
+from fuser_lab.runtime.ahead import Capability, CompileProgress, compile_ahead
 from fuser_lab.runtime.arrays import is_torch, may_overlap
 from fuser_lab.runtime.binding import (
     Slot,
@@ -108,6 +109,9 @@ class Memory(Protocol):
 
     def calls(self, generated: GeneratedKernel) -> Sequence[Call]:
         """Return the compiled phases of a kernel."""
+
+    def capability(self) -> Capability:
+        """Return the compute capability that kernels are compiled for; None for the CPU."""
 
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
         """Return a context in which work goes to this memory's device, in the order of the values' library."""
@@ -194,6 +198,7 @@ class PreparedPlan:
         self.target = memory.target
         self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
         self._changes = changes or {}
+        self.compile_progress: CompileProgress | bool | None = None  # None: a bar in a terminal or notebook
         self._variants: dict[Strides, _Variant] = {}
         self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
@@ -299,6 +304,8 @@ class PreparedPlan:
             for number, (segment, scheduler) in enumerate(self.segments)
         )
         sizes: dict[str, tuple[DataType, int]] = {}
+        kernels = [step.generated for step in steps if step.runs and step.generated is not None]
+        compile_ahead(kernels, self.memory.capability(), self.compile_progress)
         steps, calls = self._ready_calls(steps)
         return _Variant(
             steps=steps,

@@ -88,6 +88,9 @@ class HostMemory:
         """Whether an array may be written to."""
         return not isinstance(array, np.ndarray) or bool(array.flags.writeable)
 
+    def capability(self) -> None:
+        """Return None: kernels are compiled for the CPU that is here."""
+
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
         """Return a context of no effect: there is one CPU."""
         return nullcontext()

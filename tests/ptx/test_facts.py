@@ -78,7 +78,10 @@ def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(
     (place,) = tmp_path.glob("kernels/gpu_*.json")
     for broken in ("", "[{}]", json.dumps([{"entry": "e", "ptx": "", "log": "", "cubin": "%%"}]), "[]"):
         place.write_text(broken)
-        assert [x.entry for x in machine_code_of(generated, (9, 0))] == [x.entry for x in first]
+        (made,) = machine_code_of(generated, (9, 0))
+        assert made.entry in made.ptx
+        assert made.cubin[:4] == b"\x7fELF"
+        assert machine_code_of(generated, (9, 0)) == (made,)
     assert len(compiled) == 4
     monkeypatch.setattr(cubins, "_compilers", lambda: "numba-cuda 99")
     assert not is_kept(generated, (9, 0))

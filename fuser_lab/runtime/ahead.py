@@ -1,0 +1,165 @@
+"""Kernels compiled side by side: in this process and in others, which leave what they compile on disk.
+
+Numba compiles one kernel at a time in a process. What another process cannot compile, this one tries again, and says
+why not.
+"""
+
+import base64
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.runtime.compile import functions_of, is_compiled
+from fuser_lab.runtime.cubins import is_kept, machine_code_of
+
+SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
+_MOST_WORKERS = 8
+_EACH = 2  # kernels that a process is worth being started for
+
+Capability = tuple[int, int] | None  # None for the CPU
+CompileProgress = Callable[[int, int], None]
+
+
+def compile_ahead(
+    kernels: Sequence[GeneratedKernel], cc: Capability, progress: CompileProgress | bool | None = None,
+) -> None:
+    """Compile those of some kernels that are not on disk yet, if they are so many that it pays to share them.
+
+    Parameters
+    ----------
+    kernels
+        Generated kernels, all for the CPU or all for one GPU.
+    cc
+        Compute capability of the GPU; None for the CPU.
+    progress
+        Called as ``progress(done, total)``; None or True shows a bar in a terminal or notebook, False none.
+    """
+    distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
+    pending = deque(k for k in distinct if not (is_compiled(k.source) if cc is None else is_kept(k, cc)))
+    if len(pending) < SHARED_FROM:
+        return
+    workers = min(_processors() - 1, len(pending) // _EACH, _MOST_WORKERS)
+    if callable(progress):
+        _shared(pending, cc, workers, progress)
+        return
+    from tqdm.auto import tqdm
+
+    # disable=None: no bar where the output is no terminal.
+    hidden = True if progress is False else None
+    bar: Any = tqdm(total=len(pending), desc="compiling", leave=False, disable=hidden)
+
+    def show(done: int, _: int) -> None:
+        bar.update(done - bar.n)
+
+    with contextlib.closing(bar):
+        _shared(pending, cc, workers, show)
+
+
+def _processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:
+    """Compile all, from the front in this process and from the back in others; end the others whatever happens."""
+    total, done, lock = len(pending), [0], threading.Lock()
+
+    def counted() -> None:
+        with lock:
+            done[0] += 1
+            progress(done[0], total)
+
+    with _processes(workers) as processes:
+        threads = [
+            threading.Thread(target=_fed, args=(process, pending, cc, counted), daemon=True) for process in processes
+        ]
+        for thread in threads:
+            thread.start()
+        for kernel in _taken(pending.popleft):
+            compile_kernel(kernel, cc)
+            counted()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    command = [sys.executable, "-m", "fuser_lab.runtime.ahead"]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        # Where no process may be started, this one compiles everything.
+        with contextlib.suppress(OSError):
+            while len(started) < count:
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)  # noqa: S603
+                started.append(process)
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def _taken(take: Callable[[], GeneratedKernel]) -> Iterator[GeneratedKernel]:
+    while True:
+        try:
+            kernel = take()
+        except IndexError:
+            return
+        yield kernel
+
+
+def _fed(
+    process: "subprocess.Popen[bytes]", pending: deque[GeneratedKernel], cc: Capability, counted: Callable[[], None],
+) -> None:
+    """Give a process one kernel after another until none is left or the process has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for kernel in _taken(pending.pop):
+        try:
+            process.stdin.write(base64.b64encode(pickle.dumps((kernel, cc))) + b"\n")
+            process.stdin.flush()
+            answered = process.stdout.readline()
+        except (OSError, ValueError):
+            answered = b""
+        if not answered:
+            pending.append(kernel)
+            return
+        counted()
+
+
+def compile_kernel(kernel: GeneratedKernel, cc: Capability) -> None:
+    """Compile a kernel, so that it is on disk."""
+    if cc is None:
+        functions_of(kernel.source, tuple(phase.name for phase in kernel.kernel_ir.phases))
+    else:
+        machine_code_of(kernel, cc)
+
+
+def main(lines: Iterator[bytes], answer: Callable[[bytes], Any]) -> None:
+    """Compile the kernels that come in, one a line, and answer each with a line."""
+    for line in lines:
+        kernel, cc = pickle.loads(base64.b64decode(line))  # noqa: S301 - from the process that started this one
+        try:
+            compile_kernel(kernel, cc)
+        except Exception:  # noqa: BLE001 - the process that asked compiles it again and says why
+            answer(b"refused\n")
+        else:
+            answer(b"compiled\n")
+
+
+if __name__ == "__main__":
+    # What compilers print must not be taken for answers.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    main(iter(sys.stdin.buffer.readline, b""), answers.write)
