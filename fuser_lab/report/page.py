@@ -54,7 +54,7 @@ def report_page(
     static = element("div", *plan_parts(drawn, style=False), id="fl-static", css="fl-report")
     body = element(
         "body",
-        element("div", id="fl-live", css="fl-live"),
+        element("main", id="fl-live", css="fl-live"),
         static,
         element("script", packed, id="fl-data", type="application/octet-stream"),
         element("script", script.replace("</", "<\\/"), type="module"),

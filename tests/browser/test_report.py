@@ -200,6 +200,28 @@ def test_segments_are_boxes_or_single_nodes(open_report, shots, plans):
     assert errors == []
 
 
+def test_everything_has_a_role_and_a_name(open_report, plans):
+    page, _, _ = open_report(*plans)
+    page.locator(".fx-tab").first.wait_for()
+    page.locator(".fl-op").first.click()
+    unnamed = """(all) => all.filter((e) => e.offsetParent !== null && !(
+        e.getAttribute('aria-label') || e.textContent.trim() || e.title || (e.labels && e.labels.length)
+      )).map((e) => e.outerHTML)"""
+    for tab in page.locator(".fx-tab").all():
+        tab.click()
+        assert tab.get_attribute("aria-selected") == "true"
+        assert page.locator("button, select, input, [role=img]").evaluate_all(unnamed) == []
+        assert page.locator(".fx-panel th:not([scope])").count() == 0
+    assert page.get_by_role("main").count() == 1
+    assert page.get_by_role("heading", level=1).inner_text() == plans[0].name
+    assert page.get_by_role("tablist").count() == 1
+    for item in page.locator(".fl-node, .fl-edge").all():
+        assert item.get_attribute("role") == "button"
+        assert item.evaluate("(g) => g.getAttribute('aria-label') || g.querySelector('title').textContent")
+    assert page.locator(".fl-node[tabindex='0'], .fl-edge[tabindex='0']").count() == 1
+    assert page.locator(".fx-status").get_attribute("aria-live") == "polite"
+
+
 def test_hostile_text_stays_text(open_report, plans):
     page, asked, errors = open_report(plans[0].renamed(HOSTILE), plans[1], title=HOSTILE)
     page.locator(".fx-tab").first.wait_for()

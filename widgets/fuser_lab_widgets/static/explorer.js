@@ -125,7 +125,7 @@ class Explorer {
 
   build(el) {
     const button = (label, title, act, extra = "") => h(`button.fx-button${extra}`, { type: "button", title, onclick: act }, label);
-    this.title = h("strong.fx-title");
+    this.title = h("strong.fx-title", { role: "heading", "aria-level": 2 });
     this.badge = h("span.fx-badge");
     this.facts = h("div.fx-facts");
     this.strategies = h("div.fx-switch", { role: "group", "aria-label": "Strategy" });
@@ -812,7 +812,7 @@ function table(data, rowAttrs) {
 }
 
 function mark(ok) {
-  return h(ok ? "span.fx-good" : "span.fx-bad", { "aria-label": ok ? "accepted" : "refused" }, ok ? "✓" : "✗");
+  return h(ok ? "span.fx-good" : "span.fx-bad", { role: "img", "aria-label": ok ? "accepted" : "refused" }, ok ? "✓" : "✗");
 }
 
 function verdicts(list) {

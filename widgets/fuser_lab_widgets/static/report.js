@@ -86,5 +86,6 @@ async function unpacked(text) {
 unpacked(document.getElementById("fl-data").textContent).then((data) => {
   const place = document.getElementById("fl-live");
   render({ model: new Baked(data), el: place });
+  place.querySelector(".fx-title").setAttribute("aria-level", "1");
   document.getElementById("fl-static").remove();
 });
