@@ -104,7 +104,8 @@ class Prediction:
 
     @property
     def _lines(self) -> tuple[str, str]:
-        options = "" if self.choices is None else f" One of: {', '.join(map(shown, self.choices))}."
+        stop = "" if self.question.endswith(("?", ".", ":")) else "."
+        options = "" if self.choices is None else f"{stop} One of: {', '.join(map(shown, self.choices))}."
         state = INVITATION if _nothing(self.predicted) else f"Your prediction: {shown(self.predicted)}."
         return f"{self.question}{options}", state
 

@@ -14,7 +14,7 @@
 #
 # One fusion, two plans, three results of sin(x). In the first picture each kernel computes the sines for itself; in the second
 # they are computed once, stored, and read again. Look at the headers: **both move the same bytes.** Lesson 05 would
-# call the second one better by one launch, which is nothing. Is it?
+# call the second one better by one launch, 4 µs. Is that all?
 
 # %%
 from itertools import combinations
@@ -75,7 +75,8 @@ print(f"recomputed {1e3 * first:.1f} ms, stored {1e3 * second:.1f} ms")
 outcomes = [
     question.reveal(
         first / second, within=0.3,
-        because="A sine is many instructions. Three kernels compute one for every element, instead of one kernel.",
+        because="A sine is many instructions, and three kernels compute one for every element instead of one kernel. How well the "
+        "loops around it use the processor's vectors differs too; a count of bytes knows nothing of that either.",
     ),
 ]
 outcomes[0]
@@ -170,8 +171,8 @@ outcomes[2]
 #
 # ## 3. Arithmetic
 #
-# Back to the sines. The first plan computes three for each element, the second one, and all else is the same. So the difference
-# is what two sines cost:
+# Back to the sines. The first plan computes three for each element, the second one. If all else were the same, the difference
+# would be what two sines cost:
 
 # %%
 per_sine = (first - second) / (2 * shape[0] * shape[1])

@@ -81,7 +81,8 @@ def test_a_part_that_is_not_asked_for_is_refused():
 
 
 def test_choices():
-    assert "One of: resize, pointwise." in str(predict("Who?", choices=["resize", "pointwise"]))
+    assert "Who? One of: resize, pointwise." in str(predict("Who?", choices=["resize", "pointwise"]))
+    assert "Who takes it. One of: resize." in str(predict("Who takes it", choices=["resize"]))
     assert "Your prediction: Resize." in str(predict("Who?", "Resize", choices=["resize", "pointwise"]))
     with pytest.raises(InputError, match="reduction is none of the choices; there are resize, pointwise"):
         predict("Who?", "reduction", choices=["resize", "pointwise"])
