@@ -7,11 +7,14 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.codegen.generate import EVALUATED
 from fuser_lab.cost.verdict import SchedulerType, accept
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.interpreter import evaluate
 from fuser_lab.schedule.own import refusal
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import candidate
+from tests.agreement import lock_step
 
 LONG = 3
 
@@ -158,3 +161,70 @@ def test_answers_that_are_none_are_named():
         fl.with_rule(few_ops, "pointwize")
     with pytest.raises(ArgumentTypeError, match="rule must be a function"):
         fl.with_rule("few ops")
+
+
+def softmax(fd, x, y):
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, dims=[1], keepdim=True)))
+    fd.add_output(fd.ops.truediv(e, fd.ops.sum(e, dims=[1], keepdim=True)))
+    fd.add_output(y)
+
+
+def turned(fd, x, y):
+    fd.add_output(fd.ops.add(fd.ops.permute(x, dims=[1, 0]), y))
+    fd.add_output(fd.ops.sum(y, dims=[0]))
+
+
+def apart(fd, x, y):
+    fd.add_output(fd.ops.sin(x))
+    fd.add_output(fd.ops.var_mean(y, dims=[0, 1])[0])
+
+
+@pytest.mark.parametrize("kind", [t for t in SchedulerType if t not in EVALUATED], ids=lambda t: t.value)
+@pytest.mark.parametrize("define", [softmax, turned, apart], ids=lambda d: d.__name__)
+def test_no_acceptance_makes_a_result_wrong(define, kind):
+    """Who accepts does not decide how a kernel is looped: one that accepts all gets right kernels, or an error."""
+
+    @dataclass(frozen=True)
+    class Everything:
+        type: SchedulerType = kind
+
+        def can_schedule(self, facts, device):
+            return accept(self.type)
+
+    with FusionDefinition() as fd:
+        define(fd, *(fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2)))
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((12, 12), dtype=np.float32) for _ in range(2)]
+    plan = fl.segment(fd, inputs, schedulers=[Everything()])
+    exact = evaluate(plan.fusion, [x.astype(np.float64) for x in inputs])
+    for target in ("cpu", "cuda"):
+        for result, expected in zip(lock_step(plan, inputs, target), exact, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+SMALL = {
+    "name": "small", "cc": (9, 0), "sms": 8, "shared_per_sm": 2**15, "shared_per_block": 2**14, "l2": 0,
+    "bandwidth": 100, "fp32": 1, "bf16": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"bandwidth": 0}, InputError, "Device: bandwidth must be a finite number above 0, given 0."),
+        ({"bandwidth": float("nan")}, InputError, "Device: bandwidth must be a finite number above 0, given nan."),
+        ({"bf16": -1}, InputError, "Device: bf16 must be a finite number of at least 0, given -1."),
+        ({"registers": 0}, InputError, "Device: registers must be at least 1, given 0."),
+        ({"cc": "9.0"}, ArgumentTypeError, "Device: cc must be two whole numbers such as (9, 0), given '9.0'."),
+        ({"fp32": "x"}, ArgumentTypeError, "Device: fp32 must be a number, given 'x'."),
+        ({"sms": 0}, InputError, "Device: sms must be at least 1, given 0."),
+        ({"shared_per_sm": -1}, InputError, "Device: shared_per_sm must be at least 0, given -1."),
+        ({"max_threads_per_block": 0}, InputError, "Device: max_threads_per_block must be at least 1, given 0."),
+        ({"l2": None}, ArgumentTypeError, "Device: l2 must be a whole number of at least 0, given None."),
+        ({"name": None}, ArgumentTypeError, "Device: name must be a str, given None."),
+    ],
+)
+def test_a_device_that_cannot_be_is_refused(changed, error, said):
+    assert fl.Device(**SMALL).l2 == 0
+    with pytest.raises(error, match=f"^{re.escape(said)}$"):
+        fl.Device(**SMALL | changed)
