@@ -95,7 +95,7 @@ for expr in fusion.exprs:
 # are two levels apart. If two groups are one level apart, no other path can lead from one to the other.
 #
 # And joining several pairs at once is safe if they keep a distance: a group stays out of the round if one of its neighbours
-# has a partner already, and that neighbour or its partner is within one level.
+# has a partner already, and that neighbour or its partner is within one level. The same holds for the one that it would join.
 #
 # **Predict:** which pairs are joined in round 1? T3 proposes first, then T4, and so on; schedulers accept everything here.
 
