@@ -73,11 +73,11 @@ class TensorInput:
         high = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if s > 0)
         size = (high - low) // x.itemsize + 1
         flat = np.zeros(size, x.dtype)
-        lay = np.lib.stride_tricks.as_strided(flat[-low // x.itemsize :], x.shape, x.strides)
+        # Over bytes, since NumPy lays out no views of dtypes that it does not know itself.
+        lay = np.ndarray(x.shape, x.dtype, flat.view(np.uint8), -low, x.strides)
         lay[...] = x
-        start = f"[{-low // x.itemsize}:]" if low else ""
-        memory = f"np.array({_numbers(flat)}, {kind}){start}"
-        return f"np.lib.stride_tricks.as_strided({memory}, {x.shape}, {x.strides})"
+        memory = f"np.array({_numbers(flat)}, {kind}).view(np.uint8)"
+        return f"np.ndarray({x.shape}, {kind}, {memory}, {-low}, {x.strides})"
 
 
 def _numbers(x: np.ndarray) -> str:
