@@ -10,14 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from fuser_lab.errors import InputError
+from fuser_lab.errors import ArgumentTypeError, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 2
+LONGEST_SHOWN = 60  # characters of a line in a sentence
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]
+# The values of `fuser_lab.cost.verdict.SchedulerType`, which this module may not import; a test compares them.
+SCHEDULER_NAMES = (
+    "expr_eval", "no_op", "matmul", "reduction", "resize", "transpose", "pointwise", "inner_persistent",
+    "outer_persistent", "inner_outer_persistent", "greedy",
+)
 
 
 class Kind(enum.Enum):
@@ -206,26 +212,39 @@ class DecisionLog:
         self,
         *,
         phase: str | None = None,
-        kind: Kind | None = None,
+        kind: Kind | str | None = None,
         accepted: bool | None = None,
-        scheduler: str | None = None,
+        scheduler: enum.Enum | str | None = None,
         code: str | None = None,
         op: str | None = None,
     ) -> "DecisionLog":
         """Return the attempts that fit; numbers start anew.
 
         ``phase`` is a beginning of a phase's name, ``op`` the name of an expression's result such as ``"T3"``,
-        ``code`` a reason code of the attempt or of any scheduler's verdict.
+        ``code`` a reason code of the attempt or of any scheduler's verdict. ``kind`` and ``scheduler`` are given as
+        members of their enumerations or by value, as ``"merge"`` and ``"pointwise"``.
+
+        Raises
+        ------
+        InputError
+            If there is no such kind or scheduler.
+        ArgumentTypeError
+            If ``accepted`` is neither a bool nor None.
         """
+        if accepted is not None and not isinstance(accepted, bool):
+            msg = f"filter: accepted must be True, False or None, given {accepted!r}."
+            raise ArgumentTypeError(msg)
+        wanted = None if kind is None else _known("kind", kind, [one.value for one in Kind])
+        asked = None if scheduler is None else _known("scheduler", scheduler, SCHEDULER_NAMES)
         tests: list[Callable[[Attempt], bool]] = []
         if phase is not None:
             tests.append(lambda a: a.phase.startswith(phase))
-        if kind is not None:
-            tests.append(lambda a: a.kind is kind)
+        if wanted is not None:
+            tests.append(lambda a: a.kind.value == wanted)
         if accepted is not None:
             tests.append(lambda a: a.accepted is accepted)
-        if scheduler is not None:
-            tests.append(lambda a: any(v.scheduler == scheduler for v in a.verdicts))
+        if asked is not None:
+            tests.append(lambda a: any(v.scheduler == asked for v in a.verdicts))
         if code is not None:
             tests.append(lambda a: a.code == code or any(v.code == code for v in a.verdicts))
         if op is not None:
@@ -241,28 +260,47 @@ class DecisionLog:
 
     @classmethod
     def from_json(cls, text: str) -> "DecisionLog":
-        """Return the log that `to_json` wrote.
+        """Return the log that `to_json` wrote; blank lines are passed over.
 
         Raises
         ------
+        ArgumentTypeError
+            If the text is no str.
         InputError
-            If the text is no decision log of this schema version.
+            If it is no decision log of this schema version, or a line of it is no record; the text names the line.
         """
-        lines = text.splitlines()
+        if not isinstance(text, str):
+            msg = f"DecisionLog.from_json: text must be a str, given {type(text).__name__}."
+            raise ArgumentTypeError(msg)
+        lines = text.split("\n")
         try:
             head = json.loads(lines[0])
             version = head["version"] if head["schema"] == "fuser_lab.decisions" else None
-        except (IndexError, KeyError, TypeError, json.JSONDecodeError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             version = None
         if version != SCHEMA_VERSION:
             msg = f"this is no decision log of schema version {SCHEMA_VERSION}."
             raise InputError(msg)
-        records = [json.loads(line) for line in lines[1:]]
-        return cls(
-            (_from_dict(record) for record in records if "pass" not in record and "layout" not in record),
-            (PassApplied(**record["pass"]) for record in records if "pass" in record),
-            (_layout(record["layout"]) for record in records if "layout" in record),
-        )
+        log = cls()
+        for number, line in enumerate(lines[1:], start=2):
+            if line.strip():
+                log._read(number, line)
+        return log
+
+    def _read(self, number: int, line: str) -> None:
+        """Add what a line of `to_json` says."""
+        try:
+            match json.loads(line):
+                case {"pass": data}:
+                    self.passes.append(PassApplied(**data))
+                case {"layout": data}:
+                    self.layouts.append(_layout(data))
+                case data:
+                    self.append(_from_dict(data))
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            shown = line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}..."
+            msg = f"line {number} of the decision log is no attempt, pass or layout as to_json writes it: {shown}"
+            raise InputError(msg) from None
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return one row per attempt."""
@@ -278,7 +316,7 @@ class DecisionLog:
     def __repr__(self) -> str:
         """Return the counts."""
         accepted = sum(a.accepted for a in self)
-        return f"<DecisionLog: {len(self)} attempts, {accepted} accepted>"
+        return f"<DecisionLog: {len(self)} attempt{'s' * (len(self) != 1)}, {accepted} accepted>"
 
     def __str__(self) -> str:
         """Return one line per attempt."""
@@ -296,6 +334,15 @@ def group_text(names: Names) -> str:
     """Return a group as text, ``{T2, T3}``, shortened in the middle when long."""
     shown = names if len(names) <= 6 else (*names[:3], "...", *names[-2:])
     return "{" + ", ".join(shown) + "}"
+
+
+def _known(argument: str, given: object, names: Sequence[str]) -> str:
+    """Return a name given as such or as a member of an enumeration, or raise InputError for what is none."""
+    name = given.value if isinstance(given, enum.Enum) else given
+    if isinstance(name, str) and name in names:
+        return name
+    msg = f"filter: {argument} {given!r} is unknown; there are {', '.join(map(repr, names))}."
+    raise InputError(msg)
 
 
 def _to_dict(attempt: Attempt) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """Devices that decide where a fusion is cut: the few numbers that schedulers ask for."""
 
+import math
 from dataclasses import dataclass
 
+from fuser_lab.errors import ArgumentTypeError, InputError
+
 KIB = 1024
+_MAY_BE_0 = frozenset({"bf16", "l2", "shared_per_sm", "shared_per_block"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,6 +14,13 @@ class Device:
     """A GPU by its data sheet.
 
     Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If a field is of another type than it says.
+    InputError
+        If a number is not finite or too small: ``bf16``, ``l2`` and shared memory may be 0, others may not.
     """
 
     name: str
@@ -23,6 +34,33 @@ class Device:
     bf16: float
     registers: int = 65536  # of 4 bytes, per SM
     max_threads_per_block: int = 1024
+
+    def __post_init__(self) -> None:
+        """Raise for what no GPU has."""
+        if not isinstance(self.name, str):
+            msg = f"Device: name must be a str, given {self.name!r}."
+            raise ArgumentTypeError(msg)
+        if not (isinstance(self.cc, tuple) and len(self.cc) == 2 and all(type(part) is int for part in self.cc)):
+            msg = f"Device: cc must be two whole numbers such as (9, 0), given {self.cc!r}."
+            raise ArgumentTypeError(msg)
+        for field in ("sms", "registers", "max_threads_per_block", "shared_per_sm", "shared_per_block", "l2"):
+            value = getattr(self, field)
+            least = 0 if field in _MAY_BE_0 else 1
+            if not isinstance(value, int) or isinstance(value, bool):
+                msg = f"Device: {field} must be a whole number of at least {least}, given {value!r}."
+                raise ArgumentTypeError(msg)
+            if value < least:
+                msg = f"Device: {field} must be at least {least}, given {value}."
+                raise InputError(msg)
+        for field in ("bandwidth", "fp32", "bf16"):
+            value = getattr(self, field)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                msg = f"Device: {field} must be a number, given {value!r}."
+                raise ArgumentTypeError(msg)
+            if not math.isfinite(value) or value < 0 or (value == 0 and field not in _MAY_BE_0):
+                least_said = "of at least 0" if field in _MAY_BE_0 else "above 0"
+                msg = f"Device: {field} must be a finite number {least_said}, given {value}."
+                raise InputError(msg)
 
     @property
     def register_file(self) -> int:

@@ -148,18 +148,40 @@ class Fusion:
         order = self.required_order(self._output(output, "get_output_stride_order"))
         return None if order is None else stride_order_of(order)
 
-    def required_order(self, tensor: TensorView) -> tuple[int, ...] | None:
+    def required_order(self, tensor: TensorView | str) -> tuple[int, ...] | None:
         """Return the axes of a tensor, slowest in memory first, where the user decides that; None elsewhere.
 
         The user decides for inputs, for results of ``stride_order``, and for outputs by `set_output_stride_order`.
+
+        Raises
+        ------
+        InputError
+            If the fusion has no tensor of a name.
         """
+        tensor = self._tensor(tensor, "required_order")
         maker = self.producers.get(tensor)
         asked = maker is None or maker.op.name == "stride_order" or any(tensor == tv for tv, _ in self.stride_orders)
         return tensor.domain.allocation_order if asked else None
 
-    def hint_order(self, tensor: TensorView) -> OrderHint | None:
-        """Return how an inference proposed to lay out a tensor; None if none did, or the user decides."""
+    def hint_order(self, tensor: TensorView | str) -> OrderHint | None:
+        """Return how an inference proposed to lay out a tensor; None if none did, or the user decides.
+
+        Raises
+        ------
+        InputError
+            If the fusion has no tensor of a name.
+        """
+        tensor = self._tensor(tensor, "hint_order")
         return None if self.required_order(tensor) is not None else tensor.domain.hint
+
+    def _tensor(self, tensor: TensorView | str, method: str) -> TensorView:
+        if isinstance(tensor, TensorView):
+            return tensor
+        found = self.tensors.get(tensor) if isinstance(tensor, str) else None
+        if found is None:
+            msg = f"{method}: {tensor!r} is no tensor of the fusion; its tensors are {', '.join(self.tensors)}."
+            raise InputError(msg)
+        return found
 
     def _output(self, output: TensorView | str, method: str) -> TensorView:
         for tensor in self.outputs:

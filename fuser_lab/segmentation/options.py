@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fuser_lab.cost.verdict import SchedulerType
@@ -46,7 +46,8 @@ class SegmenterOptions:
         Top-down: also cut before reshapes, or before slice, pad and cat.
     io_to_lower_precision
         Whether Float tensors that pass between segments and lead to a Half or BFloat16 output pass as such, which
-        halves their bytes and rounds them.
+        halves their bytes and rounds them. It holds for what the segmenter cuts; boundaries made by edits
+        (`Plan.cut`, `Plan.move`) keep the dtype of what crosses them.
     disabled_passes
         Names of pre-segmentation passes that do not run.
     disabled_schedulers
@@ -92,20 +93,29 @@ class SegmenterOptions:
     search_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Take the meaning of hints by name too."""
-        object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
+        """Take meanings and schedulers by name too, and raise for what a field does not take."""
+        for switch in fields(self):
+            if isinstance(switch.default, bool) and not isinstance(getattr(self, switch.name), bool):
+                msg = f"{switch.name} must be True or False, given {getattr(self, switch.name)!r}."
+                raise ArgumentTypeError(msg)
+        object.__setattr__(self, "segment_set", _meaning(self.segment_set))
         if self.layout_mode not in LAYOUT_MODES:
             msg = f"layout_mode: {self.layout_mode!r} is unknown; there are {_listed(LAYOUT_MODES)}."
             raise InputError(msg)
         _check_limits(self.search_states, self.search_seconds)
-        unknown = sorted(frozenset(self.forward_factories) - FACTORIES)
+        _check_least(self.least_capability)
+        factories = _listed_names("forward_factories", self.forward_factories, FACTORIES)
+        unknown = [name for name in factories if name not in tuple(FACTORIES)]
         if unknown:
             msg = f"forward_factories: {unknown[0]!r} cannot be recomputed; there are {_listed(FACTORIES)}."
             raise InputError(msg)
-        object.__setattr__(self, "forward_factories", frozenset(self.forward_factories))
-        object.__setattr__(self, "disabled_passes", frozenset(self.disabled_passes))
-        names = frozenset(SchedulerType(scheduler).value for scheduler in self.disabled_schedulers)
-        object.__setattr__(self, "disabled_schedulers", names)
+        object.__setattr__(self, "forward_factories", frozenset(factories))
+        passes = _names("disabled_passes", self.disabled_passes, [p.name for p in PRESEGMENTATION.passes])
+        object.__setattr__(self, "disabled_passes", passes)
+        known = [scheduler.value for scheduler in SchedulerType]
+        given = _listed_names("disabled_schedulers", self.disabled_schedulers, known)
+        names = [one.value if isinstance(one, SchedulerType) else one for one in given]
+        object.__setattr__(self, "disabled_schedulers", _names("disabled_schedulers", names, known))
 
     @classmethod
     def from_nvfuser(
@@ -146,8 +156,8 @@ class SegmenterOptions:
         InputError
             If a name is none of these.
         """
-        on, off = _names("enable", enable, _ENABLE), _names("disable", disable, _DISABLE)
-        passes = {_PASSES[name] for name in _names("disable_preseg", disable_preseg, _PASSES)}
+        on, off = _names("from_nvfuser: enable", enable, _ENABLE), _names("from_nvfuser: disable", disable, _DISABLE)
+        passes = {_PASSES[name] for name in _names("from_nvfuser: disable_preseg", disable_preseg, _PASSES)}
         phases = _phases({} if segmenter is None else segmenter)
         if entry not in _ENTRIES:
             msg = f"from_nvfuser: entry {entry!r} is unknown; there are {_listed(_ENTRIES)}."
@@ -215,15 +225,35 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, sorted(names)))
 
 
-def _names(argument: str, given: Iterable[str], known: Iterable[str]) -> frozenset[str]:
-    """Return names that nvFuser knows, or raise InputError for the first that is none."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"from_nvfuser: {argument} must be a list of names, given {given!r}."
+def _meaning(given: object) -> SegmentSetMeaning:
+    for meaning in SegmentSetMeaning:
+        if given in (meaning, meaning.value):
+            return meaning
+    msg = f"segment_set: {given!r} is unknown; there are {_listed(m.value for m in SegmentSetMeaning)}."
+    raise InputError(msg)
+
+
+def _check_least(given: object) -> None:
+    """Raise if the least compute capability is neither None nor two whole numbers."""
+    if given is not None and not (isinstance(given, tuple) and len(given) == 2 and all(type(n) is int for n in given)):
+        msg = f"least_capability must be two whole numbers such as (9, 0), or None, given {given!r}."
         raise ArgumentTypeError(msg)
-    names = tuple(given)
+
+
+def _listed_names(argument: str, given: object, known: Iterable[str]) -> tuple[Any, ...]:
+    """Return what is given as a list, or raise ArgumentTypeError that lists the names."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"{argument} must be a list of names, given {given!r}; there are {_listed(known)}."
+        raise ArgumentTypeError(msg)
+    return tuple(given)
+
+
+def _names(argument: str, given: object, known: Iterable[str]) -> frozenset[str]:
+    """Return names that are known, or raise InputError for the first that is none."""
+    names, accepted = _listed_names(argument, given, known), tuple(known)
     for name in names:
-        if name not in known:
-            msg = f"from_nvfuser: {argument} names {name!r}, which is unknown here; there are {_listed(known)}."
+        if name not in accepted:
+            msg = f"{argument} names {name!r}, which is unknown here; there are {_listed(accepted)}."
             raise InputError(msg)
     return frozenset(names)
 
@@ -232,7 +262,7 @@ def _phases(given: Mapping[str, bool]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         msg = f"from_nvfuser: segmenter must map names of switches to True and False, given {given!r}."
         raise ArgumentTypeError(msg)
-    _names("segmenter", given, _PHASES)
+    _names("from_nvfuser: segmenter", given, _PHASES)
     for name, value in given.items():
         if not isinstance(value, bool):
             msg = f"from_nvfuser: segmenter[{name!r}] must be True or False, given {value!r}."

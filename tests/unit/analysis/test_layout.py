@@ -7,6 +7,7 @@ import pytest
 
 from fuser_lab.analysis.layout import is_row_major, propose_orders, with_order
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
 from fuser_lab.ir import allocation_of, stride_order_of
 from fuser_lab.passes import AllocationDomain
 from tests.unit.builders import record
@@ -164,6 +165,12 @@ def test_hints_and_requirements_are_apart():
     assert fusion.required_order(wanted) == wanted.domain.allocation_order == (0, 1, 2)
     assert fusion.required_order(copied) == copied.domain.allocation_order == (1, 2, 0)
     assert fusion.required_order(fusion.inputs[0]) == (2, 0, 1)
+    for tensor in fusion.tensors.values():
+        assert fusion.required_order(tensor.name) == fusion.required_order(tensor)
+        assert fusion.hint_order(tensor.name) == fusion.hint_order(tensor)
+    for ask, given in ((fusion.required_order, "T99"), (fusion.hint_order, 3)):
+        with pytest.raises(InputError, match=f"^{ask.__name__}: {given!r} is no tensor of the fusion; its .* are T0"):
+            ask(given)
     assert [fusion.get_output_stride_order(tv) for tv in fusion.outputs] == [None, (2, 1, 0), (0, 2, 1)]
 
 

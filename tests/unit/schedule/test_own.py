@@ -1,5 +1,6 @@
 """Rules and schedulers that a user brings along."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np

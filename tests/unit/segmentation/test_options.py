@@ -1,9 +1,13 @@
 """Switches under nvFuser's names: what each does, and clear sentences for names that are none."""
 
+import re
+from dataclasses import fields
+
 import pytest
 
 import fuser_lab as fl
 from fuser_lab import SegmenterOptions
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.passes import PRESEGMENTATION
 from fuser_lab.segmentation import options as module
@@ -76,6 +80,61 @@ def test_every_name_is_documented():
 def test_names_that_are_none(given, error, text):
     with pytest.raises(error, match=f"from_nvfuser: {text}"):
         SegmenterOptions.from_nvfuser(**given)
+
+
+SWITCHES = [field.name for field in fields(SegmenterOptions) if isinstance(field.default, bool)]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("given", ["off", float("nan"), 0, None])
+def test_switches_are_true_or_false(name, given):
+    assert len(SWITCHES) == 13
+    with pytest.raises(ArgumentTypeError, match=f"^{name} must be True or False, given {given!r}\\.$"):
+        SegmenterOptions(**{name: given})
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"segment_set": "nope"}, InputError, "segment_set: 'nope' is unknown; there are 'cut', 'hint', 'ignore'."),
+        (
+            {"disabled_schedulers": ["nope"]}, InputError,
+            "disabled_schedulers names 'nope', which is unknown here; there are 'expr_eval', 'greedy', ",
+        ),
+        (
+            {"disabled_schedulers": "yes"}, ArgumentTypeError,
+            "disabled_schedulers must be a list of names, given 'yes'; there are 'expr_eval', 'greedy', ",
+        ),
+        ({"disabled_schedulers": None}, ArgumentTypeError, "must be a list of names, given None; there are 'expr_ev"),
+        ({"disabled_schedulers": [["resize"]]}, InputError, "disabled_schedulers names ['resize'], which is unknown"),
+        (
+            {"forward_factories": None}, ArgumentTypeError,
+            "forward_factories must be a list of names, given None; there are 'constant', 'full', 'iota'.",
+        ),
+        ({"forward_factories": 3}, ArgumentTypeError, "forward_factories must be a list of names, given 3; there are"),
+        ({"forward_factories": [[]]}, InputError, "forward_factories: [] cannot be recomputed; there are 'constant'"),
+        (
+            {"disabled_passes": None}, ArgumentTypeError,
+            "disabled_passes must be a list of names, given None; there are 'allocation_domain', ",
+        ),
+        ({"disabled_passes": ["nope"]}, InputError, "disabled_passes names 'nope', which is unknown here; there are"),
+        (
+            {"least_capability": "9.0"}, ArgumentTypeError,
+            "least_capability must be two whole numbers such as (9, 0), or None, given '9.0'.",
+        ),
+        ({"least_capability": 3}, ArgumentTypeError, "must be two whole numbers such as (9, 0), or None, given 3."),
+        ({"least_capability": [1]}, ArgumentTypeError, "must be two whole numbers such as (9, 0), or None, given [1]."),
+    ],
+)
+def test_values_that_a_field_does_not_take(given, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        SegmenterOptions(**given)
+
+
+def test_schedulers_are_switched_off_by_name_or_by_type():
+    assert SegmenterOptions(disabled_schedulers=[SchedulerType.RESIZE]) == SegmenterOptions(
+        disabled_schedulers={"resize"},
+    )
 
 
 def test_a_target_that_does_not_suffice_is_refused():

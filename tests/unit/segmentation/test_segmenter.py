@@ -1,13 +1,16 @@
 """The segmenter on small fusions whose answer is known, with oracles that can be seen through."""
 
+import re
+
 import pytest
 
 from fuser_lab import examples
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import IllegalEdit, InputError, VerificationError
-from fuser_lab.events import DecisionLog, Kind
+from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, VerificationError
+from fuser_lab.events import SCHEDULER_NAMES, DecisionLog, Kind
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, why
 from fuser_lab.segmentation.edits import cut, glue, move
@@ -280,3 +283,58 @@ def test_a_log_that_belongs_elsewhere():
         DecisionLog.from_json("{}")
     with pytest.raises(InputError, match="no decision log"):
         DecisionLog.from_json("")
+
+
+HEAD = '{"schema": "fuser_lab.decisions", "version": 2}'
+
+
+@pytest.mark.parametrize(
+    ("added", "text"),
+    [
+        ("\n{bad", "line 2 of the decision log is no attempt, pass or layout as to_json writes it: {bad"),
+        ("\n\n3", "line 3 of the decision log is no attempt, pass or layout as to_json writes it: 3"),
+        ('\n{"phase":1}', 'line 2 of the decision log is no attempt, .* writes it: {"phase":1}'),
+        ('\n{"pass": 3}', "line 2 of the decision log is no attempt"),
+        ('\n{"layout": {"tensor": "T2"}}', "line 2 of the decision log is no attempt"),
+        ("\n" + "[" * 100_000, r"line 2 of the decision log is no attempt, .* writes it: \[{60}\.\.\.$"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(added, text):
+    with pytest.raises(InputError, match=text):
+        DecisionLog.from_json(HEAD + added)
+
+
+def test_a_log_is_read_from_a_str_and_blank_lines_are_passed_over():
+    with pytest.raises(ArgumentTypeError, match="from_json: text must be a str, given NoneType"):
+        DecisionLog.from_json(None)
+    log = DecisionLog()
+    segment(sum_broadcast_add(), one_reduction(), log=log)
+    assert DecisionLog.from_json(f"{log.to_json()}\n\n  \n") == log
+
+
+def test_a_log_is_filtered_by_names_and_by_members():
+    log = DecisionLog()
+    segment(sum_broadcast_add(), one_reduction(), log=log)
+    merges = [a for a in log if a.kind is Kind.MERGE]
+    assert len(log.filter(kind="merge")) == len(log.filter(kind=Kind.MERGE)) == len(merges) > 0
+    asked = {verdict.scheduler for attempt in log for verdict in attempt.verdicts}
+    one = SchedulerType(min(asked))
+    assert len(log.filter(scheduler=one)) == len(log.filter(scheduler=one.value)) > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"kind": "glue"}, "filter: kind 'glue' is unknown; there are 'merge', 'forward', "),
+        ({"kind": SchedulerType.RESIZE}, "filter: kind <SchedulerType.RESIZE: 'resize'> is unknown; there are 'merge'"),
+        ({"scheduler": "pointwize"}, "filter: scheduler 'pointwize' is unknown; there are 'expr_eval', 'no_op', "),
+        ({"accepted": "yes"}, "filter: accepted must be True, False or None, given 'yes'."),
+    ],
+)
+def test_filters_that_are_none(given, text):
+    with pytest.raises((InputError, ArgumentTypeError), match=re.escape(text)):
+        DecisionLog().filter(**given)
+
+
+def test_the_log_knows_every_scheduler():
+    assert list(SCHEDULER_NAMES) == [one.value for one in SchedulerType]
