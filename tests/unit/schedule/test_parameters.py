@@ -17,7 +17,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
+from fuser_lab.schedule.parameters import LoopChange, Values, changed, suggestions
 
 Shapes = list[tuple[int, ...]]
 CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
@@ -35,8 +35,8 @@ CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
 )
 
 
-def run(fusion: Fusion, scheduler: S, changes: tuple[LoopChange, ...], inputs: list[np.ndarray]) -> list[np.ndarray]:
-    kernel = generate(fusion, scheduler, "cuda", changes=changes).kernel_ir
+def run(fusion: Fusion, scheduler: S, change: LoopChange, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    kernel = generate(fusion, scheduler, change.target, changes=(change,)).kernel_ir
     memory: dict[str, Any] = {}
     for tv, x in zip(fusion.tensor_inputs, inputs, strict=True):
         memory[tv.name] = flat_view(x, tv.dtype, layout_of(tv).size, 0)
@@ -53,26 +53,45 @@ def run(fusion: Fusion, scheduler: S, changes: tuple[LoopChange, ...], inputs: l
     ]
 
 
-@pytest.mark.parametrize(("_", "record", "shapes", "dtype", "scheduler"), CASES, ids=[case[0] for case in CASES])
+# In lock step, a loop of a CPU kernel is a loop of Python.
+CPU_CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
+    ("elements", lambda fd, x: fd.ops.mul(x, 2.0), [(10, 33)], D.BFloat16, S.POINTWISE),
+    ("turned", lambda fd, x: fd.ops.neg(fd.ops.permute(x, [1, 0])), [(34, 20)], D.Float, S.TRANSPOSE),
+    ("softmax", softmax, [(9, 40)], D.BFloat16, S.INNER_PERSISTENT),
+    ("rows", totals(1), [(7, 90)], D.Float, S.REDUCTION),
+    ("columns", totals(0), [(70, 20)], D.BFloat16, S.REDUCTION),
+)
+TOGETHER: tuple[Values, ...] = (
+    (("parallel", True), ("split", 4)), (("parallel", True), ("partial", 8), ("split", 3)), (("partial", 7),),
+    (("tile", 7),), (("grain", 3), ("parallel", True)), (("parallel", True),), (("parallel", True), ("tile", 5)),
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "_", "record", "shapes", "dtype", "scheduler"),
+    [("cuda", *case) for case in CASES] + [("cpu", *case) for case in CPU_CASES],
+    ids=[f"{target} {case[0]}" for target, cases in (("cuda", CASES), ("cpu", CPU_CASES)) for case in cases],
+)
 def test_whatever_is_suggested_gives_the_same_results(
-    _: str, record: Callable[..., Any], shapes: Shapes, dtype: DataType, scheduler: S,
+    target: str, _: str, record: Callable[..., Any], shapes: Shapes, dtype: DataType, scheduler: S,
 ) -> None:
     fusion = build(record, shapes, dtype)
     inputs = [numbers(shape, dtype, n) for n, shape in enumerate(shapes)]
     wanted = evaluate(fusion, inputs, exact=False)
     found: list[Values] = []
-    for nest in generate(fusion, scheduler, "cuda").kernel_ir.nests:
-        options = suggestions(nest)
-        for values in options[:: max(len(options) // 12, 1)]:
+    for nest in generate(fusion, scheduler, target).kernel_ir.nests:
+        legal = [v for v in TOGETHER if not changed(nest.space, target, nest.chosen, v, nest.names)[1]]
+        options = (*(legal if target == "cpu" else ()), *suggestions(nest))
+        for values in options[:: max(len(options) // 12, 1)] if target == "cuda" else options:
             found.append(values)
-            change = LoopChange(target="cuda", nest=nest.number, values=values)
-            for tv, a, b in zip(fusion.outputs, run(fusion, scheduler, (change,), inputs), wanted, strict=True):
+            change = LoopChange(target=target, nest=nest.number, values=values)
+            for tv, a, b in zip(fusion.outputs, run(fusion, scheduler, change, inputs), wanted, strict=True):
                 try:
                     close(a, np.asarray(b).astype(tv.dtype.numpy), tv.dtype)
                 except AssertionError as error:
                     msg = f"{values}: {error}"
                     raise AssertionError(msg) from None
-    assert len(found) >= 3
+    assert len(found) >= (3 if target == "cuda" else 1)
 
 
 def softmax_plan(rows: int = 64, columns: int = 8192) -> fl.Plan:
