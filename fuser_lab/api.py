@@ -1,5 +1,6 @@
 """The public functions: define, segment, explore, time."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -86,7 +87,9 @@ def time(
     Raises
     ------
     InputError
-        If inputs do not fit, or are abstract.
+        If inputs do not fit, or are abstract, or seconds are negative or not finite.
+    ArgumentTypeError
+        If an argument is of another type.
     """
     several = [plans] if isinstance(plans, Plan) else plans
     if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
@@ -97,6 +100,7 @@ def time(
         if isinstance(value, TensorSpec):
             msg = "time: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
             raise InputError(msg)
+    _check_timing(peers, progress, cancelled, seconds)
     from fuser_lab.runtime.timing import measure
 
     for name, peer in (peers or {}).items():
@@ -108,6 +112,25 @@ def time(
             raise InputError(msg)
     measured = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
     return Timings(rows=measured.rows, preallocated=measured.preallocated)
+
+
+def _check_timing(peers: object, progress: object, cancelled: object, seconds: object) -> None:
+    """Raise for what `time` does not take beside plans and inputs."""
+    for argument, value, accepted in (
+        ("peers", peers, "a dict of functions by name"),
+        ("progress", progress, "a function, True, False or None"),
+        ("cancelled", cancelled, "a function without arguments, or None"),
+    ):
+        fits = isinstance(value, Mapping) if argument == "peers" else callable(value)
+        if not (fits or value is None or (argument == "progress" and isinstance(value, bool))):
+            msg = f"time: {argument} must be {accepted}, given {value!r}."
+            raise ArgumentTypeError(msg)
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        msg = f"time: seconds must be a number of at least 0, given {seconds!r}."
+        raise ArgumentTypeError(msg)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        msg = f"time: seconds must be a finite number of at least 0, given {seconds}."
+        raise InputError(msg)
 
 
 @overload
@@ -225,7 +248,7 @@ def report(
         if other.definition != several[0].definition or other.inputs != several[0].inputs:
             msg = "report: the plans must be of one definition and of inputs of the same sizes."
             raise InputError(msg)
-    target = Path(path)
+    target = save.path_of("a report", path)
     if target.suffix.lower() not in {".html", ".htm"}:
         msg = f"report: path must end in .html, given {target.name!r}."
         raise InputError(msg)
@@ -235,8 +258,7 @@ def report(
     data = baked.baked(several, times, title=title)
     name = title or several[0].name
     page = report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
-    target.write_text(page, encoding="utf-8")
-    return target
+    return save.written("a report", target, page)
 
 
 def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]]:

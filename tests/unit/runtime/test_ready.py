@@ -97,3 +97,18 @@ def test_numbers_of_another_kind_are_converted_on_the_long_way() -> None:
     assert runs.started([x, True], [out]) is None
     runs, _ = ready([x, 2], [out])
     assert runs.started([x, 2], [out]) is None, "a Double that was given as an int is never repeated"
+
+
+def test_a_run_takes_place_on_one_gpu() -> None:
+    from fuser_lab.definition.spec import TensorSpec
+    from fuser_lab.dtypes import DataType
+    from fuser_lab.errors import InputError
+    from fuser_lab.runtime.binding import device_of
+
+    def on(device: str) -> TensorSpec:
+        return TensorSpec(shape=(2,), dtype=DataType.Float, strides=(1,), device=device)
+
+    assert device_of([on("cpu"), 2.0]) == "cpu"
+    assert device_of([on("cpu"), on("cuda:1"), on("cuda:1")]) == "cuda:1"
+    with pytest.raises(InputError, match="lie on cuda:0 and cuda:1; a run takes place on one GPU"):
+        device_of([on("cuda:0"), on("cuda:1")])

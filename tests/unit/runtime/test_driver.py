@@ -1,0 +1,82 @@
+"""What the CUDA driver is handed for a launch, seen by a function in its place."""
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fuser_lab.codegen.kernel_ir import Launch as LaunchShape
+from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.runtime import driver
+
+_UINT, _PLACE = ctypes.c_uint, ctypes.c_void_p
+_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, _PLACE, *(_UINT,) * 7, _PLACE, ctypes.POINTER(_PLACE), _PLACE)
+_HUGE = (1 << 47) + 1  # an address that 32 bits do not hold
+
+
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the driver was handed, call after call; its answers are taken from the last element, a list."""
+    seen: list[Any] = [[]]
+
+    def receive(*given: Any) -> int:
+        *head, stream, places, extra = given
+        numbers = ctypes.cast(places[0], ctypes.POINTER(ctypes.c_void_p)).contents.value
+        factor = ctypes.cast(places[1], ctypes.POINTER(ctypes.c_double)).contents.value
+        seen.insert(-1, (*head, stream, numbers, factor, extra))
+        return seen[-1].pop(0) if seen[-1] else 0
+
+    callback = _SIGNATURE(receive)
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    function: Any = ctypes.CDLL(None)._FuncPtr(address)
+    contexts: list[str] = []
+    library = SimpleNamespace(
+        kept=callback, cuCtxPushCurrent_v2=lambda _: contexts.append("push"),
+        cuCtxPopCurrent_v2=lambda _: contexts.append("pop"),
+    )
+    monkeypatch.setattr(driver, "_launcher", lambda: function)
+    monkeypatch.setattr(driver, "_library", lambda: library)
+    monkeypatch.setattr(driver, "failure", lambda status, what: f"{what} failed: {status}")
+    seen.insert(0, contexts)
+    return seen
+
+
+def launch() -> driver.Launch:
+    function: Any = SimpleNamespace(handle=_HUGE, context=5, device=0)
+    phase = Phase(
+        name="kernel", buffers=(), scalars=(), body=(), launch=LaunchShape(blocks=7, threads=(32, 4), shared=50_000),
+    )
+    words = {"x": (ctypes.c_void_p(_HUGE + 1),), "s": (ctypes.c_double(0.5),)}
+    return driver.Launch(function, phase, words)
+
+
+def test_arguments_are_whole_and_read_when_it_is_launched(handed: list[Any]) -> None:
+    one = launch()
+    one(_HUGE + 2)
+    (word,) = one.words["x"]
+    word.value = _HUGE + 9
+    one(_HUGE + 2)
+    one(0)
+    expected = (_HUGE, 7, 1, 1, 32, 4, 1, 50_000)
+    assert handed[1:-1] == [
+        (*expected, _HUGE + 2, _HUGE + 1, 0.5, None), (*expected, _HUGE + 2, _HUGE + 9, 0.5, None),
+        (*expected, None, _HUGE + 9, 0.5, None),
+    ]
+
+
+@pytest.mark.parametrize("status", [201, 400])
+def test_where_another_context_is_current_the_kernels_own_is_for_the_launch(handed: list[Any], status: int) -> None:
+    handed[-1].append(status)
+    launch()(3)
+    assert handed[0] == ["push", "pop"]
+    assert len(handed[1:-1]) == 2
+
+
+def test_what_the_driver_refuses_is_raised(handed: list[Any]) -> None:
+    handed[-1].append(700)
+    with pytest.raises(RuntimeError, match="launching kernel failed: 700"):
+        launch()(3)
+    handed[-1].append(2)
+    with pytest.raises(MemoryError, match="launching kernel failed: 2"):
+        launch()(3)
