@@ -15,6 +15,7 @@ from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
 from fuser_lab.report import html, save, timings
+from fuser_lab.report.bars import bars_svg
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
@@ -43,14 +44,18 @@ class Timings(records.Timings):
         writers = save.table_writers(timings.timing_table(self, verbose=True), self.to_json, note=note, title="timings")
         return save.save("timings", path, writers)
 
+    def bars(self, *, style: bool = True) -> str:
+        """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them."""
+        return bars_svg(timings.timing_bars(self), "Median times of plans", style=style)
+
     def __repr__(self) -> str:
         """Return the table as text."""
         return timings.timings_text(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the table as text and as static HTML."""
+        """Return the table as text, and as static HTML with bars below where there are several to compare."""
         table = html.table_html(timings.timing_table(self), note=timings.timing_note(self))
-        return {"text/plain": repr(self), "text/html": table}
+        return {"text/plain": repr(self), "text/html": table + (self.bars() if len(self.totals) > 1 else "")}
 
 
 def time(

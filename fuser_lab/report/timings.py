@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from fuser_lab.report.bars import Bar
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
@@ -49,6 +50,18 @@ def timing_note(timings: Timings) -> str:
     if "CPU" in _device(timings):
         note += " Outputs were allocated beforehand. These are times of this machine's CPU, not of a GPU."
     return note
+
+
+def timing_bars(timings: Timings) -> list[Bar]:
+    """Return a bar for each whole plan and peer, with its ratio to the first, or that the two are a tie."""
+    totals = [row for row in timings.rows if row.segment is None]
+    return [
+        Bar(
+            label=row.plan, seconds=row.median, low=row.low, high=row.high, hue=number, strong=number == 0,
+            note=_ratio(row) if number else "",
+        )
+        for number, row in enumerate(totals)
+    ]
 
 
 def timings_text(timings: Timings, *, verbose: bool = False) -> str:

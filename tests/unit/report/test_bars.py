@@ -1,7 +1,7 @@
 import math
 import re
+import xml.etree.ElementTree as ET
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 from fuser_lab.report.bars import Bar, bars_svg
 from fuser_lab.report.timings import timing_bars
@@ -17,7 +17,7 @@ def test_bars_are_on_one_scale_and_say_what_was_not_measured():
         Bar(label="c", seconds=math.nan, note="wrong results"),
     ]
     svg = bars_svg(bars, "Times & more")
-    ElementTree.fromstring(svg)
+    ET.fromstring(svg)
     long, short = rects(svg)
     assert abs(long / short - 2) < 0.01
     assert "not measured · wrong results" in svg
@@ -27,8 +27,8 @@ def test_bars_are_on_one_scale_and_say_what_was_not_measured():
 
 
 def test_nothing_measured_is_still_a_picture():
-    ElementTree.fromstring(bars_svg([], "Nothing"))
-    ElementTree.fromstring(bars_svg([Bar(label="a", seconds=math.nan)], "Nothing"))
+    ET.fromstring(bars_svg([], "Nothing"))
+    ET.fromstring(bars_svg([Bar(label="a", seconds=math.nan)], "Nothing"))
 
 
 def test_plans_and_peers_are_bars_and_ties_are_called_ties():
