@@ -296,6 +296,9 @@ class Plan:
     def cut(self, where: str | tuple[str, str]) -> "Plan":
         """Return the plan with the segment that computes a tensor cut behind it, as if by a ``segment_set``.
 
+        What passes between segments from then on passes in its own dtype: the option ``io_to_lower_precision`` holds
+        for what the segmenter cut, not for edits, so that cutting behind a cast back to Float moves twice the bytes.
+
         Parameters
         ----------
         where
@@ -313,14 +316,16 @@ class Plan:
     def glue(self, a: int, b: int) -> "Plan":
         """Return the plan with two segments made one.
 
+        It may overrule a ``segment_set`` that is read as a hint, but with ``segment_set="cut"`` none.
+
         Raises
         ------
         IllegalEdit
-            If that would close a cycle or no scheduler takes both; the text says which and why.
+            If that would close a cycle or go across a cut, or no scheduler takes both; the text says which and why.
         """
         _check_number("glue", "a", a)
         _check_number("glue", "b", b)
-        return self._edited(edits.glue(self.segmented, a, b, self.oracle), ("glue", (a, b)))
+        return self._edited(edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set), ("glue", (a, b)))
 
     def move(self, tensor: str, segment: int) -> "Plan":
         """Return the plan with the expression that computes a tensor in another segment.
@@ -332,7 +337,8 @@ class Plan:
         """
         _check_name("move", "tensor", tensor)
         _check_number("move", "segment", segment)
-        return self._edited(edits.move(self.segmented, tensor, segment, self.oracle), ("move", (tensor, segment)))
+        changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
+        return self._edited(changed, ("move", (tensor, segment)))
 
     def with_params(
         self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
@@ -398,6 +404,9 @@ class Plan:
 
     def renamed(self, name: str) -> "Plan":
         """Return the plan under another name, as tables and tabs show it."""
+        if not isinstance(name, str):
+            msg = f"renamed: name must be a str, given {name!r}."
+            raise ArgumentTypeError(msg)
         return replace(self, name=name)
 
     def why(self, a: str | int, b: str | int) -> Why:
@@ -411,13 +420,14 @@ class Plan:
         for argument, value in (("a", a), ("b", b)):
             if not isinstance(value, str):
                 _check_number("why", argument, value, "a tensor's name or a segment's number")
-        return why(self.segmented, a, b, self.decisions, self.oracle)
+        return why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
 
     def boundaries(self) -> tuple[Why, ...]:
         """Return, for each two segments between which a tensor passes, why they are apart."""
         after = self.segmented.successors
         pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
-        return tuple(why(self.segmented, a, b, self.decisions, self.oracle) for a, b in pairs)
+        meaning = self.options.segment_set
+        return tuple(why(self.segmented, a, b, self.decisions, self.oracle, meaning) for a, b in pairs)
 
     def layouts(self) -> Layouts:
         """Return how each tensor that a segment writes lies in memory: who wanted what, who decided, what it costs."""

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 def certificate_html(certificate: Certificate) -> str:
     """Return a certificate for a notebook's output."""
-    parts = [_headline(certificate)]
+    parts = [_headline(certificate), *(element("p", note, css="fl-note") for note in certificate.notes)]
     if certificate.known < certificate.cost:
-        saved = ((certificate.time_text(entry.cost), entry.text) for entry in certificate.missed)
-        parts.append(_sentences("what a cheaper plan saves", saved, opened=True))
+        saved = [(certificate.time_text(entry.cost), entry.text) for entry in certificate.missed_shown]
+        if saved:
+            parts.append(_sentences("what a cheaper plan saves", saved, opened=True))
     paid = ((certificate.time_text(term.cost), term.text) for term in certificate.terms if term.cost)
     parts.append(_sentences("what every plan pays", paid, opened=certificate.is_optimal))
     return fragment(*parts)
@@ -29,9 +30,9 @@ def certificate_html(certificate: Certificate) -> str:
 def _headline(certificate: Certificate) -> Element:
     moved = sum(segment.read + segment.written for segment in certificate.segments)
     facts = [
-        (certificate.time_text(certificate.cost), "cost"),
-        (certificate.time_text(certificate.bound), "bound"),
-        *([(certificate.time_text(certificate.known), "known")] if certificate.known < certificate.cost else []),
+        (certificate.total_text(certificate.cost), "cost"),
+        (certificate.total_text(certificate.bound), "bound"),
+        *([(certificate.total_text(certificate.known), "known")] if certificate.known < certificate.cost else []),
         (byte_text(moved), "read and written"),
         (str(len(certificate.segments)), "launches" if len(certificate.segments) != 1 else "launch"),
     ]

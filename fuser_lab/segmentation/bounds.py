@@ -19,7 +19,7 @@ from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Term, TermKind, byte_text
 from fuser_lab.segmentation.forwarding import Chain
-from fuser_lab.segmentation.hints import refused_by_hint
+from fuser_lab.segmentation.hints import BY_HINT, has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 from fuser_lab.segmentation.packing import Link, Path, packed_paths
@@ -76,6 +76,7 @@ class Space:
         self._oracle = oracle
         self._options = options
         self._copied = frozenset(name for chain in chains for name in chain.names)
+        self.while_kept = f" while {options.segment_set.value}s are kept" if has_hints(fusion, options) else ""
         self.units: tuple[Expr, ...] = tuple(e for e in fusion.tensor_exprs if e.name not in self._copied)
         self.all = (1 << len(self.units)) - 1
         self._answers: dict[tuple[int, int], Answer] = {}
@@ -227,11 +228,12 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A pair that can never share a kernel, and the sentence that says why."""
+    """A pair that can never share a kernel, and the sentence that says why; ``by_hint`` if only a hint forbids it."""
 
     a: int
     b: int
     why: str
+    by_hint: bool = False
 
 
 class Conflicts:
@@ -251,22 +253,25 @@ class Conflicts:
                 continue
             answer = space.ask(hull)
             if is_final(answer):
-                self._note(i, j, Conflict(i, j, final_text(answer)))
+                self._note(i, j, Conflict(i, j, final_text(answer), is_by_hint(answer)))
 
     def _note(self, i: int, j: int, conflict: Conflict) -> None:
         self.of[i] |= 1 << j
         self.of[j] |= 1 << i
         self._why[i, j] = conflict
 
-    def text(self, i: int, j: int) -> str:
-        """Return why two units can never share a kernel."""
+    def text(self, i: int, j: int, clique: int = 0) -> str:
+        """Return why two units can never share a kernel; it tells if others of a clique may, once hints are ignored."""
         conflict = self._why[min(i, j), max(i, j)]
         names = [f"{self.space.units[k].name} ({self.space.units[k].op.name})" for k in (i, j)]
-        said = f"{names[0]} and {names[1]} can never share a kernel, since "
+        never = f"cannot share a kernel{self.space.while_kept}" if conflict.by_hint else "can never share a kernel"
+        said = f"{names[0]} and {names[1]} {never}, since "
         if {i, j} != {conflict.a, conflict.b}:
             inner = " and ".join(self.space.units[k].name for k in (conflict.a, conflict.b))
             said += f"{inner} would be there too and "
-        return said + conflict.why
+        others = () if conflict.by_hint else combinations(bits(clique), 2)
+        some = any(self._why[pair].by_hint for pair in others)
+        return f"{said}{conflict.why}{f' (others of them only{self.space.while_kept})' if some else ''}"
 
     def clique(self, among: int, start: int = 0) -> int:
         """Return a set of mutually incompatible units that contains ``start``, grown greedily."""
@@ -300,6 +305,11 @@ class Conflicts:
 def is_final(answer: Answer) -> bool:
     """Whether every scheduler refuses, and will refuse every larger set too."""
     return answer.chosen is None and bool(answer.verdicts) and all(v.monotone for v in answer.verdicts)
+
+
+def is_by_hint(answer: Answer) -> bool:
+    """Whether no scheduler was asked, since a hint forbids the set."""
+    return bool(answer.verdicts) and answer.verdicts[0].code in BY_HINT
 
 
 def final_text(answer: Answer) -> str:
@@ -451,7 +461,8 @@ def _lifted_term(
     later = ", ".join(dict.fromkeys(step.name for end in ends for step in lifted[end]))
     text = (
         f"{label} ({byte_text(flow.bytes)}), or what becomes of it ({later}), must go through memory for "
-        f"{', '.join(space.units[end].name for end in ends)}: {conflicts.text(first, second)}"
+        f"{', '.join(space.units[end].name for end in ends)}: "
+        f"{conflicts.text(first, second, sum(1 << i for i in members))}"
     )
     return Term(
         kind=TermKind.MEMORY if flow.producer else TermKind.INPUT,
@@ -477,9 +488,10 @@ def _stored_terms(space: Space) -> Iterator[Term]:
             if is_final(answer):
                 cost = space.model.launch_bytes + chain.end.nbytes
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
+                kept = space.while_kept if is_by_hint(answer) else ""
                 text = (
                     f"{chain.end.name} ({byte_text(chain.end.nbytes)}) must be stored by a segment of its own: "
-                    f"{unit.name} ({unit.op.name}) cannot recompute it, since {final_text(answer)}"
+                    f"{unit.name} ({unit.op.name}) cannot recompute it{kept}, since {final_text(answer)}"
                 )
                 yield Term(
                     kind=TermKind.STORED, subject=chain.end.name, members=(unit.name,), cost=cost, text=text,
@@ -495,7 +507,7 @@ def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> T
         cost = flow.bytes * max(count, 1)
         text = f"{label} ({size}) is read once"
         if count > 1:
-            text = f"{label} ({size}) is read {count} times: {conflicts.text(members[0], members[1])}"
+            text = f"{label} ({size}) is read {count} times: {conflicts.text(members[0], members[1], clique)}"
         return Term(kind=TermKind.INPUT, subject=flow.name, members=space.names(clique), cost=cost, text=text)
     if count < 2:
         cost = flow.bytes if flow.kept else 0
@@ -505,7 +517,8 @@ def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> T
     other = next(i for i in members if i != maker)
     times = "once" if count == 2 else f"{count - 1} times"
     text = (
-        f"{label} ({size}) must go through memory, written once and read {times}: {conflicts.text(maker, other)}"
+        f"{label} ({size}) must go through memory, written once and read {times}: "
+        f"{conflicts.text(maker, other, clique)}"
     )
     return Term(
         kind=TermKind.MEMORY, subject=flow.name, members=space.names(clique), cost=flow.bytes * count, text=text,
@@ -518,7 +531,7 @@ def _launch_term(space: Space, conflicts: Conflicts, clique: int) -> Term:
     text = "something has to be launched"
     if len(members) > 1:
         text = f"at least {len(members)} launches, since no two of {_shortened(space.names(clique))} share a kernel: "
-        text += f"{conflicts.text(members[0], members[1])}"
+        text += conflicts.text(members[0], members[1], clique)
         text += ", and so on" if len(members) > 2 else ""
     return Term(kind=TermKind.LAUNCHES, subject="", members=space.names(clique), cost=cost, text=text)
 

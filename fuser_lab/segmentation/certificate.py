@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_SHOWN = 1000  # what saves less than this part of the cost is left out of texts
+LEAST_SHOWN = 1000  # what saves less than this part of all that is saved is left out of texts
+MOST_DIGITS = 6  # after the point, where costs differ by little
+READINGS = {
+    SegmentSetMeaning.HINT: "with hints kept",
+    SegmentSetMeaning.CUT: "with cuts kept",
+    SegmentSetMeaning.IGNORE: "with hints ignored",
+}
 
 
 class TermKind(enum.Enum):
@@ -107,6 +113,10 @@ class Certificate:
         Why the plan is none of those that the model compares; empty for a legal plan.
     missed
         What the cheapest known plan does better, where it is cheaper than this one.
+    hints
+        The results of ``segment_set`` in the fusion.
+    ignoring
+        Cost of a plan that takes hints for plain copies, where that is cheaper than all known plans that keep them.
     """
 
     model: CostModel
@@ -116,6 +126,13 @@ class Certificate:
     proofs: tuple[Proof, ...]
     obstacle: str = ""
     missed: tuple[Missed, ...] = ()
+    hints: tuple[str, ...] = ()
+    ignoring: int | None = None
+
+    @property
+    def reading(self) -> str:
+        """How the plans that are compared read the fusion's hints, in a few words; empty where there are none."""
+        return READINGS[self.segment_set] if self.hints else ""
 
     @property
     def cost(self) -> int:
@@ -149,14 +166,40 @@ class Certificate:
 
     @property
     def status(self) -> str:
-        """What is known, in a few words."""
+        """What is known, in a few words; of which plans, where hints are read in one way or another."""
         if self.obstacle:
             return f"not a legal plan under this model: {self.obstacle}"
+        return f"{self._verdict}, {self.reading}" if self.reading else self._verdict
+
+    @property
+    def _verdict(self) -> str:
         if not self.is_optimal:
-            return f"within {ceil(1000 * self.gap) / 10:.1f} %"
+            share = 100 * self.gap
+            digits = next((n for n in range(1, MOST_DIGITS) if share * 10**n >= 1), MOST_DIGITS)
+            return f"within {ceil(share * 10**digits) / 10**digits:.{digits}f} %"
         if min(proof.without_search for proof in self.proofs) >= self.cost:
             return "certified optimal under this model"
         return "proved by search"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be known of the plans that are compared, one sentence each."""
+        if not self.hints:
+            return ()
+        names = ", ".join(self.hints)
+        if self.segment_set is SegmentSetMeaning.IGNORE:
+            return (f"Plans that go across segment_set ({names}) are compared too.",)
+        reading = f"segment_set={self.segment_set.value!r}"
+        told = f"Plans that go across segment_set ({names}) are not compared, as {reading}."
+        if self.ignoring is None:
+            return (told,)
+        return (told, f"With segment_set='ignore' a plan of {self.total_text(self.ignoring)} is known.")
+
+    @property
+    def missed_shown(self) -> tuple[Missed, ...]:
+        """What the cheapest known plan does better, without what hardly counts."""
+        least = (self.cost - self.known) // LEAST_SHOWN
+        return tuple(entry for entry in self.missed if abs(entry.cost) > least)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each term of the bound, largest first."""
@@ -187,6 +230,10 @@ class Certificate:
             "optimal": self.is_optimal,
             "obstacle": self.obstacle,
             "segment_set": self.segment_set.value,
+            "reading": self.reading,
+            "hints": self.hints,
+            "ignoring": self.ignoring,
+            "notes": self.notes,
             "model": asdict(self.model) | {"launch_bytes": self.model.launch_bytes},
             "segments": [asdict(segment) for segment in self.segments],
             "missed": [asdict(entry) for entry in self.missed],
@@ -218,22 +265,33 @@ class Certificate:
         launches = f"{count} launch{'es' if count != 1 else ''}"
         lines = [
             f"{self.status}",
-            f"cost   {self.time_text(self.cost)}: {byte_text(moved)} read and written, {launches}",
-            f"bound  {self.time_text(self.bound)}",
+            f"cost   {self.total_text(self.cost)}: {byte_text(moved)} read and written, {launches}",
+            f"bound  {self.total_text(self.bound)}",
         ]
         if self.known < self.cost:
-            lines.append(f"known  {self.time_text(self.known)}: a cheaper plan{', which saves' if self.missed else ''}")
-            least = self.cost // LEAST_SHOWN
-            shown = [entry for entry in self.missed if abs(entry.cost) > least]
+            shown = self.missed_shown
+            lines.append(f"known  {self.total_text(self.known)}: a cheaper plan{', which saves' if shown else ''}")
             lines += [f"  {self.time_text(entry.cost):>10}  {entry.text}" for entry in shown]
         lines.append(f"model  {self.model_text}")
+        lines += [f"{'note' if place == 0 else '':<7}{note}" for place, note in enumerate(self.notes)]
         lines.append("every plan pays")
         lines += [f"  {self.time_text(term.cost):>10}  {term.text}" for term in self.terms if term.cost]
         return "\n".join(lines)
 
     def time_text(self, cost: int) -> str:
-        """Return a cost as time on the model's device, for a person."""
-        return f"{1e6 * self.model.seconds(cost):,.1f} us"
+        """Return a cost as time on the model's device, for a person; as bytes where that would be none."""
+        told = f"{1e6 * self.model.seconds(cost):,.1f} us"
+        return byte_text(cost) if cost and told in {"0.0 us", "-0.0 us"} else told
+
+    def total_text(self, cost: int) -> str:
+        """Return a plan's cost as time, with as many digits as tell the cost, the bound and the known plan apart."""
+        totals = {self.cost, self.bound, self.known}
+        for digits in range(1, MOST_DIGITS):
+            if len({f"{1e6 * self.model.seconds(total):.{digits}f}" for total in totals}) == len(totals):
+                break
+        else:
+            digits = MOST_DIGITS
+        return f"{1e6 * self.model.seconds(cost):,.{digits}f} us"
 
     def __repr__(self) -> str:
         """Return the text, so that a notebook shows it."""
@@ -243,6 +301,6 @@ class Certificate:
 def byte_text(size: int) -> str:
     """Return a number of bytes for a person."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= scale:
+        if abs(size) >= scale:
             return f"{size / scale:.1f} {unit}"
     return f"{size} B"

@@ -103,6 +103,8 @@ def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: Sche
     device = getattr(oracle, "device", None)
     if device is not None and certificate.model.bandwidth != device.bandwidth * 1e9:
         found.append(f"the model is not that of {device.name}")
+    if set(certificate.hints) != {expr.name for expr in plan.fusion.tensor_exprs if expr.op.name == "segment_set"}:
+        found.append("the hints are not those of the fusion")
     done: set[TensorView] = set(plan.fusion.tensor_inputs)
     for index, group in enumerate(plan.groups):
         early = [tensor.name for tensor in group.tensor_inputs if tensor not in done]

@@ -8,6 +8,7 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
+from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.privatization import repeated, without
@@ -37,12 +38,16 @@ def cut(
     """
     fusion = segmented.fusion
     made = _expr(fusion, tensor)
+    if consumer is not None:
+        _expr(fusion, consumer)  # says so where there is no such tensor
     if made is None:
         msg = f"{tensor} is a fusion input, which is in memory already; there is nothing to cut."
         raise IllegalEdit(msg)
     home = next((i for i in segmented.home[made.name] if made in _own(segmented, i)), None)
     if home is None:
-        msg = f"{tensor} is recomputed by each segment that reads it; it crosses no boundary and cannot be cut."
+        homes = segmented.home[made.name]
+        by = f"segment {homes[0]}, which reads it" if len(homes) == 1 else "each segment that reads it"
+        msg = f"{tensor} is recomputed by {by}; it crosses no boundary and cannot be cut."
         raise IllegalEdit(msg)
     inside = _own(segmented, home)
     result = _tensor(made, tensor)
@@ -60,14 +65,17 @@ def cut(
     return _rebuilt(segmented, [*others, *parts], oracle)
 
 
-def glue(segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle) -> SegmentedFusion:
-    """Return the fusion with two segments made one.
+def glue(
+    segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+) -> SegmentedFusion:
+    """Return the fusion with two segments made one; this may overrule a ``segment_set`` that is a hint, but no cut.
 
     Raises
     ------
     IllegalEdit
-        If there is no such segment, if it would close a cycle (the text names the segments on the way), or if no
-        scheduler takes the union (the text has each one's reason).
+        If there is no such segment, if it would close a cycle (the text names the segments on the way), if it would
+        hold what is before and after a cut, or if no scheduler takes the union (the text has each one's reason).
     """
     _check_segments(segmented, a, b)
     through = segmented.path(a, b) or segmented.path(b, a)
@@ -76,6 +84,7 @@ def glue(segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle) ->
         msg = f"segments {a} and {b} cannot be one: that would close a cycle through {way}."
         raise IllegalEdit(msg)
     union = [*_own(segmented, a), *_own(segmented, b)]
+    _check_cuts(segmented, union, meaning, f"segments {a} and {b} cannot be one")
     answer, _ = _as_one(segmented, union, segmented.recomputed, oracle)
     if answer.chosen is None:
         msg = f"no scheduler takes segments {a} and {b} as one; {answer.text}."
@@ -84,13 +93,17 @@ def glue(segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle) ->
     return _rebuilt(segmented, [*others, union], oracle)
 
 
-def move(segmented: SegmentedFusion, tensor: str, segment: int, oracle: SchedulerOracle) -> SegmentedFusion:
-    """Return the fusion with the expression that computes ``tensor`` in another segment.
+def move(
+    segmented: SegmentedFusion, tensor: str, segment: int, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+) -> SegmentedFusion:
+    """Return the fusion with the expression that computes ``tensor`` in another segment; hints count as for `glue`.
 
     Raises
     ------
     IllegalEdit
-        If the name or the segment is unknown, if segments would form a cycle, or if no scheduler takes one of the two.
+        If the name or the segment is unknown, if segments would form a cycle, if one of the two would hold what is
+        before and after a cut, or if no scheduler takes one of them.
     """
     _check_segments(segmented, segment)
     expr = _expr(segmented.fusion, tensor)
@@ -103,6 +116,7 @@ def move(segmented: SegmentedFusion, tensor: str, segment: int, oracle: Schedule
         raise IllegalEdit(msg)
     groups = [[e for e in _own(segmented, i) if e != expr] for i in range(len(segmented.groups))]
     groups[segment].append(expr)
+    _check_cuts(segmented, groups[segment], meaning, f"{tensor} cannot be in segment {segment}")
     for index in (home, segment):
         if groups[index]:
             answer, _ = _as_one(segmented, groups[index], segmented.recomputed, oracle)
@@ -196,6 +210,19 @@ def _check_segments(segmented: SegmentedFusion, *indices: int) -> None:
     if len(set(indices)) != len(indices):
         msg = f"segment {indices[0]} is one already."
         raise IllegalEdit(msg)
+
+
+def _check_cuts(
+    segmented: SegmentedFusion, exprs: Iterable[Expr], meaning: SegmentSetMeaning, refused: str,
+) -> None:
+    """Raise if expressions may not be a segment where ``segment_set`` is a cut, beginning with what is refused."""
+    if meaning is not SegmentSetMeaning.CUT:
+        return
+    group = with_recomputed(segmented.fusion, exprs, segmented.recomputed)
+    answer = refused_by_hint(group, SegmenterOptions(segment_set=meaning))
+    if answer is not None:
+        msg = f"{refused}: {answer.verdicts[0].text}, and no edit goes across a segment_set while it is read as 'cut'."
+        raise RefusedEdit(msg, answer)
 
 
 def _downstream(fusion: Fusion, start: Iterable[Expr], inside: Sequence[Expr]) -> dict[Expr, None]:

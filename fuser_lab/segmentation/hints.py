@@ -10,6 +10,9 @@ from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate
 
+# Codes of the refusals that come before any scheduler.
+BY_HINT = frozenset({ReasonCode.SEGMENT_SET_INSIDE.value, ReasonCode.ACROSS_CUT.value})
+
 
 def has_hints(fusion: Fusion, options: SegmenterOptions) -> bool:
     """Whether a ``segment_set`` in the fusion counts."""

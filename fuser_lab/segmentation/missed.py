@@ -9,6 +9,7 @@ from fuser_lab.cost.traffic import CostModel
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import TensorView
 from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.why import Relation, Why, why
 
@@ -44,12 +45,13 @@ class Missed:
 
 def missed_merges(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, model: CostModel, log: DecisionLog, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
 ) -> tuple[Missed, ...]:
     """Return the differences between a plan and a cheaper one of the same fusion, what saves most first.
 
     Their costs add up to the difference of the plans' costs.
     """
-    found = list(_tensors(segmented, cheaper, log, oracle))
+    found = list(_tensors(segmented, cheaper, log, oracle, meaning))
     launches = len(segmented.groups) - len(cheaper.groups)
     if launches:
         more = "fewer" if launches > 0 else "more"
@@ -61,6 +63,7 @@ def missed_merges(
 
 def _tensors(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, log: DecisionLog, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning,
 ) -> Iterator[Missed]:
     ours, theirs = _accesses(segmented), _accesses(cheaper)
     for tensor in segmented.fusion.tensors.values():
@@ -72,7 +75,7 @@ def _tensors(
         if pair is None:
             yield Missed(tensor=tensor.name, together=(), segments=(), cost=saved, relation="", text=times)
             continue
-        answer = why(segmented, *pair, log, oracle)
+        answer = why(segmented, *pair, log, oracle, meaning)
         yield Missed(
             tensor=tensor.name, together=pair, segments=answer.segments, cost=saved, relation=answer.relation.value,
             text=f"{times}, where {pair[0]} and {pair[1]} share a segment. {_said(answer, log)}",

@@ -18,7 +18,7 @@ from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, 
 from fuser_lab.segmentation.contraction import bound, contracted
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
-from fuser_lab.segmentation.hints import refused_by_hint
+from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
 from fuser_lab.segmentation.ideals import Budget, Found, search
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
 from fuser_lab.segmentation.making import (
@@ -119,7 +119,8 @@ def certify(
     known = finder.best.cost
     missed: tuple[Missed, ...] = ()
     if not obstacle and known < plan_cost(segmented, model):
-        missed = missed_merges(segmented, finder.best.segmented, model, log or DecisionLog(), oracle)
+        best = finder.best.segmented
+        missed = missed_merges(segmented, best, model, log or DecisionLog(), oracle, chosen.segment_set)
     if segmented.replicas:
         whole = without(segmented.fusion, segmented.replicas)
         other = _Finder(whole, oracle, chosen, model, finder.budget)
@@ -127,6 +128,12 @@ def certify(
         proofs += tuple(replace(proof, merged=merged) for proof in other.prove())
         if other.best.cost < known:
             known, missed = other.best.cost, ()
+    ignoring = None
+    if has_hints(segmented.fusion, chosen):
+        plain = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
+        others = _Finder(segmented.fusion, oracle, plain, model, finder.budget).others(plain)
+        cheapest = min((other.cost for other in others), default=known)
+        ignoring = cheapest if cheapest < known else None
     return Certificate(
         model=model,
         segment_set=chosen.segment_set,
@@ -135,6 +142,8 @@ def certify(
         proofs=proofs,
         obstacle=obstacle,
         missed=missed,
+        hints=tuple(expr.name for expr in segmented.fusion.tensor_exprs if is_hint(expr)),
+        ignoring=ignoring,
     )
 
 
@@ -390,7 +399,7 @@ def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Fo
 def _search_term(space: Space, part: int, extra: int) -> Term:
     names = space.names(part)
     shown = ", ".join(names if len(names) <= 8 else (*names[:5], "...", *names[-2:]))
-    text = f"however {shown} are cut, this much more has to be moved or launched, as search shows"
+    text = f"however {shown} are cut{space.while_kept}, this much more has to be moved or launched, as search shows"
     return Term(kind=TermKind.SEARCH, subject="", members=names, cost=extra, text=text)
 
 

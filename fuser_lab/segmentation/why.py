@@ -4,16 +4,14 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
 from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.hints import BY_HINT, refused_by_hint
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
-
-# Refusals that come before any scheduler.
-_HINTS = frozenset({ReasonCode.SEGMENT_SET_INSIDE.value, ReasonCode.ACROSS_CUT.value})
 
 
 class Relation(enum.Enum):
@@ -46,7 +44,8 @@ class Why:
         lines = [f"  {'+' if v.accepted else '-'} {v.scheduler.value}: {v.text}".rstrip(": ") for v in told]
         left = len(self.verdicts) - len(told)
         if left and not told[-1].accepted:
-            lines.append(f"  ({left} more schedulers are for other kinds of fusions; `.verdicts` has them all)")
+            more = "1 more scheduler is" if left == 1 else f"{left} more schedulers are"
+            lines.append(f"  ({more} for other kinds of fusions; `.verdicts` has them all)")
         return "\n".join([self.text, *lines])
 
     def __repr__(self) -> str:
@@ -56,6 +55,7 @@ class Why:
 
 def why(
     segmented: SegmentedFusion, a: str | int, b: str | int, log: DecisionLog, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
 ) -> Why:
     """Return why ``a`` and ``b`` are in one segment or not.
 
@@ -69,6 +69,8 @@ def why(
         The decisions that made the plan.
     oracle
         Who is asked where the log has no answer.
+    meaning
+        How ``segment_set`` is read: edits may overrule a hint, but no cut.
 
     Raises
     ------
@@ -95,8 +97,18 @@ def why(
         text = f"{head}; one segment for both would close a cycle through {way}."
         return Why(relation=Relation.CYCLE, text=text, segments=(first, second), attempts=attempts)
     union = [e for i in (first, second) for e in segmented.groups[i].exprs]
-    answer = oracle.ask(with_recomputed(segmented.fusion, union, segmented.recomputed))
+    both = with_recomputed(segmented.fusion, union, segmented.recomputed)
+    kept_apart = refused_by_hint(both, SegmenterOptions(segment_set=meaning))
     last = between[-1] if between else None
+    if kept_apart is not None and meaning is SegmentSetMeaning.CUT:
+        text = f"{head}; a cut keeps them apart: {kept_apart.verdicts[0].text}, and no edit goes across a segment_set "
+        text += f"while it is read as 'cut'{f' ({_when(last)})' if last is not None else ''}."
+        return Why(
+            relation=Relation.REFUSED, text=text, segments=(first, second), verdicts=kept_apart.verdicts,
+            attempts=attempts,
+        )
+    answer = oracle.ask(both)
+    glued = "glue, which overrules the hint" if kept_apart is not None else "glue"
     names_now = now.known_as(frozenset(e.name for e in union))
     alone = any(t.names <= names_now for t in between)
     if answer.chosen is None:
@@ -104,18 +116,19 @@ def why(
         text = f"{head}; no scheduler takes both ({when})."
         relation = Relation.REFUSED
     elif last is None:
-        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: glue."
+        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: "
+        text += f"{glued}."
         relation = Relation.NEVER_TRIED
-    elif not last.accepted and last.code in _HINTS:
+    elif not last.accepted and last.code in BY_HINT:
         text = (
             f"{head}; a hint keeps them apart: {last.text} ({_when(last)}). The {answer.chosen.value} scheduler itself "
-            "would take both: glue."
+            f"would take both: {glued}."
         )
         relation = Relation.REFUSED
     elif not last.accepted and not alone:
         text = (
             f"{head}; these two alone were never tried ({_when(last)}, refused). The {answer.chosen.value} scheduler "
-            "would take them: glue."
+            f"would take them: {glued}."
         )
         relation = Relation.NEVER_TRIED
     elif last.accepted:
@@ -124,7 +137,7 @@ def why(
     else:
         text = (
             f"{head}; {_when(last)} and refused then, but the {answer.chosen.value} scheduler would take both segments "
-            "as they are now: glue them."
+            f"as they are now: {glued}."
         )
         relation = Relation.REFUSED
     return Why(
@@ -142,9 +155,14 @@ def _nearest(segmented: SegmentedFusion, a: Sequence[int], b: Sequence[int]) -> 
 def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) -> Why:
     group = segmented.groups[index]
     taker = f"which the {group.scheduler.value} scheduler takes" if group.scheduler else "which no scheduler takes"
+    if names[0] == names[1]:
+        label = f"segment {index}"
+        where = f"both are {label}" if names[0] == label else f"{names[0]} is in {label}"
+    else:
+        where = f"{names[0]} and {names[1]} are together in segment {index}"
     return Why(
         relation=Relation.TOGETHER,
-        text=f"{names[0]} and {names[1]} are together in segment {index}, {taker}.",
+        text=f"{where}, {taker}.",
         segments=(index, index),
         verdicts=group.verdicts,
     )

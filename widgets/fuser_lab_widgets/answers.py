@@ -9,7 +9,6 @@ from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts, view_verdicts
-from fuser_lab.segmentation.certificate import LEAST_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,17 +48,18 @@ def certificate(plan: EditablePlan) -> Answer:
     if not hasattr(plan, "certificate"):
         return {"hash": plan.hash, "problem": "This plan has no cost model to be certified under."}
     found = plan.certificate()
-    us = found.time_text
-    costs = [[us(found.cost), "this plan"], [us(found.bound), "no plan costs less"]]
+    us, total = found.time_text, found.total_text
+    less = f"no plan costs less{f', {found.reading}' if found.reading else ''}"
+    costs = [[total(found.cost), "this plan"], [total(found.bound), less]]
     if found.known < found.cost:
-        costs.append([us(found.known), "a cheaper plan is known"])
-    least = found.cost // LEAST_SHOWN
+        costs.append([total(found.known), "a cheaper plan is known"])
     return {
         "hash": plan.hash,
         "status": found.status,
         "costs": costs,
         "model": found.model_text,
-        "missed": [[us(entry.cost), entry.text] for entry in found.missed if abs(entry.cost) > least],
+        "notes": list(found.notes),
+        "missed": [[us(entry.cost), entry.text] for entry in found.missed_shown],
         "terms": [[us(term.cost), term.text] for term in found.terms if term.cost],
     }
 

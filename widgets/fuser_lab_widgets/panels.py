@@ -143,6 +143,7 @@ def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> st
     costs = [element("span", element("b", cost), f" {text}") for cost, text in found["costs"]]
     model = element("span", found["model"], css="fx-note")
     parts = [element("p", element("b", found["status"]), *costs, model, css="fx-verdict")]
+    parts += [element("p", note, css="fx-note") for note in found.get("notes", ())]
     rows = (("What the cheaper plan saves, and why this one did not", "missed"), ("What every plan pays", "terms"))
     for title, key in rows:
         if found[key]:
