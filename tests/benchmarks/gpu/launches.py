@@ -21,6 +21,7 @@ from fuser_lab.runtime.cubins import machine_code_of
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 from tests.benchmarks.gpu.workloads import WORKLOADS
 
+
 def microseconds(call: Callable[[], Any], count: int = 300) -> float:
     """The median over rounds of the host's time for a call; the GPU is waited for between rounds only."""
     for _ in range(20):
@@ -33,6 +34,7 @@ def microseconds(call: Callable[[], Any], count: int = 300) -> float:
             call()
         found.append((time.perf_counter() - begin) / count * 1e6)
     return statistics.median(found)
+
 
 def chain(length: int, size: int, inputs: int = 1) -> tuple[PreparedPlan, list[Any]]:
     with fl.FusionDefinition() as fd:
@@ -48,6 +50,7 @@ def chain(length: int, size: int, inputs: int = 1) -> tuple[PreparedPlan, list[A
         for e in whole.exprs
     ]
     return prepare(whole, segments, "cuda", allow_fallback=False), arrays
+
 
 def main() -> None:
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
@@ -84,6 +87,7 @@ def main() -> None:
     print(f"torch.add(out=) {microseconds(partial(torch.add, x, x, out=y)):.2f} us")
     compiled()
 
+
 def compiled() -> None:
     """Print what compiling each workload costs, and loading it from disk."""
     for load in WORKLOADS:
@@ -99,6 +103,7 @@ def compiled() -> None:
             seconds.append(time.perf_counter() - begin)
         print(f"{load.name:22s} compiled {seconds[0]:.2f} s, from disk {seconds[1] * 1e3:.1f} ms")
 
+
 def timed(replay: Callable[[], None], length: int) -> None:
     """Print what a replay takes on the GPU, launch after launch."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -110,6 +115,7 @@ def timed(replay: Callable[[], None], length: int) -> None:
     torch.cuda.synchronize()
     spent = start.elapsed_time(stop) * 10
     print(f"    a replay, device time {spent:.2f} us, {spent / length:.2f} a kernel")
+
 
 if __name__ == "__main__":
     main()
