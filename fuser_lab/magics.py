@@ -13,7 +13,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan import Plan
 from fuser_lab.planning import segment
-from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ class FusionMagics(Magics):
 
     @magic_arguments()
     @argument("name", nargs="?", default="fd", help="a variable; NAME_inputs and NAME_plan are set too")
-    @argument("--strategy", default="bottom_up", help="bottom_up, top_down, optimal or unfused")
+    @argument("--strategy", default="bottom_up", help=f"one of {', '.join(STRATEGIES)}")
     @argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
     @argument("--segment-set", choices=[m.value for m in SegmentSetMeaning], default="hint", help="how hints are read")
     @argument("--explore", action="store_true", help="show the explorer, not the picture")

@@ -17,7 +17,7 @@ from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
-from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
 from fuser_lab.segmentation.options import passes_of
@@ -98,7 +98,7 @@ def segment(
     log
         Where decisions are recorded; ``plan.decisions`` has them in any case.
     name
-        Name of the plan in tables and tabs; the strategy's if left out.
+        Name of the plan in tables and tabs; the strategy's if left out, or ``"custom"`` for a lambda.
 
     Raises
     ------
@@ -106,6 +106,9 @@ def segment(
         If inputs do not fit, or strategy or target are unknown.
     """
     definition = definition_of(fd)
+    if name is not None and not isinstance(name, str):
+        msg = f"segment: name must be a str, given {name!r}."
+        raise ArgumentTypeError(msg)
     if options is not None and not isinstance(options, SegmenterOptions):
         msg = f"segment: options must be SegmenterOptions, given {type(options).__name__}."
         raise ArgumentTypeError(msg)
@@ -131,7 +134,7 @@ def segment(
         agreed = layouts_of(segmented, chosen.layout_mode)
     if agreed is not None:
         decisions.layouts.extend(agreed.events)
-    word = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
+    word = strategy if isinstance(strategy, str) else _own_name(strategy)
     return Plan(
         name=name or word.replace("_", "-"),
         strategy=word,
@@ -143,6 +146,12 @@ def segment(
         decisions=decisions,
         agreed=agreed,
     )
+
+
+def _own_name(strategy: object) -> str:
+    """Return the name of a strategy that is a function; a lambda has none, and those of our own are taken."""
+    name: str = getattr(strategy, "__name__", "custom")
+    return name if name.isidentifier() and name not in STRATEGIES else "custom"
 
 
 def registry(

@@ -135,4 +135,5 @@ class Answer:
             return f"every scheduler: {next(iter(found))}"
         said = "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
         left = len(self.verdicts) - len(decisive)
-        return f"{said} (the other {left} schedulers are for other kinds of fusions)" if left else said
+        others = "the other scheduler is" if left == 1 else f"the other {left} schedulers are"
+        return f"{said} ({others} for other kinds of fusions)" if left else said

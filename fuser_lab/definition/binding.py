@@ -81,7 +81,8 @@ def check_count(expected: Sequence[Val], given: object) -> None:
         raise ArgumentTypeError(msg)
     if len(given) != len(expected):
         names = ", ".join(v.name for v in expected)
-        msg = f"the fusion takes {len(expected)} inputs ({names or 'none'}), given {len(given)}."
+        inputs = f"{len(expected)} input{'s' * (len(expected) != 1)}"
+        msg = f"the fusion takes {inputs} ({names or 'none'}), given {len(given)}."
         raise InputError(msg)
 
 

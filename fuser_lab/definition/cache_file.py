@@ -7,21 +7,36 @@ are needed.
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
-from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.ir import Val
 
 FORMAT = "fuser_lab fusion cache"
 VERSION = 1
 
 
+def path_of(method: str, path: object) -> Path:
+    """Return the path that a method of FusionCache is given, or raise ArgumentTypeError for what is none."""
+    if not isinstance(path, str | os.PathLike):
+        msg = f"FusionCache.{method}: path must be a str or a Path, given {path!r}."
+        raise ArgumentTypeError(msg)
+    return Path(path)
+
+
 def write_cache(cache: FusionCache[Any], path: Path) -> None:
-    """Write a cache; a file that is there is replaced at once or not at all."""
+    """Write a cache; a file that is there is replaced at once or not at all.
+
+    Raises
+    ------
+    InputError
+        If nothing can be written there.
+    """
     places: dict[tuple[int, Record], int] = {}
     fusions: list[list[int]] = []
     for schedules, calls in cache.paths():
@@ -36,9 +51,19 @@ def write_cache(cache: FusionCache[Any], path: Path) -> None:
         "records": [[before, to_json(call)] for before, call in places],
         "fusions": fusions,
     }
+    text = json.dumps(data, separators=(",", ":"))
+    if not path.name or path.is_dir():
+        msg = f"FusionCache.save: {path} is a directory; give the path of a file."
+        raise InputError(msg)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    unfinished.write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
-    unfinished.replace(path)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        msg = f"FusionCache.save: {path} cannot be written: {error.strerror}."
+        raise InputError(msg) from None
 
 
 def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:

@@ -64,7 +64,9 @@ def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> 
     if log:
         parts.append(decisions_text(said.decisions))
     else:
-        parts.append(f"{plural(len(said.decisions), 'attempt')}, {accepted} of them accepted")
+        attempts = len(said.decisions)
+        how = f"{accepted} of them accepted" if attempts != 1 else "accepted" if accepted else "refused"
+        parts.append(f"{plural(attempts, 'attempt')}, {how}")
     return "\n\n".join(parts)
 
 

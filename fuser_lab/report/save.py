@@ -6,12 +6,13 @@ import csv
 import importlib
 import io
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.mermaid import view_mermaid
@@ -35,18 +36,33 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
     Raises
     ------
     InputError
-        If the extension is none of the writers'.
+        If the extension is none of the writers', or nothing can be written there.
+    ArgumentTypeError
+        If the path is none.
     """
-    target = Path(path)
+    target = path_of(what, path)
     write = writers.get(target.suffix.lower())
     if write is None:
         msg = f"{what} cannot be saved as {target.name!r}; the extension must be one of {', '.join(writers)}."
         raise InputError(msg)
-    made = write()
-    if isinstance(made, bytes):
-        target.write_bytes(made)
-    else:
-        target.write_text(made, encoding="utf-8")
+    return written(what, target, write())
+
+
+def path_of(what: str, path: object) -> Path:
+    """Return where to write, or raise ArgumentTypeError for what is no path."""
+    if not isinstance(path, str | os.PathLike):
+        msg = f"{what} is saved to a path, given {path!r}."
+        raise ArgumentTypeError(msg)
+    return Path(path)
+
+
+def written(what: str, target: Path, made: str | bytes) -> Path:
+    """Write a file and return its path, or raise InputError where that cannot be."""
+    try:
+        target.write_bytes(made if isinstance(made, bytes) else made.encode())
+    except OSError as error:
+        msg = f"{what} cannot be saved as {target}: {error.strerror}."
+        raise InputError(msg) from None
     return target
 
 
@@ -60,7 +76,7 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
     UnsupportedError
         If a PNG is asked for and nothing is there that makes one.
     """
-    has_passes = Path(path).suffix.lower() in {".json", ".html"}
+    has_passes = path_of("a plan", path).suffix.lower() in {".json", ".html"}
     view = view_plan(plan, title=title, passes=has_passes)
     writers = drawing_writers(view) | {
         ".html": lambda: plan_page(view),

@@ -9,6 +9,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.schedule.base import Rule, RuledScheduler, Scheduler, no
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.registry import SCHEDULERS
+from fuser_lab.segmentation.signatures import check_called
 
 
 def with_rule(
@@ -30,13 +31,14 @@ def with_rule(
     Raises
     ------
     ArgumentTypeError
-        If the rule is no function.
+        If the rule is no function, or does not take facts and device.
     InputError
         If there is no scheduler of some name.
     """
     if not callable(rule):
         msg = f"with_rule: rule must be a function of facts and device, given {rule!r}."
         raise ArgumentTypeError(msg)
+    check_called("with_rule: the rule", rule, "facts", "device")
     given = tuple(schedulers)
     chosen = {one.value if isinstance(one, SchedulerType) else one for one in types}
     unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in given}))

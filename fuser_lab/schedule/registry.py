@@ -25,6 +25,7 @@ from fuser_lab.schedule.reduction import Reduction
 from fuser_lab.schedule.resize import Resize
 from fuser_lab.schedule.transpose import Transpose
 from fuser_lab.segmentation.oracle import Candidate
+from fuser_lab.segmentation.signatures import check_called
 
 SCHEDULERS: tuple[Scheduler, ...] = (
     ExprEval(),
@@ -118,6 +119,12 @@ def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
         if not isinstance(scheduler.type, SchedulerType):
             msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {scheduler.type!r}."
             raise ArgumentTypeError(msg)
+        own = _without_rules(scheduler)
+        if own not in SCHEDULERS:
+            if not callable(own.can_schedule):
+                msg = f"schedulers: can_schedule of {own!r} must be a method, given {own.can_schedule!r}."
+                raise ArgumentTypeError(msg)
+            check_called(f"schedulers: can_schedule of {own!r}", own.can_schedule, "facts", "device")
     return given
 
 
@@ -140,7 +147,7 @@ class SchedulerRegistry:
     Raises
     ------
     ArgumentTypeError
-        If one of the schedulers is none.
+        If one of the schedulers is none, or its ``can_schedule`` does not take facts and device.
     """
 
     def __init__(

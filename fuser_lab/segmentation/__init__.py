@@ -18,6 +18,7 @@ from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.replay import Fold, replay
 from fuser_lab.segmentation.saving import saving
+from fuser_lab.segmentation.signatures import check_called
 from fuser_lab.segmentation.top_down import top_down
 from fuser_lab.segmentation.why import Relation, Why, why
 
@@ -57,6 +58,8 @@ def segment(
     ------
     InputError
         If the strategy is unknown, or what a function returns is no legal partition.
+    ArgumentTypeError
+        If a function does not take fusion and oracle.
     """
     chosen = options or SegmenterOptions()
     with nullcontext() if callable(strategy) else collector_paused():
@@ -99,6 +102,7 @@ def _attempts(
     fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, *, told: bool,
 ) -> Iterator[Attempt]:
     if callable(strategy):
+        check_called("the strategy", strategy, "fusion", "oracle")
         return iter([_partition(fusion, strategy(fusion, oracle))])
     if strategy == "bottom_up":
         return bottom_up(fusion, oracle, options, told=told)

@@ -7,6 +7,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import fuser_lab as fl
+from fuser_lab.magics import FusionMagics
+from fuser_lab.segmentation import STRATEGIES
 
 CELL = """
 def softmax_like(fd: FusionDefinition):
@@ -68,6 +70,11 @@ def test_what_cannot_be_meant_is_refused(shell, magic, line, says):
     shell.run_cell_magic("fusion", "", CELL)
     with pytest.raises(UsageError, match=says):
         shell.run_line_magic(magic, line)
+
+
+def test_the_help_names_every_strategy():
+    text = " ".join(FusionMagics.fusion.__doc__.split())
+    assert f"one of {', '.join(STRATEGIES)} " in text
 
 
 def test_a_cell_that_is_no_script_says_so(shell):

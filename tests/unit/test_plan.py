@@ -1,5 +1,7 @@
 """Plans: hashing, edits, code that makes them again, saving, and what cannot run."""
 
+import functools
+import re
 import threading
 
 import numpy as np
@@ -114,6 +116,14 @@ def test_code_of_another_device_and_of_odd_numbers():
         (lambda p: p.move("T2", "0"), "move: segment must be the number"),
         (lambda p: p.move(2, 0), "move: tensor must be a tensor's name, given 2"),
         (lambda p: p.why(True, "T2"), "why: a must be a tensor's name or a segment's number, given True"),
+        (lambda p: p.renamed(3), "renamed: name must be a str, given 3"),
+        (lambda p: p.save(None), "a plan is saved to a path, given None"),
+        (lambda p: fl.report(p, None), "a report is saved to a path, given None"),
+        (lambda p: fl.time(p, [], seconds="x"), "time: seconds must be a number of at least 0, given 'x'"),
+        (lambda p: fl.time(p, [], cancelled=3), "cancelled must be a function without arguments, or None, given 3"),
+        (lambda p: fl.time(p, [], progress=3), "time: progress must be a function, True, False or None, given 3"),
+        (lambda p: fl.time(p, [], peers=3), "time: peers must be a dict of functions by name, given 3"),
+        (lambda p: fl.segment(defined(), SPECS, name=3), "segment: name must be a str, given 3"),
         (lambda p: p.run(None), "run: inputs must be a list of arrays and numbers, given NoneType"),
         (lambda p: fl.time([], []), "time: plans must be a plan or a list of plans"),
         (lambda p: fl.time([p, 5], []), "time: plans must be a plan or a list of plans"),
@@ -155,8 +165,43 @@ def test_saving(tmp_path):
     for suffix, text in ((".svg", "<svg"), (".html", "<!DOCTYPE html>"), (".json", '"version"'), (".py", "fl.segment")):
         path = plan.save(tmp_path / f"plan{suffix}")
         assert text in path.read_text()
-    with pytest.raises(InputError, match="extension"):
+    every = ".svg, .png, .dot, .mmd, .html, .json, .csv, .txt, .py"
+    with pytest.raises(InputError, match=f"the extension must be one of {re.escape(every)}"):
         plan.save(tmp_path / "plan.xyz")
+    for write in (plan.save, functools.partial(fl.report, plan)):
+        with pytest.raises(InputError, match=r"cannot be saved as \S+/no/x\.html: No such file or directory\.$"):
+            write(tmp_path / "no" / "x.html")
+
+
+def test_names_of_plans():
+    assert fl.segment(defined(), SPECS, strategy=lambda *_: [["T2"], ["T3", "T4"]]).name == "custom"
+    assert fl.segment(defined(), SPECS, strategy=bottom_up).name == "custom", "the name of a strategy of our own"
+    assert fl.segment(defined(), SPECS, strategy=in_pairs).name == "in-pairs"
+    assert fl.segment(defined(), SPECS, name="mine").name == "mine"
+
+
+def in_pairs(fusion, oracle):
+    return [["T2", "T3"], ["T4"]]
+
+
+def bottom_up(fusion, oracle):
+    return [["T2", "T3"], ["T4"]]
+
+
+def test_a_tensor_and_itself():
+    plan = fl.segment(defined(), SPECS)
+    assert plan.why("T2", "T2").text == "T2 (sum) is in segment 0, which the reduction scheduler takes."
+    assert plan.why(1, 1).text == "both are segment 1, which the pointwise scheduler takes."
+
+
+def test_what_one_segment_recomputes_for_itself():
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.ops.exp(fd.define_tensor([8, 8], contiguity=True)), dims=[1]))
+        fd.add_output(fd.ops.neg(fd.define_tensor([3])))
+    plan = fl.segment(fd)
+    assert plan.segmented.recomputed == {"T1"}
+    with pytest.raises(IllegalEdit, match="^T1 is recomputed by segment 0, which reads it; it crosses no boundary"):
+        plan.cut("T1")
 
 
 def test_rich_forms_are_static():
@@ -195,6 +240,7 @@ def test_a_segment_that_nobody_takes_has_no_source_and_does_not_run():
         (lambda: fl.segment(defined(), SPECS[:1]), InputError, "takes 2 inputs"),
         (lambda: fl.segment(defined(), "ab"), ArgumentTypeError, "inputs must be a list"),
         (lambda: fl.segment(defined(), [object(), 1]), InputError, "an input must be an array or a number"),
+        (lambda: fl.time(fl.segment(defined(), SPECS), [], seconds=-1), InputError, "must be a finite .* given -1"),
         (lambda: fl.time(fl.segment(defined(), SPECS), SPECS), InputError, "abstract inputs cannot run"),
         (lambda: fl.example("softmax", "huge"), InputError, "not 'huge'"),
         (lambda: fl.nothing, AttributeError, "no attribute 'nothing'"),

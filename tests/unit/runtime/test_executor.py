@@ -200,7 +200,7 @@ def test_what_no_kernel_computes_is_refused_or_evaluated() -> None:
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
-        ([], "the fusion takes 1 inputs .T0., given 0"),
+        ([], "the fusion takes 1 input .T0., given 0"),
         ([2.0], "Expected input 0, T0.*, to be an at::Tensor but got scalar 2.0"),
         ([np.zeros((3, 4))], "tensor of dtype float, but got a tensor of dtype double"),
         ([np.zeros((3, 4), ml_dtypes.bfloat16)], "but got a tensor of dtype __bfloat"),
@@ -296,3 +296,37 @@ def test_threads_share_a_plan() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_kernel_that_numba_refuses_is_named_and_evaluated_only_if_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser_lab.errors import CompilationError, EvaluationWarning
+    from fuser_lab.runtime import host
+
+    def refuse(_: object) -> None:
+        msg = "cannot type this\nat all"
+        raise ValueError(msg)
+
+    monkeypatch.setattr(host, "host_calls", refuse)
+    fusion, x = build(lambda fd, x: fd.ops.exp(x), [(3, 4)], D.Float), numbers((3, 4), D.Float)
+    with pytest.raises(CompilationError, match=r"pointwise_T1 does not compile for the CPU: cannot type this \(its sou"):
+        prepare(fusion, [(fusion, S.POINTWISE)])
+    with pytest.warns(EvaluationWarning, match="The array library evaluates the segment"):
+        plan = prepare(fusion, [(fusion, S.POINTWISE)], evaluate_refused=True)
+    np.testing.assert_allclose(plan.run([x])[0], np.exp(x), rtol=1e-6)
+    monkeypatch.undo()
+    np.testing.assert_allclose(prepare(fusion, [(fusion, S.POINTWISE)]).run([x])[0], np.exp(x), rtol=1e-6)
+
+
+def test_an_interrupt_while_compiling_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser_lab.runtime import host
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    fusion, x = build(lambda fd, x: fd.ops.exp(x), [(3, 5)], D.Float), numbers((3, 5), D.Float)
+    plan = prepare(fusion, [(fusion, S.POINTWISE)], compile_now=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "host_calls", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            plan.run([x])
+    np.testing.assert_allclose(plan.run([x])[0], np.exp(x), rtol=1e-6)

@@ -134,12 +134,33 @@ def test_other_tabs_of_an_explorer_obey():
     assert len(explorer.plan.segments) > 1
 
 
+@dataclass(frozen=True)
+class OfFacts:
+    type: SchedulerType = SchedulerType.POINTWISE
+
+    def __repr__(self):
+        return "OfFacts()"
+
+    def can_schedule(self, facts):
+        return accept(self.type)
+
+
+@dataclass(frozen=True)
+class OfNothing(OfFacts):
+    can_schedule = 3
+
+    def __repr__(self):
+        return "OfNothing()"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (5, "must be a list of schedulers, given 5"),
         (["pointwise"], "'pointwise' is no scheduler"),
         ([InTwoPasses], "is no scheduler"),
+        ([OfFacts()], r"can_schedule of OfFacts\(\) is called with facts and device; it takes facts\."),
+        ([OfNothing()], r"can_schedule of OfNothing\(\) must be a method, given 3\."),
         ([InTwoPasses(type="reduction")], "must be a SchedulerType, given 'reduction'"),
     ],
 )
@@ -162,6 +183,8 @@ def test_answers_that_are_none_are_named():
         fl.with_rule(few_ops, "pointwize")
     with pytest.raises(ArgumentTypeError, match="rule must be a function"):
         fl.with_rule("few ops")
+    with pytest.raises(ArgumentTypeError, match="the rule is called with facts and device; it takes facts"):
+        fl.with_rule(lambda facts: None)
 
 
 def softmax(fd, x, y):

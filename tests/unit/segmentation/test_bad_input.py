@@ -8,7 +8,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import cli
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import IllegalEdit, InputError, SegmentationError
+from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, SegmentationError
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import Relation, segment
 from tests.unit.segmentation.toy import everything, sum_broadcast_add
@@ -51,6 +51,16 @@ def test_strategies_that_return_nonsense_are_told_so_in_a_sentence(returned, tex
     with pytest.raises(InputError) as raised:
         segment(sum_broadcast_add(), everything(), strategy=lambda *_: returned)
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "taken"),
+    [(lambda fusion: [], "fusion"), (lambda: None, "no arguments"), (lambda a, b, c, d=1: [], "a, b, c, d=1")],
+)
+def test_strategies_of_other_parameters_are_told_what_they_are_called_with(strategy, taken):
+    with pytest.raises(ArgumentTypeError) as raised:
+        fl.segment(additions(3), strategy=strategy)
+    assert str(raised.value) == f"the strategy is called with fusion and oracle; it takes {taken}."
 
 
 def test_strategies_may_return_generators_expressions_and_empty_groups():
@@ -137,6 +147,7 @@ def test_edits_that_cannot_be_say_why_in_a_sentence():
         (lambda: plan.cut("T0"), "T0 is a fusion input, which is in memory already; there is nothing to cut."),
         (lambda: plan.cut("T3"), "T3 is not read inside segment 2; there is nothing to cut."),
         (lambda: plan.cut(("T1", "T3")), "T1 is not read by T3 inside segment 0; there is nothing to cut."),
+        (lambda: plan.cut(("T1", "T99")), "the fusion has no tensor called 'T99'; it has T0, T1, T2, T3."),
         (lambda: plan.glue(0, 2), "segments 0 and 2 cannot be one: that would close a cycle through 0 -> 1 -> 2."),
         (lambda: plan.glue(1, 1), "segment 1 is one already."),
         (lambda: plan.glue(0, 3), "there is no segment 3; the plan has segments 0 to 2."),
