@@ -46,7 +46,7 @@ class FusionSchedules(Generic[Payload]):
         numbers = f"{len(state.states)} states, inputs {list(state.inputs)}, outputs {list(state.outputs)}"
         numbers += f", extents {list(state.extent_fids)}"
         run = "has not run" if self.payload is None else "has run"
-        return f"<FusionSchedules {self.fusion_id}: {numbers}, {self.hits} hits, {run}>"
+        return f"<FusionSchedules {self.fusion_id}: {numbers}, {_counted(self.hits, 'hit')}, {run}>"
 
     def made(self, make: Callable[[Fusion], Payload]) -> Payload:
         """Return the payload, made now if there is none; any number of threads may ask."""
@@ -180,11 +180,20 @@ class FusionCache(Generic[Payload]):
             self._records = self._lookups = self._hits = self._evictions = 0
 
     def save(self, path: str | Path) -> Path:
-        """Write the calls of all fusions to a JSON file, without what is compiled, and return its path."""
-        from fuser_lab.definition.cache_file import write_cache
+        """Write the calls of all fusions to a JSON file, without what is compiled, and return its path.
 
-        write_cache(self, Path(path))
-        return Path(path)
+        Raises
+        ------
+        ArgumentTypeError
+            If the path is none.
+        InputError
+            If nothing can be written there.
+        """
+        from fuser_lab.definition.cache_file import path_of, write_cache
+
+        target = path_of("save", path)
+        write_cache(self, target)
+        return target
 
     @classmethod
     def load(cls, path: str | Path, max_fusions: int | None = None) -> "FusionCache[Any]":
@@ -199,12 +208,14 @@ class FusionCache(Generic[Payload]):
 
         Raises
         ------
+        ArgumentTypeError
+            If the path is none.
         InputError
             If the file is no such cache.
         """
-        from fuser_lab.definition.cache_file import read_cache
+        from fuser_lab.definition.cache_file import path_of, read_cache
 
-        return read_cache(Path(path), max_fusions)
+        return read_cache(path_of("load", path), max_fusions)
 
     # Walking along
 
@@ -270,7 +281,7 @@ class FusionCache(Generic[Payload]):
                 kept = node.schedules
                 parts = len(node.children) + (kept is not None) > 1
                 if kept is not None:
-                    note = f"fusion {kept.fusion_id}: {kept.hits} hits, "
+                    note = f"fusion {kept.fusion_id}: {_counted(kept.hits, 'hit')}, "
                     note += "has not run" if kept.payload is None else "has run"
                     found.append(TreeLine(depth=depth + parts, text=note, begins=parts, is_end=True))
                 waiting += [(depth + parts, parts, child) for child in reversed(node.children.values())]
@@ -292,8 +303,8 @@ class FusionCache(Generic[Payload]):
     def _headline(self) -> str:
         stats = self.stats()
         return (
-            f"FusionCache: {stats.fusions} fusions in {stats.records} records, {stats.lookups} lookups, "
-            f"{stats.hits} hits"
+            f"FusionCache: {_counted(stats.fusions, 'fusion')} in {_counted(stats.records, 'record')}, "
+            f"{_counted(stats.lookups, 'lookup')}, {_counted(stats.hits, 'hit')}"
         )
 
     def paths(self) -> Iterator[tuple[FusionSchedules[Payload], list[Record]]]:
@@ -308,6 +319,10 @@ class FusionCache(Generic[Payload]):
                 node = node.parent
             if end.schedules is not None:
                 yield end.schedules, calls[::-1]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 class Walk(Generic[Payload]):

@@ -12,7 +12,7 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition
 from fuser_lab.definition import builder
 from fuser_lab.definition.spec import spec
-from fuser_lab.errors import DefinitionError, InputError, UnknownNameError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError, UnknownNameError
 
 
 def rows(fd, dim=1, scale=2.0):
@@ -327,12 +327,12 @@ def test_text_of_the_tree():
     defined(cache)
     defined(cache, rows, 0)
     assert str(cache).splitlines() == [
-        "FusionCache: 2 fusions in 7 records, 3 lookups, 1 hits",
+        "FusionCache: 2 fusions in 7 records, 3 lookups, 1 hit",
         "  T0 = define_tensor(shape=[-1, -1], contiguity=True)",
         "  - T1 = ops.sum(T0, dims=[1])",
         "    T2 = ops.mul(T1, 2.0)",
         "    add_output(T2)",
-        "    fusion 0: 1 hits, has not run",
+        "    fusion 0: 1 hit, has not run",
         "  - T1 = ops.sum(T0, dims=[0])",
         "    T2 = ops.mul(T1, 2.0)",
         "    add_output(T2)",
@@ -483,6 +483,24 @@ def test_files_that_are_something_else(tmp_path, content):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="is no cache that can be read"):
         FusionCache.load(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda at: FusionCache().save(None), ArgumentTypeError, "FusionCache.save: path must be a str .* None"),
+        (lambda at: FusionCache.load(None), ArgumentTypeError, "FusionCache.load: path must be a str .* None"),
+        (
+            lambda at: FusionCache().save(at / "no" / "x.json"), InputError,
+            r"^FusionCache.save: \S+/no/x\.json cannot be written: No such file or directory\.$",
+        ),
+        (lambda at: FusionCache().save(at), InputError, "is a directory; give the path of a file"),
+    ],
+)
+def test_paths_that_are_none(tmp_path, call, error, says):
+    with pytest.raises(error, match=says):
+        call(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_public_name():
