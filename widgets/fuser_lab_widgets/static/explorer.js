@@ -687,6 +687,7 @@ class Explorer {
     if (said?.hash === hash) {
       if (this.written !== said) this.panel.innerHTML = said.html; // made in Python, which escapes every name
       this.written = said;
+      this.askedPanel = null;
       return;
     }
     this.written = null;
