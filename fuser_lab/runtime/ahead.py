@@ -85,7 +85,9 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
         for thread in threads:
             thread.start()
         for kernel in _taken(pending.popleft):
-            compile_kernel(kernel, cc)
+            # What is refused is compiled again where it is needed, and told about there.
+            with contextlib.suppress(Exception):
+                compile_kernel(kernel, cc)
             counted()
         for thread in threads:
             thread.join()

@@ -10,11 +10,12 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
 from fuser_lab.runtime.launcher import HostCall, host_calls
+from fuser_lab.runtime.ptx import refused
 from fuser_lab.runtime.storage import ALIGNMENT
 
 
@@ -75,8 +76,13 @@ class HostMemory:
             raise InputError(msg)
 
     def calls(self, generated: GeneratedKernel) -> tuple[HostCall, ...]:
-        """Return the compiled functions of a kernel."""
-        return host_calls(generated)
+        """Return the compiled functions of a kernel; CompilationError if Numba refuses it."""
+        try:
+            return host_calls(generated)
+        except FuserLabError:
+            raise
+        except Exception as error:
+            raise refused(generated, "the CPU", error) from error
 
     def is_native(self, value: Any) -> bool:
         """Whether kernels can write to an array of the caller."""
