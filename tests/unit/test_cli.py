@@ -27,6 +27,17 @@ def test_a_wrong_result_is_an_exit_status(capsys, monkeypatch):
     assert "2.000" in capsys.readouterr().out
 
 
+def test_one_attempt_is_counted_in_the_singular(capsys, tmp_path):
+    script = tmp_path / "neg.py"
+    script.write_text(
+        "with FusionDefinition() as fd:\n"
+        "    x = fd.define_tensor(shape=[4], contiguity=[True])\n"
+        "    fd.add_output(fd.ops.neg(x))\n",
+    )
+    assert cli.main(["explain", str(script)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 attempt, accepted"
+
+
 def test_bad_names(capsys):
     assert cli.main(["examples", "nothing"]) == 2
     assert "there is no example 'nothing'" in capsys.readouterr().err
