@@ -136,10 +136,11 @@ def roofline_svg(found: Sequence[Load], device: Device, *, note: str = "", style
     low, high = _decades(min([*speeds, *(min(peak, slope * one.intensity) for one in shown), peak]) / 2, peak * 1.5)
     plot = _Plot(x=(left, right), y=(low, high))
     parts = [plot.frame("operations per byte", "operations per second")]
-    start, corner, end = (left, slope * left), (knee, peak), (right, peak)
+    foot = max(left, low / slope)  # where the slope enters the frame
+    start, corner, end = (foot, slope * foot), (knee, peak), (right, peak)
     parts.append(plot.line([start, corner, end], "fl-roof"))
     parts.append(plot.text(f"{device.name}: {three_digits(device.fp32)} TFLOP/s fp32", end, dx=6, dy=4))
-    parts.append(plot.text(f"{device.bandwidth:.0f} GB/s", (left, max(slope * left, low)), dx=16, dy=10))
+    parts.append(plot.text(f"{device.bandwidth:.0f} GB/s", start, dx=16, dy=-2))
     free = _Rows()
     for one in shown:
         best = min(peak, slope * one.intensity)

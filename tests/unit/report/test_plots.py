@@ -1,3 +1,4 @@
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -59,6 +60,18 @@ def test_the_roofline_marks_each_segment_and_what_was_measured(plan):
         assert svg.get("role") == "img"
         assert [e.text for e in svg if e.tag.endswith(("title", "desc"))]
         assert len([e for e in svg if e.get("class") == "fl-point"]) == 3
+
+
+@pytest.mark.parametrize("intensity", [0.004, 0.2, 3.0, 40.0])
+def test_hollow_marks_lie_on_the_roof(intensity):
+    load = plots.Load(segment=0, scheduler="", operations=round(intensity * 10**6), bytes=10**6)
+    root = ET.fromstring(plots.roofline_svg([load], H200))
+    mark = next(e for e in root.iter() if e.tag.endswith("circle"))
+    at = float(mark.get("cx")), float(mark.get("cy"))
+    roof = next(e for e in root.iter() if e.get("class") == "fl-roof").get("d")
+    corners = [tuple(map(float, point.split(","))) for point in roof[1:].split(" L")]
+    (x0, y0), (x1, y1) = next(pair for pair in pairwise(corners) if pair[0][0] - 0.1 <= at[0] <= pair[1][0] + 0.1)
+    assert at[1] == pytest.approx(y0 + (y1 - y0) * (at[0] - x0) / (x1 - x0), abs=0.3)
 
 
 def test_a_plan_without_arithmetic_still_has_a_roofline():
