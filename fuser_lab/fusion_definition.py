@@ -386,6 +386,7 @@ class FusionDefinition(Executable, FusionBuilder):
         self.map_value_to_last_used_segment: dict[int, int] = {}
         self._segmentation: SegmentationState | None = None
         self._segmented: SegmentedDefinition | None = None
+        self._is_one_segment = False
 
     @property
     def definition(self) -> Fusion:
@@ -426,7 +427,7 @@ class FusionDefinition(Executable, FusionBuilder):
         """
         flat = flattened(inputs)
         count = self.setup_segmentation(flat, target=target, options=options)
-        self._segmented = None
+        self._segmented, self._is_one_segment = None, count <= 1
         self.segments, self.segment_index_space_maps, self.map_value_to_last_used_segment = [], {}, {}
         try:
             for index in range(count if count > 1 else 0):
@@ -453,8 +454,11 @@ class FusionDefinition(Executable, FusionBuilder):
         Raises
         ------
         StateError
-            If the definition is in no segments.
+            If the definition is in no segments, or is one by itself.
         """
+        if self._is_one_segment:
+            msg = "index_maps: the definition is one segment by itself, so there are no maps."
+            raise StateError(msg)
         if not self.segments:
             msg = "index_maps: the definition is in no segments; call segment first."
             raise StateError(msg)

@@ -192,6 +192,7 @@ class FusionBuilder(Recording):
         self._known: set[Val] = set()
         self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression decides first, by its place
         self._open: bool | None = None
+        self._left_by: str | None = None  # the exception that ended the block
         self._fusion: Fusion | None = None
 
     @functools.cached_property
@@ -208,8 +209,9 @@ class FusionBuilder(Recording):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the definition; an exception inside it propagates."""
+        """Close the definition; an exception inside it propagates, and what it left half made is no fusion."""
         self._open = False
+        self._left_by = next((kind.__name__ for kind in exception[:1] if isinstance(kind, type)), None)
         if self._walk is not None and not any(exception):
             self._look_up(self._walk)
 
@@ -236,12 +238,15 @@ class FusionBuilder(Recording):
         Raises
         ------
         StateError
-            While the definition is still open.
+            While the definition is still open, or if its block was left by an exception.
         EmptyDefinitionError
             If nothing was defined, or there is no output.
         """
         if self._open:
             msg = "the definition is still open; leave the `with` block first."
+            raise StateError(msg)
+        if self._left_by is not None:
+            msg = f"the definition was left by an exception ({self._left_by}) before it was complete; define it again."
             raise StateError(msg)
         if self._open is None:
             msg = "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion."

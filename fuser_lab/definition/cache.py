@@ -13,12 +13,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from fuser_lab.definition.cache_text import MOST_LINES, TreeLine, tree_html, tree_text
 from fuser_lab.definition.record import Record, Unrecordable, record_of, record_text
 from fuser_lab.definition.state import FusionState
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, StateError
 from fuser_lab.ir import Fusion
 
 Payload = TypeVar("Payload")
@@ -129,6 +129,8 @@ class FusionCache(Generic[Payload]):
         self._root: Node[Payload] = Node(None, None, None)
         self._ends: OrderedDict[int, Node[Payload]] = OrderedDict()  # by fusion id, least recently used first
         self._next_id = self._records = self._lookups = self._hits = self._evictions = 0
+        # The classmethod makes a new cache: called on this one, it would leave this one as it is.
+        self.load = _refuse_to_load  # type: ignore[method-assign]
 
     @property
     def max_fusions(self) -> int:
@@ -319,6 +321,11 @@ class FusionCache(Generic[Payload]):
                 node = node.parent
             if end.schedules is not None:
                 yield end.schedules, calls[::-1]
+
+
+def _refuse_to_load(*_: object, **__: object) -> NoReturn:
+    msg = "load: a cache that exists is not filled from a file; cache = FusionCache.load(path) makes a new one."
+    raise StateError(msg)
 
 
 def _counted(count: int, noun: str) -> str:

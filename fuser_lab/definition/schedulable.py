@@ -4,11 +4,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fuser_lab.definition.scheduling import HandSchedule, Steps, check_copy, order_of
+from fuser_lab.definition import schedule_arguments
+from fuser_lab.definition.loop_axis import LoopAxis
+from fuser_lab.definition.schedule_arguments import (
+    check_copy,
+    memory,
+    names,
+    order_of,
+    parallel_type,
+    parallel_types,
+    sharing,
+    whole,
+    wholes,
+)
+from fuser_lab.definition.scheduling import HandSchedule, Steps
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
-from fuser_lab.ir import TensorView
-from fuser_lab.ir.transform import MemoryType, ParallelType, ScheduledTensor, Transform
-from fuser_lab.ops.arguments import is_whole, shown
+from fuser_lab.ir.transform import ParallelType, ScheduledTensor, Transform
+from fuser_lab.ir.transform_arguments import check_in_range
+from fuser_lab.ops.arguments import flag, shown
 
 if TYPE_CHECKING:
     from fuser_lab.definition.builder import FusionBuilder
@@ -48,13 +61,19 @@ class Schedulable:
     def _made(self, kind: str, **args: Any) -> Any:
         return self.builder.wrap(self.builder.hand.add_made(kind, self.val.name, **args))
 
+    def axis(self, position: int) -> Any:
+        """Return a loop, which can be parallelized as ``axis(0).parallelize(type)``."""
+        scheduled = self.scheduled
+        check_in_range("axis", scheduled, whole("axis", "position", position))
+        return LoopAxis(scheduled.loop[position], self)
+
     def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
         """Make two loops of one: ``i -> ceil(i / factor), factor``, or ``factor, ceil(i / factor)`` if not inner_split.
 
         Where the factor does not divide the loop's extent, a predicate leaves out the rounds that are too many.
         """
         self._add("split", axis=whole("split", "axis", axis), factor=whole("split", "factor", factor),
-                  inner_split=bool(inner_split))
+                  inner_split=flag(inner_split, "split", "inner_split"))
 
     def inner_split(self, axis: int, factor: int) -> None:
         """Split so that the inner loop has ``factor`` rounds."""
@@ -75,7 +94,7 @@ class Schedulable:
 
     def parallelize(self, axis: int, ptype: Enum) -> None:
         """Let blocks, threads or a vector access run the rounds of a loop (`ParallelType`)."""
-        self._add("parallelize", axis=whole("parallelize", "axis", axis), ptype=parallel_type(ptype))
+        self._add("parallelize", axis=whole("parallelize", "axis", axis), ptype=parallel_type("parallelize", ptype))
 
     def vectorize(self, axis: int = -1) -> None:
         """Make the rounds of the innermost loop of a copy one memory access.
@@ -86,7 +105,7 @@ class Schedulable:
 
     def cache_before(self, op_type: object = None) -> Any:
         """Return a new tensor that holds what this one held, which becomes a copy of it: ``c = f(x); y = set(c)``."""
-        check_copy("cache_before", op_type, None)
+        check_copy("cache_before", op_type)
         return self._made("cache_before")
 
     def cache_after(
@@ -98,7 +117,8 @@ class Schedulable:
         ``cached_uses`` limits the readers, given as tensors that are computed from this one.
         """
         check_copy("cache_after", op_type, cache_op)
-        return self._made("cache_after", cached_uses=names("cache_after", cached_uses))
+        flag(propagate_allocation_domain, "cache_after", "propagate_allocation_domain")
+        return self._made("cache_after", cached_uses=names("cache_after", cached_uses, self.builder))
 
     def cache_fork(self) -> Any:
         """Return a new output, a copy of this one, which is an output that others read and stays between."""
@@ -106,35 +126,33 @@ class Schedulable:
 
     def set_memory_type(self, memory_type: Enum) -> None:
         """Keep a tensor between inputs and outputs in memory of the thread (local) or of the block (shared)."""
-        if not isinstance(memory_type, MemoryType):
-            msg = f"set_memory_type: a MemoryType is needed, given {shown(memory_type)}."
-            raise ArgumentTypeError(msg)
-        self._add("set_memory_type", memory_type=memory_type)
+        self._add("set_memory_type", memory_type=memory("set_memory_type", memory_type))
 
     def rfactor(self, axes: Iterable[int]) -> Any:
         """Return a new tensor that reduces some of the reduction loops of this one, which reduces the others of it."""
-        listed = tuple(whole("rfactor", "axes", axis) for axis in axes)
-        return self._made("rfactor", axes=listed)
+        return self._made("rfactor", axes=wholes("rfactor", "axes", axes))
 
     def inline_at(self, pos: int = -1, best_effort: bool = False) -> None:
         """Compute this tensor inside the first ``pos`` loops of those that read it; -1 stands for all."""
-        self._add("inline_at", pos=whole("inline_at", "pos", pos), best_effort=bool(best_effort),
-                  selected_tensors=(self.val.name,))
+        self._add("inline_at", pos=whole("inline_at", "pos", pos),
+                  best_effort=flag(best_effort, "inline_at", "best_effort"), selected_tensors=(self.val.name,))
+
+    def inline_most(self) -> None:
+        """Compute this tensor inside as many loops of those that read it as is legal."""
+        self.builder.hand.add("inline_most", "", selected_tensors=(self.val.name,))
 
     def compute_at(self, consumer: Any, pos: int = -1, mode: str = "standard") -> None:
         """Give this tensor, and what lies on the way to a consumer, its loops, and share the first ``pos``.
 
         ``mode`` is ``"standard"`` or ``"best_effort"``: as many as can be shared.
         """
-        if mode not in {"standard", "best_effort"}:
-            msg = f"compute_at: mode is 'standard' or 'best_effort', given {shown(mode)}."
-            raise ScheduleError(msg)
-        (name,) = names("compute_at", [consumer])
-        self._add("compute_at", consumer=name, pos=whole("compute_at", "pos", pos), mode=mode)
+        reader = schedule_arguments.tensor("compute_at", "consumer", consumer, self.builder)
+        self._add("compute_at", consumer=reader.val.name, pos=whole("compute_at", "pos", pos),
+                  mode=sharing("compute_at", mode))
 
     def transform_like(self, selected_tensors: Iterable[Any] = ()) -> None:
         """Give other tensors, all if none are named, the loops of this one."""
-        self._add("transform_like", selected_tensors=names("transform_like", selected_tensors))
+        self._add("transform_like", selected_tensors=names("transform_like", selected_tensors, self.builder))
 
     def parallelize_like(
         self, pos: int = -1, selected_tensors: Iterable[Any] = (), selected_parallel_types: Iterable[Enum] = (),
@@ -142,19 +160,18 @@ class Schedulable:
         """Let the loops of other tensors that are loops of this one run as its first ``pos`` do."""
         self._add(
             "parallelize_like", pos=whole("parallelize_like", "pos", pos),
-            selected_tensors=names("parallelize_like", selected_tensors),
-            selected_parallel_types=tuple(sorted(
-                (parallel_type(t) for t in selected_parallel_types), key=lambda t: t.name,
-            )),
+            selected_tensors=names("parallelize_like", selected_tensors, self.builder),
+            selected_parallel_types=parallel_types("parallelize_like", selected_parallel_types),
         )
 
     def bounded_transform_backward(
         self, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
     ) -> None:
         """Give the tensors on the ways from ``to`` to this one its first ``pos`` loops."""
+        what = "bounded_transform_backward"
         self._add(
-            "bounded_transform_backward", pos=whole("bounded_transform_backward", "pos", pos),
-            to=names("bounded_transform_backward", to), propagate_parallel_type=bool(propagate_parallel_type),
+            what, pos=whole(what, "pos", pos), to=names(what, to, self.builder),
+            propagate_parallel_type=flag(propagate_parallel_type, what, "propagate_parallel_type"),
         )
 
     def _unsupported(self, method: str, why: str) -> NoReturn:
@@ -192,6 +209,9 @@ class Transforms:
     def _hand(self) -> HandSchedule:
         return self._builder.hand
 
+    def _of(self, what: str, given: Any, name: str = "tensor") -> Any:
+        return schedule_arguments.tensor(what, name, given, self._builder)
+
     @property
     def transforms(self) -> tuple[Transform, ...]:
         """The transforms so far; each prints as the call that made it."""
@@ -202,8 +222,11 @@ class Transforms:
         return self._hand.steps()
 
     def to_python(self) -> str:
-        """Return the transforms as Python, one call a line; tensors are variables called as in IR text."""
-        return "".join(f"{transform}\n" for transform in self.transforms)
+        """Return Python that schedules an equal definition ``fd`` the same way; empty where there are no transforms.
+
+        Tensors are variables called as in IR text; those of the definition are looked up first.
+        """
+        return self._hand.python_text()
 
     def undo(self, count: int = 1) -> None:
         """Take the last transforms back: the schedule is what the others make."""
@@ -211,7 +234,8 @@ class Transforms:
 
     def user_schedule_ir(self, tensor_transforms: bool = False) -> str:
         """Return the fusion as it is scheduled, as IR text; ``tensor_transforms`` adds each tensor's domains."""
-        return self._hand.text(tensor_transforms=tensor_transforms)
+        shows = flag(tensor_transforms, "user_schedule_ir", "tensor_transforms")
+        return self._hand.text(tensor_transforms=shows)
 
     def __str__(self) -> str:
         """Return the scheduled fusion as IR text."""
@@ -219,7 +243,18 @@ class Transforms:
 
     def to_string(self, tensor: Any) -> str:
         """Return a tensor with its loops as IR text."""
-        return self._hand.tensor_text(tensor.val.name)
+        return self._hand.tensor_text(self._of("to_string", tensor).scheduled.name)
+
+    def tensor(self, name: str) -> Any:
+        """Return a tensor of the scheduled fusion by its name in IR text; ScheduleError if there is none."""
+        if not isinstance(name, str):
+            msg = f"tensor: name must be text such as 'T1', given {shown(name)}."
+            raise ArgumentTypeError(msg)
+        tensors = self._hand.scheduled.tensors
+        if name not in tensors:
+            msg = f"tensor: {shown(name)} is no tensor of the scheduled fusion; there are {', '.join(tensors)}."
+            raise ScheduleError(msg)
+        return self._builder.wrap(tensors[name].tensor)
 
     def tensors(self) -> list[Any]:
         """Return all tensors of the scheduled fusion, copies and partial reductions included."""
@@ -227,112 +262,102 @@ class Transforms:
 
     def is_reduction(self, tensor: Any) -> bool:
         """Whether a tensor has reduction loops."""
-        scheduled: ScheduledTensor = tensor.scheduled
+        scheduled: ScheduledTensor = self._of("is_reduction", tensor).scheduled
         return any(axis.is_reduction for axis in scheduled.loop)
 
     def split(self, tensor: Any, axis: int, factor: int, inner_split: bool = True) -> None:
         """Make two loops of one."""
-        tensor.split(axis, factor, inner_split)
+        self._of("split", tensor).split(axis, factor, inner_split)
+
+    def inner_split(self, tensor: Any, axis: int, factor: int) -> None:
+        """Split so that the inner loop has ``factor`` rounds."""
+        self._of("inner_split", tensor).inner_split(axis, factor)
+
+    def outer_split(self, tensor: Any, axis: int, factor: int) -> None:
+        """Split so that the outer loop has ``factor`` rounds."""
+        self._of("outer_split", tensor).outer_split(axis, factor)
+
+    def axis(self, tensor: Any, position: int) -> Any:
+        """Return a loop of a tensor, which can be parallelized."""
+        return self._of("axis", tensor).axis(position)
 
     def merge(self, tensor: Any, axis_o: int, axis_i: int | None = None) -> None:
         """Make one loop of two neighbours."""
-        tensor.merge(axis_o, axis_i)
+        self._of("merge", tensor).merge(axis_o, axis_i)
 
     def reorder(self, tensor: Any, order: Mapping[int, int] | Sequence[int]) -> None:
         """Move loops."""
-        tensor.reorder(order)
+        self._of("reorder", tensor).reorder(order)
 
     def parallelize(self, tensor: Any, axis: int, ptype: Enum) -> None:
         """Let blocks, threads or a vector access run the rounds of a loop."""
-        tensor.parallelize(axis, ptype)
+        self._of("parallelize", tensor).parallelize(axis, ptype)
 
     def vectorize(self, tensor: Any, axis: int = -1) -> None:
         """Make the rounds of the innermost loop of a copy one memory access."""
-        tensor.vectorize(axis)
+        self._of("vectorize", tensor).vectorize(axis)
 
     def cache_before(self, tensor: Any, op_type: object = None) -> Any:
         """Return a new tensor that a tensor becomes a copy of."""
-        return tensor.cache_before(op_type)
+        return self._of("cache_before", tensor).cache_before(op_type)
 
     def cache_after(self, tensor: Any, op_type: object = None, cache_op: object = None) -> Any:
         """Return a copy of a tensor for its readers."""
-        return tensor.cache_after(op_type, cache_op)
+        return self._of("cache_after", tensor).cache_after(op_type, cache_op)
 
     def cache_fork(self, tensor: Any) -> Any:
         """Return a new output that is a copy of one that others read."""
-        return tensor.cache_fork()
+        return self._of("cache_fork", tensor).cache_fork()
 
     def set_memory_type(self, tensor: Any, memory_type: Enum) -> None:
         """Keep a tensor local or shared."""
-        tensor.set_memory_type(memory_type)
+        self._of("set_memory_type", tensor).set_memory_type(memory_type)
 
     def rfactor(self, tensor: Any, axes: Iterable[int]) -> Any:
         """Return a new tensor that reduces some of the reduction loops of a tensor."""
-        return tensor.rfactor(axes)
+        return self._of("rfactor", tensor).rfactor(axes)
 
     reduction_factor = rfactor
 
     def compute_at(self, tensor: Any, consumer: Any, pos: int = -1, mode: str = "standard") -> None:
         """Give a tensor and what lies on the way to a consumer its loops, and share the first."""
-        tensor.compute_at(consumer, pos, mode)
+        self._of("compute_at", tensor).compute_at(consumer, pos, mode)
 
     def transform_like(self, reference_tv: Any, selected_tensors: Iterable[Any] = ()) -> None:
         """Give other tensors the loops of one."""
-        reference_tv.transform_like(selected_tensors)
+        self._of("transform_like", reference_tv, "reference_tv").transform_like(selected_tensors)
 
     def parallelize_like(
         self, reference_tv: Any, pos: int = -1, selected_tensors: Iterable[Any] = (),
         selected_parallel_types: Iterable[Enum] = (), propagate_padding: bool = True,
     ) -> None:
         """Let the loops of other tensors run as those of one do."""
-        reference_tv.parallelize_like(pos, selected_tensors, selected_parallel_types)
+        flag(propagate_padding, "parallelize_like", "propagate_padding")
+        reference = self._of("parallelize_like", reference_tv, "reference_tv")
+        reference.parallelize_like(pos, selected_tensors, selected_parallel_types)
 
     def bounded_transform_backward(
         self, from_tv: Any, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
     ) -> None:
         """Give the tensors on the ways from ``to`` to a tensor its first ``pos`` loops."""
-        from_tv.bounded_transform_backward(pos, to, propagate_parallel_type)
+        reference = self._of("bounded_transform_backward", from_tv, "from_tv")
+        reference.bounded_transform_backward(pos, to, propagate_parallel_type)
 
     def inline_at(
         self, reference_tv: Any, pos: int = -1, best_effort: bool = False, selected_tensors: Iterable[Any] = (),
     ) -> None:
         """Compute tensors, all if none are named, inside the loops that are the first ``pos`` of a reference."""
         self._hand.add(
-            "inline_at", reference_tv.val.name, pos=whole("inline_at", "pos", pos), best_effort=bool(best_effort),
-            selected_tensors=names("inline_at", selected_tensors),
+            "inline_at", self._of("inline_at", reference_tv, "reference_tv").val.name,
+            pos=whole("inline_at", "pos", pos), best_effort=flag(best_effort, "inline_at", "best_effort"),
+            selected_tensors=names("inline_at", selected_tensors, self._builder),
         )
 
     def inline_most(self, selected_tensors: Iterable[Any] = ()) -> None:
         """Compute tensors, all if none are named, inside as many loops of their readers as is legal."""
-        self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors))
+        self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors, self._builder))
 
     def warp_specialize(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
         msg = "schedule.warp_specialize is not supported: Numba cannot give warps of one block different programs."
         raise UnsupportedError(msg)
-
-
-def names(what: str, given: Iterable[Any]) -> tuple[str, ...]:
-    """Return the names of tensors given as handles."""
-    found: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    for tensor in found:
-        if not isinstance(getattr(tensor, "val", None), TensorView):
-            msg = f"{what}: tensors are needed, given {shown(tensor)}."
-            raise ArgumentTypeError(msg)
-    return tuple(tensor.val.name for tensor in found)
-
-
-def whole(what: str, name: str, given: Any) -> int:
-    """Return a whole number, or raise ArgumentTypeError."""
-    if not is_whole(given):
-        msg = f"{what}: {name} must be a whole number, given {shown(given)}."
-        raise ArgumentTypeError(msg)
-    return int(given)
-
-
-def parallel_type(given: Any) -> ParallelType:
-    """Return a ParallelType, or raise ArgumentTypeError."""
-    if not isinstance(given, ParallelType):
-        msg = f"parallelize: a ParallelType is needed, given {shown(given)}."
-        raise ArgumentTypeError(msg)
-    return given

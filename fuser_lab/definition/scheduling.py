@@ -1,12 +1,13 @@
 """The schedule by hand of a definition: a list of transforms, what they make, and each step before and after."""
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.analysis.domain_map import axis_pairs
-from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
+from fuser_lab.definition.schedule_arguments import whole
+from fuser_lab.errors import ScheduleError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import apply, replay, texts
@@ -164,7 +165,8 @@ class HandSchedule:
 
     def undo(self, count: int = 1) -> tuple[Transform, ...]:
         """Take the last transforms back and return them."""
-        if not isinstance(count, int) or not 0 <= count <= len(self._transforms):
+        count = whole("undo", "count", count)
+        if not 0 <= count <= len(self._transforms):
             msg = f"undo: {count} transforms cannot be taken back; there are {len(self._transforms)}."
             raise ScheduleError(msg)
         kept = len(self._transforms) - count
@@ -174,6 +176,16 @@ class HandSchedule:
     def steps(self) -> Steps:
         """Return each transform with what it changed, before and after."""
         return steps_of(self._definition(), self._transforms)
+
+    def python_text(self) -> str:
+        """Return Python that adds the same transforms to an equal definition ``fd``; empty where there are none."""
+        made = {str(transform.arg("result")) for transform in self._transforms if "result" in dict(transform.args)}
+        used = {name for transform in self._transforms for name in transform.tensors}
+        calls = [str(transform) for transform in self._transforms]
+        kinds = [kind for kind in ("MemoryType", "ParallelType") if any(kind in call for call in calls)]
+        lines = [f"from fuser_lab import {', '.join(kinds)}\n"] if kinds else []
+        lines += [f'{name} = fd.sched.tensor("{name}")' for name in self.scheduled.tensors if name in used - made]
+        return "".join(f"{line}\n" for line in (*lines, *calls))
 
     def tensor_text(self, name: str) -> str:
         """Return a tensor with its loops as IR text."""
@@ -195,32 +207,3 @@ def _same(first: Fusion, second: Fusion) -> bool:
     return first is second or (
         (first.inputs, first.exprs, first.outputs) == (second.inputs, second.exprs, second.outputs)
     )
-
-
-def order_of(given: object) -> tuple[tuple[int, int], ...]:
-    """Return what ``reorder`` is given, a mapping {old: new} or the old positions in their new order, as pairs.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If it is neither.
-    """
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        pairs = [(old, new) for new, old in enumerate(given)]
-    else:
-        pairs = [(None, None)]
-    if not all(isinstance(a, int) and isinstance(b, int) for a, b in pairs):
-        msg = f"reorder: a mapping of old positions to new ones is needed, given {given!r}."
-        raise ArgumentTypeError(msg)
-    return tuple((int(a), int(b)) for a, b in pairs)
-
-
-def check_copy(what: str, op_type: object, cache_op: object) -> None:
-    """Raise UnsupportedError for copies that Numba has no instruction for."""
-    for given, name in ((op_type, "op_type"), (cache_op, "cache_op")):
-        word = getattr(given, "name", given)
-        if word in {"tma", "load_matrix", "cp_async"}:
-            msg = f"{what}: {name}={given} is not supported: Numba has no such instruction; a plain copy does the same."
-            raise UnsupportedError(msg)

@@ -91,6 +91,14 @@ class Transform:
         """Return an argument by name; KeyError if there is none."""
         return dict(self.args)[name]
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors that the call is for and that its arguments are, what it makes left out."""
+        lists = [value for key, value in self.args if key in {"cached_uses", "selected_tensors", "to"}]
+        listed = [str(name) for value in lists if isinstance(value, tuple) for name in value]
+        single = [self.tensor, *(str(value) for key, value in self.args if key == "consumer")]
+        return tuple(dict.fromkeys(name for name in (*single, *listed) if name))
+
     def __str__(self) -> str:
         """Return the call as Python, ``T2.split(axis=0, factor=128, inner_split=True)``; tensors are variables."""
         inside = [f"{key}={_argument(key, value)}" for key, value in self.args if key != "result"]
@@ -106,6 +114,9 @@ def _argument(key: str, value: Argument) -> str:
         return "{" + ", ".join(f"{pair[0]}: {pair[1]}" for pair in value if isinstance(pair, tuple)) + "}"
     if isinstance(value, tuple):
         return f"[{', '.join(_argument(key, entry) for entry in value)}]"
+    if value is GLOBAL:
+        # "global" is a word of Python's, which no attribute can be called in code.
+        return 'MemoryType["global"]'
     return repr(value) if key == "mode" else str(value)
 
 

@@ -183,4 +183,7 @@ class Sched(Transforms):
             params = _params(args[0], args[1], args[2])
             apply_schedule(self._hand, params.scheduler, params.hand)
             return params
+        if len(args) != 3:
+            msg = f"schedule: a SchedulerType, or a fusion, a SchedulerType and inputs are needed, given {len(args)}."
+            raise ArgumentTypeError(msg)
         return schedule(*args)

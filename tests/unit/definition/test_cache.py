@@ -12,7 +12,7 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition
 from fuser_lab.definition import builder
 from fuser_lab.definition.spec import spec
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError, UnknownNameError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError, StateError, UnknownNameError
 
 
 def rows(fd, dim=1, scale=2.0):
@@ -419,6 +419,16 @@ def test_save_and_load(tmp_path):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_allclose(fd.execute([x])[0], 2 * x.sum(axis=1))
     assert FusionCache.load(saved, max_fusions=1).num_fusions() == 1
+
+
+def test_a_cache_that_exists_is_not_loaded_into(tmp_path):
+    cache = FusionCache()
+    defined(cache)
+    saved = cache.save(tmp_path / "cache.json")
+    for existing in (FusionCache(), FusionCache.load(saved)):
+        with pytest.raises(StateError, match=r"not filled from a file; cache = FusionCache.load\(path\) makes a new"):
+            existing.load(saved)
+    assert FusionCache.load(saved).num_fusions() == 1
 
 
 def test_segments_are_saved_too(tmp_path):

@@ -3,6 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from fuser_lab import FusionDefinition, SegmenterOptions
@@ -59,3 +60,12 @@ def test_each_pair_is_a_line_between_two_boxes(fd):
 def test_without_segments_there_are_no_maps(fd):
     with pytest.raises(StateError, match="call segment first"):
         _ = fd.index_maps
+
+
+def test_a_definition_that_is_one_segment_says_so():
+    with FusionDefinition() as one:
+        x = one.define_tensor(shape=[-1], contiguity=True)
+        one.add_output(one.ops.neg(x))
+    assert one.segment([np.ones(4, np.float32)]) == []
+    with pytest.raises(StateError, match="^index_maps: the definition is one segment by itself, so there are no"):
+        _ = one.index_maps

@@ -1,0 +1,50 @@
+"""One loop of a tensor that is scheduled by hand, as ``tensor.axis(position)`` gives it."""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.errors import ScheduleError
+from fuser_lab.ir import IterDomain
+from fuser_lab.ir.transform import axis_text
+
+if TYPE_CHECKING:
+    from fuser_lab.definition.schedulable import Schedulable
+
+
+class LoopAxis:
+    """A loop of a tensor; it stays the same loop when others are moved, split or merged."""
+
+    __slots__ = ("axis", "tensor")
+
+    def __init__(self, axis: IterDomain, tensor: "Schedulable") -> None:
+        self.axis, self.tensor = axis, tensor
+
+    def _position(self, what: str) -> int:
+        for position, axis in enumerate(self.tensor.scheduled.loop):
+            if axis.id == self.axis.id:
+                return position
+        msg = f"{what}: {self.axis} is no loop of {self.tensor.val.name}, or not any more."
+        raise ScheduleError(msg)
+
+    def is_reduction(self) -> bool:
+        """Whether the axis is reduced away."""
+        return self.axis.is_reduction
+
+    def is_broadcast(self) -> bool:
+        """Whether the axis is a broadcast axis."""
+        return self.axis.is_broadcast
+
+    def extent(self) -> Any:
+        """Return how many rounds the loop has: an int if that is known, else an integer scalar."""
+        return self.tensor.builder.wrap(self.axis.extent)
+
+    def parallelize(self, ptype: Enum) -> None:
+        """Let blocks, threads or a vector access run the rounds of this loop; ScheduleError if it is none now."""
+        self.tensor.parallelize(self._position("parallelize"), ptype)
+
+    def __str__(self) -> str:
+        """Return IR text, with what runs the loop now."""
+        places = [n for n, axis in enumerate(self.tensor.scheduled.loop) if axis.id == self.axis.id]
+        return axis_text(self.axis, self.tensor.scheduled.parallel_type(places[0])) if places else str(self.axis)
+
+    __repr__ = __str__

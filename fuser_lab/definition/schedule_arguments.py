@@ -1,0 +1,115 @@
+"""What the methods that schedule by hand may be given: each argument is checked with one sentence."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError, UnsupportedError
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.transform import MemoryType, ParallelType
+from fuser_lab.ops.arguments import is_whole, shown
+
+# By name: the classes belong to nvFuser's module, which stands above this one.
+_COPY_KINDS = {"op_type": "LoadStoreOpType", "cache_op": "CacheOp"}
+
+
+def order_of(given: object) -> tuple[tuple[int, int], ...]:
+    """Return what ``reorder`` is given, a mapping {old: new} or the old positions in their new order, as pairs.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is neither.
+    """
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        pairs = [(old, new) for new, old in enumerate(given)]
+    else:
+        pairs = [(None, None)]
+    if not all(is_whole(a) and is_whole(b) for a, b in pairs):
+        msg = f"reorder: a mapping of old positions to new ones is needed, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return tuple((int(a), int(b)) for a, b in pairs)
+
+
+def check_copy(what: str, op_type: object, cache_op: object = None) -> None:
+    """Raise ArgumentTypeError for what is no kind of copy, UnsupportedError for one that Numba cannot make."""
+    for given, name in ((op_type, "op_type"), (cache_op, "cache_op")):
+        if given is None:
+            continue
+        if not isinstance(given, Enum) or type(given).__name__ != _COPY_KINDS[name]:
+            msg = f"{what}: {name} must be a {_COPY_KINDS[name]}, given {shown(given)}."
+            raise ArgumentTypeError(msg)
+        if given.name in {"tma", "load_matrix", "cp_async"}:
+            msg = f"{what}: {name}={given} is not supported: Numba has no such instruction; a plain copy does the same."
+            raise UnsupportedError(msg)
+
+
+def tensor(what: str, name: str, given: Any, builder: object) -> Any:
+    """Return a tensor of a definition, or raise ArgumentTypeError, or DefinitionError if it is another definition's."""
+    if not isinstance(getattr(given, "val", None), TensorView):
+        msg = f"{what}: {name} must be a tensor, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    if given.builder is not builder:
+        msg = f"{what}: {name} ({given}) belongs to another definition."
+        raise DefinitionError(msg)
+    return given
+
+
+def names(what: str, given: Any, builder: object) -> tuple[str, ...]:
+    """Return the names of tensors of a definition given as handles, one alone or any number."""
+    found: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for entry in found:
+        if not isinstance(getattr(entry, "val", None), TensorView):
+            msg = f"{what}: tensors are needed, given {shown(entry)}."
+            raise ArgumentTypeError(msg)
+    return tuple(tensor(what, "a tensor", entry, builder).val.name for entry in found)
+
+
+def whole(what: str, name: str, given: Any) -> int:
+    """Return a whole number, or raise ArgumentTypeError."""
+    if not is_whole(given):
+        msg = f"{what}: {name} must be a whole number, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return int(given)
+
+
+def wholes(what: str, name: str, given: Any) -> tuple[int, ...]:
+    """Return whole numbers, or raise ArgumentTypeError."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        msg = f"{what}: {name} must be a list of whole numbers, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return tuple(whole(what, name, entry) for entry in given)
+
+
+def parallel_type(what: str, given: Any) -> ParallelType:
+    """Return a ParallelType, or raise ArgumentTypeError."""
+    if not isinstance(given, ParallelType):
+        msg = f"{what}: a ParallelType is needed, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return given
+
+
+def parallel_types(what: str, given: Any) -> tuple[ParallelType, ...]:
+    """Return ParallelTypes, by name, or raise ArgumentTypeError."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        msg = f"{what}: selected_parallel_types must be a list of ParallelTypes, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return tuple(sorted((parallel_type(what, entry) for entry in given), key=lambda kind: kind.name))
+
+
+def memory(what: str, given: Any) -> MemoryType:
+    """Return a MemoryType, or raise ArgumentTypeError."""
+    if not isinstance(given, MemoryType):
+        msg = f"{what}: a MemoryType is needed, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return given
+
+
+def sharing(what: str, given: Any) -> str:
+    """Return how loops are shared, ``"standard"`` or ``"best_effort"``, or raise ArgumentTypeError, ScheduleError."""
+    if isinstance(given, str) and given in {"standard", "best_effort"}:
+        return given
+    msg = f"{what}: mode is 'standard' or 'best_effort', given {shown(given)}."
+    raise ScheduleError(msg) if isinstance(given, str) else ArgumentTypeError(msg)
