@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.verdict import SchedulerType, Verdict
-from fuser_lab.definition.binding import Described
+from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, InputError, SegmentationError
@@ -32,6 +32,7 @@ from fuser_lab.segmentation import (
     why,
 )
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
+from fuser_lab.segmentation.origins import origins
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
@@ -420,14 +421,21 @@ class Plan:
         for argument, value in (("a", a), ("b", b)):
             if not isinstance(value, str):
                 _check_number("why", argument, value, "a tensor's name or a segment's number")
-        return why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
+        return self._why(a, b)
+
+    def _why(self, a: str | int, b: str | int) -> Why:
+        found = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
+        return found.with_origins(self._origins)
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        return origins(bind(self.definition, self.inputs).fusion, self.fusion, self.options, self.decisions)
 
     def boundaries(self) -> tuple[Why, ...]:
         """Return, for each two segments between which a tensor passes, why they are apart."""
         after = self.segmented.successors
         pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
-        meaning = self.options.segment_set
-        return tuple(why(self.segmented, a, b, self.decisions, self.oracle, meaning) for a, b in pairs)
+        return tuple(self._why(a, b) for a, b in pairs)
 
     def layouts(self) -> Layouts:
         """Return how each tensor that a segment writes lies in memory: who wanted what, who decided, what it costs."""
@@ -454,7 +462,8 @@ class Plan:
             search_seconds=self.options.search_seconds if seconds is None else seconds,
         )
         certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
-        return ShownCertificate(**{field.name: getattr(certificate, field.name) for field in fields(certificate)})
+        told = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
+        return ShownCertificate(**told | {"made": tuple(self._origins.items())})
 
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.

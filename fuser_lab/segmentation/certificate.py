@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
+from fuser_lab.segmentation.origins import origins_told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,6 +118,8 @@ class Certificate:
         The results of ``segment_set`` in the fusion.
     ignoring
         Cost of a plan that takes hints for plain copies, where that is cheaper than all known plans that keep them.
+    made
+        Names that are not the user's, each with what made it, as far as that is known.
     """
 
     model: CostModel
@@ -128,6 +131,7 @@ class Certificate:
     missed: tuple[Missed, ...] = ()
     hints: tuple[str, ...] = ()
     ignoring: int | None = None
+    made: tuple[tuple[str, str], ...] = ()
 
     @property
     def reading(self) -> str:
@@ -183,7 +187,13 @@ class Certificate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be known of the plans that are compared, one sentence each."""
+        """What has to be known of the plans that are compared, and of names in the texts; one sentence each."""
+        texts = [*self.hints, *(entry.text for entry in self.missed), *(term.text for term in self.terms)]
+        told = origins_told(texts, dict(self.made))
+        return (*self._hint_notes, f"{told}.") if told else self._hint_notes
+
+    @property
+    def _hint_notes(self) -> tuple[str, ...]:
         if not self.hints:
             return ()
         names = ", ".join(self.hints)
@@ -233,6 +243,7 @@ class Certificate:
             "reading": self.reading,
             "hints": self.hints,
             "ignoring": self.ignoring,
+            "made": dict(self.made),
             "notes": self.notes,
             "model": asdict(self.model) | {"launch_bytes": self.model.launch_bytes},
             "segments": [asdict(segment) for segment in self.segments],

@@ -1,8 +1,8 @@
 """Why are two values together or apart? From the log where it was tried, from the schedulers now where it was not."""
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
@@ -12,6 +12,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import BY_HINT, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.origins import origins_told
 
 
 class Relation(enum.Enum):
@@ -51,6 +52,11 @@ class Why:
     def __repr__(self) -> str:
         """Return the text, so that a notebook shows it."""
         return str(self)
+
+    def with_origins(self, made: Mapping[str, str]) -> "Why":
+        """Return the answer with a sentence on who made those names in it that are not the user's."""
+        told = origins_told([self.text, *(v.text for v in Answer(self.verdicts).decisive)], made)
+        return replace(self, text=f"{self.text} {told}.") if told else self
 
 
 def why(

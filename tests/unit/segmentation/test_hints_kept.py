@@ -9,7 +9,7 @@ import pytest
 from fuser_lab_widgets import answers, panels
 
 import fuser_lab as fl
-from fuser_lab import FusionDefinition, SegmenterOptions
+from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.report.certificates import certificate_html
 from fuser_lab.segmentation import verify
@@ -128,3 +128,28 @@ def test_small_savings_are_told_in_bytes_and_costs_with_digits_that_differ():
     shown = [float(re.search(rf"^{word} +([0-9.]+) us", text, re.MULTILINE)[1]) for word in ("cost", "known", "bound")]
     assert all(a > b for a, b in pairwise(shown))
     assert "0.0 us" not in text
+
+
+def test_names_that_passes_made_are_told_as_such():
+    with FusionDefinition() as fd:
+        a = fd.ops.sin(fd.define_tensor([1024, 512], contiguity=True))
+        fd.add_output(fd.ops.permute(a, [1, 0]))
+        fd.add_output(fd.ops.exp(a))
+    plan = fl.segment(fd)
+    told = "T1_hint is made by the pass mark_aliases_prepare."
+    for why in (plan.why(0, 1), *plan.boundaries()):
+        assert why.text.count(told) == 1
+    assert str(plan.certificate()).count(told) == 1
+    assert told in certificate_html(plan.certificate())
+    assert told not in plan.why("T1", "T3").text
+    assert "is made by the pass" not in str(hinted().certificate())
+
+
+def test_names_that_rules_of_the_segmenter_made_are_told_as_such():
+    with FusionDefinition() as fd:
+        a = fd.ops.exp(fd.ops.sin(fd.define_tensor([1024, 1024], contiguity=True)))
+        b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[0]), is_broadcast_dim=[True, False]))
+        rows = fd.ops.broadcast(fd.ops.sum(b, dims=[1]), is_broadcast_dim=[False, True])
+        fd.add_output(fd.ops.cast(fd.ops.mul(b, rows), dtype=DataType.Half))
+    plan = fl.segment(fd, options=SegmenterOptions(io_to_lower_precision=True))
+    assert "T5_lower is made by the option io_to_lower_precision." in plan.why("T5_lower", "T6").text

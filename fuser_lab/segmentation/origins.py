@@ -1,0 +1,72 @@
+"""Where names come from that the user did not give: which pass or which rule of the segmenter made them."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from fuser_lab.events import DecisionLog, Kind
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import Pass
+from fuser_lab.segmentation.hints import is_hint
+from fuser_lab.segmentation.options import SegmenterOptions, passes_of
+from fuser_lab.segmentation.privatization import replicas_in
+
+_NAME = re.compile(r"\b[A-Za-z]\w*\b")
+# Who makes names of a tensor's and these endings.
+_RULES = {
+    Kind.CAST: ("the option io_to_lower_precision", ("_lower", "_back")),
+    Kind.REWRITE: ("the rewriting of a Welford as sums", ("_",)),
+}
+
+
+def origins(bound: Fusion, final: Fusion, options: SegmenterOptions, log: DecisionLog) -> dict[str, str]:
+    """Return what made each expression that the user did not record, by the name of its result.
+
+    A result that keeps the user's name counts if a pass made a hint of it.
+
+    Parameters
+    ----------
+    bound
+        The concretized fusion before the pre-segmentation passes, which are run once more if any changed it.
+    final
+        The fusion of the plan.
+    options
+        The options under which it was segmented.
+    log
+        The passes and decisions that made the plan.
+    """
+    found: dict[str, str] = {}
+
+    def note(one: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
+        names = set(before.tensors)
+        hints = {expr.name for expr in before.exprs if is_hint(expr)}
+        made = (e.name for e in after.exprs if e.name not in names or (is_hint(e) and e.name not in hints))
+        found.update(dict.fromkeys(made, f"the pass {one.name}"))
+
+    rewritten = bound
+    if log.passes:
+        rewritten = passes_of(options).run(
+            bound, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,
+        )
+    known = {expr.name for expr in rewritten.exprs}
+    added = [expr.name for expr in final.exprs if expr.name not in known]
+    for attempt in log:
+        if not attempt.accepted:
+            continue
+        if attempt.kind is Kind.PRIVATIZE:
+            found.update((replica.name, "privatization") for replica in replicas_in(attempt))
+        elif attempt.kind in _RULES:
+            maker, suffixes = _RULES[attempt.kind]
+            starts = tuple(name + suffix for name in attempt.subjects[0] for suffix in suffixes)
+            found |= {name: maker for name in added if name.startswith(starts) and name not in found}
+    return found
+
+
+def origins_told(texts: Iterable[str], made: Mapping[str, str]) -> str:
+    """Return who made the names that occur in texts, as far as ``made`` tells; empty if none of them does."""
+    by: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for text in texts for name in _NAME.findall(text)):
+        if name in made:
+            by.setdefault(made[name], []).append(name)
+    return "; ".join(
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} made by {maker}" for maker, names in by.items()
+    )
