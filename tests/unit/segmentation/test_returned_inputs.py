@@ -1,0 +1,34 @@
+"""An input that is written over and returned as well, in segments: itself with new values, views with the old ones."""
+
+import numpy as np
+import pytest
+
+from fuser_lab import FusionDefinition
+
+OLD = np.arange(4, dtype=np.float32).reshape(2, 2)
+NEW = -(np.exp(OLD) @ np.exp(OLD))
+
+
+@pytest.mark.parametrize(
+    ("returned", "values"),
+    [
+        (lambda _, x: x, NEW),
+        (lambda fd, x: fd.ops.set(x), OLD),
+        (lambda fd, x: fd.ops.permute(x, [1, 0]), OLD.T),
+    ],
+    ids=["itself", "set", "permute"],
+)
+@pytest.mark.parametrize("cut", [False, True])
+def test_itself_is_new_and_views_are_old(returned, values, cut):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.segment_set(fd.ops.exp(x))
+        fd.add_output(fd.ops.neg(fd.ops.matmul(y, y)), x)
+        fd.add_output(returned(fd, x))
+    given = OLD.copy()
+    if cut:
+        assert len(fd.segment([given])) > 1
+    (out,) = fd.execute([given])
+    np.testing.assert_allclose(given, NEW, rtol=1e-5)
+    np.testing.assert_allclose(out, values, rtol=1e-5)
+    assert (out is given) is (values is NEW)
