@@ -122,10 +122,15 @@ class HandSchedule:
     new_name
         Returns a name that no tensor of the definition has or will have; where the definition is finished, the next
         number will do.
+    taken
+        Returns names that no new tensor may have, as those of results that no output needs.
     """
 
-    def __init__(self, definition: Callable[[], Fusion], new_name: Callable[[], str] | None = None) -> None:
-        self._definition, self._new_name = definition, new_name or self._next_name
+    def __init__(
+        self, definition: Callable[[], Fusion], new_name: Callable[[], str] | None = None,
+        taken: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._definition, self._new_name, self._taken = definition, new_name or self._next_name, taken
         self._transforms: tuple[Transform, ...] = ()
         self._known: tuple[Fusion, ScheduledFusion] | None = None
 
@@ -143,7 +148,10 @@ class HandSchedule:
         return self._known[1]
 
     def _next_name(self) -> str:
-        numbers = [int(name[1:]) for name in self.scheduled.tensors if name[1:].isdigit()]
+        numbers = [
+            int(name[1:]) for name in (*self.scheduled.tensors, *self._taken())
+            if name.startswith("T") and name[1:].isdigit()
+        ]
         return f"T{max(numbers, default=-1) + 1}"
 
     def replayed(self, fusion: Fusion) -> ScheduledFusion:

@@ -186,6 +186,18 @@ def test_tensors_are_found_by_name():
         scene.fd.sched.tensor("T9")
 
 
+def test_a_result_that_no_output_needs_is_not_taken_for_a_copy():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[8, 8], contiguity=True)
+        y = fd.ops.exp(x)
+        dead = fd.ops.neg(x)
+        fd.add_output(y)
+    copy = x.cache_after()
+    assert copy.name == "T3"
+    with pytest.raises(ScheduleError, match="^T2 is no tensor that an output of this fusion needs.$|^split: T2 is no"):
+        dead.split(0, 2)
+
+
 def test_a_loop_can_be_asked_and_run_in_parallel():
     scene = Scene()
     loop = scene.s.axis(0)
