@@ -39,7 +39,7 @@ def scene(view: ViewModel, prefix: str, *, detail: Detail = "ops", opened: Colle
                 round(layout.nodes[n.id].x + layout.nodes[n.id].width / 2),
                 round(layout.nodes[n.id].y + layout.nodes[n.id].height / 2),
                 list(n.tensors),
-                f"{n.text} {n.dtype}",
+                f"{n.text} {n.dtype}" if n.kind != "segment" else f"{n.label} {n.text}",
             ]
             for n in shown.nodes
         ],
