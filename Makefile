@@ -41,8 +41,14 @@ lab: $(LAB_READY)
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --LabApp.extension_manager=readonly --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_ARGS)
 
+# What asserts times runs alone, after everything else has been shared among the cores.
 test: check browser
+ifeq "$(PYTEST_ARGS)" ""
+	$(PY) -m pytest -n auto --dist worksteal -m "not (benchmark or browser)"
+	$(PY) -m pytest -m "benchmark or browser"
+else
 	$(PY) -m pytest $(PYTEST_ARGS)
+endif
 
 check: $(TEST_READY)
 	$(PY) -m ruff check .

@@ -223,6 +223,7 @@ def test_nested_and_scalar_inputs():
     assert out.tolist() == [[0, 2], [4, 6], [8, 10]]
 
 
+@pytest.mark.benchmark
 def test_first_result_of_a_new_fusion_takes_less_than_three_seconds(tmp_path, monkeypatch):
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     fd = definition(lambda fd, x, y: fd.ops.sub(y, fd.ops.sum(x, dims=[1], keepdim=True)), (-1, -1), (-1, -1))

@@ -111,6 +111,7 @@ def test_spills_are_seen_in_a_report() -> None:
     assert spills("info : 8 bytes stack frame, 12 bytes spill stores, 0 bytes spill loads")
 
 
+@pytest.mark.benchmark
 def test_a_long_row_compiles_in_seconds() -> None:
     generated = generate(fusion_of(softmax, 131_072, D.BFloat16, 1), S.INNER_PERSISTENT, "cuda")
     began = time.process_time()

@@ -311,6 +311,7 @@ def test_operators_record_ops():
     assert [e.op.name for e in fd.fusion.exprs] == ["mul", "sub", "add", "truediv", "neg", "sub"]
 
 
+@pytest.mark.benchmark
 def test_large_definitions_are_fast_enough_to_record():
     import time
 

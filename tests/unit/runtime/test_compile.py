@@ -56,6 +56,7 @@ def test_concurrent_writers_then_a_process_that_compiles_nothing(tmp_path: Path)
     assert result(start(tmp_path))["hits"] == 1
 
 
+@pytest.mark.benchmark
 def test_first_result_of_a_new_fusion_comes_within_three_seconds(tmp_path: Path) -> None:
     seconds = [result(start(tmp_path / str(n)))["seconds"] for n in range(2)]
     assert min(seconds) < 3
@@ -108,6 +109,7 @@ def test_values_alive_together_have_different_blocks() -> None:
     assert len(plan.blocks) == 2
 
 
+@pytest.mark.benchmark
 def test_time_is_not_spent_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     source = generate(build(lambda fd, x: fd.ops.tanh(x), [(11,)], D.Float), S.POINTWISE).source
