@@ -47,7 +47,8 @@ def run(fusion: Fusion, scheduler: S, change: LoopChange, inputs: list[np.ndarra
         assert (writes[tv.name] == 1).all(), f"{tv.name} is not written exactly once"
     return [
         np.ndarray(
-            tv.shape, tv.dtype.numpy, buffer=memory[tv.name], strides=[s * tv.dtype.itemsize for s in dense_strides(tv)],
+            tv.shape, tv.dtype.numpy, buffer=memory[tv.name],
+            strides=[s * tv.dtype.itemsize for s in dense_strides(tv)],
         )
         for tv in fusion.outputs
     ]
