@@ -1,7 +1,7 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
 # make check   lint and types only
-# make pages   the documentation site, with every lesson executed, in site/
+# make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
 #              then random graphs cut by random schedulers
 #
@@ -60,6 +60,7 @@ fuzz: $(TEST_READY)
 
 pages: $(TEST_READY)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --clean
+	$(PY) -m fuser_lab report tests/data/repros/old_frontend.py.txt -o site/report.html --strategies bottom_up,top_down,unfused
 	@echo "site/index.html"
 
 browser: $(TEST_READY)
