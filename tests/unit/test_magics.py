@@ -42,9 +42,11 @@ def test_a_cell_defines_a_fusion_and_its_plan(shell):
     assert plan == expected
 
 
-def test_nothing_of_a_cell_is_executed(shell):
+def test_nothing_of_a_cell_is_executed(shell, tmp_path):
+    trap = tmp_path / "trap"
     with pytest.raises(UsageError, match="open"):
-        shell.run_cell_magic("fusion", "", CELL + "\nopen('/tmp/trap', 'w')\nfd.ops.add(open, 1)\n")
+        shell.run_cell_magic("fusion", "", CELL + f"\nopen({str(trap)!r}, 'w')\nfd.ops.add(open, 1)\n")
+    assert not trap.exists()
 
 
 def test_plans_are_timed_and_compared(shell):
