@@ -63,7 +63,7 @@ class Function:
         if phase.launch.shared:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             (status,) = driver.cuFuncSetAttribute(function, attribute, phase.launch.shared)
-            check(status, f"shared memory for {phase.name}")
+            check(status, f"reserving {phase.launch.shared:,} bytes of shared memory a block for {phase.name}")
         status, context = driver.cuCtxGetCurrent()
         check(status, f"loading {phase.name}")
         self.module, self.handle, self.context, self.device = module, int(function), int(context), device
