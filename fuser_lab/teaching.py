@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 
 INVITATION = "Write your prediction in place of None, then run the next cell."
+AGAIN = "Change the prediction and run both cells again; until then the answer is not told."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,10 @@ class Outcome:
         Why, in a sentence or two.
     right
         Whether the prediction holds; None without one. Of a prediction in parts, whether all parts hold.
+    hint
+        What those who predict this overlook; empty for all other predictions.
+    unclear
+        Why the prediction is none that could be compared, as a word where a number is asked for; empty if it is one.
     """
 
     question: str
@@ -40,13 +45,21 @@ class Outcome:
     answer: Any
     because: str
     right: bool | None
+    hint: str = ""
+    unclear: str = ""
 
     def __repr__(self) -> str:
         """Return the verdict, the answer and the reason as text."""
-        return "\n".join(part for part in (self._verdict, self.because) if part)
+        return "\n".join(part for part in (self._verdict, self._reason) if part)
+
+    @property
+    def _reason(self) -> str:
+        return AGAIN if self.unclear else " ".join(part for part in (self.hint, self.because) if part)
 
     @property
     def _verdict(self) -> str:
+        if self.unclear:
+            return f"? {self.unclear}"
         answer = shown(self.answer)
         if self.right is None:
             return f"The answer: {answer}."
@@ -59,7 +72,7 @@ class Outcome:
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return text and static HTML."""
         name = {None: "accent", True: "good", False: "bad"}[self.right]
-        return {"text/plain": repr(self), "text/html": _note(self._verdict, self.because, colour=name)}
+        return {"text/plain": repr(self), "text/html": _note(self._verdict, self._reason, colour=name)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +83,24 @@ class Prediction:
     predicted: Any
     choices: tuple[Any, ...] | None = None
 
-    def reveal(self, answer: Any, *, because: str = "", within: float = 0.0) -> Outcome:
+    @property
+    def unclear(self) -> str:
+        """Why this is none of the choices; empty if it is, or if anything may be predicted."""
+        if self.choices is None or _nothing(self.predicted):
+            return ""
+        if shown(self.predicted).strip().casefold() in {shown(one).casefold() for one in self.choices}:
+            return ""
+        return f"{shown(self.predicted)} is none of the choices; there are {', '.join(map(shown, self.choices))}."
+
+    def reveal(
+        self, answer: Any, *, because: str = "", within: float = 0.0, hints: Mapping[Any, Any] | None = None,
+    ) -> Outcome:
         """Return whether the prediction holds.
 
         Texts are compared without regard to case and to spaces around them, lists and tuples in order, sets without.
         A question with parts has a dict for an answer; a prediction is then a dict as well, and parts that are None
-        or missing count as not predicted.
+        or missing count as not predicted. What cannot be compared, as a word where a number is asked for, is told so,
+        and the answer is kept back.
 
         Parameters
         ----------
@@ -85,17 +110,20 @@ class Prediction:
             Why, shown below the answer.
         within
             How far a number may be off, as a part of the answer: 0.1 is 10 %.
-
-        Raises
-        ------
-        ArgumentTypeError
-            If a prediction is of another kind than the answer, as a word where a number is asked for.
-        InputError
-            If a prediction in parts names a part that is not asked for.
+        hints
+            For wrong predictions that many make, what they overlook: ``{3: "The write counts as well."}``. Of a
+            question with parts, such a mapping for each part that has any.
         """
-        right = _agrees(self.predicted, answer, within)
+        unclear, right = self.unclear, None
+        if not unclear:
+            try:
+                right = _agrees(self.predicted, answer, within)
+            except FuserLabError as error:
+                unclear = str(error)
+        hint = _hint(self.predicted, hints or {}, within) if right is False else ""
         return Outcome(
-            question=self.question, predicted=self.predicted, answer=answer, because=because, right=right,
+            question=self.question, predicted=self.predicted, answer=answer, because=because, right=right, hint=hint,
+            unclear=unclear,
         )
 
     def __repr__(self) -> str:
@@ -107,6 +135,7 @@ class Prediction:
         stop = "" if self.question.endswith(("?", ".", ":")) else "."
         options = "" if self.choices is None else f"{stop} One of: {', '.join(map(shown, self.choices))}."
         state = INVITATION if _nothing(self.predicted) else f"Your prediction: {shown(self.predicted)}."
+        state = f"? {self.unclear}" if self.unclear else state
         return f"{self.question}{options}", state
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
@@ -132,8 +161,7 @@ class Score:
 
     def __repr__(self) -> str:
         """Return one line, and one for each question whose prediction does not hold or is missing."""
-        marks = {None: "no prediction", False: "✗"}
-        rest = [f"{marks[o.right]}: {o.question}" for o in self.outcomes if not o.right]
+        rest = [f"{_mark(o, nothing='no prediction')}: {o.question}" for o in self.outcomes if not o.right]
         return "\n".join([self._line, *rest])
 
     @property
@@ -143,9 +171,11 @@ class Score:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return text and static HTML."""
-        marks = {None: "–", True: "✓", False: "✗"}
         rows = [
-            element("tr", element("td", marks[o.right]), element("td", o.question), element("td", shown(o.answer)))
+            element(
+                "tr", element("td", _mark(o, nothing="–")), element("td", o.question),
+                element("td", "" if o.unclear else shown(o.answer)),
+            )
             for o in self.outcomes
         ]
         page = element("div", element("p", self._line), element("table", *rows))
@@ -162,17 +192,9 @@ def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | No
     predicted
         A number, a text, True or False, a list, a set, or a dict of these for a question with parts; None for none.
     choices
-        What may be predicted.
-
-    Raises
-    ------
-    InputError
-        If the prediction is none of the choices.
+        What may be predicted; what is none of them is told so.
     """
     listed = None if choices is None else tuple(choices)
-    if listed is not None and predicted is not None and not any(_agrees(predicted, one, 0.0) for one in listed):
-        msg = f"predict: {shown(predicted)} is none of the choices; there are {', '.join(map(shown, listed))}."
-        raise InputError(msg)
     return Prediction(question=question, predicted=predicted, choices=listed)
 
 
@@ -198,7 +220,7 @@ def shown(value: Any) -> str:
     match value:
         case None:
             return "nothing"
-        case bool():
+        case bool() | np.bool():
             return "yes" if value else "no"
         case Integral():
             return f"{int(value):,}"
@@ -232,7 +254,7 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
         return _parts_agree(predicted, answer, within)
     kind, given = _kind(answer), _kind(predicted)
     if kind != given:
-        msg = f"the answer is a {kind}; the prediction is {shown(predicted)}, a {given}."
+        msg = f"The answer is {_KINDS[kind]}; the prediction is {shown(predicted)}, {_KINDS.get(given, f'a {given}')}."
         raise ArgumentTypeError(msg)
     if kind == "text":
         return str(predicted).strip().casefold() == str(answer).strip().casefold()
@@ -247,13 +269,34 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
 def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bool:
     """Return whether every part of the answer was predicted."""
     if not isinstance(predicted, Mapping):
-        msg = f"the answer has parts: give a dict with {', '.join(map(str, answer))}, not {shown(predicted)}."
+        msg = f"The answer has parts: give a dict with {', '.join(map(str, answer))}, not {shown(predicted)}."
         raise ArgumentTypeError(msg)
     unknown = [name for name in predicted if name not in answer]
     if unknown:
         msg = f"{unknown[0]!r} is not asked for; the parts are {', '.join(map(str, answer))}."
         raise InputError(msg)
-    return all(_agrees(predicted.get(name), part, within) for name, part in answer.items())
+    right = True
+    for name, part in answer.items():
+        try:
+            right &= _agrees(predicted.get(name), part, within) is True
+        except FuserLabError as error:
+            msg = f"{name}: {error}"
+            raise ArgumentTypeError(msg) from None
+    return right
+
+
+def _mark(outcome: Outcome, *, nothing: str) -> str:
+    if outcome.unclear:
+        return "?"
+    return {None: nothing, True: "✓", False: "✗"}[outcome.right]
+
+
+def _hint(predicted: Any, hints: Mapping[Any, Any], within: float) -> str:
+    """Return what was overlooked, if a hint is for this prediction or for parts of it."""
+    if isinstance(predicted, Mapping):
+        return " ".join(filter(None, (_hint(predicted.get(part), of, within) for part, of in hints.items())))
+    of_kind = (one for one in hints if _kind(one) == _kind(predicted))
+    return next((str(hints[one]) for one in of_kind if _agrees(predicted, one, within)), "")
 
 
 def _nothing(predicted: Any) -> bool:
@@ -262,9 +305,15 @@ def _nothing(predicted: Any) -> bool:
     return predicted is None or predicted == ()
 
 
+_KINDS = {
+    "yes or no": "True or False", "number": "a number", "list": "a list", "set": "a set",
+    "text": "a text",
+}  # fmt: skip
+
+
 def _kind(value: Any) -> str:
     match value:
-        case bool():
+        case bool() | np.bool():
             return "yes or no"
         case Real():
             return "number"
@@ -272,7 +321,9 @@ def _kind(value: Any) -> str:
             return "list"
         case set() | frozenset():
             return "set"
-    return "text"
+        case str():
+            return "text"
+    return type(value).__name__
 
 
 def _note(first: str, second: str, *, colour: str) -> str:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.teaching import INVITATION, on_gpu, predict, score, shown
+from fuser_lab.teaching import AGAIN, INVITATION, on_gpu, predict, score, shown
 
 
 @pytest.mark.parametrize(
@@ -68,24 +67,59 @@ def test_numbers_may_be_off_by_a_part_of_the_answer(predicted, right):
 
 
 @pytest.mark.parametrize(
-    ("predicted", "answer"), [("two", 2), (2, "two"), (True, 1), (1, True), (2, [2]), ([1], {1}), (3, {"a": 3})],
+    ("predicted", "answer", "said"),
+    [
+        ("two", 2, "a number; the prediction is two, a text"),
+        (2, "two", "a text; the prediction is 2, a number"),
+        (True, 1, "a number; the prediction is yes, True or False"),
+        (1, True, "True or False; the prediction is 1, a number"),
+        (2, [2], "a list"),
+        ([1], {1}, "a set"),
+        (3, {"a": 3}, "has parts: give a dict with a, not 3"),
+        (len, 3, "a builtin_function_or_method"),
+        ({"a": 1, "b": "x"}, {"a": 1, "b": 77}, "b: The answer is a number"),
+        ({"c": 1}, {"a": 1, "b": 2}, "'c' is not asked for; the parts are a, b"),
+    ],
 )
-def test_another_kind_of_answer_is_no_wrong_answer(predicted, answer):
-    with pytest.raises(ArgumentTypeError, match="the answer"):
-        predict("?", predicted).reveal(answer)
+def test_what_cannot_be_compared_is_no_wrong_answer_and_gives_nothing_away(predicted, answer, said):
+    outcome = predict("?", predicted).reveal(answer, because="It is 77, since so it is.")
+    assert outcome.right is None
+    assert said in outcome.unclear
+    assert str(outcome) == f"? {outcome.unclear}\n{AGAIN}"
+    page = outcome._repr_mimebundle_()["text/html"] + score(outcome)._repr_mimebundle_()["text/html"]
+    assert "77" not in page
+    assert str(score(outcome)).splitlines()[1] == "?: ?"
 
 
-def test_a_part_that_is_not_asked_for_is_refused():
-    with pytest.raises(InputError, match="'c' is not asked for; the parts are a, b"):
-        predict("?", {"c": 1}).reveal({"a": 1, "b": 2})
+def test_answers_of_numpy_are_yes_or_no():
+    assert predict("?", True).reveal(np.bool(True)).right is True
+    assert str(predict("?").reveal(np.bool(False))) == "The answer: no."
+
+
+def test_hints_are_for_those_who_predict_wrongly():
+    hints = {7: "You have counted the reads twice.", 4: "The write counts as well."}
+    asked = [predict("?", given).reveal(5, because="2 + 3.", hints=hints) for given in (7, 6, 5, None)]
+    assert [outcome.hint for outcome in asked] == ["You have counted the reads twice.", "", "", ""]
+    assert str(asked[0]).endswith("You have counted the reads twice. 2 + 3.")
+    near = predict("?", 7.2).reveal(5, within=0.05, hints=hints)
+    assert near.hint == hints[7]
+
+
+def test_hints_for_parts():
+    hints = {"a": {1: "Not one."}, "b": {"row": "Columns."}}
+    parts = {"a": 2, "b": "column"}
+    assert predict("?", {"a": 1, "b": "row"}).reveal(parts, hints=hints).hint == "Not one. Columns."
+    assert predict("?", {"a": 2, "b": "Row"}).reveal(parts, hints=hints).hint == "Columns."
 
 
 def test_choices():
     assert "Who? One of: resize, pointwise." in str(predict("Who?", choices=["resize", "pointwise"]))
     assert "Who takes it. One of: resize." in str(predict("Who takes it", choices=["resize"]))
     assert "Your prediction: Resize." in str(predict("Who?", "Resize", choices=["resize", "pointwise"]))
-    with pytest.raises(InputError, match="reduction is none of the choices; there are resize, pointwise"):
-        predict("Who?", "reduction", choices=["resize", "pointwise"])
+    other = predict("Who?", "reduction", choices=["resize", "pointwise"])
+    assert str(other).endswith("? reduction is none of the choices; there are resize, pointwise.")
+    assert other.reveal("resize").unclear == other.unclear
+    assert "The answer" not in str(other.reveal("resize"))
 
 
 def test_score():
