@@ -99,7 +99,6 @@ def test_the_source_of_the_selected_segment_for_both_targets(open_explorer):
 
 def test_decisions_are_filtered_by_words_outcome_and_selection(open_explorer):
     desk = open_explorer(SHOW)
-    desk.explorer.get_by_role("tab", name="Decisions").click()
     rows = desk.explorer.locator(".fx-decisions > li")
     assert rows.count() == 2
     desk.explorer.get_by_label("Outcome").select_option("no")

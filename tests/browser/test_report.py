@@ -86,7 +86,7 @@ def test_one_selection_is_shared_by_graph_inspector_code_and_tables(open_report,
     page.locator(".fx-panel tr[data-id^='op:']").last.click()
     assert page.locator(".fl-node.fx-selected").count() == 1
     assert page.locator(".fl-node.fx-selected title").first.evaluate("(t) => t.textContent") != selected
-    tabs = "Segments Compare Timings Roofline Memory Layouts Passes Certificate Decisions"
+    tabs = "Segments Compare Timings Roofline Memory Layouts Passes Certificate"
     for tab in tabs.split():
         page.get_by_role("tab", name=tab).click()
         assert page.locator(".fx-panel").inner_text().strip() not in {"", "…"}
@@ -159,7 +159,6 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
 
 def test_playing_goes_on_by_itself_and_ends(open_report, plans):
     page, _, _ = open_report(plans[0])
-    page.get_by_role("tab", name="Decisions").click()
     page.get_by_role("button", name="Play or pause").click()
     steps = len(plans[0].decisions)
     page.locator(".fx-status").get_by_text(f"Decision {steps} of {steps}").wait_for(timeout=60_000)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from typing import Final
 
 from fuser_lab.report import theme
+
+_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")')
+_SPACED: Final = re.compile(r" ?(=>|[{}(),:;?=<>&|]) ?")
 
 
 def script() -> str:
     """Return the ES module that drives an explorer.
 
-    It comes without indentation and comments: a notebook that saves its widgets stores it once for each.
+    It comes without indentation, comments and spare spaces: a notebook that saves its widgets stores it once for each.
     """
-    return _dense("explorer.js") + _dense("steps.js")
+    return "".join(map(_dense, ("explorer.js", "panels.js", "steps.js")))
 
 
 def report_script() -> str:
@@ -26,8 +31,16 @@ def style() -> str:
 
 
 def _dense(name: str) -> str:
-    lines = map(str.strip, _read(name).splitlines())
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "/**")))
+    lines = (line.strip().partition(" // ")[0] for line in _read(name).splitlines())
+    return "".join(f"{_squeezed(line)}\n" for line in lines if line and not line.startswith(("//", "/**")))
+
+
+def _squeezed(line: str) -> str:
+    """Return a line of code without the spaces around its marks; in strings they stay, and where templates are."""
+    if "`" in line:
+        return line
+    parts = _STRING.split(line)
+    return "".join(part if part.startswith('"') else _SPACED.sub(r"\1", part) for part in parts)
 
 
 def _read(name: str) -> str:

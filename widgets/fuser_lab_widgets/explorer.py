@@ -15,12 +15,12 @@ from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
-from fuser_lab.report.units import bytes_label
+from fuser_lab.report.units import bytes_label, seconds_label
 from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
 from fuser_lab_widgets import answers, assets, panels, scenes, sources
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
-from fuser_lab_widgets.session import EditablePlan, Session
+from fuser_lab_widgets.session import MINE, EditablePlan, Session
 
 Event = Mapping[str, Any]
 
@@ -84,6 +84,7 @@ class Explorer(anywidget.AnyWidget):
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
         self._timed: tuple[Any, ...] = ()
+        self._timed_hashes: tuple[str, ...] = ()
         self._compiler = Background()
         self._background = Background()
         self._runner = Runner(timer or default_timer, self._on_progress)
@@ -225,6 +226,9 @@ class Explorer(anywidget.AnyWidget):
 
     def _switch(self, event: Event) -> None:
         strategy = str(event["strategy"])
+        if strategy == MINE:
+            self._switch_to_mine()
+            return
         if strategy == self._session.state.strategy and not self._session.state.edits:
             self._say(f"The {_words(strategy)} plan is shown already.")
             return
@@ -234,6 +238,15 @@ class Explorer(anywidget.AnyWidget):
         self._session.switch(strategy)
         self._show()
         self._say(f"{_words(strategy).capitalize()}: {self._current().header.segments} segments.")
+
+    def _switch_to_mine(self) -> None:
+        edited = bool(self._session.state.edits)
+        self._session.switch_to_mine()
+        if edited or not self._session.state.edits:
+            self._say("Your plan is shown already." if edited else "There are no edits to go back to.")
+            return
+        self._show()
+        self._say(f"Your plan: {self._current().header.segments} segments.")
 
     def _search(self, strategy: str) -> None:
         """Make the plan of a strategy in the background, with its certificate, and show it then."""
@@ -323,12 +336,16 @@ class Explorer(anywidget.AnyWidget):
     def _others(self) -> list[tuple[str, str]]:
         """Return what the shown plan can be compared with: key and words."""
         edited = [("start", "the plan before the edits")] if self._session.state.edits else []
-        here = None if edited else self._session.state.strategy
+        if not edited and self._session.mine is not None:
+            edited = [(MINE, "your plan")]
+        here = None if self._session.state.edits else self._session.state.strategy
         return edited + [(s, f"the {_words(s)} plan") for s in self._session.strategies if s != here]
 
     def _other(self, key: str) -> EditablePlan | None:
         if key == "start":
             return self._session.start
+        if key == MINE:
+            return None if self._session.mine is None else self._session.mine.plan
         return self._session.get(key) if key not in self._searched or self._session.has(key) else None
 
     def _difference(self) -> PlanDiff | None:
@@ -338,7 +355,7 @@ class Explorer(anywidget.AnyWidget):
         return plan_diff(other, self.plan)
 
     def _comparison(self) -> str:
-        made = [(key, words, self._other(key) if self._session.has(key) or key == "start" else None)
+        made = [(key, words, self._other(key) if self._session.has(key) or key in {"start", MINE} else None)
                 for key, words in self._others()]
         views = [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
         return panels.comparison(views, self._compared, self._difference(), self._current())
@@ -371,6 +388,7 @@ class Explorer(anywidget.AnyWidget):
         if not self._runner.start(plans, self._inputs):
             self._say("A run is under way; cancel it first, or wait for it to end.", "error")
             return
+        self._timed_hashes = tuple(one.hash for one in plans)
         self.timings = {**self.timings, "running": True, "done": 0, "total": 0}
         self._say("Timing the baseline plan." if len(plans) == 1 else "Timing the baseline plan and this one.")
 
@@ -442,7 +460,9 @@ class Explorer(anywidget.AnyWidget):
                 "edits": list(state.edits),
                 "runnable": self._inputs is not None,
                 "strategy": state.strategy,
-                "strategies": [[s, _words(s)] for s in self._session.strategies],
+                "strategies": [[s, _words(s)] for s in self._session.strategies]
+                + [[MINE, MINE]] * (self._session.mine is not None),
+                "shown": MINE if state.edits else state.strategy,
                 "searching": self._searching,
             }
 
@@ -457,6 +477,7 @@ class Explorer(anywidget.AnyWidget):
                 "total": progress.total,
                 "table": None if progress.timings is None else timing_table(progress.timings).to_dict(),
                 "note": "" if progress.timings is None else timing_note(progress.timings),
+                "measured": self._measured(),
             }
             if progress.problem:
                 self._say(progress.problem, "error")
@@ -464,6 +485,14 @@ class Explorer(anywidget.AnyWidget):
                 self._say("Cancelled; the rows measured so far are kept.")
             elif not progress.running:
                 self._say("Timed: the table holds the medians.")
+
+    def _measured(self) -> dict[str, str]:
+        """Return the median of each plan that was timed, by its hash; a plan's total follows its segments."""
+        totals = [row.median for row in self._timed if row.segment is None]
+        return {
+            plan: seconds_label(median)
+            for plan, median in zip(self._timed_hashes, totals, strict=False) if median > 0
+        }
 
     def _say(self, text: str, kind: str = "info") -> None:
         self.status = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fuser_lab.report.subject import PlanLike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+MINE: Final = "mine"  # stands beside the strategies for the plan with the user's edits
 
 
 class EditablePlan(PlanLike, Protocol):
@@ -65,6 +68,11 @@ class Session:
         return tuple(dict.fromkeys((self.baseline.strategy, *self._strategies)))
 
     @property
+    def mine(self) -> State | None:
+        """The edited state that was shown last, or nothing while there are no edits to go back to."""
+        return next((state for state in reversed(self._states[: self._at + 1]) if state.edits), None)
+
+    @property
     def can_undo(self) -> bool:
         """Whether there is a state to go back to."""
         return self._at > 0
@@ -116,6 +124,11 @@ class Session:
         """Go to the plan of a strategy; edits stay behind in the history."""
         self._append(State(plan=self.get(strategy), strategy=strategy))
 
+    def switch_to_mine(self) -> None:
+        """Go to the plan with the edits that were made last."""
+        if self.mine is not None and not self.state.edits:
+            self._append(self.mine)
+
     def reset(self) -> None:
         """Return to the plan of the current strategy without edits; this can be undone too."""
         if self.state.edits:
@@ -140,6 +153,8 @@ class Session:
         before, after = self._states[at - 1], self._states[at]
         if after.edits[:-1] == before.edits and after.edits and after.strategy == before.strategy:
             return after.edits[-1]
+        if after.edits:
+            return f"switch to {MINE}"
         return "reset" if after.strategy == before.strategy else f"switch to {after.strategy.replace('_', '-')}"
 
     def _push(self, plan: EditablePlan, edit: str) -> None:

@@ -2,7 +2,6 @@
 
 const TABS = [
   ["segments", "Segments"],
-  ["decisions", "Decisions"],
   ["compare", "Compare"],
   ["timings", "Timings"],
   ["roofline", "Roofline"],
@@ -22,11 +21,13 @@ const KEYS = [
   ["Shift+Enter", "look at an edge without editing"],
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
-  ["o", "ops or segments"],
+  ["d", "show or hide the decisions"],
+  ["o e", "ops or segments, edit or look"],
   ["c", "cut at the selected edge"],
   ["g", "glue at the selected edge"],
   ["u  U", "undo, redo"],
-  ["r", "run both plans"],
+  ["r y", "run both plans, copy as code"],
+  ["1 … 9", "open a tab"],
   ["+ − 0", "zoom in, out, fit"],
   ["Esc", "clear the selection"],
   ["?", "show or hide these keys"],
@@ -80,7 +81,6 @@ class Explorer {
     this.fitted = true;
     this.step = null; // how many decisions are shown as taken, while the log is stepped through
     this.found = [];
-    this.filter = { text: "", outcome: "all", mine: false };
     this.listeners = [];
     this.build(el);
     const on = (name, act) => {
@@ -91,7 +91,7 @@ class Explorer {
     on("scene", this.drawScene);
     on("history", this.drawHistory);
     on("answer", this.drawInspector);
-    on("decisions", this.drawPanel);
+    on("decisions", () => soon(() => this.drawLog()));
     on("source", this.drawPanel);
     on("panels", this.drawPanel);
     on("timings", this.drawTimings);
@@ -99,6 +99,7 @@ class Explorer {
     on("code", this.copyCode);
     this.sizes = new ResizeObserver(([entry]) => this.resized(entry.contentRect));
     this.sizes.observe(this.graph);
+    this.drawLog();
     this.drawScene();
     this.drawHistory();
     this.drawInspector();
@@ -132,18 +133,19 @@ class Explorer {
     this.undo = button("Undo", "Undo (u)", () => this.send("undo"));
     this.redo = button("Redo", "Redo (U)", () => this.send("redo"));
     this.reset = button("Reset", "Drop all edits", () => this.send("reset"));
-    this.copy = button("Copy as code", "Copy Python that makes this plan", () => this.send("code"));
+    this.copy = button("Copy as code", "Copy Python that makes this plan (y)", () => this.send("code"));
     this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
     this.bar = h("div.fx-bar");
     this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
     this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan" });
     this.hint = h("div.fx-hint", { "aria-hidden": "true" });
-    this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys" }, h("b", {}, "Keys"),
+    this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
     const mode = (label, title, act) => h("button.fx-mode", { type: "button", title, onclick: act }, label);
-    this.modes = [mode("Edit", "A click on an edge cuts or glues", () => this.setMode(true)), mode("Look", "A click on an edge only selects it", () => this.setMode(false))];
+    this.logButton = mode("Decisions", "Show or hide the decisions (d)", () => this.toggleLog());
+    this.modes = [mode("Edit", "A click on an edge cuts or glues (e)", () => this.setMode(true)), mode("Look", "A click on an edge only selects it (e)", () => this.setMode(false))];
     this.details = ["ops", "segments"].map((d) => mode(d === "ops" ? "Ops" : "Segments", `One box for each of the ${d} (o)`, () => this.setDetail(d)));
-    this.search = h("input.fx-search", { type: "search", placeholder: "search ops and tensors  /", "aria-label": "Search the graph", oninput: () => this.find(),
+    this.search = h("input.fx-search", { type: "search", placeholder: "search  /", "aria-label": "Search the graph", oninput: () => this.find(),
       onkeydown: (e) => {
         if (e.key === "Enter") this.findNext(e.shiftKey ? -1 : 1);
         else if (e.key === "Escape") { this.search.value = ""; this.find(); this.canvas.querySelector("[tabindex='0']")?.focus({ preventScroll: true }); }
@@ -155,20 +157,20 @@ class Explorer {
     this.graph = h("div.fx-graph", {}, this.canvas, this.badge, this.hint, this.help,
       h("div.fx-find", { role: "search" }, this.matches, this.search),
       h("div.fx-modes", {}, h("div.fx-switch", { role: "group", "aria-label": "What a click on an edge does" }, ...this.modes),
-        h("div.fx-switch", { role: "group", "aria-label": "What is drawn" }, ...this.details)),
+        h("div.fx-switch", { role: "group", "aria-label": "What is drawn" }, ...this.details), this.logButton),
       h("div.fx-zoom", { role: "group", "aria-label": "Zoom" },
         button("+", "Zoom in (+)", () => this.zoom(1.25)), button("−", "Zoom out (−)", () => this.zoom(0.8)),
         button("Fit", "Fit (0)", () => this.fit()), button("?", "Keys (?)", () => this.toggleHelp())));
-    this.inspector = h("aside.fx-inspector", { "aria-label": "Inspector" });
+    this.inspector = h("section.fx-inspector", { "aria-label": "Inspector", tabindex: 0 });
     this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...TABS.map(([name, label]) =>
       h("button.fx-tab", { type: "button", role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0 });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
-    this.root = h("div.fl-explorer", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1 },
+    this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1 },
       h("div.fx-head", {}, this.title, this.facts,
         h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies,
           h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run)),
-      this.progress, h("div.fx-main", {}, this.graph, this.inspector), this.tabs, this.panel, this.status);
+      this.progress, h("div.fx-main", {}, this.buildLog(), this.graph, this.inspector), this.tabs, this.panel, this.status);
     this.root.addEventListener("keydown", (e) => this.onKey(e));
     this.canvas.addEventListener("click", (e) => this.onClick(e));
     this.canvas.addEventListener("pointerdown", (e) => this.onDown(e));
@@ -177,6 +179,7 @@ class Explorer {
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
     this.canvas.addEventListener("focusin", (e) => this.onFocus(e));
     this.panel.addEventListener("click", (e) => this.onPanel(e));
+    this.rows.addEventListener("click", (e) => this.onLog(e));
     this.setMode(true);
     this.openTab("segments");
     el.append(this.root);
@@ -193,7 +196,11 @@ class Explorer {
   }
 
   toggleHelp() {
+    const back = this.help.hidden ? document.activeElement : this.helped;
     this.help.hidden = !this.help.hidden;
+    if (this.help.hidden) (this.root.contains(back) ? back : this.root).focus({ preventScroll: true });
+    else this.help.focus({ preventScroll: true });
+    this.helped = back;
   }
 
   // ---- the graph
@@ -212,7 +219,7 @@ class Explorer {
     press(this.details, scene.detail === "segments" ? 1 : 0);
     this.title.textContent = scene.title;
     this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
-    this.facts.replaceChildren(...scene.facts.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
+    this.drawFacts();
     this.segment = Math.min(this.segment, scene.segments.rows.length - 1);
     this.title.title = `plan ${scene.hash}`;
     if (this.svg) {
@@ -233,6 +240,14 @@ class Explorer {
     this.drawPanel();
     this.root.dataset.rev = scene.rev;
     this.root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));
+  }
+
+  /** The numbers of the header, and what was measured of the plan that is shown. */
+  drawFacts() {
+    const { facts = [], hash } = this.model.get("scene");
+    const measured = this.model.get("timings").measured?.[hash];
+    const last = measured ? [[measured, "measured", "median of the whole plan, see Timings"]] : this.model.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
+    this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   }
 
   /** Make edges and nodes reachable by keyboard and named for screen readers. */
@@ -303,10 +318,11 @@ class Explorer {
     if (!this.svg || !this.room?.w) return;
     const { w, h: height } = this.room;
     // Below this size text cannot be read: a long graph then starts at its top.
-    const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (height - 24), 1 / 1.1), 2.4);
+    const free = height - 32; // above the buttons
+    const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (free - 24), 1 / 1.1), 2.4);
     this.box = { w: w * scale, h: height * scale };
     this.box.x = this.size.w > this.box.w ? -12 * scale : (this.size.w - this.box.w) / 2;
-    this.box.y = this.size.h > this.box.h ? -12 * scale : (this.size.h - this.box.h) / 2;
+    this.box.y = this.size.h > free * scale ? -12 * scale : (this.size.h - free * scale) / 2;
     this.fitted = true;
     this.applyBox();
   }
@@ -414,7 +430,7 @@ class Explorer {
     if (segment != null && segment !== this.segment) this.segment = segment;
     this.mark();
     if (id) this.reveal(id);
-    if (this.tab === "segments" || this.tab === "source" || this.filter.mine) this.drawPanel();
+    if (this.tab === "segments" || this.tab === "source") this.drawPanel();
   }
 
   names() {
@@ -483,9 +499,8 @@ class Explorer {
   // ---- keys
 
   onKey(event) {
-    if (event.target.closest("input, select, textarea, pre") || event.ctrlKey || event.metaKey) return;
+    if (event.target.closest("input:not([type=range], [type=checkbox]), select, textarea, pre") || event.ctrlKey || event.metaKey) return;
     const inGraph = this.canvas.contains(event.target);
-    const onButton = event.target.closest("button, summary");
     const edge = this.edges?.get(this.selected);
     const moves = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const edits = !this.editable ? {} : {
@@ -494,6 +509,7 @@ class Explorer {
       u: () => this.send("undo"),
       U: () => this.send("redo"),
       r: () => this.toggleRun(),
+      e: () => this.setMode(!this.editing),
     };
     const keys = {
       ...edits,
@@ -503,6 +519,8 @@ class Explorer {
       j: () => this.stepBy(1),
       k: () => this.stepBy(-1),
       p: () => this.play(),
+      d: () => this.toggleLog(),
+      y: () => this.send("code"),
       o: () => this.setDetail(this.model.get("scene").detail === "ops" ? "segments" : "ops"),
       "+": () => this.zoom(1.25),
       "=": () => this.zoom(1.25),
@@ -514,7 +532,8 @@ class Explorer {
     if (inGraph && moves[event.key]) this.walk(event.target.dataset.id, ...moves[event.key]);
     else if (inGraph && (event.key === "Enter" || event.key === " ")) this.act(event.target.dataset.id, event.shiftKey);
     else if (event.key === "Enter" && event.target.dataset.id) this.select(event.target.dataset.id);
-    else if (event.key in keys && !(onButton && event.key === " ")) keys[event.key]();
+    else if (event.key in keys) keys[event.key]();
+    else if (/^[1-9]$/.test(event.key)) this.openTab(TABS[event.key - 1][0]);
     else if (event.target.role === "tab" && moves[event.key]) this.walkTabs(moves[event.key][1]);
     else return;
     event.preventDefault();
@@ -578,11 +597,17 @@ class Explorer {
     this.badge.title = `Edits since the ${history.strategy.replaceAll("_", "-")} plan: ${history.edits.join(", ")}`;
     this.badge.hidden = !history.edits.length;
     this.strategies.hidden = history.strategies.length < 2;
+    const shown = history.shown ?? history.strategy;
+    const focused = document.activeElement;
+    const kept = this.strategies.contains(focused) ? focused.dataset.strategy : null;
     this.strategies.replaceChildren(...history.strategies.map(([name, words]) => h("button.fx-mode", {
-      type: "button", "aria-pressed": String(name === history.strategy), "data-strategy": name,
+      type: "button", "aria-pressed": String(name === shown), "data-strategy": name,
       "aria-busy": String(name === history.searching), disabled: Boolean(history.searching) && name === history.searching,
       onclick: () => this.send("strategy", { strategy: name }),
     }, words)));
+    if (kept) this.strategies.querySelector(`[data-strategy="${CSS.escape(kept)}"]`)?.focus();
+    else if (this.root.contains(focused) && focused.disabled) this.root.focus({ preventScroll: true });
+    this.drawFacts();
     this.showSearch(Boolean(history.searching));
   }
 
@@ -618,180 +643,14 @@ class Explorer {
       this.tell("The browser gave no access to the clipboard; the code stands in the inspector.");
     }
   }
-
-  // ---- inspector
-
-  drawInspector() {
-    this.inspector.scrollTop = 0;
-    const answer = this.model.get("answer");
-    if (!answer.id) {
-      this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
-        !this.editable ? "" : h("ul.fx-empty", {}, h("li", {}, "An edge inside a segment: a click cuts there."), h("li", {}, "An edge between segments: a click glues the two sides, or says why not.")));
-      return;
-    }
-    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { type: "button", onclick: () => this.send(...split(a)) }, a.label));
-    if (answer.segment != null) {
-      buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showSource(answer.segment) }, "Show source"));
-      if (this.model.get("scene").detail === "segments" && this.editable) {
-        buttons.push(h("button.fx-button", { type: "button", onclick: () => this.send("open", { segment: answer.segment }) }, "Show or hide its ops"));
-      }
-    }
-    if (answer.names?.length) {
-      buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showMine() }, "Decisions about it"));
-    }
-    this.inspector.replaceChildren(
-      h("h3", {}, answer.title),
-      answer.sentence ? h(`p.fx-why${answer.refused ? ".fx-refused" : ""}`, {}, answer.sentence) : "",
-      h("dl.fx-facts-list", {}, ...answer.facts.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])),
-      answer.note ? h("p.fx-note", {}, answer.note) : "",
-      answer.verdicts?.length ? h("h4", {}, "Schedulers, as asked") : "",
-      verdicts(answer.verdicts),
-      answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
-      answer.moves?.length ? verdicts(answer.moves) : "",
-      h("div.fx-actions", {}, ...buttons),
-    );
-  }
-
-  // ---- the tabs below
-
-  openTab(name) {
-    this.tab = name;
-    for (const tab of this.tabs.children) {
-      const open = tab.dataset.tab === name;
-      tab.setAttribute("aria-selected", String(open));
-      tab.tabIndex = open ? 0 : -1;
-    }
-    this.drawPanel();
-  }
-
-  drawPanel() {
-    const draw = { segments: this.segmentPanel, decisions: this.decisionPanel, source: this.sourcePanel, timings: this.timingPanel };
-    if (!WRITTEN.includes(this.tab)) this.written = this.askedPanel = null;
-    const typing = this.panel.querySelector("input:focus");
-    if (typing) return this.drawDecisionRows();
-    if (WRITTEN.includes(this.tab)) this.writtenPanel(this.tab);
-    else this.panel.replaceChildren(...draw[this.tab].call(this));
-    if (this.tab === "decisions") this.drawDecisionRows();
-    this.markPanel();
-  }
-
-  segmentPanel() {
-    const data = this.model.get("scene").segments;
-    if (!data) return [];
-    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: n === this.segment ? "fx-row fx-at-hand" : "fx-row" }))];
-  }
-
-  writtenPanel(name) {
-    const { hash } = this.model.get("scene");
-    const said = this.model.get("panels")[name];
-    if (said?.hash === hash) {
-      if (this.written !== said) this.panel.innerHTML = said.html; // made in Python, which escapes every name
-      this.written = said;
-      this.askedPanel = null;
-      return;
-    }
-    this.written = null;
-    this.panel.replaceChildren(h("p.fx-empty", {}, "…"));
-    if (this.askedPanel === `${name} ${hash}`) return;
-    this.askedPanel = `${name} ${hash}`;
-    this.send("panel", { name });
-  }
-
-  decisionPanel() {
-    const choose = (e) => {
-      this.filter.outcome = e.target.value;
-      this.drawDecisionRows();
-    };
-    const outcomes = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
-    this.decisionRows = h("ol.fx-decisions");
-    this.decisionCount = h("span.fx-note");
-    this.mine = h("input", { type: "checkbox", onchange: (e) => { this.filter.mine = e.target.checked; this.drawDecisionRows(); } });
-    this.mine.checked = this.filter.mine;
-    const search = h("input.fx-search", { type: "search", placeholder: "filter: T3, reduction, cycle …", "aria-label": "Filter decisions",
-      oninput: (e) => { this.filter.text = e.target.value.toLowerCase(); this.drawDecisionRows(); } });
-    search.value = this.filter.text;
-    const select = h("select", { "aria-label": "Outcome", onchange: choose }, ...outcomes.map(([v, t]) => h("option", { value: v, selected: v === this.filter.outcome }, t)));
-    const count = this.model.get("decisions").rows?.length || 0;
-    const button = (label, title, act) => h("button.fx-button", { type: "button", title, "aria-label": title, onclick: act }, label);
-    this.player = h("input.fx-slider", { type: "range", min: 0, max: count, value: this.step ?? count, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
-    this.playButton = button(this.playing ? "❚❚" : "▶", "Play or pause (p)", () => this.play());
-    this.stepCount = h("span.fx-note");
-    this.drawPlayer();
-    return [
-      count ? h("div.fx-filters.fx-player", { role: "group", "aria-label": "Step through the decisions" }, button("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
-        button("▸", "One decision on (j)", () => this.stepBy(1)), this.player, this.stepCount, button("The plan", "Leave the steps (Esc)", () => this.stepTo(null))) : "",
-      h("div.fx-filters", {}, search, select, h("label", {}, this.mine, " about the selection only"), this.decisionCount), this.decisionRows];
-  }
-
-  drawDecisionRows() {
-    const rows = this.model.get("decisions").rows || [];
-    const { names = [], attempts = [] } = this.model.get("answer");
-    const { text, outcome, mine } = this.filter;
-    const about = (row) => attempts.includes(row.seq) || (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n)));
-    const found = rows.filter((row) =>
-      (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || (names.length && about(row))) &&
-      (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
-    this.decisionCount.textContent = `${found.length} of ${rows.length}`;
-    const empty = !rows.length ? "No decision was needed: one scheduler took the whole fusion." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
-    this.decisionRows.replaceChildren(...(found.length ? found.slice(0, SHOWN).map((row) => decision(row, rows.indexOf(row) + 1, (n) => this.stepTo(n))) : [h("li.fx-empty", {}, empty)]));
-    if (found.length > SHOWN) this.decisionRows.append(h("li.fx-empty", {}, `… and ${found.length - SHOWN} more; filter to see them.`));
-  }
-
-  showMine() {
-    this.filter.mine = true;
-    this.openTab("decisions");
-  }
-
-  showSource(segment) {
-    this.segment = segment;
-    this.openTab("source");
-  }
-
-  sourcePanel() {
-    const count = this.model.get("scene").segments?.rows.length || 0;
-    const source = this.model.get("source");
-    const hash = this.model.get("scene").hash;
-    const current = source.hash === hash && source.segment === this.segment && source.target === this.target;
-    if (!current) this.askSource(hash);
-    const pick = h("select", { "aria-label": "Segment", onchange: (e) => { this.segment = Number(e.target.value); this.drawPanel(); } },
-      ...Array.from({ length: count }, (_, n) => h("option", { value: n, selected: n === this.segment }, `segment S${n}`)));
-    const target = (name, words) => h("button.fx-mode", { type: "button", "aria-pressed": String(this.target === name), onclick: () => { this.target = name; this.drawPanel(); } }, words);
-    const head = h("div.fx-filters", {}, pick, h("div.fx-switch", { role: "group", "aria-label": "Target" }, target("cpu", "CPU"), target("cuda", "CUDA"), this.editable ? target("ptx", "PTX") : ""),
-      h("span.fx-note", {}, "Click a line to see its op; select an op to see its lines."));
-    if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : "Generating …")];
-    if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
-    const pre = h("pre.fx-code", { tabindex: 0, "aria-label": `Source of segment ${source.segment}` });
-    pre.innerHTML = source.html; // escaped in Python
-    return [head, pre];
-  }
-
-  askSource(hash) {
-    const key = `${hash} ${this.segment} ${this.target}`;
-    if (this.asked === key) return;
-    this.asked = key;
-    this.send("source", { segment: this.segment, target: this.target });
-  }
-
-  drawTimings() {
-    const { running, done, total } = this.model.get("timings");
-    const part = running ? Math.max(total ? done / total : 0, 0.03) : 0;
-    this.bar.style.width = `${100 * part}%`;
-    this.progress.classList.toggle("fx-on", Boolean(running));
-    this.progress.setAttribute("aria-valuenow", Math.round(100 * part));
-    this.run.textContent = running ? "Cancel" : "Run";
-    this.run.classList.toggle("fx-primary", !running);
-    if (this.tab === "timings") this.drawPanel();
-  }
-
-  timingPanel() {
-    const { table: data, note, running, done, total } = this.model.get("timings");
-    const state = running ? h("p.fx-note", {}, total ? `Timing … ${done} of ${total}` : "Timing … the first run compiles the kernels") : null;
-    if (!data) return [state || h("p.fx-empty", {}, "No timings yet. Run times the baseline plan and this one on this machine.")];
-    return [table(data, () => ({})), ...(state ? [state] : []), h("p.fx-note", {}, note || "")];
-  }
 }
 
 // ---- pieces
+
+/** Do something after what is shown now was drawn. */
+function soon(act) {
+  requestAnimationFrame(() => setTimeout(act));
+}
 
 function press(buttons, chosen) {
   buttons.forEach((b, n) => b.setAttribute("aria-pressed", String(n === chosen)));
@@ -820,11 +679,14 @@ function verdicts(list) {
   return h("ul.fx-verdicts", {}, ...(list || []).map((v) => h("li", {}, mark(v.ok), h("b", {}, v.scheduler), h("span", {}, v.text))));
 }
 
-function decision(row, step, go) {
-  const line = [h("button.fx-seq", { type: "button", title: "Show the groups after this decision", onclick: (e) => { e.preventDefault(); go(step); } }, String(row.seq)), mark(row.ok), h("b", {}, row.of),
-    h("span.fx-note", {}, [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ")), h("span", {}, row.reason)];
-  if (!row.verdicts.length) return h("li", { "data-step": step }, h("div.fx-line", {}, ...line));
-  return h("li", { "data-step": step }, h("details", {}, h("summary.fx-line", {}, ...line), verdicts(row.verdicts)));
+function decision(row, step) {
+  const place = [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ");
+  const count = row.verdicts.length;
+  return h("li.fx-decision", { "data-step": step },
+    h("button.fx-seq", { type: "button", title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
+    h("div.fx-what", {}, h("b", {}, row.of),
+      count ? h("details", {}, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place), verdicts(row.verdicts)) : h("span.fx-note", {}, place),
+      h("span.fx-reason", { title: row.reason }, row.reason)));
 }
 
 export default { render };

@@ -1,4 +1,4 @@
-// Searching the graph, and stepping through the decisions: the explorer's methods for both.
+// Searching the graph, the log of decisions, and stepping through it: the explorer's methods for all three.
 
 Object.assign(Explorer.prototype, {
   // ---- search
@@ -19,6 +19,98 @@ Object.assign(Explorer.prototype, {
     if (next) this.select(next.id);
   },
 
+  // ---- the log
+
+  buildLog() {
+    const button = (label, title, act) => h("button.fx-button", { type: "button", title, "aria-label": title, onclick: act }, label);
+    const outcomes = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
+    this.filter = { text: "", outcome: "all", mine: false };
+    const set = (name, value) => {
+      this.filter[name] = value;
+      this.drawRows();
+    };
+    this.logCount = h("span.fx-note");
+    this.player = h("input.fx-slider", { type: "range", min: 0, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
+    this.playButton = button("▶", "Play or pause (p)", () => this.play());
+    this.stepCount = h("span.fx-note");
+    this.leave = button("Plan", "Leave the steps, show the plan (Esc)", () => this.stepTo(null));
+    this.playing = null;
+    this.playerBar = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, button("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
+      button("▸", "One decision on (j)", () => this.stepBy(1)), this.player, this.stepCount, this.leave);
+    this.mine = h("input", { type: "checkbox", title: "Only what is about the selection", onchange: (e) => set("mine", e.target.checked) });
+    this.rows = h("ol.fx-decisions");
+    this.log = h("section.fx-log", { "aria-label": "Decisions" },
+      h("div.fx-log-head", {}, h("h3", {}, "Decisions"), h("label", {}, this.mine, " selection only"), this.logCount),
+      this.playerBar,
+      h("div.fx-filters", {},
+        h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => set("text", e.target.value.toLowerCase()) }),
+        h("select", { "aria-label": "Outcome", onchange: (e) => set("outcome", e.target.value) }, ...outcomes.map(([v, t]) => h("option", { value: v }, t)))),
+      this.rows);
+    return this.log;
+  },
+
+  toggleLog(shown = !this.logShown) {
+    this.logShown = shown;
+    this.root.classList.toggle("fx-nolog", !shown);
+    this.logButton.setAttribute("aria-pressed", String(shown));
+  },
+
+  /** Show the decisions of another plan, unless they are the same. */
+  drawLog() {
+    const { rows = [] } = this.model.get("decisions");
+    if (this.logShown == null && rows.length) this.toggleLog(true);
+    this.player.max = rows.length;
+    this.playerBar.hidden = !rows.length;
+    this.drawRows();
+  },
+
+  drawRows() {
+    const all = this.model.get("decisions").rows || [];
+    const { names = [] } = this.model.get("answer");
+    const { text, outcome, mine } = this.filter;
+    const found = all.filter((row) =>
+      (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
+      (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
+    this.logCount.textContent = all.length ? `${found.length} of ${all.length}` : "";
+    const empty = !all.length ? "No decision was needed: one scheduler took the whole fusion." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
+    // A window around the step at hand: a page of thousands of rows would be slow.
+    const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
+    const shown = found.slice(from, from + SHOWN).map((row) => decision(row, all.indexOf(row) + 1));
+    this.rows.replaceChildren(...(shown.length ? shown : [h("li.fx-empty", {}, empty)]));
+    if (found.length > SHOWN) this.rows.append(h("li.fx-empty", {}, `${found.length - SHOWN} more are not listed; filter to see them.`));
+    this.markLog();
+    this.drawPlayer();
+  },
+
+  /** Whether a decision is about the selection. */
+  isMine(row) {
+    const { names = [], attempts = [] } = this.model.get("answer");
+    return attempts.includes(row.seq) || Boolean(names.length && (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n))));
+  },
+
+  /** Light up the decisions about the selection. */
+  markLog() {
+    const { rows = [] } = this.model.get("decisions");
+    for (const item of this.rows.children) {
+      const row = rows[item.dataset.step - 1];
+      if (row) item.classList.toggle("fx-mine", this.isMine(row));
+    }
+  },
+
+  showMine() {
+    this.toggleLog(true);
+    this.mine.checked = this.filter.mine = true;
+    this.drawRows();
+    this.rows.querySelector("button")?.focus();
+  },
+
+  onLog(event) {
+    const row = event.target.closest("[data-step]");
+    if (!row || event.target.closest("details")) return;
+    const step = Number(row.dataset.step);
+    this.stepTo(this.step === step && !event.target.closest("button") ? null : step);
+  },
+
   // ---- the decisions, one by one
 
   stepBy(way) {
@@ -33,24 +125,24 @@ Object.assign(Explorer.prototype, {
     if (!rows.length) return;
     this.stepTo(this.step == null || this.step >= rows.length ? 0 : this.step);
     this.playing = setInterval(() => (this.step < rows.length ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / rows.length)));
-    if (this.playButton) this.playButton.textContent = "❚❚";
+    this.playButton.textContent = "❚❚";
   },
 
   stop() {
     clearInterval(this.playing);
     this.playing = null;
-    if (this.playButton) this.playButton.textContent = "▶";
+    this.playButton.textContent = "▶";
   },
 
   /** Show the groups as they are after so many decisions, or (null) the plan. */
   stepTo(step) {
     const { rows = [] } = this.model.get("decisions");
     if (step == null) this.stop();
-    else if (this.tab !== "decisions") this.openTab("decisions");
+    else if (!this.logShown) this.toggleLog(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), rows.length);
-    if (step != null && this.model.get("scene").detail === "segments") return this.setDetail("ops");
-    this.showStep();
-    if (this.tab === "decisions") this.drawPlayer();
+    if (step != null && this.model.get("scene").detail === "segments") this.setDetail("ops");
+    else this.showStep();
+    this.drawPlayer();
   },
 
   showStep() {
@@ -79,12 +171,24 @@ Object.assign(Explorer.prototype, {
   drawPlayer() {
     const { rows = [] } = this.model.get("decisions");
     this.player.value = this.step ?? rows.length;
-    this.stepCount.textContent = this.step == null ? `${rows.length} in all` : `${this.step} of ${rows.length}`;
-    for (const old of this.decisionRows.querySelectorAll(".fx-now")) old.classList.remove("fx-now");
-    const now = this.step && this.decisionRows.querySelector(`[data-step="${this.step}"]`);
+    this.stepCount.textContent = this.step == null ? "" : `${this.step} of ${rows.length}`;
+    this.leave.hidden = this.step == null;
+    for (const old of this.rows.querySelectorAll(".fx-now")) {
+      old.classList.remove("fx-now");
+      old.removeAttribute("aria-current");
+    }
+    if (!this.step) return;
+    let now = this.rows.querySelector(`[data-step="${this.step}"]`);
+    if (!now && rows.length > SHOWN && !this.refilling) {
+      this.refilling = true; // the window of the log moves on; a filter may hide the row all the same
+      this.drawRows();
+      this.refilling = false;
+      now = this.rows.querySelector(`[data-step="${this.step}"]`);
+    }
     if (!now) return;
     now.classList.add("fx-now");
-    this.panel.scrollTop = now.offsetTop - this.panel.offsetTop - this.panel.clientHeight / 2;
+    now.setAttribute("aria-current", "step");
+    this.rows.scrollTop = now.offsetTop - this.rows.offsetTop - this.rows.clientHeight / 2;
   },
 });
 

@@ -1,0 +1,129 @@
+// The inspector, and the tabs below the graph: the explorer's methods for both.
+
+Object.assign(Explorer.prototype, {
+  drawInspector() {
+    this.inspector.scrollTop = 0;
+    const answer = this.model.get("answer");
+    this.markLog();
+    if (!answer.id) {
+      this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
+        !this.editable ? "" : h("ul.fx-empty", {}, h("li", {}, "An edge inside a segment: a click cuts there."), h("li", {}, "An edge between segments: a click glues the two sides, or says why not."), h("li", {}, "Shift and a click, or Look: only selects.")));
+      return;
+    }
+    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { type: "button", onclick: () => this.send(...split(a)) }, a.label));
+    if (answer.segment != null) {
+      buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showSource(answer.segment) }, "Show source"));
+      if (this.model.get("scene").detail === "segments" && this.editable) {
+        buttons.push(h("button.fx-button", { type: "button", onclick: () => this.send("open", { segment: answer.segment }) }, "Show or hide its ops"));
+      }
+    }
+    if (answer.names?.length) {
+      buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showMine() }, "Decisions about it"));
+    }
+    this.inspector.replaceChildren(
+      h("h3", {}, answer.title),
+      answer.sentence ? h(`p.fx-why${answer.refused ? ".fx-refused" : ""}`, {}, answer.sentence) : "",
+      h("div.fx-actions", {}, ...buttons),
+      h("dl.fx-facts-list", {}, ...answer.facts.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])),
+      answer.note ? h("p.fx-note", {}, answer.note) : "",
+      answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
+      answer.moves?.length ? verdicts(answer.moves) : "",
+      answer.verdicts?.length ? h("h4", {}, "Schedulers, as asked") : "",
+      verdicts(answer.verdicts),
+    );
+  },
+
+  // ---- the tabs below
+
+  openTab(name) {
+    this.tab = name;
+    for (const tab of this.tabs.children) {
+      const open = tab.dataset.tab === name;
+      tab.setAttribute("aria-selected", String(open));
+      tab.tabIndex = open ? 0 : -1;
+      if (open) this.panel.setAttribute("aria-label", tab.textContent);
+    }
+    this.drawPanel();
+  },
+
+  drawPanel() {
+    const draw = { segments: this.segmentPanel, source: this.sourcePanel, timings: this.timingPanel };
+    if (WRITTEN.includes(this.tab)) this.writtenPanel(this.tab);
+    else {
+      this.written = this.askedPanel = null;
+      this.panel.replaceChildren(...draw[this.tab].call(this));
+    }
+    this.markPanel();
+  },
+
+  segmentPanel() {
+    const data = this.model.get("scene").segments;
+    if (!data) return [];
+    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: n === this.segment ? "fx-row fx-at-hand" : "fx-row" }))];
+  },
+
+  writtenPanel(name) {
+    const { hash } = this.model.get("scene");
+    const said = this.model.get("panels")[name];
+    if (said?.hash === hash) {
+      if (this.written !== said) this.panel.innerHTML = said.html; // made in Python, which escapes every name
+      this.written = said;
+      this.askedPanel = null;
+      return;
+    }
+    this.written = null;
+    this.panel.replaceChildren(h("p.fx-empty", {}, "…"));
+    if (this.askedPanel === `${name} ${hash}`) return;
+    this.askedPanel = `${name} ${hash}`;
+    this.send("panel", { name });
+  },
+
+  showSource(segment) {
+    this.segment = segment;
+    this.openTab("source");
+  },
+
+  sourcePanel() {
+    const count = this.model.get("scene").segments?.rows.length || 0;
+    const source = this.model.get("source");
+    const hash = this.model.get("scene").hash;
+    const current = source.hash === hash && source.segment === this.segment && source.target === this.target;
+    if (!current) this.askSource(hash);
+    const pick = h("select", { "aria-label": "Segment", onchange: (e) => { this.segment = Number(e.target.value); this.drawPanel(); } },
+      ...Array.from({ length: count }, (_, n) => h("option", { value: n, selected: n === this.segment }, `segment S${n}`)));
+    const target = (name, words) => h("button.fx-mode", { type: "button", "aria-pressed": String(this.target === name), onclick: () => { this.target = name; this.drawPanel(); } }, words);
+    const head = h("div.fx-filters", {}, pick, h("div.fx-switch", { role: "group", "aria-label": "Target" }, target("cpu", "CPU"), target("cuda", "CUDA"), this.editable ? target("ptx", "PTX") : ""),
+      h("span.fx-note", {}, "Click a line to see its op; select an op to see its lines."));
+    if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : "Generating …")];
+    if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
+    const pre = h("pre.fx-code", { tabindex: 0, "aria-label": `Source of segment ${source.segment}` });
+    pre.innerHTML = source.html; // escaped in Python
+    return [head, pre];
+  },
+
+  askSource(hash) {
+    const key = `${hash} ${this.segment} ${this.target}`;
+    if (this.asked === key) return;
+    this.asked = key;
+    this.send("source", { segment: this.segment, target: this.target });
+  },
+
+  drawTimings() {
+    const { running, done, total } = this.model.get("timings");
+    const part = running ? Math.max(total ? done / total : 0, 0.03) : 0;
+    this.bar.style.width = `${100 * part}%`;
+    this.progress.classList.toggle("fx-on", Boolean(running));
+    this.progress.setAttribute("aria-valuenow", Math.round(100 * part));
+    this.run.textContent = running ? "Cancel" : "Run";
+    this.run.classList.toggle("fx-primary", !running);
+    this.drawFacts();
+    if (this.tab === "timings" || (this.tab === "roofline" && !running)) this.drawPanel();
+  },
+
+  timingPanel() {
+    const { table: data, note, running, done, total } = this.model.get("timings");
+    const state = running ? h("p.fx-note", {}, total ? `Timing … ${done} of ${total}` : "Timing … the first run compiles the kernels") : null;
+    if (!data) return [state || h("p.fx-empty", {}, "No timings yet. Run times the baseline plan and this one on this machine.")];
+    return [table(data, () => ({})), ...(state ? [state] : []), h("p.fx-note", {}, note || "")];
+  },
+});
