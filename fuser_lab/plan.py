@@ -154,7 +154,7 @@ class Segment:
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler takes it; {self.group.answer.text}."
             raise CodegenError(msg)
-        return generate(self.fusion, self.scheduler, target, changes=self.changes)
+        return generate(self.fusion, self.scheduler, target, changes=self.changes, device=self.plan.oracle.device)
 
     @property
     def changes(self) -> tuple[LoopChange, ...]:

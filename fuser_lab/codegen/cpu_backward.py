@@ -7,17 +7,20 @@ The number of bands depends on the shape alone, so that results do not depend on
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from fuser_lab.codegen.cpu_loops import CpuNest
 from fuser_lab.codegen.gpu_backward import Backward, column_index
 from fuser_lab.codegen.index_math import simplify, substitute
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.nest_lowering import Fold, Places, SettleNamed
 from fuser_lab.codegen.nests import Nest
+from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term
 from fuser_lab.schedule.loops import CPU_SPLIT, CPU_SUMS_BYTES, PARTIAL_ROWS
+from fuser_lab.schedule.parameters import BANDS_NAMES
 from fuser_lab.schedule.state import ParallelType, Style
 
 
@@ -26,11 +29,18 @@ class CpuBackward(CpuNest):
 
     def __init__(
         self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-        name: str,
+        name: str, device: Device = DEFAULT,
     ) -> None:
         self._cut = cut
         self._running: dict[Expr, Buffer] = {}
-        super().__init__(cut.rows, nest, buffers, layouts, "cpu", name)
+        super().__init__(cut.rows, nest, buffers, layouts, "cpu", name, device=device)
+        # Rows of a band: few enough for exact sums, and for all cores to have something to do.
+        least = CPU_SPLIT if self.schedule.parallel else 1
+        self.schedule = replace(self.schedule, grain=max(min(PARTIAL_ROWS, -(-self.space.rows // least)), 1))
+
+    def settle(self, settle: SettleNamed) -> None:
+        """Put in what was given by hand."""
+        self.schedule = settle(self.space, self.schedule, BANDS_NAMES)
 
     @property
     def fits(self) -> bool:
@@ -40,15 +50,14 @@ class CpuBackward(CpuNest):
         return whole and nbytes <= CPU_SUMS_BYTES
 
     @property
-    def blocks(self) -> int:
-        """The number of bands, and so of parts of each column's sum."""
-        return -(-self.space.rows // self._rows_each)
+    def refusal(self) -> str:
+        """Why rows do not add to the sums of their columns on the way, where that does not fit."""
+        return f"the sums of {self.space.depth} columns do not fit a core's cache: they read the rows again"
 
     @property
-    def _rows_each(self) -> int:
-        """Rows of a band: few enough for exact sums, and for all cores to have something to do."""
-        least = CPU_SPLIT if self.schedule.parallel else 1
-        return max(min(PARTIAL_ROWS, -(-self.space.rows // least)), 1)
+    def blocks(self) -> int:
+        """The number of bands, and so of parts of each column's sum."""
+        return -(-self.space.rows // self.schedule.grain)
 
     def write(self, parts: Mapping[Expr, Buffer], layouts: Mapping[Expr, Layout]) -> Phase:
         """Return the phase that walks the rows and stores the parts of column sums."""
@@ -72,7 +81,7 @@ class CpuBackward(CpuNest):
                     values.emit(Store(
                         buffer=self._running[fold.expr], position=c, value=fold.identity, origin=fold.expr.name,
                     ))
-            start, stop = self._chunk(band, self._rows_each, count)
+            start, stop = self._chunk(band, self.schedule.grain, count)
             with values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True) as row:
                 self._row(row, buffers, self._walk)
             with values.loop("c", self.space.depth, ParallelType.SIMD) as c:

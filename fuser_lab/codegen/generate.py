@@ -8,6 +8,7 @@ from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.codegen.numba_cuda import CudaEmitter
+from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
@@ -35,7 +36,7 @@ class GeneratedKernel:
 def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
     strides: Mapping[str, Sequence[int]] | None = None, alignment: Mapping[str, int] | None = None,
-    changes: Sequence[LoopChange] = (),
+    changes: Sequence[LoopChange] = (), device: Device = DEFAULT,
 ) -> GeneratedKernel:
     """Return the kernel of a segment.
 
@@ -57,6 +58,8 @@ def generate(
     changes
         Parameters given by hand. Those for the target that these strides do not allow are left as heuristics choose;
         for dense inputs that is an error.
+    device
+        The GPU whose limits the loops of a CUDA kernel keep: shared memory, registers, multiprocessors.
 
     Raises
     ------
@@ -74,7 +77,7 @@ def generate(
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
     here = tuple(change for change in changes if change.target == target)
     strict = not strides and not alignment
-    kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict)
+    kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict, device=device)
     source = _EMITTERS[target](kernel).source()
     renamed = welford_of(fusion)
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)

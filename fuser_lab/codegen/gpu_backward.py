@@ -27,13 +27,15 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
 )
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.nest_lowering import Fold, Places, SettleNamed
 from fuser_lab.codegen.nests import Nest, nests_of
 from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.schedule.gpu_loops import backward_loops
+from fuser_lab.schedule.parameters import BACKWARD_NAMES
 from fuser_lab.schedule.state import ParallelType
 
 
@@ -149,6 +151,7 @@ class BackwardNest(RowNest):
 
     def __init__(
         self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout], name: str,
+        device: Device = DEFAULT,
     ) -> None:
         self._cut = cut
         self._sums: dict[Expr, Buffer] = {}
@@ -157,14 +160,29 @@ class BackwardNest(RowNest):
         self._part_layouts: dict[Expr, Layout] = {}
         self._i: Term = index(0)
         self._sums_first: dict[Expr, int] = {}
-        super().__init__(cut.rows, nest, buffers, layouts, "cuda", name)
+        super().__init__(cut.rows, nest, buffers, layouts, "cuda", name, device=device)
         constant = sum(tv.dtype.itemsize for tv in self._inputs() if not self._varies(tv))
         sums = tuple(e.out.dtype.compute.itemsize for e in cut.columns)
+        self.space = replace(self.space, column_sums=sums, constant_bytes=constant)
         found = backward_loops(self.space, sums=sums, constant=constant) if self._inner_reduced else None
         self.fits = found is not None
         if found is not None:
             self.schedule = found
             self._saved = self._chosen_saved()
+
+    def settle(self, settle: SettleNamed) -> None:
+        """Put in what was given by hand."""
+        self.schedule = settle(self.space, self.schedule, BACKWARD_NAMES)
+
+    @property
+    def refusal(self) -> str:
+        """Why rows do not add to the sums of their columns on the way, where that does not fit."""
+        if not self._inner_reduced:
+            return "rows do not lie along memory: sums of columns read them again"
+        return (
+            f"no block of the {self.space.device.name} has registers and shared memory for a row of {self.space.depth} "
+            f"elements and {len(self.space.column_sums)} sums of columns: the sums read the rows again"
+        )
 
     @property
     def blocks(self) -> int:

@@ -12,6 +12,7 @@ from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nests import nests_of
 from fuser_lab.codegen.values import call_text
+from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -23,6 +24,7 @@ from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
 def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int]],
     alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
+    device: Device = DEFAULT,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
 
@@ -42,6 +44,8 @@ def lower(
         Bytes that the memory of inputs begins at a multiple of, where that is less than 16.
     changes, strict
         Parameters given by hand, and whether illegal ones are an error; they are not taken otherwise.
+    device
+        The GPU whose limits the loops of a CUDA kernel keep.
 
     Raises
     ------
@@ -64,7 +68,7 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes))
+    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
     # columns go by once for each result that others need, and what comes after is a nest of its own.
     apart = target == "cuda" and scheduler is SchedulerType.OUTER_PERSISTENT
@@ -91,9 +95,10 @@ def lower(
 class _Lowering:
     def __init__(
         self, buffers: dict[str, Buffer], layouts: dict[TensorView, Layout], target: str, name: str, chooser: Chooser,
+        device: Device,
     ) -> None:
         self._buffers, self._layouts, self._target, self._name = buffers, layouts, target, name
-        self._nests, self._chooser = 0, chooser
+        self._nests, self._chooser, self._device = 0, chooser, device
 
     def choices(self, *, strict: bool) -> tuple[NestChoice, ...]:
         """Return the loops of each nest, and why they are so."""
@@ -127,9 +132,11 @@ class _Lowering:
         found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
         if cut is None or found is None:
             return None
-        writer = (BackwardNest if self._target == "cuda" else CpuBackward)(cut, *found, self._name)
+        writer = (BackwardNest if self._target == "cuda" else CpuBackward)(cut, *found, self._name, self._device)
         if not writer.fits:
+            self._chooser.note(writer.refusal)
             return None
+        writer.settle(partial(self._chooser.settle, self._nests, self._target))
         rest, parts = totals(segment, cut, writer.blocks)
         for expr, tensor in parts.items():
             layout = self._layouts[tensor] = layout_of(tensor)
@@ -140,7 +147,6 @@ class _Lowering:
             new = next(e.out for e in rest.exprs if e.inputs == (tensor,))
             if old in self._layouts:
                 self._layouts[new] = self._layouts[old]
-        self._chooser.settle(self._nests, self._target, writer.space, writer.schedule, names=())
         self._nests += 1
         buffers = {e: self._buffers[tv.name] for e, tv in parts.items()}
         return [writer.write(buffers, {e: self._layouts[tv] for e, tv in parts.items()}), *self.phases(rest)]
@@ -165,7 +171,9 @@ class _Lowering:
             base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
             settle = partial(self._chooser.settle, self._nests, self._target)
             self._nests += 1
-            lowered = writer(segment, nest, self._buffers, self._layouts, self._target, base, settle)
+            lowered = writer(
+                segment, nest, self._buffers, self._layouts, self._target, base, settle, self._device,
+            )
             if self._target == "cuda" and lowered.space.is_walked_again:
                 self._nests = nests
                 return self.passes_apart(segment)

@@ -27,6 +27,7 @@ from fuser_lab.codegen.persistence import Saved, choose_saved
 from fuser_lab.codegen.rewrites import rewritten
 from fuser_lab.codegen.values import Values, call_text, level_of
 from fuser_lab.codegen.vectorize import vectorized
+from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
@@ -36,6 +37,7 @@ from fuser_lab.schedule.state import LoopSchedule, ParallelType, Space, Style
 
 Places = Mapping[str, Term]
 Settle = Callable[[Space, LoopSchedule], LoopSchedule]  # puts in what was given by hand
+SettleNamed = Callable[[Space, LoopSchedule, tuple[str, ...]], LoopSchedule]  # of the parameters with these names
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,9 +67,10 @@ class NestLowering:
 
     def __init__(
         self, fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-        target: str, name: str, settle: Settle | None = None,
+        target: str, name: str, settle: Settle | None = None, device: Device = DEFAULT,
     ) -> None:
         self._fusion, self._nest, self._gpu, self._name = fusion, nest, target == "cuda", name
+        self._device = device
         self._buffers, self._layouts = buffers, layouts
         self._levels = level_of(fusion)
         self._passes = self._count_passes()
@@ -102,6 +105,7 @@ class NestLowering:
             passes=self._passes,
             reduces=bool(nest.reductions),
             vector=self._vector(),
+            device=self._device,
         )
 
     def _chosen_saved(self) -> tuple[Saved, ...]:

@@ -26,6 +26,7 @@ from fuser_lab.runtime.cubins import machine_code_of
 from fuser_lab.runtime.driver import Function, Launch
 from fuser_lab.runtime.ptx import kernel_key
 from fuser_lab.runtime.ready import ReadyRuns
+from fuser_lab.runtime.this_gpu import described
 
 # Parameters that a scalar becomes: a complex one is two, as Numba's kernels take it.
 _PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
@@ -128,6 +129,7 @@ class DeviceMemory:
             raise UnsupportedError(msg)
         self.number = _torch().cuda.current_device() if number is None else number
         self._device = _torch().device("cuda", self.number)
+        self.gpu = described(_torch().cuda.get_device_properties(self.number))
         self._allocator = threading.local()
 
     def import_input(self, value: Any, tensor: TensorView) -> Any:

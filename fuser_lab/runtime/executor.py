@@ -15,6 +15,7 @@ import numpy as np
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
@@ -70,6 +71,10 @@ class Memory(Protocol):
     """Where the data of a plan lies: `HostMemory` or `DeviceMemory`."""
 
     target: str
+
+    @property
+    def gpu(self) -> Device:
+        """The GPU whose limits kernels keep; on the CPU nobody asks."""
 
     def import_input(self, value: Any, tensor: TensorView) -> Any:
         """Return an input as an array of this memory, without copying if it lies here."""
@@ -326,7 +331,7 @@ class PreparedPlan:
         try:
             kernel = generate(
                 segment, scheduler, self.target, strides=here, alignment=alignment,
-                changes=self._changes.get(number, ()),
+                changes=self._changes.get(number, ()), device=self.memory.gpu,
             )
         except CodegenError as error:
             if not self._allow_fallback:

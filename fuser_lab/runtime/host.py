@@ -9,6 +9,7 @@ import numpy as np
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, dense_strides
+from fuser_lab.cost.device import DEFAULT
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import TensorView
@@ -23,6 +24,7 @@ class HostMemory:
     """What an executor asks of the place where data lies; `DeviceMemory` answers the same for a GPU."""
 
     target = "cpu"
+    gpu = DEFAULT
 
     def import_input(self, value: Any, tensor: TensorView) -> Array:
         """Return an input as an array that kernels can read, a view if possible."""

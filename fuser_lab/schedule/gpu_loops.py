@@ -1,24 +1,25 @@
 """Choose the loops of a nest with reductions on a GPU: threads, what stays at hand between passes, loads in flight.
 
-The numbers are what an H200 showed (docs/benchmarks.md); kernels are correct whatever is chosen here.
+The numbers are what an H200 showed (docs/benchmarks.md); how many multiprocessors, registers and bytes of shared memory
+there are is asked of the device. Kernels are correct whatever is chosen here, as long as a block fits the device.
 """
 
 from collections.abc import Sequence
 
+from fuser_lab.cost.device import Device
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 WARP = 32
-SMS = 132  # multiprocessors of an H200
-REGISTERS = 65536  # of a multiprocessor
 MOST_THREADS = 512  # of a block, so that others load while it stores
 ALL_THREADS = 1024
-WAVE = SMS * 4  # blocks of 256 threads that read together
-FEW_ROWS = SMS * 2
+WAVE = 4  # blocks of 256 threads that read together, of each multiprocessor
+FEW_ROWS = 2  # of each multiprocessor
 WARP_ELEMENTS = 32  # elements of a row for each lane of a warp that has the row for itself
 ELEMENTS = 32  # elements of a row for each thread, all in flight together
 IN_FLIGHT = 8  # loads of a thread that are on their way together
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
-SHARED_BYTES = 224 << 10  # of a multiprocessor, less what reductions need
+RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
+CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
 BACKWARD_WORDS = 64  # registers of a thread for sums of columns and the row that adds to them
 STREAMED_BYTES = 384 << 20  # several times the L2 cache, which then keeps what others wrote
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
@@ -29,7 +30,7 @@ def row_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest whose reduced axis is the fastest in memory; correct for any extents."""
     width, depth = space.vector, max(space.depth, 1)
     groups = -(-depth // width)
-    if space.passes == 1 and space.rows < FEW_ROWS and groups >= MOST_THREADS:
+    if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
         return _parts(space, groups)
     if groups * width <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
@@ -66,7 +67,7 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     threads, unroll = 256, max(IN_FLIGHT // space.streams, 1)
     while threads > WARP and threads * unroll * 2 > groups:
         threads //= 2
-    split = max(1, min(WAVE // max(space.rows, 1), groups // (threads * unroll)))
+    split = max(1, min(WAVE * space.device.sms // max(space.rows, 1), groups // (threads * unroll)))
     reason = f"{space.rows} rows are too few blocks: {split} of them read each row, a second phase adds up"
     return LoopSchedule(
         style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, reasons=(reason,),
@@ -82,7 +83,7 @@ def _in_registers(space: Space, groups: int, steps: int) -> LoopSchedule:
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=steps, persistent=True, registers=steps,
-        constants=early, resident=0 if early else max(REGISTERS // (64 * lanes), 1),
+        constants=early, resident=0 if early else max(space.device.registers // (64 * lanes), 1),
         reasons=(reason, *(("what all rows share is loaded with the row",) if early else ())),
     )
 
@@ -92,13 +93,15 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     width, size = space.vector, max(space.input_bytes, 1)
     lanes, resident, registers = MOST_THREADS, 3, 0
     steps = -(-groups // lanes)
-    if steps * lanes * width * size > SHARED_BYTES // 3:
+    device = space.device
+    if steps * lanes * width * size > shared_room(device, 3):
         # The rest of the row lies in registers, four steps of 16 bytes of each thread.
         resident, registers = 2, max(64 // (width * size), 1)
-        if (steps - registers) * lanes * width * size > SHARED_BYTES // 2:
+        if (steps - registers) * lanes * width * size > shared_room(device, 2):
             lanes, resident = ALL_THREADS, 1
             steps = -(-groups // lanes)
-    room = min(SHARED_BYTES // resident, SHARED_BYTES - (32 << 10)) // (lanes * width * size)
+    nbytes = row_room(device, resident)
+    room = nbytes // (lanes * width * size)
     unroll = max(4 // space.streams, 1)
     registers = min(registers, steps)
     shared = min(steps - registers, room)
@@ -108,8 +111,11 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     shared, again = shared - extra, again + extra
     reasons = [f"of {steps} steps of {lanes} threads over a row, shared memory holds {shared}, registers {registers}"]
     if again:
-        reasons.append(f"{again} are read again, the latest first, while the L2 cache has them")
-    blocks = SMS if resident == 1 and registers and space.rows > SMS else 0
+        reasons.append(
+            f"a block of the {device.name} has {nbytes >> 10} KiB for a row of {space.depth * size >> 10} KiB: {again} "
+            "steps are read again, the latest first, while the L2 cache has them",
+        )
+    blocks = device.sms if resident == 1 and registers and space.rows > device.sms else 0
     if blocks:
         reasons.append(f"{blocks} blocks walk the rows: registers take the next one while the last is stored")
     online = space.online and resident < 3  # where blocks are few, each pass counts
@@ -119,6 +125,16 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
         style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
         shared=shared, values=False, resident=resident, online=online, blocks=blocks, reasons=tuple(reasons),
     )
+
+
+def shared_room(device: Device, resident: int) -> int:
+    """Return the bytes of shared memory that a block may take if so many of them are to fit a multiprocessor."""
+    return max(min((device.shared_per_sm - RESERVED) // resident, device.shared_per_block - RESERVED // 2), 0)
+
+
+def row_room(device: Device, resident: int) -> int:
+    """Return the bytes of shared memory that rows may take of a block if so many blocks are to fit a multiprocessor."""
+    return max(min(shared_room(device, resident), shared_room(device, 1) - CACHED), 0)
 
 
 def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSchedule | None:
@@ -143,16 +159,17 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
         shared += 1
     resident = max(MOST_THREADS // lanes, 1)
-    room = SHARED_BYTES // resident
+    room = shared_room(space.device, resident)
     fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
     if lanes > MOST_THREADS or not fits or sum(sums[:shared]) * per_thread * lanes > room:
         return None
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
-    reasons = [f"{SMS * resident} blocks walk the rows, {per_thread} columns for each of {lanes} threads"]
+    blocks = space.device.sms * resident
+    reasons = [f"{blocks} blocks walk the rows, {per_thread} columns for each of {lanes} threads"]
     if shared:
         reasons.append(f"{shared} of {len(sums)} sums of columns lie in shared memory: registers hold the row")
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), blocks=SMS * resident, vector=width, persistent=True, registers=steps,
+        style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
         shared=shared, values=False, constants=keeps, resident=min(resident, 16), reasons=tuple(reasons),
     )
 
@@ -169,7 +186,7 @@ def column_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest whose kept axis is the fastest in memory: threads side by side, rows go by."""
     width, depth = space.vector, max(space.depth, 1)
     small = space.rows * depth <= SMALL and space.rows >= ALL_THREADS
-    while small and width > 1 and space.rows // width < WARP * FEW_ROWS:
+    while small and width > 1 and space.rows // width < WARP * FEW_ROWS * space.device.sms:
         width //= 2
     groups = -(-space.rows // width)
     lanes = _power_of_two(min(WARP, groups))
@@ -179,7 +196,7 @@ def column_loops(space: Space) -> LoopSchedule:
         height *= 2
     blocks = max(-(-groups // lanes), 1)
     unroll = max(min(IN_FLIGHT // space.streams, depth // height), 1)
-    split = 1 if small else max(1, min(WAVE // blocks, depth // (height * unroll * 2)))
+    split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
     reasons = [f"{lanes} threads side by side read {lanes * width} neighbours, {height} rows at a time"]
     if split > 1:
         reasons.append(f"{blocks} blocks of columns are too few: {split} blocks share the rows of each")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
+from fuser_lab.schedule.gpu_loops import row_room, shared_room
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
@@ -15,12 +16,12 @@ Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
 _WARP = 32
-_THREADS = 1024  # of a block
+_RESIDENT_THREADS = 2048  # of a multiprocessor, for the compute capabilities of `DEVICES`
 _REGISTER_WORDS = 160  # of a thread, for what it keeps of a row
-_BLOCK_SHARED = 192 << 10  # bytes of shared memory for rows: a block has 227 KiB, reductions need some of it
 _MEETING = 40 << 10  # bytes of shared memory in which the lines of a block meet
 _STATIC = 16 << 10  # bytes of a tile
 _UNROLLED = 64
+_ROWS_AHEAD = 2
 _MOST_BLOCKS = (1 << 31) - 1
 _MOST_PARTS = 1 << 16
 _SPLIT_FROM = 2  # elements behind each result
@@ -30,7 +31,8 @@ _MEANINGS: Mapping[str, str] = {
     "vector": "elements of one access", "split": "parts of each reduction", "persistent": "rows stay at hand",
     "resident": "blocks of a multiprocessor that registers are limited for", "tile": "columns, or sides of a tile",
     "grain": "rows of one parallel iteration", "parallel": "shared among cores",
-    "partial": "additions before a subtotal",
+    "partial": "additions before a subtotal", "shared": "sums of columns in shared memory, the others in registers",
+    "constants": "what all rows share is loaded once",
 }
 _NAMES: Mapping[tuple[str, Style], tuple[str, ...]] = {
     ("cuda", Style.ELEMENTS): ("threads", "blocks", "unroll", "vector"),
@@ -42,6 +44,12 @@ _NAMES: Mapping[tuple[str, Style], tuple[str, ...]] = {
     ("cpu", Style.ROWS): ("grain", "split", "partial", "parallel"),
     ("cpu", Style.COLUMNS): ("tile", "split", "partial", "parallel"),
 }
+
+
+_FLAGS = ("constants", "parallel", "persistent")
+# Of rows that add to sums of columns on the way, on a GPU and on a CPU.
+BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident")
+BANDS_NAMES = ("grain", "parallel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +98,25 @@ class Chooser:
         """Take the changes of one segment for one target."""
         self._changes = {change.nest: change.values for change in changes}
         self._choices: dict[int, NestChoice] = {}
+        self._notes: list[str] = []
 
     def settle(
         self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
     ) -> LoopSchedule:
         """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
         names = _NAMES[target, chosen.style] if names is None else names
+        chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
+        self._notes = []
         values = self._changes.get(number, ())
         schedule, problem = changed(space, target, chosen, values, names) if values else (chosen, "")
         self._choices[number] = NestChoice(
             number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
         )
         return schedule
+
+    def note(self, reason: str) -> None:
+        """Keep why the next nest is not of another form."""
+        self._notes.append(reason)
 
     def choices(self, count: int, *, strict: bool) -> tuple[NestChoice, ...]:
         """Return the choices of the first nests.
@@ -155,10 +170,10 @@ def checked(values: Mapping[str, object]) -> Values:
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             found.append((name, (int(value[0]), int(value[1]))))
-        elif (isinstance(value, bool) if name in {"parallel", "persistent"} else _is_int(value)):
+        elif (isinstance(value, bool) if name in _FLAGS else _is_int(value)):
             found.append((name, value))  # type: ignore[arg-type]
         else:
-            kinds = {"threads": "an int or a pair of ints", "parallel": "a bool", "persistent": "a bool"}
+            kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {value!r}."
             raise ArgumentTypeError(msg)
     return tuple(found)
@@ -177,16 +192,19 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     schedule = replace(chosen, **given)  # type: ignore[arg-type]
     x, y = schedule.threads
     vector, style = schedule.vector, chosen.style
-    if x < 1 or y < 1 or x * y > _THREADS:
-        return f"threads = {schedule.threads} must be positive, at most {_THREADS} together"
+    most = space.device.max_threads_per_block
+    if x < 1 or y < 1 or x * y > most:
+        return f"threads = {schedule.threads} must be positive, at most {most} together"
     if vector < 1 or space.vector % vector or vector & (vector - 1):
         return f"vector = {vector} must be a power of two that divides {space.vector}, which extents and strides allow"
     if not 1 <= schedule.unroll <= _UNROLLED:
         return f"unroll = {schedule.unroll} must be between 1 and {_UNROLLED}"
     if "blocks" in given and not 1 <= schedule.blocks <= _MOST_BLOCKS:
         return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
-    if not 0 <= schedule.resident * x * y <= 2 * _THREADS:
+    if not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
         return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
+    if space.column_sums:
+        return _illegal_backward(space, schedule)
     if schedule.split != 1 and (space.passes > 1 or space.depth < _SPLIT_FROM):
         return f"split = {schedule.split} needs a reduction that nothing in the kernel waits for"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
@@ -230,6 +248,30 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
     return ""
 
 
+def _illegal_backward(space: Space, schedule: LoopSchedule) -> str:
+    """Return why rows that add to sums of columns cannot be walked so, empty if they can."""
+    (x, y), sums, shared = schedule.threads, space.column_sums, schedule.shared
+    if x % _WARP or y != 1:
+        return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
+    if schedule.blocks > max(space.rows, 1):
+        return f"blocks = {schedule.blocks} must be between 1 and {max(space.rows, 1)}, the number of rows"
+    if schedule.unroll > _ROWS_AHEAD:
+        return f"unroll = {schedule.unroll} must be 1, or {_ROWS_AHEAD} for loads of the next row ahead of its turn"
+    if not 0 <= shared <= len(sums):
+        return f"shared = {shared} must be between 0 and {len(sums)}, the number of sums of columns"
+    each = -(-max(space.depth // schedule.vector, 1) // x) * schedule.vector
+    constant = space.constant_bytes if schedule.constants else 0
+    rows = 2 if schedule.unroll > 1 else 1
+    words = each * (sum(sums[shared:]) + rows * space.input_bytes + constant) // 4
+    if words > _REGISTER_WORDS:
+        return f"{x} threads would each keep {words} registers of rows and sums, more than {_REGISTER_WORDS}"
+    nbytes, room = sum(sums[:shared]) * each * x, shared_room(space.device, max(schedule.resident, 1))
+    if nbytes > room:
+        where = f"a block of the {space.device.name}"
+        return f"shared = {shared} takes {nbytes} bytes, more than the {room} that {where} has"
+    return ""
+
+
 def _followed(
     space: Space, chosen: LoopSchedule, schedule: LoopSchedule, given: Mapping[str, Value],
 ) -> LoopSchedule:
@@ -242,6 +284,8 @@ def _followed(
         return schedule
     if "resident" not in given and schedule.threads != chosen.threads:
         schedule = replace(schedule, resident=0)
+    if space.column_sums:
+        return replace(schedule, registers=-(-max(space.depth // schedule.vector, 1) // x))
     if not schedule.persistent:
         return replace(schedule, registers=0, shared=0, constants=False, blocks=0)
     steps = -(-max(space.depth // schedule.vector, 1) // x)
@@ -250,7 +294,7 @@ def _followed(
     # As many bytes as before, in steps of another size.
     step, before = x * schedule.vector, chosen.threads[0] * chosen.vector
     held = min(chosen.registers * before // step, steps)
-    room = _BLOCK_SHARED // max(schedule.resident, 1) // (step * max(space.input_bytes, 1))
+    room = row_room(space.device, max(schedule.resident, 1)) // (step * max(space.input_bytes, 1))
     shared = min(chosen.shared * before // step, steps - held, room)
     # Blocks that walk rows need registers for the next one.
     return replace(schedule, registers=held, shared=shared, blocks=schedule.blocks if held else 0)
@@ -303,11 +347,14 @@ def _grid(choice: NestChoice) -> list[dict[str, Value]]:
         grid += [{"threads": t, "unroll": u} if "unroll" in names else {"threads": t} for t in threads for u in unrolls]
         grid += [{"vector": v} for v in vectors]
         grid += [{"threads": t, "vector": v} for t in threads for v in vectors[-2:]]
-        splits = (1, 2, 4, 8, 16, 32, 64, 132, 264, 528) if "split" in names else ()
+        sms = space.device.sms
+        splits = (1, 2, 4, 8, 16, 32, 64, sms, 2 * sms, 4 * sms) if "split" in names else ()
         grid += [{"split": n} for n in splits]
         grid += [{"resident": n} for n in (0, 1, 2, 3, 4, 8) if "resident" in names]
         grid += [{"tile": n} for n in (16, 32, 64) if "tile" in names]
-        grid += [{"blocks": n} for n in (132, 264, 528, 1056, 2112) if "blocks" in names]
+        grid += [{"blocks": n * sms} for n in (1, 2, 4, 8, 16) if "blocks" in names]
+        grid += [{"shared": n} for n in range(len(space.column_sums) + 1) if "shared" in names]
+        grid += [{"constants": flag} for flag in (False, True) if "constants" in names]
         return [{name: v for name, v in values.items() if name in names} for values in grid]
     grid += [{"parallel": flag} for flag in (True, False) if "parallel" in names]
     grid += [{"grain": n} for n in (1, 2, 4, 8, 16, 32, 64, 128) if "grain" in names]

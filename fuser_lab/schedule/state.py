@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass
 from math import prod
 
+from fuser_lab.cost.device import DEFAULT, Device
+
 
 class ParallelType(enum.Enum):
     """What runs the iterations of a loop; the values are the words of IR text."""
@@ -55,6 +57,10 @@ class Space:
     a row takes that stays at hand between passes as inputs, ``value_bytes`` the same with what is dear to compute
     again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result; ``online``
     says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
+    ``column_sums`` are the bytes of one column's running value, for each sum of columns that rows add to on the way;
+    empty where rows do not.
+
+    ``device`` is the GPU whose multiprocessors, registers and shared memory loops are chosen for.
     """
 
     kept: tuple[int, ...]
@@ -75,6 +81,8 @@ class Space:
     repeats: int = 1
     turned: tuple[int, int] = (0, 0)
     itemsize: int = 1
+    column_sums: tuple[int, ...] = ()
+    device: Device = DEFAULT
 
     @property
     def rows(self) -> int:
