@@ -1,5 +1,6 @@
 """The documentation site builds without a warning, says something of every public name and asks nobody for anything."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -39,6 +40,34 @@ def test_every_lesson_is_a_page(site, repository):
     assert lessons == {path.stem for path in (site / "lessons").glob("*.html")}
     start = (site / "index.html").read_text(encoding="utf-8")
     assert all(f"lessons/{name}.html" in start for name in lessons)
+
+
+def test_answers_are_folded_away(site, repository):
+    asked = 0
+    for path in sorted((repository / "notebooks").glob("*.py")):
+        page = (site / "lessons" / f"{path.stem}.html").read_text(encoding="utf-8")
+        cells = path.read_text(encoding="utf-8").split("\n# %%")
+        asked += (answers := sum(".reveal(" in cell and "[markdown]" not in cell.partition("\n")[0] for cell in cells))
+        assert page.count("<summary>The answer</summary>") == answers, path.stem
+        open_cells = re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
+        assert '<span class="n">reveal</span>' not in open_cells, path.stem
+    assert asked > 50
+
+
+def test_results_of_cells(repository):
+    spec = importlib.util.spec_from_file_location("hooks", repository / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    stream = {"output_type": "stream", "name": "stdout"}
+    bar = {"output_type": "display_data", "data": {hooks._WIDGET: {}, "text/plain": "timing:  0%|   |"}}
+    explorer = {"output_type": "display_data", "data": {hooks._WIDGET: {}, "text/html": "<p>a\n\n\nb</p>"}}
+    picture = {"output_type": "display_data", "data": {"image/svg+xml": "<svg/>", "text/plain": "<SVG object>"}}
+    outputs = [{**stream, "text": "1 < 2\n"}, {**stream, "text": "and\n"}, bar, explorer, picture]
+    assert hooks._outputs(outputs) == [
+        "<pre><code>1 &lt; 2\nand\n</code></pre>",
+        '<div class="fl-out">\n<p>a\nb</p>\n</div>',
+        '<div class="fl-out">\n<svg/>\n</div>',
+    ]
 
 
 def test_no_page_loads_anything_from_elsewhere(site):
