@@ -145,7 +145,7 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-whole .fl-shape{stroke-width:2}"
     ".fl-plot{max-width:100%;height:auto}"
     ".fl-plot .fl-grid{stroke:var(--fl-line);stroke-opacity:.6}.fl-plot .fl-roof{stroke:var(--fl-ink)}"
-    ".fl-plot .fl-fall{stroke:var(--fl-wire)}"
+    ".fl-plot .fl-fall{stroke:var(--fl-wire)}.fl-plot .fl-before{fill:var(--fl-paper);stroke:var(--fl-wire)}"
     ".fl-plot .fl-full{fill:var(--fl-hue);stroke:var(--fl-hue)}"
     ".fl-plot .fl-hollow{fill:var(--fl-paper);stroke:var(--fl-hue)}"
     ".fl-plot .fl-bar-inputs{fill:var(--fl-wire)}.fl-plot .fl-bar-between{fill:var(--fl-accent)}"

@@ -46,7 +46,7 @@ def _plan(n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], row
     if difference is not None:
         for one in drawn.values():
             one["marks"] = scenes.marks(view, difference)
-    written = {name: panels.panel(name, plan, view, rows) for name in panels.NAMES}
+    written = {name: panels.panel(name, plan, view, rows, plans[0] if n else None) for name in panels.NAMES}
     written["compare"] = panels.comparison(others, "0" if n else "", difference, view, fixed=True)
     unsearched = {"problem": "The report holds no certificate; plan.certificate() makes one."}
     written["certificate"] = panels.certificate(unsearched, searching=False, known=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import anywidget
 import traitlets
@@ -23,6 +23,7 @@ from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
 from fuser_lab_widgets.session import MINE, EditablePlan, Session
 
 Event = Mapping[str, Any]
+_OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline"})
 
 
 class Explorer(anywidget.AnyWidget):
@@ -317,7 +318,7 @@ class Explorer(anywidget.AnyWidget):
             known = self.certificate.get("hash") == view.header.hash
             html = panels.certificate(self.certificate, searching=bool(self._searching), known=known)
         else:
-            html = panels.panel(name, self.plan, view, self._timed)
+            html = panels.panel(name, self.plan, view, self._timed, self._compared_plan())
         self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
 
     def _compare(self, event: Event) -> None:
@@ -349,10 +350,11 @@ class Explorer(anywidget.AnyWidget):
         return self._session.get(key) if key not in self._searched or self._session.has(key) else None
 
     def _difference(self) -> PlanDiff | None:
-        other = self._other(self._compared) if self._compared in dict(self._others()) else None
-        if other is None or not hasattr(other, "segmented"):
-            return None
-        return plan_diff(other, self.plan)
+        other = self._compared_plan()
+        return None if other is None or not hasattr(other, "segmented") else plan_diff(other, self.plan)
+
+    def _compared_plan(self) -> EditablePlan | None:
+        return self._other(self._compared) if self._compared in dict(self._others()) else None
 
     def _comparison(self) -> str:
         made = [(key, words, self._other(key) if self._session.has(key) or key in {"start", MINE} else None)
@@ -453,7 +455,7 @@ class Explorer(anywidget.AnyWidget):
             if self.decisions.get("hash") != view.header.hash:
                 self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view.decisions)}
             # What these say hangs on more than the plan.
-            self.panels = {name: said for name, said in self.panels.items() if name not in {"compare", "certificate"}}
+            self.panels = {name: said for name, said in self.panels.items() if name not in _OF_MORE_THAN_THE_PLAN}
             self.history = {
                 "undo": self._session.can_undo,
                 "redo": self._session.can_redo,

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 NAMES = ("graph", "roofline", "memory", "layouts", "passes")
 
 
-def panel(name: str, plan: EditablePlan, view: ViewModel, timed: Iterable[Any] = ()) -> str:
-    """Return the HTML of a tab of a plan; ``timed`` are rows of timings."""
+def panel(
+    name: str, plan: EditablePlan, view: ViewModel, timed: Iterable[Any] = (), other: EditablePlan | None = None,
+) -> str:
+    """Return the HTML of a tab of a plan; ``timed`` are rows of timings, ``other`` is the plan it is compared with."""
     makers = {
         "graph": lambda: graph(view),
-        "roofline": lambda: roofline(plan, timed),
+        "roofline": lambda: roofline(plan, timed, other),
         "memory": lambda: memory(plan),
         "layouts": lambda: layouts(plan),
         "passes": lambda: passes(plan),
@@ -63,8 +65,8 @@ def graph(view: ViewModel) -> str:
     return to_html(_table(table, ids=[n.id for n in view.nodes], caption="The graph, row by row"))
 
 
-def roofline(plan: EditablePlan, timed: Iterable[Any]) -> str:
-    """Return the roofline, and its numbers as a table."""
+def roofline(plan: EditablePlan, timed: Iterable[Any], other: EditablePlan | None = None) -> str:
+    """Return the roofline with arrows from the segments of another plan, and its numbers as a table."""
     device = plots.device_of(plan)
     rows = list(timed)
     found = plots.loads(plan, plots.measured_seconds(plan, rows))
@@ -75,8 +77,13 @@ def roofline(plan: EditablePlan, timed: Iterable[Any]) -> str:
         f"{note or 'Run fills in what was measured.'} Operations are counted: one an element, two a multiply-add. "
         f"Hollow marks lie on the roof: no kernel on {device.name} is faster, by its data sheet."
     )
-    table = to_html(_table(plots.load_table(found, device), ids=ids))
-    return _beside(plots.roofline_svg(found, device, style=False), table + to_html(_note(about)))
+    before = () if other is None else plots.loads(other, plots.measured_seconds(other, rows))
+    pairs = () if other is None else plots.flows(other, plan)
+    if other is not None:
+        about += f" Squares are the segments of {other.name}; arrows show where their work is now."
+    table = to_html(_table(plots.load_table(found, device, pairs), ids=ids))
+    drawn = plots.roofline_svg(found, device, before=before, pairs=pairs, style=False)
+    return _beside(drawn, table + to_html(_note(about)))
 
 
 def memory(plan: EditablePlan) -> str:

@@ -1,0 +1,34 @@
+"""What every drawn chart begins with: the SVG around it, its words, and text that is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+
+from fuser_lab.report import measure, theme
+from fuser_lab.report.markup import clean
+
+
+def document(title: str, text: str, body: str, size: tuple[float, float], *, style: bool) -> str:
+    """Return an SVG of a size in pixels, with a title and a description for readers; ``body`` is markup already."""
+    sheet = f"<style>{escape(theme.graph_style(), quote=False)}</style>" if style else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-svg fl-plot" viewBox="0 0 {size[0]:.0f} {size[1]:.0f}" '
+        f'width="{size[0]:.0f}" height="{size[1]:.0f}" font-family="{escape(theme.SANS)}" role="img">'
+        f"<title>{escaped(title)}</title><desc>{escaped(text)}</desc>{sheet}"
+        f'<rect class="fl-paper" width="100%" height="100%" fill="{theme.colour("paper")}"/>{body}</svg>'
+    )
+
+
+def label(words: str, at: tuple[float, float], css: str = "fl-detail", *, anchor: str = "", colour: str = "") -> str:
+    """Return words at a place; ``fl-name`` is for names, ``fl-detail`` for what stands beside them."""
+    fill = theme.colour(colour or ("ink" if css == "fl-name" else "muted"))
+    end = f' text-anchor="{anchor}"' if anchor else ""
+    return (
+        f'<text class="{css}" x="{at[0]:.1f}" y="{at[1]:.1f}" font-size="{measure.LABEL_SIZE:.0f}" fill="{fill}"{end}>'
+        f"{escaped(words)}</text>"
+    )
+
+
+def escaped(words: str) -> str:
+    """Return text for markup, without characters that XML cannot hold."""
+    return escape(clean(words))

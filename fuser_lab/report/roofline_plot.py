@@ -1,0 +1,324 @@
+"""The roofline of a plan's segments, as numbers and as static SVG; with arrows from the segments of another plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.cost.device import DEFAULT
+from fuser_lab.ir import OpKind
+from fuser_lab.report import chart, theme
+from fuser_lab.report.memory_plot import tensor_bytes
+from fuser_lab.report.tables import Table
+from fuser_lab.report.units import bytes_label, seconds_label, three_digits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fuser_lab.cost.device import Device
+    from fuser_lab.ir import Expr, TensorView
+    from fuser_lab.report.subject import PlanLike, SegmentLike
+
+_COUNTED: Final = frozenset({OpKind.POINTWISE, OpKind.RANDOM})
+_WIDTH, _HEIGHT = 660.0, 300.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 150.0, 16.0, 44.0
+_MARK: Final = 7.0  # pixels from the middle of a mark to the tip of an arrow
+_NEAR: Final = 12.0  # pixels within which marks share a label
+_MOST_NAMES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a segment does: arithmetic operations and bytes; ``seconds`` is NaN where it was not measured."""
+
+    segment: int
+    scheduler: str
+    operations: int
+    bytes: int
+    seconds: float = math.nan
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte."""
+        return self.operations / self.bytes if self.bytes else 0.0
+
+
+def operations(expr: Expr) -> int:
+    """Return the arithmetic operations of an expression: one an element, two a multiply-add, none for moving data."""
+    results, operands = expr.tensor_outputs, expr.tensor_inputs
+    if not all(isinstance(extent, int) for tensor in (*results, *operands) for extent in tensor.extents):
+        return 0
+    if expr.kind is OpKind.MATMUL and operands:
+        inner = operands[0].extents[-1]
+        return 2 * _elements(results[0]) * (inner if isinstance(inner, int) else 0)
+    if expr.kind is OpKind.REDUCTION:
+        return max((_elements(tensor) for tensor in operands), default=0)
+    return _elements(results[0]) if expr.kind in _COUNTED and results else 0
+
+
+def loads(plan: PlanLike, seconds: Mapping[int, float] | None = None) -> tuple[Load, ...]:
+    """Return the load of each segment; ``seconds`` are measured times by segment."""
+    return tuple(
+        Load(
+            segment=s.index,
+            scheduler=str(getattr(s.scheduler, "value", s.scheduler) or "no scheduler"),
+            operations=sum(map(operations, s.exprs)),
+            bytes=_bytes(s),
+            seconds=(seconds or {}).get(s.index, math.nan),
+        )
+        for s in plan.segments
+    )
+
+
+def device_of(plan: Any) -> Device:
+    """Return the device whose limits decided the cuts."""
+    found: Device = getattr(getattr(plan, "oracle", None), "device", DEFAULT)
+    return found
+
+
+def measured_seconds(plan: Any, rows: Iterable[Any]) -> dict[int, float]:
+    """Return the medians of a plan's segments among the rows of timings."""
+    return {r.segment: r.median for r in rows if r.segment is not None and r.plan == plan.name and r.median > 0}
+
+
+def flows(before: PlanLike, after: PlanLike) -> tuple[tuple[int, int], ...]:
+    """Return where the work of one plan's segments goes in another: pairs of segments with expressions in common.
+
+    A pair is there if one of the two has the most in common with the other, so that each segment has a pair.
+    """
+    first, second = ([(s.index, {e.name for e in s.exprs}) for s in plan.segments] for plan in (before, after))
+    common = {(a, b): len(x & y) for a, x in first for b, y in second if x & y}
+    found = {max((p for p in common if p[0] == a), key=lambda p: common[p], default=None) for a, _ in first}
+    found |= {max((p for p in common if p[1] == b), key=lambda p: common[p], default=None) for b, _ in second}
+    return tuple(sorted(pair for pair in found if pair is not None))
+
+
+def load_table(found: Sequence[Load], device: Device, pairs: Sequence[tuple[int, int]] = ()) -> Table:
+    """Return one row a segment: its load, and the least time that the device's data sheet allows.
+
+    ``pairs`` add which segments of another plan its work comes from.
+    """
+    origins = {one.segment: ", ".join(f"S{a}" for a, b in pairs if b == one.segment) for one in found}
+    rows = [
+        (
+            f"S{one.segment}",
+            one.scheduler,
+            _count(one.operations),
+            bytes_label(one.bytes),
+            three_digits(one.intensity),
+            seconds_label(least_seconds(one, device)),
+            "" if math.isnan(one.seconds) else seconds_label(one.seconds),
+            *([origins[one.segment]] if pairs else []),
+        )
+        for one in found
+    ]
+    columns = ("segment", "scheduler", "operations", "bytes", "op/byte", f"{device.name} at best", "measured")
+    numeric = frozenset(columns) - {"segment", "scheduler"}
+    return Table(columns=(*columns, "from there") if pairs else columns, rows=tuple(rows), numeric=numeric)
+
+
+def least_seconds(load: Load, device: Device) -> float:
+    """Return the longer of the times for a segment's bytes and for its operations by the data sheet."""
+    return max(load.bytes / (device.bandwidth * 1e9), load.operations / (device.fp32 * 1e12))
+
+
+def roofline_svg(
+    found: Sequence[Load],
+    device: Device,
+    *,
+    before: Sequence[Load] = (),
+    pairs: Sequence[tuple[int, int]] = (),
+    note: str = "",
+    style: bool = True,
+) -> str:
+    """Return the roofline: operations per second over operations per byte, both logarithmic.
+
+    A hollow mark is what the device allows a segment, a full one what was measured. ``before`` are the loads of another
+    plan, drawn as squares; an arrow goes from one of its segments to one of these for each of the ``pairs``.
+    """
+    shown = [one for one in found if one.operations and one.bytes]
+    old = [one for one in before if one.operations and one.bytes]
+    peak, slope = device.fp32 * 1e12, device.bandwidth * 1e9
+    knee = peak / slope
+    marks = [one.intensity for one in (*shown, *old)] + [knee]
+    speeds = [one.operations / one.seconds for one in shown if one.seconds > 0]
+    speeds_before = [one.operations / one.seconds for one in old if one.seconds > 0]
+    allowed = [min(peak, slope * one.intensity) for one in (*shown, *old)]
+    left, right = min(marks) / 2, max(marks) * 2
+    low, high = min([*speeds, *speeds_before, *allowed, peak]) / 3, peak * 2
+    plot = _Plot(x=(left, right), y=(low, high))
+    parts = [plot.frame("operations per byte", "operations per second")]
+    foot = max(left, low / slope)  # where the slope enters the frame
+    start, corner, end = (foot, slope * foot), (knee, peak), (right, peak)
+    parts.append(plot.line([start, corner, end], "fl-roof"))
+    parts.append(plot.text(f"{device.name}: {three_digits(device.fp32)} TFLOP/s fp32", end, dx=6, dy=4))
+    parts.append(plot.text(f"{device.bandwidth:.0f} GB/s", start, dx=16, dy=-2))
+    # Arrows start and end at like marks: measured ones where both plans were measured.
+    timed = bool(speeds) and bool(speeds_before)
+    ends = [{one.segment: plot.place(_point(one, peak, slope, timed=timed)) for one in part} for part in (old, shown)]
+    parts += [
+        _arrow(ends[0][a], ends[1][b], f"S{a} there to S{b} here") for a, b in pairs if a in ends[0] and b in ends[1]
+    ]
+    parts += [_before(one, ends[0][one.segment]) for one in old]
+    names = _names({one.segment: plot.place(_point(one, peak, slope, timed=True)) for one in shown})
+    for one in shown:
+        best = min(peak, slope * one.intensity)
+        title = f"S{one.segment} {one.scheduler}: {_count(one.operations)} operations, {bytes_label(one.bytes)}"
+        marked = [plot.mark((one.intensity, best), one.segment, full=False)]
+        if one.seconds > 0:
+            speed = one.operations / one.seconds
+            marked += [
+                plot.line([(one.intensity, best), (one.intensity, speed)], "fl-fall"),
+                plot.mark((one.intensity, speed), one.segment, full=True),
+            ]
+            title += f", measured {seconds_label(one.seconds)}"
+        if one.segment in names:
+            words, at = names[one.segment]
+            marked.append(chart.label(words, at, "fl-name"))
+        about = f"<title>{chart.escaped(title)}</title>"
+        parts.append(f'<g class="fl-point" data-id="segment:{one.segment}">{about}{"".join(marked)}</g>')
+    measured = "full marks were measured" if speeds else "nothing was measured yet"
+    words = note or f"Hollow marks are what the {device.name} allows; {measured}."
+    if old:
+        words += " Squares are the segments of the other plan; arrows show where their work is now."
+    described = "; ".join(f"S{o.segment}: {three_digits(o.intensity)} operations per byte" for o in shown)
+    title, text = "Roofline of the segments", f"{described}. {words}"
+    return chart.document(title, text, "".join(parts), (_WIDTH, _HEIGHT), style=style)
+
+
+def _point(load: Load, peak: float, slope: float, *, timed: bool) -> tuple[float, float]:
+    """Return where the mark of a segment is: its measured speed if ``timed`` and there is one, or else the roof."""
+    measured = timed and load.seconds > 0
+    return load.intensity, load.operations / load.seconds if measured else min(peak, slope * load.intensity)
+
+
+def _before(load: Load, at: tuple[float, float]) -> str:
+    title = f"S{load.segment} there, {load.scheduler}: {_count(load.operations)} operations, {bytes_label(load.bytes)}"
+    if load.seconds > 0:
+        title += f", measured {seconds_label(load.seconds)}"
+    paint = f'fill="{theme.colour("paper")}" stroke="{theme.colour("wire")}" stroke-width="1.6"'
+    return (
+        f'<g><title>{chart.escaped(title)}</title>'
+        f'<rect class="fl-before" x="{at[0] - 4:.1f}" y="{at[1] - 4:.1f}" width="8" height="8" {paint}/></g>'
+    )
+
+
+def _arrow(start: tuple[float, float], end: tuple[float, float], title: str) -> str:
+    """Return a bent arrow, so that it does not lie on the roof; none between marks that touch."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    length = math.hypot(dx, dy)
+    if length < _MARK * 2 + 4:
+        return ""
+    bend = max(0.2 * length, 16) / length  # to the left of the way, which is above the roof on the way up
+    middle = (start[0] + end[0]) / 2 + abs(dy) * -bend, (start[1] + end[1]) / 2 - abs(dx) * bend
+    back = math.hypot(end[0] - middle[0], end[1] - middle[1])
+    along = (end[0] - middle[0]) / back, (end[1] - middle[1]) / back
+    tip = end[0] - along[0] * _MARK, end[1] - along[1] * _MARK
+    foot = tip[0] - along[0] * 8, tip[1] - along[1] * 8
+    wings = " ".join(f"{foot[0] - s * along[1] * 4:.1f},{foot[1] + s * along[0] * 4:.1f}" for s in (1, -1))
+    way = f"M{start[0]:.1f},{start[1]:.1f} Q{middle[0]:.1f},{middle[1]:.1f} {foot[0]:.1f},{foot[1]:.1f}"
+    return (
+        f'<g class="fl-arrow"><title>{chart.escaped(title)}</title>'
+        f'<path class="fl-wire" d="{way}" fill="none" stroke="{theme.colour("wire")}" stroke-width="1.4"/>'
+        f'<polygon class="fl-tip" points="{tip[0]:.1f},{tip[1]:.1f} {wings}" fill="{theme.colour("wire")}"/></g>'
+    )
+
+
+def _names(places: Mapping[int, tuple[float, float]]) -> dict[int, tuple[str, tuple[float, float]]]:
+    """Return labels by the segment that carries them: marks that lie together share one, below them to the right."""
+    together: dict[int, list[int]] = {}
+    for n, (x, y) in places.items():
+        near = (m for m in together if abs(places[m][0] - x) < _NEAR and abs(places[m][1] - y) < _NEAR)
+        together.setdefault(next(near, n), []).append(n)
+    found = {}
+    for first, members in together.items():
+        more = f" +{len(members) - _MOST_NAMES}" if len(members) > _MOST_NAMES else ""
+        words = ", ".join(f"S{n}" for n in members[:_MOST_NAMES]) + more
+        found[first] = words, (places[first][0] + 8, places[first][1] + 15)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plot:
+    """A frame with two logarithmic axes."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def place(self, point: tuple[float, float]) -> tuple[float, float]:
+        across = _share(point[0], *self.x), _share(point[1], *self.y)
+        return _LEFT + across[0] * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - across[1] * (_HEIGHT - _TOP - _BOTTOM)
+
+    def frame(self, across: str, up: str) -> str:
+        right, foot = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+        parts = []
+        for value in _powers(*self.x):
+            x, _ = self.place((value, self.y[0]))
+            parts.append(_rule((x, _TOP), (x, foot)))
+            parts.append(chart.label(_power(value), (x, foot + 16), "fl-detail", anchor="middle"))
+        for value in _powers(*self.y):
+            _, y = self.place((self.x[0], value))
+            parts.append(_rule((_LEFT, y), (right, y)))
+            parts.append(chart.label(_power(value), (_LEFT - 8, y + 4), "fl-detail", anchor="end"))
+        parts.append(chart.label(across, ((_LEFT + right) / 2, foot + 34), "fl-detail", anchor="middle"))
+        parts.append(
+            f'<g transform="translate(14,{(_TOP + foot) / 2:.0f}) rotate(-90)">'
+            + chart.label(up, (0, 0), "fl-detail", anchor="middle") + "</g>",
+        )
+        return "".join(parts)
+
+    def line(self, points: Sequence[tuple[float, float]], css: str) -> str:
+        way = " L".join("{:.1f},{:.1f}".format(*self.place(p)) for p in points)
+        roof = css == "fl-roof"
+        paint = f'stroke="{theme.colour("ink" if roof else "wire")}" stroke-width="{"2" if roof else "1.2"}"'
+        return f'<path class="{css}" d="M{way}" fill="none" {paint}{"" if roof else chr(32) + _DASHES}/>'
+
+    def mark(self, point: tuple[float, float], segment: int, *, full: bool) -> str:
+        x, y = self.place(point)
+        hue = theme.hue(segment)
+        css = f"fl-h{segment % len(theme.HUES_LIGHT)} {'fl-full' if full else 'fl-hollow'}"
+        fill = hue if full else theme.colour("paper")
+        return f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{fill}" stroke="{hue}" stroke-width="2"/>'
+
+    def text(self, words: str, point: tuple[float, float], *, dx: float, dy: float) -> str:
+        x, y = self.place(point)
+        return chart.label(words, (x + dx, y + dy), "fl-detail")
+
+
+_DASHES: Final = 'stroke-dasharray="3 3"'
+
+
+def _rule(start: tuple[float, float], end: tuple[float, float]) -> str:
+    way = f"M{start[0]:.1f},{start[1]:.1f} L{end[0]:.1f},{end[1]:.1f}"
+    return f'<path class="fl-grid" d="{way}" stroke="{theme.colour("line")}" stroke-width="1" fill="none"/>'
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return min(max(math.log(max(value, low) / low) / math.log(high / low), 0.0), 1.0)
+
+
+def _powers(low: float, high: float) -> list[float]:
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    step = 1 + (last - first) // 8
+    return [10.0**n for n in range(first, last + 1, step)]
+
+
+def _power(value: float) -> str:
+    """Return a power of ten with a prefix, such as ``10 G``."""
+    power = round(math.log10(value))
+    prefix, below = next(((p, n) for p, n in (("T", 12), ("G", 9), ("M", 6), ("k", 3), ("", 0)) if power >= n), ("", 0))
+    number = 10.0 ** (power - below)
+    return f"{number:g} {prefix}".strip()
+
+
+def _count(number: int) -> str:
+    return bytes_label(number).removesuffix("B").strip()
+
+
+def _elements(tensor: TensorView) -> int:
+    return math.prod(int(extent) for extent in tensor.extents if isinstance(extent, int))
+
+
+def _bytes(segment: SegmentLike) -> int:
+    return sum(tensor_bytes(t) for t in (*segment.inputs, *segment.outputs))
