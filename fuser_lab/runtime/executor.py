@@ -46,6 +46,7 @@ from fuser_lab.runtime.binding import (
 )
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.lending import loans_of
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.parameters import LoopChange
@@ -158,7 +159,8 @@ class CancelFlag(threading.Event):
 class Step:
     """One segment, ready to run: its kernel, or None where the array library evaluates it, and why.
 
-    One that leads only to results that are views of inputs does not run.
+    One that leads only to results that are views of inputs does not run, nor does one that only gives a result another
+    shape.
     """
 
     fusion: Fusion
@@ -223,6 +225,11 @@ class PreparedPlan:
         )
         self._places = places_of(fusion)
         self._borrowed = {name for slot in (*self._tensors, *self._outputs) for name in (slot.name, slot.array)}
+        own = [slot.tensor for slot in self._computed if slot.tensor not in self._origins]
+        self._loans = loans_of(self.segments, own, self._borrowed)
+        self._live -= {loan.segment for loan in self._loans}
+        for loan in self._loans:
+            self._borrowed |= {loan.intermediate.name, f"{loan.intermediate.name} array"}
         self._ready = memory.ready_runs(self._returned) if self._is_plain() else None
 
     # What a plan is made of
@@ -470,7 +477,11 @@ class PreparedPlan:
         if launches is None:
             return None
         storage = {name: value for name, value in env.items() if name not in self._borrowed}
-        words = [tuple(word for launch in launches for word in launch.words.get(name, ())) for name in names]
+        lent = {loan.result.name: loan.intermediate.name for loan in self._loans}
+        words = [
+            tuple(word for launch in launches for user in users for word in launch.words.get(user, ()))
+            for users in ({name, lent.get(name, name)} for name in names)
+        ]
         run = ReadyRun(ready.kinds, self.memory.queue(), inputs, outputs, words, launches, storage)
         return run if run.is_sound(values) else None
 
@@ -636,6 +647,10 @@ class PreparedPlan:
         for slot in self._computed:
             if slot.name not in env:
                 env[slot.name], env[slot.array] = self._fresh(slot)
+        for loan in self._loans:
+            name = loan.intermediate.name
+            env[name] = env[loan.result.name]
+            env[f"{name} array"] = memory.logical(env[name], loan.intermediate)
         left = [place for place, array in enumerate(outputs) if array is None]
 
         def finish() -> None:
