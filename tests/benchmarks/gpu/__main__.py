@@ -3,7 +3,8 @@
 Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
 same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
 replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. Results are
-checked against torch in Float before they are timed.
+checked against torch in Float before they are timed. The spread is that of the middle half of the samples; shares whose
+spreads meet are called ties.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import re
 import time
 import traceback
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,20 @@ PEERS = ("compile", "max", "eager", "jax")
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
 
 
-def milliseconds(call: Any, rep: int) -> float:
-    return float(triton.testing.do_bench(call, warmup=25, rep=rep, return_mode="median"))
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Milliseconds: the median of the samples and the bounds of their middle half; NaN if not measured."""
+
+    median: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    def meets(self, other: "Measured") -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+def milliseconds(call: Any, rep: int) -> Measured:
+    return Measured(*triton.testing.do_bench(call, warmup=25, rep=rep, quantiles=[0.5, 0.25, 0.75]))
 
 
 def captured(call: Any) -> Any:
@@ -53,7 +67,7 @@ def copy_rate(rep: int) -> float:
     """Bytes per millisecond, read and written, of a copy of 1 GiB."""
     source = torch.randn(1 << 29, device="cuda", dtype=torch.bfloat16)
     target = torch.empty_like(source)
-    return 2 * source.nbytes / milliseconds(lambda: target.copy_(source), rep)
+    return 2 * source.nbytes / milliseconds(lambda: target.copy_(source), rep).median
 
 
 def arrays(load: Workload) -> list[Any]:
@@ -114,13 +128,13 @@ def ours(load: Workload, inputs: list[Any], rep: int) -> dict[str, Any]:
     error = check(load, outputs, inputs)
     kernels, seconds = compiled(plan, inputs)
     return {
-        "ms": milliseconds(captured(run), rep) if error < 1 else math.nan, "error": error, "first_s": first,
+        "ms": milliseconds(captured(run), rep) if error < 1 else Measured(), "error": error, "first_s": first,
         "segments": [s.scheduler.value if s.scheduler else "none" for s in plan.segments], "kernels": kernels,
         "compile_s": seconds,
     }
 
 
-def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> float:
+def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> Measured:
     if name == "jax":
         return by_jax(load)
     if name == "eager":
@@ -131,9 +145,9 @@ def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> float:
     return milliseconds(captured(lambda: function(*inputs)), rep)
 
 
-def by_jax(load: Workload) -> float:
+def by_jax(load: Workload) -> Measured:
     if load.jax is None:
-        return math.nan
+        return Measured()
     import jax
 
     keys = jax.random.split(jax.random.PRNGKey(0), len(load.shapes))
@@ -147,7 +161,8 @@ def by_jax(load: Workload) -> float:
             result = function(*given)
         jax.block_until_ready(result)
         found.append((time.perf_counter() - begin) / 20 * 1e3)
-    return sorted(found)[2]
+    _, low, median, high, _ = sorted(found)
+    return Measured(median, low, high)
 
 
 def main() -> None:
@@ -169,40 +184,76 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - the others are measured all the same
             print(f"{load.name}: {error!r:.300}")
             traceback.print_exc(limit=-1)
-            row |= {"ms": math.nan, "error": math.nan, "segments": [], "kernels": [], "first_s": 0.0, "compile_s": 0.0}
+            row |= {"ms": Measured(), "error": math.nan, "first_s": math.nan, "compile_s": math.nan}
+            row |= {"segments": [], "kernels": []}
         for name in peers:
             try:
                 row[name] = peer(name, load, inputs, options.rep)
             except Exception as error:  # noqa: BLE001
                 print(f"  {name}: {error!r:.200}")
-                row[name] = math.nan
+                row[name] = Measured()
         rows[load.name] = row
         print(line(load, row, peers), flush=True)
         del inputs
         torch.cuda.empty_cache()
-    summary(rows, peers)
+    print("\n".join(summary(rows, peers)))
     if os.environ.get("OUT"):
-        place = Path(os.environ["OUT"]) / "gpu_benchmarks.json"
-        place.write_text(json.dumps({"copy_bytes_per_ms": rate, "rows": rows}, indent=1))
+        place = Path(os.environ["OUT"])
+        (place / "gpu_benchmarks.md").write_text("\n".join([*table(rows, peers), "", *summary(rows, peers)]) + "\n")
+        (place / "gpu_benchmarks.json").write_text(
+            json.dumps({"copy_bytes_per_ms": rate, "rows": rows}, indent=1, default=asdict),
+        )
+
+
+def share(row: dict[str, Any], name: str = "ms") -> float:
+    return float(row["floor_ms"] / row[name].median)
+
+
+def best_of(row: dict[str, Any], peers: list[str]) -> str | None:
+    """The peer with the largest share, if any was measured."""
+    return max((n for n in peers if not math.isnan(row[n].median)), key=lambda n: share(row, n), default=None)
+
+
+def against_best(row: dict[str, Any], peers: list[str]) -> str:
+    """Our share divided by that of the best peer; a tie where the spreads meet."""
+    best = best_of(row, peers)
+    if best is None or math.isnan(row["ms"].median):
+        return ""
+    return f"{share(row) / share(row, best):.2f}" + (" (tie)" if row["ms"].meets(row[best]) else "")
 
 
 def line(load: Workload, row: dict[str, Any], peers: list[str]) -> str:
-    mine = row["floor_ms"] / row["ms"]
-    shares = {name: row["floor_ms"] / row[name] for name in peers if not math.isnan(row[name])}
-    text = f"{load.name:21s} {mine:5.2f}" + (" " if mine >= load.bar else "<")
-    text += "".join(f"  {name} {share:.2f}" for name, share in shares.items())
-    if shares:
-        text += f"  ratio {mine / max(shares.values()):.2f}"
-    text += f"  {row['ms'] * 1e3:.0f} us, error {row['error']:.2f}, {'+'.join(row['segments'])}"
-    return text + f" [{'; '.join(row['kernels'])}] compiled {row['compile_s']:.1f} s"
+    text = f"{load.name:21s} {share(row):5.2f}" + (" " if share(row) >= load.bar else "<")
+    text += "".join(f"  {name} {share(row, name):.2f}" for name in peers if not math.isnan(row[name].median))
+    ratio, spread = against_best(row, peers), (row["ms"].high - row["ms"].low) / row["ms"].median
+    text += f"  ratio {ratio}" if ratio else ""
+    text += f"  {row['ms'].median * 1e3:.0f} us +-{spread / 2:.1%}, error {row['error']:.2f}"
+    return text + f", {'+'.join(row['segments'])} [{'; '.join(row['kernels'])}] compiled {row['compile_s']:.1f} s"
 
 
-def summary(rows: dict[str, dict[str, Any]], peers: list[str]) -> None:
+def table(rows: dict[str, dict[str, Any]], peers: list[str]) -> list[str]:
+    """Lines of a Markdown table of shares."""
+    labels = {"compile": "torch.compile", "max": "max-autotune", "eager": "torch eager", "jax": "JAX"}
+    head = ["workload", "us", "fuser_lab", *(labels[n] for n in peers), "ours / best peer"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name, row in rows.items():
+        shares = [f"{share(row, n):.2f}" if not math.isnan(row[n].median) else "" for n in ("ms", *peers)]
+        cells = [name, f"{row['ms'].median * 1e3:.0f}", *shares, against_best(row, peers)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def summary(rows: dict[str, dict[str, Any]], peers: list[str]) -> list[str]:
+    """Geometric means of shares, ours also over the workloads that each peer was measured on."""
+    lines = []
     for name in ["ms", *peers]:
-        shares = [row["floor_ms"] / row[name] for row in rows.values() if not math.isnan(row[name])]
-        if shares:
-            label = "fuser_lab" if name == "ms" else name
-            print(f"geometric mean, {label}: {math.exp(sum(map(math.log, shares)) / len(shares)):.3f} of {len(shares)}")
+        both = [row for row in rows.values() if not math.isnan(row[name].median) and not math.isnan(row["ms"].median)]
+        if not both:
+            continue
+        mine, theirs = (math.exp(sum(math.log(share(row, n)) for row in both) / len(both)) for n in ("ms", name))
+        text = f"geometric mean, {'fuser_lab' if name == 'ms' else name}: {theirs:.3f} of {len(both)}"
+        lines.append(text if name == "ms" else f"{text}; fuser_lab on the same {mine:.3f}, {mine / theirs:.2f} times")
+    return lines
 
 
 if __name__ == "__main__":
