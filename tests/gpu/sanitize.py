@@ -1,0 +1,215 @@
+"""Every kind of kernel under NVIDIA's compute-sanitizer: ``python -m tests.gpu.sanitize`` prints one table.
+
+memcheck looks for accesses outside of allocations and misaligned ones, racecheck for threads of a block that meet in
+shared memory without a barrier between, synccheck for barriers that some threads do not reach. Kernels are compiled
+first, without the sanitizer, so that it finds them on disk; then processes side by side each take a share of the kinds
+of `kinds.py` under each tool. The exit status is 0 where nothing was found and everything ran.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+ALONE = "graphs"  # the kinds that need torch's cache of memory: captured runs may not allocate
+_ROOT = Path(__file__).resolve().parents[2]
+_FOUND = 97  # the exit status of the sanitizer where it found something
+_GRACE = 40  # seconds that the last kind of a process may take
+_SHOWN = 12  # lines of what a process said, where something was found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one process does: every ``of``-th kind from ``number`` on, under a tool; no tool to compile only."""
+
+    tool: str
+    number: int
+    of: int
+    alone: bool = False
+
+    @property
+    def text(self) -> str:
+        """The share as an argument."""
+        return "alone" if self.alone else f"{self.number}/{self.of}"
+
+    def taken(self, groups: Sequence[str]) -> list[int]:
+        """Return the numbers of the kinds of this share, given the groups of all kinds."""
+        here = [number for number, group in enumerate(groups) if (group == ALONE) == self.alone]
+        return here if self.alone else here[self.number :: self.of]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What one process found: kinds that ran, wrong or refused ones, and the sanitizer's count of errors."""
+
+    tool: str
+    ran: int
+    left: int
+    failures: tuple[str, ...]
+    errors: int
+    warnings: int
+    lines: tuple[str, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything ran and nothing was found."""
+        return not (self.failures or self.errors or self.left)
+
+
+def shares(tools: Sequence[str], jobs: int) -> list[Share]:
+    """Return the shares of all tools: ``jobs`` for each, and one for the kinds that run alone."""
+    return [
+        share for tool in tools
+        for share in (*(Share(tool=tool, number=n, of=jobs) for n in range(jobs)), _alone(tool))
+    ]
+
+
+def _alone(tool: str) -> Share:
+    return Share(tool=tool, number=0, of=1, alone=True)
+
+
+def command(share: Share, seconds: float, sanitizer: str = "compute-sanitizer") -> list[str]:
+    """Return the command of a share; without a tool, the same process without the sanitizer."""
+    own = [sys.executable, "-m", "tests.gpu.sanitize", "--share", share.text, "--seconds", f"{seconds:.0f}"]
+    if not share.tool:
+        return own
+    # Probing for functions that a driver does not have is an error of the API, not of a kernel.
+    options = ["--tool", share.tool, "--report-api-errors", "no", "--target-processes", "application-only"]
+    return [sanitizer, *options, "--error-exitcode", str(_FOUND), "--print-limit", "20", *own]
+
+
+def read(tool: str, status: int, output: str) -> Said:
+    """Return what a process said: its own line and the sanitizer's summary; what is missing counts as a failure."""
+    own = re.search(r"^SHARE ran (\d+) left (\d+)$", output, re.MULTILINE)
+    failures = tuple(re.findall(r"^FAILED (.*)$", output, re.MULTILINE))
+    errors = sum(int(n) for n in re.findall(r"ERROR SUMMARY: (\d+) error", output))
+    hazards = re.findall(r"RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?, (\d+) warnings?\)", output)
+    summaries = len(hazards) + len(re.findall(r"ERROR SUMMARY:", output))
+    if own is None:
+        failures = (*failures, f"the process ended with status {status} before its kinds had run")
+    elif tool and not summaries:
+        failures = (*failures, "the sanitizer gave no summary")
+    elif status not in {0, _FOUND} and not failures:
+        failures = (f"the process ended with status {status}",)
+    shown = [line for line in output.splitlines() if line.startswith("=========") and line.strip("= ")]
+    return Said(
+        tool=tool, ran=int(own[1]) if own else 0, left=int(own[2]) if own else 0, failures=failures,
+        errors=errors + sum(int(a) for a, _ in hazards), warnings=sum(int(b) for _, b in hazards),
+        lines=tuple(shown[:_SHOWN]) if errors or hazards else (),
+    )
+
+
+def table(found: Sequence[Said]) -> str:
+    """Return one line per tool: how many kinds ran, what was wrong, what the sanitizer found."""
+    lines = [f"{'tool':<12}{'kinds run':>10}{'not run':>9}{'wrong':>7}{'errors':>8}{'warnings':>10}"]
+    for tool in dict.fromkeys(one.tool for one in found):
+        here = [one for one in found if one.tool == tool]
+        ran, left, errors, warned = (
+            sum(getattr(one, name) for one in here) for name in ("ran", "left", "errors", "warnings")
+        )
+        wrong = sum(len(one.failures) for one in here)
+        lines.append(f"{tool or 'no tool':<12}{ran:>10}{left:>9}{wrong:>7}{errors:>8}{warned:>10}")
+    details = [f"{one.tool}: {failure}" for one in found for failure in one.failures]
+    details += [f"{one.tool}: {line}" for one in found if one.errors or one.warnings for line in one.lines]
+    return "\n".join([*lines, *dict.fromkeys(details)])
+
+
+def worked(chosen: Sequence[tuple[str, Callable[[str], None]]], target: str, until: float) -> Iterator[str]:
+    """Run kinds until a time of ``time.monotonic``; yield a line for each that is wrong, then the share's line."""
+    ran = 0
+    for name, run in chosen:
+        if time.monotonic() > until:
+            break
+        try:
+            run(target)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong is told, and the others still run
+            said = str(error).strip().partition("\n")[0] or traceback.format_exc().strip().splitlines()[-2].strip()
+            yield f"FAILED {name}: {type(error).__name__}: {said}"
+        ran += 1
+    yield f"SHARE ran {ran} left {len(chosen) - ran}"
+
+
+def _work(share: Share, seconds: float) -> None:
+    """Run a share's kinds in this process."""
+    until = time.monotonic() + seconds
+    # As pytest finds them: the modules of tests, and the packages in it.
+    sys.path.insert(0, str(_ROOT / "tests"))
+    from tests.gpu.kinds import kinds
+
+    found = list(kinds())
+    taken = [found[number] for number in share.taken([kind.group for kind in found])]
+    for line in worked([(f"{kind.group}, {kind.name}", kind.run) for kind in taken], "cuda", until):
+        _say(line)
+
+
+def _run(todo: Sequence[Share], seconds: float, sanitizer: str) -> list[Said]:
+    """Run shares side by side, and read what they say."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
+    # Each tensor is then an allocation of its own, and what lies behind it is out of bounds.
+    apart = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    said = []
+    limit = time.monotonic() + seconds + _GRACE
+    with contextlib.ExitStack() as stack:
+        # Not pipes: one that nobody reads yet would hold its process up.
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in todo]
+        processes = [
+            subprocess.Popen(
+                command(share, seconds, sanitizer), env=env if share.alone else env | apart, cwd=_ROOT, stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            for share, output in zip(todo, outputs, strict=True)
+        ]
+        for share, process, output in zip(todo, processes, outputs, strict=True):
+            try:
+                process.wait(max(limit - time.monotonic(), 1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            output.seek(0)
+            said.append(read(share.tool, process.returncode, output.read()))
+    return said
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run all tools and print the table; return 0 where nothing was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__.partition(":")[0])
+    parser.add_argument("--tools", nargs="+", default=TOOLS, choices=(*TOOLS, "initcheck"), metavar="TOOL")
+    parser.add_argument("--jobs", type=int, default=max((os.cpu_count() or 1) // 3, 1), help="processes of each tool")
+    parser.add_argument("--seconds", type=float, default=600, help="what has not begun by then is not run")
+    parser.add_argument("--sanitizer", default="compute-sanitizer", help="the program")
+    parser.add_argument("--share", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.share:
+        number, _, of = given.share.partition("/")
+        share = _alone("") if given.share == "alone" else Share(tool="", number=int(number), of=int(of))
+        _work(share, given.seconds)
+        return 0
+    if shutil.which(given.sanitizer) is None:
+        _say(f"{given.sanitizer} is not on the PATH; it comes with the CUDA toolkit.")
+        return 2
+    began = time.monotonic()
+    first = _run(shares([""], max(os.cpu_count() or 1, 1)), given.seconds, given.sanitizer)
+    _say(f"compiled and run without the sanitizer in {time.monotonic() - began:.0f} s")
+    found = [*first, *_run(shares(given.tools, given.jobs), given.seconds, given.sanitizer)]
+    _say(table(found))
+    _say(f"{time.monotonic() - began:.0f} s")
+    return 0 if all(one.clean for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The plan of work of the sanitizer's command, and how it reads what the tools say; no GPU is needed."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.cost.verdict import SchedulerType
+from tests.gpu import sanitize
+from tests.gpu.kinds import STRATEGIES, kinds
+from tests.gpu.sanitize import Said, Share, command, read, shares, table, worked
+
+
+@pytest.fixture(scope="module")
+def found():
+    return list(kinds())
+
+
+def test_every_kind_of_kernel_is_there(found):
+    names = [(kind.group, kind.name) for kind in found]
+    assert len(set(names)) == len(names)
+    assert {f"{name}, {strategy}" for name in fl.examples.names() for strategy in STRATEGIES} <= {
+        kind.name for kind in found if kind.group == "examples"
+    }
+    groups = Counter(kind.group for kind in found)
+    assert set(groups) == {
+        "examples", "segments", "lookups", "elements", "transposes", "sums", "rows", "columns", "backward", "views",
+        "parameters", "by hand", "random", "graphs", "ops",
+    }
+
+
+def test_every_scheduler_that_has_kernels_is_there():
+    from backend.fusions import CASES
+
+    from fuser_lab.codegen.generate import EVALUATED
+
+    assert {case.scheduler for case in CASES} == set(SchedulerType) - EVALUATED
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 7])
+def test_each_tool_gets_every_kind_once(found, jobs):
+    groups = [kind.group for kind in found]
+    todo = shares(["memcheck", "racecheck"], jobs)
+    for tool in ("memcheck", "racecheck"):
+        taken = [number for share in todo if share.tool == tool for number in share.taken(groups)]
+        assert sorted(taken) == list(range(len(found)))
+    for share in todo:
+        assert {groups[number] == "graphs" for number in share.taken(groups)} <= {share.alone}
+
+
+@pytest.mark.parametrize("name", [
+    "softmax, unfused", "column sums of a softmax", "rows", "along the last axis", "begins at an odd address",
+    "uniform", "transpose 1", "cumsum", "six segments",
+])
+def test_kinds_run_on_the_cpu_too(found, name):
+    kind = next(kind for kind in found if name in kind.name)
+    assert list(worked([(kind.name, kind.run)], "cpu", float("inf"))) == ["SHARE ran 1 left 0"]
+
+
+def test_a_wrong_result_and_a_crash_are_told_and_the_rest_runs():
+    def wrong(_):
+        raise AssertionError("two runs differ\nin detail")
+
+    def nothing(_):
+        raise ZeroDivisionError
+
+    ran = []
+    assert list(worked([("a", wrong), ("b", nothing), ("c", ran.append)], "cpu", float("inf"))) == [
+        "FAILED a: AssertionError: two runs differ",
+        "FAILED b: ZeroDivisionError: raise ZeroDivisionError",
+        "SHARE ran 3 left 0",
+    ]
+    assert ran == ["cpu"]
+    assert list(worked([("c", ran.append)], "cpu", 0.0)) == ["SHARE ran 0 left 1"]
+
+
+def test_the_command_of_a_share():
+    words = command(Share(tool="racecheck", number=2, of=5), 90)
+    assert words[:3] == ["compute-sanitizer", "--tool", "racecheck"]
+    assert words[words.index("--report-api-errors") + 1] == "no"
+    assert words[words.index("--share") + 1] == "2/5"
+    assert words[words.index("-m") + 1] == "tests.gpu.sanitize"
+    assert command(Share(tool="", number=0, of=1), 90)[0] == sys.executable
+
+
+CLEAN = """========= COMPUTE-SANITIZER
+SHARE ran 40 left 0
+========= ERROR SUMMARY: 0 errors
+"""
+BAD = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at pointwise_T2+0x90
+=========     by thread (127,0,0) in block (3,0,0)
+FAILED rows, softmax: AssertionError: two runs differ
+SHARE ran 39 left 1
+========= ERROR SUMMARY: 2 errors
+"""
+RACES = """SHARE ran 40 left 0
+========= Error: Race reported between Write access at kernel+0x10 and Read access at kernel+0x20
+========= RACECHECK SUMMARY: 3 hazards displayed (1 error, 2 warnings)
+"""
+NO_RACES = """SHARE ran 40 left 0
+========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "status", "output", "expected"),
+    [
+        ("memcheck", 0, CLEAN, (40, 0, 0, 0, 0)), ("memcheck", 97, BAD, (39, 1, 1, 2, 0)),
+        ("racecheck", 97, RACES, (40, 0, 0, 1, 2)), ("racecheck", 0, NO_RACES, (40, 0, 0, 0, 0)),
+        ("memcheck", 1, "Error: device not supported\n", (0, 0, 1, 0, 0)),
+        ("memcheck", 0, "SHARE ran 40 left 0\n", (40, 0, 1, 0, 0)),
+        ("memcheck", -11, CLEAN, (40, 0, 1, 0, 0)), ("", 0, "SHARE ran 40 left 0\n", (40, 0, 0, 0, 0)),
+    ],
+)
+def test_summaries_are_read(tool, status, output, expected):
+    said = read(tool, status, output)
+    assert (said.ran, said.left, len(said.failures), said.errors, said.warnings) == expected
+    assert said.clean == (expected[1:4] == (0, 0, 0))
+
+
+def test_the_table_says_what_was_found_and_where():
+    text = table([read("memcheck", 97, BAD), read("memcheck", 0, CLEAN), read("racecheck", 0, NO_RACES)])
+    assert [line.split() for line in text.splitlines()[1:3]] == [
+        ["memcheck", "79", "1", "1", "2", "0"], ["racecheck", "40", "0", "0", "0", "0"],
+    ]
+    assert "memcheck: rows, softmax: AssertionError: two runs differ" in text
+    assert "Invalid __global__ write of size 4 bytes" in text
+    assert isinstance(read("memcheck", 0, CLEAN), Said)
+
+
+def test_without_the_program_the_command_says_so(capsys):
+    assert sanitize.main(["--sanitizer", "no-such-sanitizer"]) == 2
+    assert "no-such-sanitizer is not on the PATH" in capsys.readouterr().out
+
+
+def test_processes_side_by_side_are_read(monkeypatch, tmp_path: Path, capsys):
+    """A stand-in for the sanitizer that runs nothing and finds something under one tool."""
+    program = tmp_path / "sanitizer"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\ntool = sys.argv[2]\nprint('SHARE ran 5 left 0')\n"
+        "print('========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)' if tool == 'racecheck' else "
+        "'========= ERROR SUMMARY: 0 errors')\nsys.exit(97 if tool == 'racecheck' else 0)\n",
+    )
+    program.chmod(0o755)
+    plain = command
+
+    def no_kinds(share: Share, seconds: float, sanitizer: str) -> list[str]:
+        return plain(share, seconds, sanitizer) if share.tool else [sys.executable, "-c", "print('SHARE ran 5 left 0')"]
+
+    monkeypatch.setattr(sanitize, "command", no_kinds)
+    arguments = ["--sanitizer", str(program), "--jobs", "2", "--seconds", "5"]
+    assert sanitize.main([*arguments, "--tools", "memcheck"]) == 0
+    assert sanitize.main([*arguments, "--tools", "memcheck", "racecheck"]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["memcheck", "15", "0", "0", "0", "0"] in lines
+    assert ["racecheck", "15", "0", "0", "3", "0"] in lines
