@@ -33,29 +33,34 @@ class Timings(records.Timings):
         return timings.timings_frame(self, verbose=verbose)
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as .csv, .json, .html or .txt and return the path.
+        """Write the table as .csv, .json, .html or .txt, or the bars as .svg or .png, and return the path.
 
         Raises
         ------
         InputError
             If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
         """
         note = timings.timing_note(self)
         writers = save.table_writers(timings.timing_table(self, verbose=True), self.to_json, note=note, title="timings")
-        return save.save("timings", path, writers)
+        return save.save("timings", path, save.picture_writers(self.bars) | writers)
 
     def bars(self, *, style: bool = True) -> str:
-        """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them."""
-        return bars_svg(timings.timing_bars(self), "Median times of plans", style=style)
+        """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them.
+
+        Of a plan that was timed alone, the segments have bars too.
+        """
+        return bars_svg(timings.timing_bars(self), "Median times", style=style)
 
     def __repr__(self) -> str:
         """Return the table as text."""
         return timings.timings_text(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the table as text, and as static HTML with bars below where there are several to compare."""
+        """Return the table as text, as static HTML with bars below, and the bars as a picture."""
         table = html.table_html(timings.timing_table(self), note=timings.timing_note(self))
-        return {"text/plain": repr(self), "text/html": table + (self.bars() if len(self.totals) > 1 else "")}
+        return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
 
 
 def time(

@@ -268,7 +268,7 @@ class Executable:
         print(math_text(self.definition))  # noqa: T201
 
     def save(self, path: str | Path) -> Path:
-        """Write the fusion, before any cut, as .svg, .png, .html, .json, .dot, .mmd or .py and return the path.
+        """Write the fusion uncut as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py and return the path.
 
         Raises
         ------
@@ -278,9 +278,8 @@ class Executable:
             If a PNG is asked for and nothing is there that makes one.
         """
         view = fusion_view(self.definition)
-        writers = save.drawing_writers(view) | {
+        writers = save.graph_writers(view) | {
             ".html": lambda: html.document("fusion", fusion_html(self.definition, repr(self))),
-            ".json": view.to_json,
             ".py": lambda: repr(self),
         }
         return save.save("a fusion", path, writers)

@@ -200,7 +200,7 @@ class Segment:
         return f"<Segment {self.index}: {name} of {ops}>"
 
     def save(self, path: str | Path) -> Path:
-        """Write the segment as a picture (.svg, .png, .dot, .mmd), a page (.html) or its CPU kernel (.py).
+        """Write the segment as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py, which is its CPU kernel.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class Segment:
             If a PNG is asked for and nothing is there that makes one.
         """
         title = f"segment {self.index} of {self.plan.name}"
-        writers = save.drawing_writers(fusion_view(self.fusion, title=title)) | {
+        writers = save.graph_writers(fusion_view(self.fusion, title=title)) | {
             ".html": lambda: html.document(title, self._repr_html_()),
             ".py": self.source,
         }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.report.html import table_html
-from fuser_lab.report.save import save, table_writers
+from fuser_lab.report.diff_picture import diff_dot, diff_mermaid, diff_svg
+from fuser_lab.report.html import document, table_html
+from fuser_lab.report.save import picture_writers, save, table_writers
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, plural
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two plans in numbers; ``bytes`` are read and written by all its segments together."""
+    """One of the two plans in numbers; ``bytes`` are read and written by all its segments together.
+
+    ``ops`` names the expressions of each segment.
+    """
 
     name: str
     target: str
     schedulers: tuple[str, ...]
+    ops: tuple[tuple[str, ...], ...]
     bytes: int
     bytes_crossing: int
 
@@ -118,21 +123,31 @@ class PlanDiff:
         """Return the text; a notebook shows a table."""
         return str(self)
 
-    def _repr_html_(self) -> str:
-        """Return the changes as a table."""
-        return table_html(self.table(), note=self.headline)
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the changes as text, as a picture, and as static HTML with both picture and table."""
+        return {"text/plain": str(self), "text/html": self._repr_html_(), "image/svg+xml": diff_svg(self)}
 
+    def _repr_html_(self) -> str:
+        """Return the picture, and the changes as a table."""
+        return diff_svg(self) + table_html(self.table(), note=self.headline)
 
     def save(self, path: str | Path) -> Path:
-        """Write the changes as .csv, .json, .html or .txt and return the path.
+        """Write the changes as .svg, .png, .html, .json, .dot, .mmd, .csv or .txt (by extension); return the path.
 
         Raises
         ------
         InputError
             If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
         """
         title = f"{self.before.name} and {self.after.name}"
-        return save("a difference", path, table_writers(self.table(), self.to_dict, note=self.headline, title=title))
+        writers = picture_writers(lambda: diff_svg(self)) | {
+            ".html": lambda: document(title, self._repr_html_()),
+            ".dot": lambda: diff_dot(self),
+            ".mmd": lambda: diff_mermaid(self),
+        }
+        return save("a difference", path, table_writers(self.table(), self.to_dict) | writers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -232,6 +247,7 @@ def _side(plan: Any) -> Side:
         name=plan.name,
         target=plan.target,
         schedulers=tuple(s.scheduler.value if s.scheduler else "none" for s in plan.segments),
+        ops=tuple(tuple(e.name for e in s.exprs) for s in plan.segments),
         bytes=sum(s.bytes for s in plan.segments),
         bytes_crossing=plan.bytes_crossing,
     )

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
+from fuser_lab.report.log_picture import decisions_svg
 from fuser_lab.report.mermaid import view_mermaid
 from fuser_lab.report.svg import view_svg
-from fuser_lab.report.tables import decision_table, segment_table, table_text
+from fuser_lab.report.tables import decision_table, op_table, segment_table, table_text
 from fuser_lab.report.text import decisions_text, view_text
 from fuser_lab.report.view_model import ViewModel, view_decisions, view_plan
 
@@ -91,12 +92,24 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
 
 def drawing_writers(view: ViewModel) -> Writers:
     """Return writers of a picture: SVG, PNG, Graphviz and Mermaid."""
-    return {
-        ".svg": lambda: view_svg(view),
-        ".png": lambda: rasterized(view_svg(view)),
+    return picture_writers(lambda: view_svg(view)) | {
         ".dot": lambda: view_dot(view),
         ".mmd": lambda: view_mermaid(view),
     }
+
+
+def graph_writers(view: ViewModel) -> Writers:
+    """Return writers of a graph without segments: its pictures, its data, and its ops as a table."""
+    return drawing_writers(view) | {
+        ".json": view.to_json,
+        ".csv": lambda: table_csv(op_table(view)),
+        ".txt": lambda: f"{table_text(op_table(view))}\n",
+    }
+
+
+def picture_writers(draw: Callable[[], str]) -> Writers:
+    """Return writers of a drawing: SVG and PNG."""
+    return {".svg": draw, ".png": lambda: rasterized(draw())}
 
 
 def table_writers(table: Table, data: Callable[[], Any], *, note: str = "", title: str = "table") -> Writers:
@@ -111,10 +124,10 @@ def table_writers(table: Table, data: Callable[[], Any], *, note: str = "", titl
 
 def log_writers(log: Any) -> Writers:
     """Return writers of a decision log."""
-    return {
+    return picture_writers(lambda: decisions_svg(log)) | {
         ".json": log.to_json,
         ".csv": lambda: table_csv(decision_table(view_decisions(log))),
-        ".html": lambda: document("decisions", decisions_html(log)),
+        ".html": lambda: document("decisions", decisions_svg(log) + decisions_html(log)),
         ".txt": lambda: f"{decisions_text(log)}\n",
     }
 

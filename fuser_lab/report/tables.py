@@ -12,7 +12,7 @@ from fuser_lab.report.units import bytes_label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView
+    from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView, ViewModel
 
 _WIDEST = 46
 
@@ -78,6 +78,30 @@ def segment_table(segments: Sequence[SegmentView]) -> Table:
     ]
     columns = ("segment", "scheduler", "ops", "in", "out", "crossing", "reads", "writes")
     return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"ops", "in", "out", "crossing"}))
+
+
+def op_table(view: ViewModel) -> Table:
+    """Return the graph as a table: one row an input, op or output, with what it reads and who reads it."""
+    reads: dict[str, list[str]] = {}
+    readers: dict[str, list[str]] = {}
+    labels = {n.id: n.label if n.kind == "op" else n.kind for n in view.nodes}
+    for edge in view.edges:
+        reads.setdefault(edge.target, []).append(edge.tensor)
+        readers.setdefault(edge.source, []).append(labels[edge.target])
+    rows = [
+        (
+            n.label if n.kind == "op" else n.kind,
+            ", ".join(n.tensors),
+            f"{n.dtype} [{', '.join(n.shape)}]",
+            bytes_label(n.bytes),
+            "" if n.segment is None else f"S{n.segment}",
+            ", ".join(dict.fromkeys(reads.get(n.id, ()))),
+            ", ".join(readers.get(n.id, ())),
+        )
+        for n in view.nodes
+    ]
+    columns = ("op", "result", "type", "size", "segment", "reads", "read by")
+    return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"size"}))
 
 
 def layout_table(layouts: Sequence[LayoutView]) -> Table:

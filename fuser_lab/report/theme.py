@@ -149,5 +149,9 @@ _GRAPH_RULES: Final = (
     ".fl-plot .fl-full{fill:var(--fl-hue);stroke:var(--fl-hue)}"
     ".fl-plot .fl-hollow{fill:var(--fl-paper);stroke:var(--fl-hue)}"
     ".fl-plot .fl-bar-inputs{fill:var(--fl-wire)}.fl-plot .fl-bar-between{fill:var(--fl-accent)}"
+    ".fl-plot .fl-yes :is(path,circle){stroke:var(--fl-good)}.fl-plot .fl-yes circle{fill:var(--fl-good)}"
+    ".fl-plot .fl-no :is(path,circle){stroke:var(--fl-bad)}.fl-plot .fl-no circle{fill:var(--fl-paper)}"
+    ".fl-plot text.fl-bad{fill:var(--fl-bad)}.fl-plot text.fl-good{fill:var(--fl-good)}"
+    ".fl-plot text.fl-muted{fill:var(--fl-muted)}"
     ".fl-plot .fl-bar-results{fill:var(--fl-good)}"
 )

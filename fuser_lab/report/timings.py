@@ -10,11 +10,14 @@ from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from fuser_lab.cost.timings import TimingRow, Timings
 
 _NOT_MEASURED: Final = "not measured"
+_COMPARED: Final = 2  # plans, from which on they are compared
 
 
 def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
@@ -53,8 +56,23 @@ def timing_note(timings: Timings) -> str:
 
 
 def timing_bars(timings: Timings) -> list[Bar]:
-    """Return a bar for each whole plan and peer, with its ratio to the first, or that the two are a tie."""
+    """Return a bar for each whole plan and peer, with its ratio to the first, or that the two are a tie.
+
+    Where one plan was timed alone, its segments have bars as well.
+    """
     totals = [row for row in timings.rows if row.segment is None]
+    parts = [row for row in timings.rows if row.segment is not None] if len(totals) < _COMPARED else []
+    segments = [
+        Bar(
+            label=f"S{row.segment} {row.scheduler}", seconds=row.median, low=row.low, high=row.high,
+            hue=int(row.segment or 0),
+        )
+        for row in parts
+    ]
+    return [*segments, *_total_bars(totals)]
+
+
+def _total_bars(totals: Sequence[TimingRow]) -> list[Bar]:
     return [
         Bar(
             label=row.plan, seconds=row.median, low=row.low, high=row.high, hue=number, strong=number == 0,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.report import plots
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.passes import CHANGED, view_passes
-from fuser_lab.report.tables import Table, layout_table
+from fuser_lab.report.tables import Table, layout_table, op_table
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts
 
@@ -39,30 +39,7 @@ def panel(
 
 def graph(view: ViewModel) -> str:
     """Return the graph as a table: one row an input, op or output, with what it reads and who reads it."""
-    reads: dict[str, list[str]] = {}
-    readers: dict[str, list[str]] = {}
-    labels = {n.id: n.label if n.kind == "op" else n.kind for n in view.nodes}
-    for edge in view.edges:
-        reads.setdefault(edge.target, []).append(edge.tensor)
-        readers.setdefault(edge.source, []).append(labels[edge.target])
-    rows = [
-        (
-            n.label if n.kind == "op" else n.kind,
-            ", ".join(n.tensors),
-            f"{n.dtype} [{', '.join(n.shape)}]",
-            bytes_label(n.bytes),
-            "" if n.segment is None else f"S{n.segment}",
-            ", ".join(dict.fromkeys(reads.get(n.id, ()))),
-            ", ".join(readers.get(n.id, ())),
-        )
-        for n in view.nodes
-    ]
-    table = Table(
-        columns=("op", "result", "type", "size", "segment", "reads", "read by"),
-        rows=tuple(rows),
-        numeric=frozenset({"size"}),
-    )
-    return to_html(_table(table, ids=[n.id for n in view.nodes], caption="The graph, row by row"))
+    return to_html(_table(op_table(view), ids=[n.id for n in view.nodes], caption="The graph, row by row"))
 
 
 def roofline(plan: EditablePlan, timed: Iterable[Any], other: EditablePlan | None = None) -> str:

@@ -1,3 +1,5 @@
+import math
+import re
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
@@ -76,3 +78,55 @@ def test_hollow_marks_lie_on_the_roof(intensity):
 
 def test_a_plan_without_arithmetic_still_has_a_roofline():
     ET.fromstring(plots.roofline_svg([plots.Load(segment=0, scheduler="no_op", operations=0, bytes=0)], H200))
+
+
+@pytest.fixture
+def both(plan):
+    return plan.glue(0, 1), plan
+
+
+def test_work_flows_from_each_segment_of_one_plan_to_another(both):
+    assert plots.flows(*both) == ((0, 0), (0, 1), (1, 2))
+    assert plots.flows(*reversed(both)) == ((0, 0), (1, 0), (2, 1))
+
+
+def test_arrows_go_from_the_marks_of_one_plan_to_those_of_the_other(both):
+    before, after = map(plots.loads, both)
+    pairs = plots.flows(*both)
+    root = ET.fromstring(plots.roofline_svg(after, H200, before=before, pairs=pairs))
+    arrows = [e for e in root.iter() if e.get("class") == "fl-arrow"]
+    titles = [e.find("{*}title").text for e in arrows]
+    # The third pair is one kernel in both plans: its marks touch, and there is nothing to point at.
+    assert titles == ["S0 there to S0 here", "S0 there to S1 here"]
+    squares = [e for e in root.iter() if e.get("class") == "fl-before"]
+    assert len(squares) == 2
+    centre = [float(squares[0].get("x")) + 4, float(squares[0].get("y")) + 4]
+    hollow = {e.get("data-id"): next(c for c in e if c.tag.endswith("circle")) for e in root if e.get("data-id")}
+    for arrow, segment in zip(arrows, ("segment:0", "segment:1"), strict=True):
+        numbers = [float(n) for n in re.findall(r"-?\d+\.\d", arrow.find("{*}path").get("d"))]
+        assert numbers[:2] == pytest.approx(centre, abs=0.2)
+        tip = [float(n) for n in arrow.find("{*}polygon").get("points").split()[0].split(",")]
+        end = [float(hollow[segment].get(axis)) for axis in ("cx", "cy")]
+        assert math.dist(tip, end) == pytest.approx(7, abs=0.3)  # just outside the mark
+
+
+def test_arrows_join_what_was_measured_where_both_plans_were(both):
+    seconds = {0: 1e-6, 1: 2e-6, 2: 1e-6}
+    before, after = (plots.loads(one, seconds) for one in both)
+    root = ET.fromstring(plots.roofline_svg(after, H200, before=before, pairs=plots.flows(*both)))
+    full = [e for e in root.iter() if "fl-full" in (e.get("class") or "")]
+    arrow = next(e for e in root.iter() if e.get("class") == "fl-arrow")
+    tip = [float(n) for n in arrow.find("{*}polygon").get("points").split()[0].split(",")]
+    assert math.dist(tip, [float(full[0].get("cx")), float(full[0].get("cy"))]) == pytest.approx(7, abs=0.3)
+
+
+def test_the_table_says_where_the_work_came_from(both):
+    table = plots.load_table(plots.loads(both[1]), H200, plots.flows(*both))
+    assert [row[table.columns.index("from there")] for row in table.rows] == ["S0", "S0", "S1"]
+    assert "from there" not in plots.load_table(plots.loads(both[1]), H200).columns
+
+
+def test_marks_that_lie_together_share_one_label():
+    load = [plots.Load(segment=n, scheduler="", operations=1000, bytes=1000) for n in range(6)]
+    root = ET.fromstring(plots.roofline_svg(load, H200))
+    assert [e.text for e in root.iter() if e.get("class") == "fl-name"] == ["S0, S1, S2, S3 +2"]

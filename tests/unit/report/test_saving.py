@@ -57,13 +57,17 @@ def bundle(thing):
 @pytest.mark.parametrize("what", ["fusion", "plan", "segment", "log", "timings", "diff", "comparison"])
 def test_each_has_text_and_html_without_scripts_or_links(shown, what):
     data = bundle(shown[what])
+    assert "image/svg+xml" in data or what == "comparison"
     assert data["text/plain"].strip()
     html = data["text/html"]
     assert not re.search(r"<script|\son\w+=|javascript:", html, re.IGNORECASE)
     assert not OUTSIDE.search(html)
     assert "<b>one</b>" not in html
     if "image/svg+xml" in data:
-        ET.fromstring(data["image/svg+xml"])
+        root = ET.fromstring(data["image/svg+xml"])
+        assert root.find("{*}title").text.strip()
+        assert not [e for e in root.iter() if e.tag.endswith("script")]
+        assert not OUTSIDE.search(data["image/svg+xml"])
 
 
 @pytest.mark.parametrize("what", ["fusion", "plan"])
@@ -93,6 +97,35 @@ def test_a_fusion_is_saved_as_code_that_defines_it_again(shown, tmp_path):
     with FusionDefinition() as again:
         define(again)
     assert again.definition == shown["fusion"].definition
+
+
+KINDS = {
+    "fusion": "svg html json dot mmd csv txt py",
+    "plan": "svg html json dot mmd csv txt py",
+    "segment": "svg html json dot mmd csv txt py",
+    "log": "svg html json csv txt",
+    "timings": "svg html json csv txt",
+    "diff": "svg html json dot mmd csv txt",
+    "comparison": "html json csv txt",
+}
+
+
+@pytest.mark.parametrize("what", list(KINDS))
+def test_each_is_saved_as_every_kind_that_makes_sense_and_refuses_the_others(shown, what, tmp_path):
+    kinds = KINDS[what].split()
+    for kind in kinds:
+        assert shown[what].save(tmp_path / f"x.{kind}").read_text().strip()
+    others = {"svg", "html", "json", "dot", "mmd", "csv", "txt", "py", "pdf"} - set(kinds)
+    for kind in others:
+        with pytest.raises(InputError, match=r"cannot be saved as"):
+            shown[what].save(tmp_path / f"x.{kind}")
+        assert not (tmp_path / f"x.{kind}").exists()
+
+
+@pytest.mark.parametrize("what", ["fusion", "plan", "segment", "log", "timings", "diff"])
+def test_each_picture_becomes_a_png_where_a_program_makes_one(shown, what, tmp_path, monkeypatch):
+    monkeypatch.setattr(save, "rasterized", lambda svg: b"PNG of " + svg[:4].encode())
+    assert shown[what].save(tmp_path / "x.png").read_bytes() == b"PNG of <svg"
 
 
 @pytest.mark.parametrize("what", ["plan", "log", "timings", "diff", "comparison"])
