@@ -199,5 +199,5 @@ score(first, second, third)
 # %% [markdown]
 # ## Where to go on
 #
-# - If one kernel is always best, why are there ever two? That is the next lesson, `02_why_fusions_split`.
+# - If one kernel is always best, why are there ever two? That is the next lesson, [02_why_fusions_split](02_why_fusions_split.ipynb).
 # - `fl.examples.names()` lists real fusions: softmax, layer norm, dropout and more.

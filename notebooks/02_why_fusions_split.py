@@ -272,6 +272,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `docs/reasons.md` has every reason, with a fusion that gets it and what can be done.
-# - Who decides what is tried at all, and in which order? `03_how_the_segmenter_thinks`.
+# - [docs/reasons.md](../docs/reasons.md) has every reason, with a fusion that gets it and what can be done.
+# - Who decides what is tried at all, and in which order? [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
 # - `fl.explore(waiting)` shows the same sentences when you click an arrow.

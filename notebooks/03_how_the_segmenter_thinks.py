@@ -253,6 +253,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - Who writes the program can help: `04_segment_set_and_top_down`.
-# - Is two the best there is, and how could one know? `05_greedy_and_optimal`.
+# - Who writes the program can help: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
+# - Is two the best there is, and how could one know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
 # - `plan.decisions.filter(phase=..., op=..., code=..., accepted=...)` finds attempts; `str(plan.decisions)` has all of it.

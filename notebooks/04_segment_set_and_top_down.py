@@ -268,4 +268,4 @@ score(*outcomes)
 #
 # - `SegmenterOptions(cut_reshape_inputs=True)` and `cut_resize_inputs=True` cut before reshapes, slices and pads, top-down.
 # - In the explorer, a click on an arrow cuts there; *copy as code* gives the line of Python that does it.
-# - `05_greedy_and_optimal`: how far from the best is all that?
+# - [05_greedy_and_optimal](05_greedy_and_optimal.ipynb): how far from the best is all that?

@@ -236,6 +236,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `docs/optimal.md`: which plans are compared, where bounds come from, what the checker checks.
+# - [docs/optimal.md](../docs/optimal.md): which plans are compared, where bounds come from, what the checker checks.
 # - `certificate.missed` and `certificate.terms` have the same as data.
-# - All of this counts bytes. Is that right? `06_cost_models`.
+# - All of this counts bytes. Is that right? [06_cost_models](06_cost_models.ipynb).

@@ -60,7 +60,7 @@ question
 on_cpu = generate(segment.fusion, segment.scheduler, "cpu")
 along_row = on_cpu.source.count("for r in range(")
 first = question.reveal(
-    along_row,
+    along_row, hints={1: "One loop cannot know the maximum before it has ended.", 7: "Ops have no loops of their own."},
     because="The maximum must be complete before the first exp, and the sum before the first quotient: two places to wait.",
 )
 first
@@ -116,6 +116,7 @@ for columns, (launch, *_) in chosen.items():
     print(f"{columns:6} elements: {launch.blocks:5} blocks of {rows} rows x {across} threads, {launch.shared} bytes shared")
 second = question.reveal(
     {columns: launch.threads[0] for columns, (launch, *_) in chosen.items()},
+    hints={64: {64: "64 threads with one element each would load 4 bytes at a time. A vector access takes 16."}},
     because="A thread keeps a handful of elements in registers. Long rows take more threads, short rows share a block.",
 )
 second
@@ -144,7 +145,7 @@ question
 # %%
 short = segment_of(65536, 64).source("cuda")
 steps = int(short.split("shfl_xor_sync")[0].rsplit("for step in range(", 1)[1].split(")")[0])
-third = question.reveal(steps, because="Each step doubles how many values a thread has seen: log2 of the number of threads.")
+third = question.reveal(steps, hints={16: "That is one by one. A butterfly lets all pairs exchange at once."}, because="Each step doubles how many values a thread has seen: log2 of the number of threads.")
 third
 
 # %% [markdown]
@@ -194,11 +195,64 @@ if find_spec("numba_cuda"):
 else:
     print("numba-cuda is not installed; these are counts of the source's accesses.")
     answer = {"loads": 8, "stores": 8}
-fourth = question.reveal(answer, because="8 accesses of 16 bytes are 32 elements of 4 bytes. The exponentials never leave registers.")
+loads_hint = {32: "One access takes a vector of four."}
+fourth = question.reveal(answer, hints={"loads": loads_hint, "stores": loads_hint}, because="8 accesses of 16 bytes are 32 elements of 4 bytes. The exponentials never leave registers.")
 fourth
 
 # %% [markdown]
-# ## 7. Run it for real
+# ## 7. Knobs
+#
+# A scheduler decides the kind of loops; **heuristics** then choose numbers, and say why:
+
+# %%
+print(segment.params("cuda")[0])
+
+# %% [markdown]
+# Each number is yours to change, with `plan.with_params`. The result of the kernel stays the same, whatever you give; what is
+# illegal is refused in a sentence:
+
+# %%
+try:
+    segment.plan.with_params(0, threads=100)
+except fl.FuserLabError as error:
+    print(error)
+
+wider = segment.plan.with_params(0, threads=128)
+print(wider.segments[0].params("cuda")[0])
+
+# %% [markdown]
+# What does it cost a multiprocessor? Its registers are shared by all threads that it hosts. If each needs many, fewer fit, and
+# there are fewer others to run while one waits for memory. The share that fits is the **occupancy**. The compiler tells both.
+#
+# **Predict:** four times as many threads for a row. Does a thread need more registers, or fewer? And the occupancy?
+
+# %%
+question = predict("With 128 threads for a row, not 32", {"registers": None, "occupancy": None})  # "more" or "fewer"
+question
+
+# %%
+if find_spec("numba_cuda"):
+    facts = {}
+    for threads in (32, 64, 128, 256):
+        (facts[threads],) = segment.plan.with_params(0, threads=threads).segments[0].launches()
+        print(facts[threads], end="\n\n")
+    more = {True: "more", False: "fewer"}
+    answer = {
+        "registers": more[facts[128].registers > facts[32].registers],
+        "occupancy": more[facts[128].occupancy > facts[32].occupancy],
+    }
+else:
+    print("numba-cuda is not installed, so nothing is compiled; this is what it says.")
+    answer = {"registers": "fewer", "occupancy": "more"}
+knobs = question.reveal(
+    answer, hints={"registers": {"more": "The row is as long as before. Who keeps its elements?"}},
+    because="The row is kept by four times as many threads, so each keeps a quarter of it. But from 64 threads on, two warps or more "
+    "have to meet in shared memory. What is better in the end, only a clock can tell: `fl.tune`, in the next lesson.",
+)
+knobs
+
+# %% [markdown]
+# ## 8. Run it for real
 #
 # `plan.run` compiles and launches: for NumPy arrays on the processor, for arrays of a GPU there.
 
@@ -209,7 +263,11 @@ fl.time(plan, [rows], seconds=0.1, progress=False)
 
 # %%
 there = on_gpu([rows])
-print(fl.time(plan, there, seconds=0.1, progress=False) if there else "No GPU here: the table above is the processor's.")
+if there:
+    plans = [plan, plan.with_params(0, threads=128).renamed("128 threads")]
+    print(fl.time(plans, there, seconds=0.1, progress=False))
+else:
+    print("No GPU here: the table above is the processor's. On one, this cell compares 32 threads for a row with 128.")
 
 # %% [markdown]
 # ## Your turn: be the scheduler
@@ -268,15 +326,20 @@ for threads in (128, 96):
     print(f"{threads} threads:{begin}")
 fifth = question.reveal(
     "an if" if "if " in begin else "nothing",
+    hints={
+        "a barrier": "Barriers stand where threads wait for each other. How many rounds there are changes nothing about that.",
+        "a second kernel": "The rounds of a loop need not be full.",
+    },
     because="The last round has too few elements for all threads. With 128 the condition is proved to hold always.",
 )
 fifth
 
 # %%
-score(first, second, third, fourth, fifth)
+score(first, second, third, fourth, knobs, fifth)
 
 # %% [markdown]
 # ## Where to go on
 #
-# - `docs/scheduling_by_hand.md` has all transforms; `fd.sched.schedule(SchedulerType.REDUCTION)` writes a scheduler's own.
-# - Is the kernel any good? `08_profile_and_compare`.
+# - [docs/scheduling_by_hand.md](../docs/scheduling_by_hand.md) has all transforms; `fd.sched.schedule(SchedulerType.REDUCTION)` writes a scheduler's own.
+# - `fd.sched.steps()` shows each transform with its before and after, and `fd.sched.undo()` takes the last one back.
+# - Is the kernel any good? [08_profile_and_compare](08_profile_and_compare.ipynb).

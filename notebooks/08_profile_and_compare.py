@@ -18,6 +18,7 @@
 
 # %%
 import time
+from itertools import count
 
 import numpy as np
 from IPython.display import SVG
@@ -72,6 +73,10 @@ def moved(plan):
 
 first = question.reveal(
     moved(cut) / moved(whole), within=0.01,
+    hints={
+        2: "Two kernels are not twice the bytes. Count what each reads and writes.",
+        4 / 3: "What is written at the cut is read again behind it.",
+    },
     because="Two tensors are read and one is written; the cut adds one write and one read of the scaled x: 5 instead of 3.",
 )
 first
@@ -131,8 +136,8 @@ second = question.reveal(
 second
 
 # %% [markdown]
-# Whatever came out is a fact about this machine, in this minute; *tie* marks a difference that is within the noise. That is why plans are compared by bytes first (the same everywhere) and
-# by time on the device that matters.
+# Whatever came out is a fact about this machine, in this minute; *tie* marks a difference that is within the noise. That is why
+# plans are compared by bytes first (the same everywhere) and by time on the device that matters.
 #
 # ## 3. How good is a kernel?
 #
@@ -149,6 +154,35 @@ for _ in range(20):
 copy_rate = 2 * source.nbytes / np.median(samples) * 1e-9
 print(f"copy of one array, by one thread: {copy_rate:.1f} GB/s")
 totals[["GB/s"]]
+
+# %% [markdown]
+# And there is what you would use otherwise. `peers` takes functions of the same inputs: NumPy here, `torch.compile(f)` if torch
+# is installed. Their results are checked like those of plans before anybody is timed.
+#
+# **Predict:** how many times as long does NumPy take as the plan *whole*? (A factor of two off is fine.)
+
+# %%
+question = predict("Time of NumPy / time of the plan", None)
+question
+
+
+# %%
+def by_numpy(x, y):
+    z = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-6)
+    return z / (1 + np.exp(-z)) * y
+
+
+raced = fl.time([whole], inputs, peers={"NumPy": by_numpy}, seconds=0.1, progress=False)
+by_name = {row.plan: row.median for row in raced.rows if row.segment is None}
+slower = by_name["NumPy"] / by_name["whole"]
+peer = question.reveal(
+    round(slower, 1), within=1.0, hints={1: "It computes the same. But how often does it go through memory, and with how many cores?"},
+    because="NumPy makes a tensor for each op and uses one core. The bytes of *unfused* say how much of it is memory.",
+)
+peer
+
+# %%
+raced
 
 # %% [markdown]
 # The other yardstick is arithmetic. A **roofline** draws both limits of a device: the slope is memory, the flat part
@@ -178,7 +212,32 @@ third = question.reveal(
 third
 
 # %% [markdown]
-# ## 4. Where does the time of a call go?
+# ## 4. The same plan, other parameters
+#
+# A plan says what a kernel computes. How many rows one task takes, or how many threads a row gets, are **parameters**, chosen by
+# heuristics (lesson 07). `fl.tune` measures the values around these and takes another one only if it is faster beyond the noise.
+# What it finds is kept on disk. Compiling takes most of the time, so this cell ends the search early, which Ctrl-C does as well.
+#
+# **Predict:** does it find something faster?
+
+# %%
+question = predict("Faster beyond the noise?", None, choices=("yes", "no"))
+question
+
+# %%
+asked = count()
+found = fl.tune(whole, inputs, seconds=0.02, progress=False, cancelled=lambda: next(asked) >= 6)
+tuned = question.reveal(
+    "yes" if found.best(0).values else "no",
+    because="Bytes, ops and the result are the same in all of them. `found.plan` is the plan with what was taken.",
+)
+tuned
+
+# %%
+found
+
+# %% [markdown]
+# ## 5. Where does the time of a call go?
 #
 # `fd.profile` runs a definition once and says what it took, segment by segment, with nvFuser's names. The first call also
 # compiles.
@@ -201,14 +260,14 @@ for _ in range(2):
     spent.append(time.perf_counter() - start)
 print(f"first {spent[0]:.3f} s, second {spent[1]:.6f} s")
 power = round(np.log10(spent[0] / spent[1]))
-fourth = question.reveal(power, because="The first call segments, generates and compiles. Measure second calls, or say so.")
+fourth = question.reveal(power, hints={1: "Ten times? Numba writes machine code first, with LLVM, which takes a good part of a second."}, because="The first call segments, generates and compiles. Measure second calls, or say so.")
 fourth
 
 # %%
 print(fresh.profile(inputs))
 
 # %% [markdown]
-# ## 5. Magics
+# ## 6. Magics
 #
 # In a notebook a definition can stand in a cell of its own. `%%fusion` reads it (nothing of it is executed), and leaves the
 # definition, its inputs and its plan in variables.
@@ -234,16 +293,17 @@ without_hint = fl.segment(gated, gated_inputs, options=fl.SegmenterOptions(segme
 # %fusion_time without_hint gated_plan --seconds 0.05
 
 # %% [markdown]
-# ## 6. On a GPU
+# ## 7. On a GPU
 #
-# The same lines, with arrays of the device. The clock is the device's own.
+# The same lines, with arrays of the device. The clock is the device's own, the second-level cache is emptied before each run, and
+# the warm time stands beside it.
 
 # %%
 there = on_gpu(inputs)
 if there:
     print(fl.time([whole, cut], there, seconds=0.2, progress=False))
 else:
-    print("There is no GPU here.")
+    print("There is no GPU here. On one, expect the ratio of the times to be near the ratio of the bytes.")
 
 # %% [markdown]
 # ## Your turn
@@ -261,25 +321,29 @@ for tensor in [t.name for e in whole.fusion.tensor_exprs for t in e.tensor_outpu
     if len(attempt.segments) == 2:
         candidates[tensor] = moved(attempt)
 
-question = predict("The ops whose result is the cheapest place to cut, as one name", None)  # e.g. "mul"
+question = predict("Behind which tensor is the cheapest cut?", None)  # a name from the first picture, as "T8"
 question
 
 # %%
-best = min(candidates, key=candidates.get)
+best = min(candidates.values())
+cheapest = [name for name, nbytes in candidates.items() if nbytes == best]
 print({name: f"{nbytes / moved(whole):.2f}" for name, nbytes in candidates.items()})
 fifth = question.reveal(
-    whole.fusion.producers[whole.fusion.tensors[best]].op.name,
-    because=f"{best} is one number per row, so hardly anything crosses; but x is read twice: "
-    f"{candidates[best] / moved(whole):.2f} times the bytes, not {moved(cut) / moved(whole):.2f}.",
+    question.predicted if question.predicted in cheapest else cheapest[0],
+    hints={scaled_name: "That is the plan from above: a whole matrix crosses."},
+    because=f"Behind any of {', '.join(cheapest)} one number per row crosses, which is hardly anything; but x is read twice: "
+    f"{best / moved(whole):.2f} times the bytes, not {moved(cut) / moved(whole):.2f}.",
 )
 fifth
 
 # %%
-score(first, second, third, fourth, fifth)
+score(first, second, peer, third, tuned, fourth, fifth)
 
 # %% [markdown]
 # ## Where to go on
 #
 # - `fl.explore(fd, inputs)` has the same numbers in tabs; **Run** measures.
+# - `plan.with_params(0, ...)` sets parameters by hand; they are part of `plan.to_python()` and of the plan's hash.
+# - [docs/running.md](../docs/running.md): runs without allocation, CUDA graphs, what is measured and how.
 # - `python -m fuser_lab diff` compares plans on the command line.
-# - Somebody sent you a slow fusion? `09_replay_an_issue`.
+# - Somebody sent you a slow fusion? [09_replay_an_issue](09_replay_an_issue.ipynb).

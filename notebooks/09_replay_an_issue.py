@@ -138,7 +138,7 @@ plan.certificate(states=20_000)
 # ## 3. What is essential?
 #
 # Issues are read when they are short. `fl.shrink` removes everything that is not needed, making a plan after each step. What
-# has to stay is said with `keep`: here a reason, by its code (`docs/reasons.md` lists them).
+# has to stay is said with `keep`: here a reason, by its code ([docs/reasons.md](../docs/reasons.md) lists them).
 #
 # **Predict:** how many ops are left? A broadcast counts as one; so does a call that gives both variance and mean.
 
@@ -270,4 +270,4 @@ score(first, second, third, fourth, fifth)
 #
 # - `plan.to_python()` and `repr(fd)` write what `load_repro` reads.
 # - `python -m fuser_lab report` makes one HTML file of a script, to be attached to an issue.
-# - More real issues: `11_gallery_of_real_issues`.
+# - More real issues: [11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb).

@@ -277,4 +277,4 @@ score(*outcomes)
 # ## Where to go on
 #
 # - In `fl.explore(...)` the tab *memory* shows the same bars; cut and glue, and watch them.
-# - `14_segments_as_definitions` runs segments by hand and drops each tensor after its last reader.
+# - [14_segments_as_definitions](14_segments_as_definitions.ipynb) runs segments by hand and drops each tensor after its last reader.

@@ -282,6 +282,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `docs/known_answers.md` has these and the 81 fusions of nvFuser's own tests.
-# - A case of your own? `09_replay_an_issue` reads it from the text of an issue.
-# - A rule that would have helped? `12_write_your_own_scheduler_rule`.
+# - [docs/known_answers.md](../docs/known_answers.md) has these and the 81 fusions of nvFuser's own tests.
+# - A case of your own? [09_replay_an_issue](09_replay_an_issue.ipynb) reads it from the text of an issue.
+# - A rule that would have helped? [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).

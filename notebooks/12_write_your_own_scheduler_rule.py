@@ -148,7 +148,7 @@ print(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).seg
 
 # %% [markdown]
 # A rule does not only say no here and there. It meets everything else that the segmenter does. nvFuser's own history is full of
-# that (`11_gallery_of_real_issues`).
+# that ([11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb)).
 #
 # ## 3. Who is asked
 #

@@ -331,6 +331,6 @@ score(first, second, third, fourth)
 # %% [markdown]
 # ## Where to go on
 #
-# - `docs/api.md` has `predict`, `reveal` and `score` under *Teach*; `CONTRIBUTING.md` says how a lesson becomes part of the course.
+# - [docs/api.md](../docs/api.md) has `predict`, `reveal` and `score` under *Teach*; `CONTRIBUTING.md` says how a lesson becomes part of the course.
 # - `make pages` bakes all lessons into a site that opens from disk. There the answers are folded away until somebody asks.
-# - What a student should have understood in the end: `12_write_your_own_scheduler_rule`.
+# - What a student should have understood in the end: [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).

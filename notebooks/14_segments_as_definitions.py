@@ -245,4 +245,4 @@ except fl.errors.InputError as error:
 #   `segments[0].segment(...)`.
 # - `setup_segmentation`, `build_segment` and `finalize_segmentation` are the three steps inside `segment`.
 # - `cache.save("fusions.json")` and `FusionCache.load("fusions.json")` keep the tree, but nothing that is compiled.
-# - `docs/segments_as_definitions.md` says what is different from nvFuser's.
+# - [docs/segments_as_definitions.md](../docs/segments_as_definitions.md) says what is different from nvFuser's.

@@ -158,4 +158,4 @@ question.reveal(
 )
 
 # %% [markdown]
-# `docs/layouts.md` has the rules and the cost model.
+# [docs/layouts.md](../docs/layouts.md) has the rules and the cost model.
