@@ -36,6 +36,16 @@ _DARK: Final = {
     "bad": "#ff8a80",
     "focus": "#8fd0fa",
 }
+# VS Code marks the page by an attribute, older versions by a class alone. High contrast is dark unless it says light.
+_MARKS_LIGHT: Final = (
+    '[data-vscode-theme-kind*="light"],.vscode-light,.vscode-high-contrast-light,[data-jp-theme-light="true"]'
+)
+_MARKS_DARK: Final = (
+    '[data-vscode-theme-kind*="dark"],[data-vscode-theme-kind="vscode-high-contrast"],.vscode-dark,'
+    '.vscode-high-contrast:not(.vscode-high-contrast-light),[data-jp-theme-light="false"]'
+)
+# Grounds that VS Code's themes set; the other colours are told apart on any of their kind.
+_HOST: Final = {"paper": "--vscode-editor-background", "panel": "--vscode-sideBar-background"}
 DETAIL_SIZE: Final = 10.5  # pixels: the second line and the aside of a box
 SANS: Final = '"Inter", "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 MONO: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
@@ -62,8 +72,7 @@ def variables(selector: str) -> str:
     The order is that of certainty: VS Code's and JupyterLab's own marks, then what the system prefers.
     """
     dark = _declare(_DARK, HUES_DARK)
-    marked_light = f'body:is([data-vscode-theme-kind*="light"],[data-jp-theme-light="true"]) {selector}'
-    marked_dark = f'body:is([data-vscode-theme-kind*="dark"],[data-jp-theme-light="false"]) {selector}'
+    marked_light, marked_dark = (f"body:is({marks}) {selector}" for marks in (_MARKS_LIGHT, _MARKS_DARK))
     light = _declare(_LIGHT, HUES_LIGHT)
     return (
         f"{selector}{{{light}}}"
@@ -73,7 +82,9 @@ def variables(selector: str) -> str:
 
 
 def _declare(colours: dict[str, str], hues: tuple[str, ...]) -> str:
-    named = [f"--fl-{name}:{value}" for name, value in colours.items()]
+    named = [
+        f"--fl-{name}:{f'var({_HOST[name]},{value})' if name in _HOST else value}" for name, value in colours.items()
+    ]
     return ";".join((*named, *(f"--fl-h{n}:{value}" for n, value in enumerate(hues))))
 
 

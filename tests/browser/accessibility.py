@@ -1,0 +1,24 @@
+"""What axe-core says about a part of a page; its script comes with a package, so that nothing is fetched."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+RUN = """async (selector) => {
+  const found = await window.axe.run(selector, { resultTypes: ['violations'] });
+  return found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').flatMap(
+    (v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 200)} ${n.any.map((c) => c.message).join(' ')}`));
+}"""
+
+
+def serious_findings(page: Page, selector: str = ".fl-explorer") -> list[str]:
+    """Return the serious and critical findings below a selector, each with the element that it is about."""
+    if not page.evaluate("() => Boolean(window.axe)"):
+        script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+        page.evaluate(f"() => {{ {script} }}")
+    found: list[str] = page.evaluate(RUN, selector)
+    return found

@@ -1,0 +1,127 @@
+"""The explorer in pages that are not JupyterLab: VS Code's with its marks and variables, and small or quiet ones."""
+
+import json
+
+import pytest
+from browser.accessibility import serious_findings
+from fuser_lab_widgets import assets
+from fuser_lab_widgets.baked import baked
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+pytestmark = pytest.mark.browser
+
+# What VS Code's webviews set for its own themes: the kind, the class, and some of its variables.
+HOSTS = {
+    "dark": ("vscode-dark", "vscode-dark", "#1f1f1f", "#181818"),
+    "light": ("vscode-light", "vscode-light", "#ffffff", "#f8f8f8"),
+    "high-contrast": ("vscode-high-contrast", "vscode-high-contrast", "#000000", "#000000"),
+    "old-dark": ("", "vscode-dark", "#1e1e1e", "#252526"),
+}
+# The report's model answers as the kernel does; the page has no data of its own, so that part is left out.
+PAGE = """<!DOCTYPE html>
+<html style="--vscode-editor-background: {paper}; --vscode-sideBar-background: {panel}">
+<head><meta charset="utf-8"><style>body {{ margin: 0; background: {paper} }} .cell-output-ipywidget-background {{ background: white }}
+{style}</style></head>
+<body class="{css}" {kind}><div class="cell-output-ipywidget-background"><div id="place"></div></div>
+<script type="application/json" id="data">{data}</script>
+<script type="module">{script}
+render({{ model: new Baked(JSON.parse(document.getElementById("data").textContent)),
+  el: document.getElementById("place") }});
+</script></body></html>"""
+
+
+@pytest.fixture(scope="module")
+def plans():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True, dtype=DataType.Float)
+        a = fd.ops.exp(x)
+        b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+        fd.add_output(fd.ops.mul(b, fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])))
+    return fl.segment(fd), fl.segment(fd, strategy="unfused")
+
+
+@pytest.fixture
+def open_page(browser, plans, tmp_path):
+    """Show the explorer of the plans in a page of a host; returns the page."""
+    contexts = []
+
+    def open_it(host, *, system="light", width=1000, motion="no-preference"):
+        kind, css, paper, panel = HOSTS[host]
+        mark = f'data-vscode-theme-kind="{kind}"' if kind else ""
+        script = assets.report_script().partition("async function unpacked")[0].replace("export default", "void")
+        data = json.dumps(baked(plans)).replace("<", "\\u003c")
+        path = tmp_path / f"{host}.html"
+        path.write_text(PAGE.format(
+            paper=paper, panel=panel, css=css, kind=mark, style=assets.style(), data=data, script=script))
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=system, reduced_motion=motion, offline=True)
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(path.as_uri())
+        page.locator(".fl-op").first.wait_for()
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+
+
+def colour(page, selector, what):
+    return page.locator(selector).first.evaluate(f"(e) => getComputedStyle(e).{what}")
+
+
+def rgb(text):
+    return f"rgb({', '.join(str(int(text[n : n + 2], 16)) for n in (1, 3, 5))})"
+
+
+@pytest.mark.parametrize("host", list(HOSTS))
+def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, host):
+    is_light = host == "light"
+    page = open_page(host, system="dark" if is_light else "light")
+    _, _, paper, panel = HOSTS[host]
+    assert colour(page, ".fl-explorer", "backgroundColor") == rgb(paper)
+    assert colour(page, ".fx-head", "backgroundColor") == rgb(panel)
+    assert colour(page, ".fl-paper", "fill") == rgb(paper)
+    ink = {True: "#1d2330", False: "#e7eaf0"}[is_light]
+    assert colour(page, ".fl-explorer", "color") == rgb(ink)
+    assert colour(page, ".fl-op .fl-name", "fill") == rgb(ink)
+    assert colour(page, ".cell-output-ipywidget-background", "backgroundColor") == "rgba(0, 0, 0, 0)"
+    page.locator(".fl-op").first.click()
+    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    assert serious_findings(page) == []
+    page.screenshot(path=shots / f"vscode-{host}.png")
+
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_nothing_glides_for_who_asked_for_less_motion(open_page, motion):
+    page = open_page("light", motion=motion)
+    running = page.evaluate("""async () => {
+      const counts = [];
+      new MutationObserver(() => counts.push(document.getAnimations().length))
+        .observe(document.querySelector('.fx-canvas'), { childList: true });
+      document.querySelector('[data-strategy="1"]').click();
+      await new Promise((done) => setTimeout(done, 100));
+      counts.push(document.getAnimations().length);
+      return Math.max(...counts);
+    }""")
+    assert (running == 0) == (motion == "reduce")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1400, 3), (900, 2), (600, 1)])
+def test_columns_follow_the_width_and_nothing_sticks_out(open_page, shots, width, columns):
+    page = open_page("light", width=width)
+    page.locator(".fl-op").first.click()
+    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    boxes = {name: page.locator(f".fx-{name}").bounding_box() for name in ("log", "graph", "inspector")}
+    tops = {round(box["y"]) for box in boxes.values()}
+    assert len(tops) == {3: 1, 2: 2, 1: 3}[columns]
+    if columns == 3:
+        assert boxes["log"]["x"] < boxes["graph"]["x"] < boxes["inspector"]["x"]
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    edges = page.locator(".fl-explorer button, .fl-explorer input, .fl-explorer select").evaluate_all(
+        "(all) => all.filter((e) => e.offsetParent).map((e) => e.getBoundingClientRect().right)")
+    assert max(edges) <= width
+    page.screenshot(path=shots / f"width-{width}.png", full_page=True)
