@@ -3,7 +3,8 @@
 memcheck looks for accesses outside of allocations and misaligned ones, racecheck for threads of a block that meet in
 shared memory without a barrier between, synccheck for barriers that some threads do not reach. Kernels are compiled
 first, without the sanitizer, so that it finds them on disk; then processes side by side each take a share of the kinds
-of `kinds.py` under each tool. The exit status is 0 where nothing was found and everything ran.
+of `kinds.py` under each tool, and one process a kernel that the tool has to find wrong (`planted.py`). The exit status
+is 0 where nothing else was found and everything ran.
 """
 
 import argparse
@@ -33,24 +34,27 @@ class Share:
     """What one process does: every ``of``-th kind from ``number`` on, under a tool; no tool to compile only."""
 
     tool: str
-    number: int
-    of: int
+    number: int = 0
+    of: int = 1
     alone: bool = False
+    planted: bool = False
 
     @property
     def text(self) -> str:
         """The share as an argument."""
-        return "alone" if self.alone else f"{self.number}/{self.of}"
+        return "alone" if self.alone else f"planted/{self.tool}" if self.planted else f"{self.number}/{self.of}"
 
     def taken(self, groups: Sequence[str]) -> list[int]:
         """Return the numbers of the kinds of this share, given the groups of all kinds."""
+        if self.planted:
+            return []
         here = [number for number, group in enumerate(groups) if (group == ALONE) == self.alone]
         return here if self.alone else here[self.number :: self.of]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What one process found: kinds that ran, wrong or refused ones, and the sanitizer's count of errors."""
+    """What one process found: kinds that ran, wrong or refused ones, the sanitizer's errors, and planted ones."""
 
     tool: str
     ran: int
@@ -58,6 +62,7 @@ class Said:
     failures: tuple[str, ...]
     errors: int
     warnings: int
+    found: int = 0
     lines: tuple[str, ...] = ()
 
     @property
@@ -67,15 +72,10 @@ class Said:
 
 
 def shares(tools: Sequence[str], jobs: int) -> list[Share]:
-    """Return the shares of all tools: ``jobs`` for each, and one for the kinds that run alone."""
-    return [
-        share for tool in tools
-        for share in (*(Share(tool=tool, number=n, of=jobs) for n in range(jobs)), _alone(tool))
-    ]
-
-
-def _alone(tool: str) -> Share:
-    return Share(tool=tool, number=0, of=1, alone=True)
+    """Return the shares of all tools: ``jobs`` for each, one for the kinds that run alone, one that finds an error."""
+    found = [Share(tool=tool, number=n, of=jobs) for tool in tools for n in range(jobs)]
+    found += [Share(tool=tool, alone=True) for tool in tools]
+    return found + [Share(tool=tool, planted=True) for tool in tools if tool in TOOLS]
 
 
 def command(share: Share, seconds: float, sanitizer: str = "compute-sanitizer") -> list[str]:
@@ -88,8 +88,9 @@ def command(share: Share, seconds: float, sanitizer: str = "compute-sanitizer") 
     return [sanitizer, *options, "--error-exitcode", str(_FOUND), "--print-limit", "20", *own]
 
 
-def read(tool: str, status: int, output: str) -> Said:
+def read(share: Share, status: int, output: str) -> Said:
     """Return what a process said: its own line and the sanitizer's summary; what is missing counts as a failure."""
+    tool = share.tool
     own = re.search(r"^SHARE ran (\d+) left (\d+)$", output, re.MULTILINE)
     failures = tuple(re.findall(r"^FAILED (.*)$", output, re.MULTILINE))
     errors = sum(int(n) for n in re.findall(r"ERROR SUMMARY: (\d+) error", output))
@@ -101,24 +102,29 @@ def read(tool: str, status: int, output: str) -> Said:
         failures = (*failures, "the sanitizer gave no summary")
     elif status not in {0, _FOUND} and not failures:
         failures = (f"the process ended with status {status}",)
+    found = errors + sum(int(a) for a, _ in hazards)
+    if share.planted:
+        missed = () if found else (*failures, "the planted error was not found")
+        return Said(tool=tool, ran=0, left=0, failures=missed, errors=0, warnings=0, found=int(found > 0))
     shown = [line for line in output.splitlines() if line.startswith("=========") and line.strip("= ")]
     return Said(
         tool=tool, ran=int(own[1]) if own else 0, left=int(own[2]) if own else 0, failures=failures,
-        errors=errors + sum(int(a) for a, _ in hazards), warnings=sum(int(b) for _, b in hazards),
+        errors=found, warnings=sum(int(b) for _, b in hazards),
         lines=tuple(shown[:_SHOWN]) if errors or hazards else (),
     )
 
 
 def table(found: Sequence[Said]) -> str:
     """Return one line per tool: how many kinds ran, what was wrong, what the sanitizer found."""
-    lines = [f"{'tool':<12}{'kinds run':>10}{'not run':>9}{'wrong':>7}{'errors':>8}{'warnings':>10}"]
+    heads = f"{'kinds run':>10}{'not run':>9}{'wrong':>7}{'errors':>8}{'warnings':>10}{'planted found':>15}"
+    lines = [f"{'tool':<12}{heads}"]
     for tool in dict.fromkeys(one.tool for one in found):
         here = [one for one in found if one.tool == tool]
-        ran, left, errors, warned = (
-            sum(getattr(one, name) for one in here) for name in ("ran", "left", "errors", "warnings")
+        ran, left, errors, warned, planted = (
+            sum(getattr(one, name) for one in here) for name in ("ran", "left", "errors", "warnings", "found")
         )
         wrong = sum(len(one.failures) for one in here)
-        lines.append(f"{tool or 'no tool':<12}{ran:>10}{left:>9}{wrong:>7}{errors:>8}{warned:>10}")
+        lines.append(f"{tool or 'no tool':<12}{ran:>10}{left:>9}{wrong:>7}{errors:>8}{warned:>10}{planted:>15}")
     details = [f"{one.tool}: {failure}" for one in found for failure in one.failures]
     details += [f"{one.tool}: {line}" for one in found if one.errors or one.warnings for line in one.lines]
     return "\n".join([*lines, *dict.fromkeys(details)])
@@ -144,6 +150,12 @@ def _work(share: Share, seconds: float) -> None:
     until = time.monotonic() + seconds
     # As pytest finds them: the modules of tests, and the packages in it.
     sys.path.insert(0, str(_ROOT / "tests"))
+    if share.planted:
+        from tests.gpu import planted
+
+        planted.run(share.tool)
+        _say("SHARE ran 0 left 0")
+        return
     from tests.gpu.kinds import kinds
 
     found = list(kinds())
@@ -176,8 +188,16 @@ def _run(todo: Sequence[Share], seconds: float, sanitizer: str) -> list[Said]:
                 process.kill()
                 process.wait()
             output.seek(0)
-            said.append(read(share.tool, process.returncode, output.read()))
+            said.append(read(share, process.returncode, output.read()))
     return said
+
+
+def _share(text: str) -> Share:
+    """Return the share that an argument says."""
+    first, _, second = text.partition("/")
+    if first == "planted":
+        return Share(tool=second, planted=True)
+    return Share(tool="", alone=True) if first == "alone" else Share(tool="", number=int(first), of=int(second))
 
 
 def _say(text: str) -> None:
@@ -195,9 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--share", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.share:
-        number, _, of = given.share.partition("/")
-        share = _alone("") if given.share == "alone" else Share(tool="", number=int(number), of=int(of))
-        _work(share, given.seconds)
+        _work(_share(given.share), given.seconds)
         return 0
     if shutil.which(given.sanitizer) is None:
         _say(f"{given.sanitizer} is not on the PATH; it comes with the CUDA toolkit.")

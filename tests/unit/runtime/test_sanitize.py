@@ -10,7 +10,8 @@ import fuser_lab as fl
 from fuser_lab.cost.verdict import SchedulerType
 from tests.gpu import sanitize
 from tests.gpu.kinds import STRATEGIES, kinds
-from tests.gpu.sanitize import Said, Share, command, read, shares, table, worked
+from tests.gpu.planted import PTX
+from tests.gpu.sanitize import TOOLS, Share, command, read, shares, table, worked
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,9 @@ def test_each_tool_gets_every_kind_once(found, jobs):
     for tool in ("memcheck", "racecheck"):
         taken = [number for share in todo if share.tool == tool for number in share.taken(groups)]
         assert sorted(taken) == list(range(len(found)))
+    assert [share.text for share in todo if share.planted] == ["planted/memcheck", "planted/racecheck"]
     for share in todo:
+        assert sanitize._share(share.text).text == share.text
         assert {groups[number] == "graphs" for number in share.taken(groups)} <= {share.alone}
 
 
@@ -117,19 +120,29 @@ NO_RACES = """SHARE ran 40 left 0
     ],
 )
 def test_summaries_are_read(tool, status, output, expected):
-    said = read(tool, status, output)
+    said = read(Share(tool=tool), status, output)
     assert (said.ran, said.left, len(said.failures), said.errors, said.warnings) == expected
     assert said.clean == (expected[1:4] == (0, 0, 0))
 
 
 def test_the_table_says_what_was_found_and_where():
-    text = table([read("memcheck", 97, BAD), read("memcheck", 0, CLEAN), read("racecheck", 0, NO_RACES)])
+    memory, races = Share(tool="memcheck"), Share(tool="racecheck")
+    planted = Share(tool="memcheck", planted=True)
+    found = [read(memory, 97, BAD), read(memory, 0, CLEAN), read(races, 0, NO_RACES), read(planted, 97, BAD)]
+    text = table(found)
     assert [line.split() for line in text.splitlines()[1:3]] == [
-        ["memcheck", "79", "1", "1", "2", "0"], ["racecheck", "40", "0", "0", "0", "0"],
+        ["memcheck", "79", "1", "1", "2", "0", "1"], ["racecheck", "40", "0", "0", "0", "0", "0"],
     ]
     assert "memcheck: rows, softmax: AssertionError: two runs differ" in text
     assert "Invalid __global__ write of size 4 bytes" in text
-    assert isinstance(read("memcheck", 0, CLEAN), Said)
+    assert [one.clean for one in found] == [False, True, True, True]
+
+
+def test_a_planted_error_that_is_not_found_is_a_failure():
+    said = read(Share(tool="memcheck", planted=True), 0, CLEAN)
+    assert not said.clean
+    assert said.failures == ("the planted error was not found",)
+    assert set(PTX) == set(TOOLS)
 
 
 def test_without_the_program_the_command_says_so(capsys):
@@ -141,9 +154,10 @@ def test_processes_side_by_side_are_read(monkeypatch, tmp_path: Path, capsys):
     """A stand-in for the sanitizer that runs nothing and finds something under one tool."""
     program = tmp_path / "sanitizer"
     program.write_text(
-        f"#!{sys.executable}\nimport sys\ntool = sys.argv[2]\nprint('SHARE ran 5 left 0')\n"
+        f"#!{sys.executable}\nimport sys\ntool, planted = sys.argv[2], 'planted' in ' '.join(sys.argv)\n"
+        "print('SHARE ran 5 left 0')\n"
         "print('========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)' if tool == 'racecheck' else "
-        "'========= ERROR SUMMARY: 0 errors')\nsys.exit(97 if tool == 'racecheck' else 0)\n",
+        "f'========= ERROR SUMMARY: {int(planted)} errors')\nsys.exit(97 if tool == 'racecheck' else 0)\n",
     )
     program.chmod(0o755)
     plain = command
@@ -156,5 +170,5 @@ def test_processes_side_by_side_are_read(monkeypatch, tmp_path: Path, capsys):
     assert sanitize.main([*arguments, "--tools", "memcheck"]) == 0
     assert sanitize.main([*arguments, "--tools", "memcheck", "racecheck"]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["memcheck", "15", "0", "0", "0", "0"] in lines
-    assert ["racecheck", "15", "0", "0", "3", "0"] in lines
+    assert ["memcheck", "15", "0", "0", "0", "0", "1"] in lines
+    assert ["racecheck", "15", "0", "0", "3", "0", "1"] in lines
