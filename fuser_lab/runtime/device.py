@@ -23,7 +23,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, to_numpy
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cubins import machine_code_of
-from fuser_lab.runtime.driver import Function, Launch
+from fuser_lab.runtime.driver import Function, Launch, Launches
 from fuser_lab.runtime.ptx import kernel_key
 from fuser_lab.runtime.ready import ReadyRuns
 from fuser_lab.runtime.this_gpu import described
@@ -259,17 +259,15 @@ class DeviceMemory:
 
     def bound(self, calls: Sequence[Any], env: Mapping[str, Any]) -> Callable[[], None]:
         """Return the calls with their arguments in place, for the current stream of the moment that they are made."""
-        stream, number = _stream_of(), self.number
-        launches = [
-            call.launch(env) if isinstance(call, DeviceCall) else functools.partial(call, env) for call in calls
-        ]
+        stream, number, kept = _stream_of(), self.number, dict(env)
+        launches = self.launches(calls, kept)
+        if launches is not None:
+            row = Launches(launches)
+            return lambda kept=kept: row(stream(number))  # type: ignore[misc] # the arrays live as long as it
 
-        def start(kept: Mapping[str, Any] = dict(env)) -> None:
-            for launch in launches:
-                if isinstance(launch, Launch):
-                    launch(stream(number))
-                else:
-                    launch()
+        def start() -> None:
+            for call in calls:
+                call(kept)
 
         return start
 
@@ -312,10 +310,13 @@ class DeviceMemory:
         _torch().cuda.synchronize(self.number)
 
     def free_bytes(self) -> int | None:
-        """Return how many bytes are free: with the driver, or in torch's hands and unused."""
-        free = int(_torch().cuda.mem_get_info(self.number)[0])
-        cached = _torch().cuda.memory_reserved(self.number) - _torch().cuda.memory_allocated(self.number)
-        return free + int(cached)
+        """Return how many bytes are free for this process: with the driver, or in torch's hands and unused."""
+        cuda = _torch().cuda
+        free, total = map(int, cuda.mem_get_info(self.number))
+        reserved, used = int(cuda.memory_reserved(self.number)), int(cuda.memory_allocated(self.number))
+        # torch says how much of the device a process may have since 2.7.
+        share = float(getattr(cuda, "get_per_process_memory_fraction", lambda _: 1.0)(self.number))
+        return max(min(free, int(total * share) - reserved), 0) + reserved - used
 
     def label(self) -> str:
         """Return the device's name for tables."""

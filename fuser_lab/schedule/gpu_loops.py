@@ -158,10 +158,11 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     shared = 0
     while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
         shared += 1
-    resident = max(MOST_THREADS // lanes, 1)
-    room = shared_room(space.device, resident)
+    resident, nbytes = max(MOST_THREADS // lanes, 1), sum(sums[:shared]) * per_thread * lanes
+    while resident > 1 and nbytes > shared_room(space.device, resident):
+        resident -= 1
     fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
-    if lanes > MOST_THREADS or not fits or sum(sums[:shared]) * per_thread * lanes > room:
+    if lanes > MOST_THREADS or not fits or nbytes > shared_room(space.device, resident):
         return None
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
     blocks = space.device.sms * resident

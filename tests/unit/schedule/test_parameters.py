@@ -32,6 +32,8 @@ CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
     ("few long rows", totals(1), [(2, 9000)], D.Float, S.REDUCTION),
     ("columns", totals(0), [(257, 96)], D.BFloat16, S.REDUCTION),
     ("all", totals(0, 1), [(70, 90)], D.Int, S.REDUCTION),
+    ("backward", backward, [(37, 520), (37, 520), (520,), (37, 1)], D.BFloat16, S.INNER_OUTER_PERSISTENT),
+    ("backward in float32", backward, [(9, 77), (9, 77), (77,), (9, 1)], D.Float, S.INNER_OUTER_PERSISTENT),
 )
 
 
@@ -61,6 +63,7 @@ CPU_CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
     ("softmax", softmax, [(9, 40)], D.BFloat16, S.INNER_PERSISTENT),
     ("rows", totals(1), [(7, 90)], D.Float, S.REDUCTION),
     ("columns", totals(0), [(70, 20)], D.BFloat16, S.REDUCTION),
+    ("backward", backward, [(7, 24), (7, 24), (24,), (7, 1)], D.Float, S.INNER_OUTER_PERSISTENT),
 )
 TOGETHER: tuple[Values, ...] = (
     (("parallel", True), ("split", 4)), (("parallel", True), ("partial", 8), ("split", 3)), (("partial", 7),),
@@ -182,13 +185,69 @@ def test_wrong_names_types_and_numbers() -> None:
         plan.with_params(0, nest=1, threads=64)
 
 
-def test_kernels_that_fix_their_loops_have_none_to_give() -> None:
-    fusion = build(backward, [(300, 77), (300, 77), (77,), (300, 1)], D.BFloat16)
-    first, *_ = generate(fusion, S.INNER_OUTER_PERSISTENT, "cuda").kernel_ir.nests
-    assert first.values == {}
-    change = LoopChange(target="cuda", nest=0, values=(("threads", 64),))
-    with pytest.raises(ScheduleError, match="threads is no parameter of a nest of rows on cuda; it has none"):
-        generate(fusion, S.INNER_OUTER_PERSISTENT, "cuda", changes=(change,))
+def backward_plan(rows: int = 4096, columns: int = 8192) -> fl.Plan:
+    with fl.FusionDefinition() as fd:
+        shapes = [(rows, columns), (rows, columns), (columns,), (rows, 1)]
+        tensors = [fd.define_tensor(list(s), contiguity=True, dtype=fl.DataType.BFloat16) for s in shapes]
+        first, *sums = backward(fd, *tensors)
+        for output in (fd.ops.cast(first, fl.DataType.BFloat16), *sums):
+            fd.add_output(output)
+    return fl.segment(fd)
+
+
+def test_rows_that_add_to_sums_of_columns_have_parameters_of_their_own() -> None:
+    plan = backward_plan()
+    (segment,) = plan.segments
+    assert segment.scheduler is S.INNER_OUTER_PERSISTENT
+    first, *totals_of_parts = segment.params()
+    assert list(first.values) == ["threads", "blocks", "unroll", "vector", "shared", "constants", "resident"]
+    assert first.space.column_sums == (4, 4)
+    assert all("split" in nest.values for nest in totals_of_parts)
+    given = plan.with_params(0, threads=512, blocks=264, shared=1, unroll=2, constants=True, resident=1)
+    (changed_nest, *_) = given.segments[0].params()
+    assert changed_nest.schedule.registers == 8192 // 8 // 512
+    assert changed_nest.values == {
+        "threads": (512, 1), "blocks": 264, "unroll": 2, "vector": 8, "shared": 1, "constants": True, "resident": 1,
+    }
+    rows = given.segments[0].kernel("cuda").kernel_ir.phases[0]
+    assert (rows.launch.blocks, rows.launch.threads, rows.launch.shared) == (256, (512, 1), 8192 * 4)
+    assert given.hash != plan.hash
+    scope: dict[str, Any] = {}
+    exec(given.to_python(), scope)
+    assert scope["plan"].segments[0].source("cuda") == given.segments[0].source("cuda")
+    (bands, *_) = segment.params("cpu")
+    assert list(bands.values) == ["grain", "parallel"]
+    assert plan.with_params(0, target="cpu", grain=64).segments[0].source("cpu") != segment.source("cpu")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"threads": 48}, r"threads = \(48, 1\) must be a multiple of 32, in x only"),
+        ({"threads": (128, 2)}, r"threads = \(128, 2\) must be a multiple of 32, in x only"),
+        ({"threads": 32}, r"32 threads would each keep \d+ registers of rows and sums, more than 160"),
+        ({"blocks": 0}, r"blocks = 0 must be between 1 and 2147483647"),
+        ({"blocks": 5000}, r"blocks = 5000 must be between 1 and 4096, the number of rows"),
+        ({"unroll": 3}, r"unroll = 3 must be 1, or 2 for loads of the next row ahead of its turn"),
+        ({"shared": 3}, r"shared = 3 must be between 0 and 2, the number of sums of columns"),
+        ({"shared": -1}, r"shared = -1 must be between 0 and 2"),
+        ({"resident": 4, "shared": 2}, r"shared = 2 takes 65536 bytes, more than the 57344 that a block of the H200"),
+        ({"vector": 3}, r"vector = 3 must be a power of two that divides 8"),
+        ({"split": 2}, r"split is no parameter of a nest of rows on cuda; it has threads, blocks, unroll, vector"),
+        ({"target": "cpu", "grain": 0}, r"grain = 0 must be between 1 and 4096"),
+        ({"target": "cpu", "split": 2}, r"split is no parameter of a nest of rows on cpu; it has grain, parallel"),
+    ],
+)
+def test_illegal_values_of_rows_with_sums_of_columns_get_one_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ScheduleError, match=sentence):
+        backward_plan().with_params(0, **values)
+
+
+def test_flags_are_flags() -> None:
+    with pytest.raises(ArgumentTypeError, match="constants must be a bool, given 1"):
+        backward_plan().with_params(0, constants=1)
+    with pytest.raises(ArgumentTypeError, match="shared must be an int, given True"):
+        backward_plan().with_params(0, shared=True)
 
 
 def test_strides_that_do_not_allow_a_vector_leave_what_heuristics_choose() -> None:
