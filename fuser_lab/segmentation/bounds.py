@@ -237,14 +237,24 @@ class Conflict:
 
 
 class Conflicts:
-    """Which units of a space can never share a kernel: ``of[i]`` is the mask of those that unit i cannot be with."""
+    """Which units of a space can never share a kernel: ``of[i]`` is the mask of those that unit i cannot be with.
 
-    def __init__(self, space: Space) -> None:
+    ``taken`` are sets that a scheduler takes, convex: no two units of one of them are in conflict, so nobody is asked.
+    """
+
+    def __init__(self, space: Space, taken: Iterable[int] = ()) -> None:
         self.space = space
         size = len(space.units)
         self.of = [0] * size
         self._why: dict[tuple[int, int], Conflict] = {}
-        pairs = [(space.hull(1 << i | 1 << j), i, j) for i, j in combinations(range(size), 2)]
+        together = [0] * size
+        for mask in taken:
+            for i in bits(mask):
+                together[i] |= mask
+        pairs = [
+            (space.hull(1 << i | 1 << j), i, j)
+            for i, j in combinations(range(size), 2) if not together[i] >> j & 1
+        ]
         for hull, i, j in sorted(pairs, key=lambda pair: pair[0].bit_count()):
             inner = next((k for k in bits(hull) if self.of[k] & hull), None)
             if inner is not None:

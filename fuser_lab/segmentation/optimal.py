@@ -237,7 +237,7 @@ class _Finder:
         problems = []
         for chains in spaces.values():
             space = Space(self.fusion, self.oracle, self.options, self.model, chains)
-            conflicts = Conflicts(space)
+            conflicts = Conflicts(space, self._taken(space))
             base = clique_bound(space, conflicts)
             problems.append((conflicts, base, _without_search(space, conflicts, base)))
         if not self._seeded and not (self.known and all(b.cost >= self.best.cost for *_, b in problems)):
@@ -256,6 +256,11 @@ class _Finder:
                     proof = searched
             found.append(proof)
         return tuple(found)
+
+    def _taken(self, space: Space) -> list[int]:
+        """Return the sets of a space that schedulers take in known plans."""
+        groups = [group for plan in self.known for group in plan.segmented.groups]
+        return [space.mask(group.names) for group in groups if group.scheduler is not None]
 
     def _explore(self, conflicts: Conflicts, base: Bound) -> Proof:
         space = conflicts.space
@@ -361,6 +366,8 @@ class _Finder:
 
 def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
     """Return the best bound that is made of simple terms; the first of equals, as it is the simplest."""
+    if not any(conflicts.of):
+        return base  # nothing has to cross
     lifted = lifted_bound(space, conflicts, base)
     found = [base, lifted, with_paths(space, conflicts, base), with_paths(space, conflicts, lifted)]
     return max(found, key=lambda bound: bound.cost)
