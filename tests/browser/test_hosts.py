@@ -22,7 +22,8 @@ HOSTS = {
 # The report's model answers as the kernel does; the page has no data of its own, so that part is left out.
 PAGE = """<!DOCTYPE html>
 <html style="--vscode-editor-background: {paper}; --vscode-sideBar-background: {panel}">
-<head><meta charset="utf-8"><style>body {{ margin: 0; background: {paper} }} .cell-output-ipywidget-background {{ background: white }}
+<head><meta charset="utf-8"><style>body {{ margin: 0; background: {paper} }}
+.cell-output-ipywidget-background {{ background: white }}
 {style}</style></head>
 <body class="{css}" {kind}><div class="cell-output-ipywidget-background"><div id="place"></div></div>
 <script type="application/json" id="data">{data}</script>

@@ -1,0 +1,256 @@
+"""Every button, key and edit of the explorer that the other tests leave out, in JupyterLab."""
+
+import re
+
+import pytest
+from browser.test_explorer import REAL, SHOW
+
+pytestmark = pytest.mark.browser
+
+KERNEL = """(code) => {
+  const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const future = kernel.requestExecute({ code });
+  let said = '';
+  future.onIOPub = (m) => { if (m.header.msg_type === 'stream') said += m.content.text; };
+  return future.done.then(({ content }) => content.status === 'ok' ? said : `${content.ename}: ${content.evalue}`);
+}"""
+
+
+def in_kernel(desk, code):
+    """What a piece of code prints in the notebook's kernel."""
+    return desk.page.evaluate(KERNEL, code)
+
+
+def button(desk, name):
+    return desk.explorer.get_by_role("button", name=name, exact=True)
+
+
+def says(desk, text):
+    desk.explorer.locator(".fx-status").get_by_text(text).wait_for()
+
+
+def look_at(desk, tensor, kind):
+    x, y = desk.middle(tensor, kind)
+    desk.page.keyboard.down("Shift")
+    desk.page.mouse.click(x, y)
+    desk.page.keyboard.up("Shift")
+    desk.explorer.locator(".fx-inspector .fx-facts-list").wait_for()
+
+
+def test_the_buttons_of_the_inspector_and_the_header_edit_and_go_back(open_explorer):
+    desk = open_explorer(SHOW)
+    assert button(desk, "Undo").is_disabled()
+    assert button(desk, "Reset").is_disabled()
+    assert button(desk, "mine").count() == 0
+    look_at(desk, "T3", "inside")
+    button(desk, "Cut at T3").click()
+    says(desk, "Cut at T3: 2 → 3 segments")
+    assert button(desk, "mine").get_attribute("aria-pressed") == "true"
+    assert desk.explorer.locator(".fx-badge").inner_text() == "cut(T3)"
+    button(desk, "Undo").click()
+    says(desk, "Undid cut(T3).")
+    assert desk.facts().startswith("2 segments")
+    assert button(desk, "mine").count() == 0
+    button(desk, "Redo").click()
+    says(desk, "Redid cut(T3).")
+    look_at(desk, "T3", "boundary")
+    button(desk, "Glue S1 and S2").click()
+    says(desk, "Glued S1 and S2: 3 → 2 segments")
+    button(desk, "Reset").click()
+    says(desk, "Back to the plan without edits.")
+    assert button(desk, "mine").get_attribute("aria-pressed") == "false"
+    button(desk, "mine").click()
+    says(desk, "Your plan: 2 segments.")
+    assert desk.explorer.locator(".fx-badge").inner_text() == "cut(T3) · glue(S1, S2)"
+    button(desk, "Undo").click()
+    says(desk, "Undid switch to mine.")
+    assert desk.complaints == []
+
+
+def test_the_buttons_on_the_graph(open_explorer):
+    desk = open_explorer(SHOW)
+    svg = desk.explorer.locator(".fx-canvas svg")
+    fitted = svg.get_attribute("viewBox")
+    widths = []
+    for name in ("+", "−"):
+        button(desk, name).click()
+        widths.append(float(svg.get_attribute("viewBox").split()[2]))
+    assert widths[0] < float(fitted.split()[2]) == pytest.approx(widths[1], rel=0.01)
+    button(desk, "+").click()
+    button(desk, "Fit").click()
+    assert svg.get_attribute("viewBox") == fitted
+    button(desk, "?").click()
+    help_shown = desk.explorer.get_by_role("dialog", name="Keys")
+    assert help_shown.is_visible()
+    assert help_shown.evaluate("(e) => e === document.activeElement")
+    desk.page.keyboard.press("?")
+    assert not help_shown.is_visible()
+    button(desk, "Decisions").click()
+    assert not desk.explorer.locator(".fx-log").is_visible()
+    button(desk, "Decisions").click()
+    assert desk.explorer.locator(".fx-log").is_visible()
+    button(desk, "Segments").click()
+    desk.explorer.locator(".fl-whole").first.wait_for()
+    button(desk, "Ops").click()
+    desk.explorer.locator(".fl-box").first.wait_for()
+    for mode, pressed in (("Look", "Look"), ("Edit", "Edit")):
+        button(desk, mode).click()
+        assert button(desk, pressed).get_attribute("aria-pressed") == "true"
+    desk.explorer.locator(".fx-canvas").click(position={"x": 5, "y": 60})
+    desk.explorer.get_by_text("Select an edge, an op or a segment").wait_for()
+    assert desk.complaints == []
+
+
+def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(open_explorer):
+    desk = open_explorer(SHOW)
+    svg = desk.explorer.locator(".fx-canvas svg")
+    before = svg.get_attribute("viewBox")
+    box = desk.explorer.locator(".fx-canvas").bounding_box()
+    desk.page.mouse.move(box["x"] + 100, box["y"] + 100)
+    desk.page.mouse.wheel(0, 60)
+    assert svg.get_attribute("viewBox") == before
+    desk.page.keyboard.down("Control")
+    desk.page.mouse.wheel(0, -60)
+    desk.page.keyboard.up("Control")
+    desk.page.wait_for_function("(old) => document.querySelector('.fx-canvas svg').getAttribute('viewBox') !== old",
+                                arg=before)
+
+
+def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook(open_explorer):
+    desk = open_explorer(SHOW)
+    keys, explorer = desk.page.keyboard, desk.explorer
+    cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((c) => c.model.sharedModel.getSource())"
+    sources = desk.page.evaluate(cells)
+    explorer.locator(".fl-node[tabindex='0']").focus()
+    for key, shown in (("j", "Decision 1 of 2, refused"), ("j", "Decision 2 of 2, accepted"), ("k", "Decision 1 of 2")):
+        keys.press(key)
+        says(desk, shown)
+    assert explorer.locator(".fx-now").get_attribute("data-step") == "1"
+    assert explorer.locator(".fl-op.fx-refusing").count() == 2
+    keys.press("Escape")
+    assert explorer.locator(".fx-stepping").count() == 0
+    keys.press("p")
+    says(desk, "Decision 2 of 2")
+    keys.press("Escape")
+    keys.press("d")
+    assert not explorer.locator(".fx-log").is_visible()
+    keys.press("d")
+    keys.press("o")
+    explorer.locator(".fl-whole").first.wait_for()
+    keys.press("o")
+    explorer.locator(".fl-box").first.wait_for()
+    keys.press("e")
+    assert button(desk, "Look").get_attribute("aria-pressed") == "true"
+    keys.press("e")
+    keys.press("/")
+    keys.type("add")
+    keys.press("Enter")
+    explorer.locator(".fl-op.fx-selected.fx-found").wait_for()
+    keys.press("Escape")
+    for key, tab in (("2", "Compare"), ("6", "Source"), ("1", "Segments")):
+        keys.press(key)
+        assert explorer.get_by_role("tab", name=tab).get_attribute("aria-selected") == "true"
+    keys.press("y")
+    explorer.locator(".fx-inspector pre").get_by_text("plan = fl.segment").wait_for()
+    keys.press("r")
+    explorer.get_by_role("button", name="Cancel").wait_for()
+    explorer.get_by_text("Timed: the table holds the medians.").wait_for()
+    for key in "abdxvzmlfth":  # what JupyterLab takes for its own in command mode
+        keys.press(key)
+    assert desk.page.evaluate(cells) == sources
+    assert desk.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.mode") == "command"
+    assert desk.complaints == []
+
+
+def test_every_key_that_the_help_lists_is_one_that_does_something(open_explorer):
+    desk = open_explorer(SHOW)
+    button(desk, "?").click()
+    listed = " ".join(desk.explorer.locator(".fx-help dt").all_inner_texts()).split()
+    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "o", "e", "c", "g", "u", "U", "r",
+                "y", "1", "9", "+", "−", "0", "Esc", "?"):
+        assert key in listed
+
+
+def test_tabs_are_walked_with_arrows_and_all_that_can_be_pressed_is_reached_with_tab(open_explorer):
+    desk = open_explorer(SHOW)
+    keys, explorer = desk.page.keyboard, desk.explorer
+    explorer.get_by_role("tab", name="Segments").focus()
+    keys.press("ArrowRight")
+    assert explorer.get_by_role("tab", name="Compare").evaluate("(t) => t === document.activeElement")
+    keys.press("ArrowLeft")
+    keys.press("ArrowLeft")
+    assert explorer.get_by_role("tab", name="Table").get_attribute("aria-selected") == "true"
+    explorer.get_by_role("tab", name="Segments").click()
+    reachable = explorer.locator("button:visible:enabled, input:visible, select:visible, summary:visible")
+    wanted = set(reachable.evaluate_all("(all) => all.filter((e) => e.tabIndex >= 0).map((e) => e.outerHTML)"))
+    explorer.evaluate("(root) => root.focus()")
+    reached = set()
+    for _ in range(len(wanted) + 12):
+        keys.press("Tab")
+        reached.add(desk.page.evaluate("() => document.activeElement.outerHTML"))
+    assert wanted - reached == set()
+
+
+def test_run_pressed_twice_is_one_run(open_explorer):
+    desk = open_explorer("PAUSE = 0.4", "e = " + SHOW + "\ne")
+    # Two events at once, as of a page that did not hear yet that the first was taken.
+    desk.explorer.get_by_role("button", name="Run").evaluate("(b) => { b.click(); b.click(); }")
+    says(desk, "A run is under way; cancel it first, or wait for it to end.")
+    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for()
+    assert desk.explorer.locator(".fx-total").count() == 1
+    assert desk.complaints == []
+
+
+def test_inputs_that_changed_under_the_explorer_are_answered_with_a_sentence(open_explorer):
+    real = REAL.replace("fl.explore(plan, [np.ones((256, 512), np.float32)])",
+                        "given = [np.ones((256, 512), np.float32)]\nfl.explore(plan, given)")
+    desk = open_explorer(real)
+    assert in_kernel(desk, "given[0].resize((8, 8), refcheck=False)") == ""
+    desk.explorer.get_by_role("button", name="Run").click()
+    desk.explorer.locator(".fx-status.fx-error").wait_for(timeout=60_000)
+    assert re.search(r"size 8 on axis 0; this plan is for 256", desk.status())
+    desk.explorer.get_by_role("button", name="Run").wait_for()
+    assert in_kernel(desk, "given[0].resize((256, 512), refcheck=False)") == ""
+    desk.explorer.get_by_role("button", name="Run").click()
+    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    assert "measured" in desk.facts()
+    assert "–measured" not in desk.facts().replace(" ", "")
+
+
+def test_closing_one_of_two_frees_it_and_leaves_the_other(open_explorer):
+    desk = open_explorer(f"one = {SHOW}\ntwo = {SHOW}", "one", "two")
+    desk.page.locator(".fl-explorer").nth(1).wait_for()
+    known = "from ipywidgets.widgets import widget\nprint([w.model_id in widget._instances for w in (one, two)])"
+    assert in_kernel(desk, known).strip() == "[True, True]"
+    ended = in_kernel(desk, "gone = one.model_id\none.close()\nprint(gone in widget._instances, one.comm)")
+    assert ended.strip() == "False None"
+    desk.page.wait_for_function("() => document.querySelectorAll('.fl-explorer').length === 1")
+    assert desk.click_edge("T3", "inside") > 0
+    assert desk.facts().startswith("3 segments")
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>"])
+def test_a_hostile_name_stays_text_in_every_tab(open_explorer, name):
+    cell = f"Explorer(stub_plan.sum_broadcast_add(({name!r}, 'T1', 'T2', 'T3', 'T4')), [], timer=timer)"
+    desk = open_explorer(cell)
+    scripts = desk.explorer.locator("script, img").count()
+    for tab in ("Segments", "Compare", "Roofline", "Memory", "Source", "Layouts", "Table"):
+        desk.explorer.get_by_role("tab", name=tab).click()
+        desk.page.wait_for_function("() => !['', '…'].includes(document.querySelector('.fx-panel').innerText.trim())")
+        assert desk.explorer.locator("script, img").count() == scripts == 0
+    assert name in desk.explorer.locator(".fx-panel").inner_text()
+    assert desk.complaints == []
+
+
+def test_without_graphviz_the_graph_is_laid_out_in_layers(open_explorer):
+    missing = "import os, sys\nsys.modules['pygraphviz'] = sys.modules['graphviz'] = None\nos.environ['PATH'] = ''"
+    desk = open_explorer(missing, SHOW)
+    assert desk.explorer.locator(".fl-op").count() == 3
+    assert desk.click_edge("T3", "inside") > 0
+    assert desk.facts().startswith("3 segments")
+    boxes = [op.bounding_box() for op in desk.explorer.locator(".fl-op .fl-shape").all()]
+    for n, a in enumerate(boxes):
+        for b in boxes[n + 1 :]:
+            apart = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
+            assert apart or a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
+    assert desk.complaints == []
