@@ -356,8 +356,9 @@ class Plan:
             Which of the kernel's nests of loops, where it has several: see `Segment.params`.
         **values
             Parameters by name, as ``threads=256`` or ``threads=(32, 8)``, ``unroll``, ``vector``, ``split``,
-            ``persistent``, ``blocks``, ``resident``, ``tile``, ``shared``, ``constants``; on the CPU ``grain``, ``tile``, ``split``, ``partial``,
-            ``parallel``. Without any, the segment's nest goes back to what heuristics choose.
+            ``persistent``, ``blocks``, ``resident``, ``tile``, ``shared``, ``constants``; on the CPU ``grain``,
+            ``tile``, ``split``, ``partial``, ``parallel``. Without any, the segment's nest goes back to what heuristics
+            choose.
 
         Raises
         ------
