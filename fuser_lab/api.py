@@ -241,14 +241,16 @@ def report(
     path
         Where to write; the extension is ``.html``.
     times
-        Measured times of these plans.
+        Measured times of these plans, maybe with others of the same inputs.
     title
         Title of the page; the first plan's name by default.
 
     Raises
     ------
     InputError
-        If the path has another extension, or the plans are of different definitions or sizes.
+        If the path has another extension, the plans are of different definitions or sizes, or the times are of others.
+    ArgumentTypeError
+        If an argument is of another type.
     """
     several = [plans] if isinstance(plans, Plan) else plans
     if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
@@ -262,6 +264,8 @@ def report(
     if target.suffix.lower() not in {".html", ".htm"}:
         msg = f"report: path must end in .html, given {target.name!r}."
         raise InputError(msg)
+    if times is not None:
+        _check_times(several, times)
     from fuser_lab_widgets import assets, baked
 
     view = view_plan(several[0], title=title, decisions=False)
@@ -269,6 +273,23 @@ def report(
     name = title or several[0].name
     page = report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
     return save.written("a report", target, page)
+
+
+def _check_times(plans: Sequence[Plan], times: object) -> None:
+    """Raise for times that are not of the plans of a report."""
+    if not isinstance(times, records.Timings):
+        msg = f"report: times must be what time() returns, given {type(times).__name__}."
+        raise ArgumentTypeError(msg)
+    timed = {row.plan_hash: row.plan for row in times.rows if row.plan_hash}
+    remedy = "time the plans of the report: report(plans, path, time(plans, inputs))"
+    for plan in plans:
+        if any(row.plan == plan.name and row.plan_hash not in {"", plan.hash} for row in times.rows):
+            msg = f"report: the times of {plan.name!r} are of another plan of that name, or of other sizes; {remedy}."
+            raise InputError(msg)
+    if timed and not timed.keys() & {plan.hash for plan in plans}:
+        names = ", ".join(repr(name) for name in dict.fromkeys(timed.values()))
+        msg = f"report: the times are of {names}, none of which is a plan of the report; {remedy}."
+        raise InputError(msg)
 
 
 def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]]:

@@ -37,6 +37,8 @@ class TimingRow:
         Why it was not measured, or what else to know: that a peer allocates its results, for one.
     error
         Largest deviation from the reference evaluation as a share of what rounding explains: below 1 is right.
+    plan_hash
+        Content hash of the plan, since names repeat; "" for a peer.
     """
 
     plan: str
@@ -60,6 +62,7 @@ class TimingRow:
     clocks: str = ""
     note: str = ""
     error: float = math.nan
+    plan_hash: str = ""
 
     @property
     def bytes_io(self) -> int:

@@ -70,6 +70,10 @@ class TimedPlan(Protocol):
         """Name in the table."""
 
     @property
+    def hash(self) -> str:
+        """Hash of its content."""
+
+    @property
     def fusion(self) -> Fusion:
         """The fusion with all sizes known."""
 
@@ -257,7 +261,7 @@ class _Measurement:
             found.append(
                 (
                     TimingRow(
-                        plan=plan.name, segment=segment.index, ops=len(segment.exprs),
+                        plan=plan.name, plan_hash=plan.hash, segment=segment.index, ops=len(segment.exprs),
                         scheduler=segment.scheduler.value if segment.scheduler else "",
                         bytes_in=segment.bytes_in if moves else 0, bytes_out=segment.bytes_out if moves else 0,
                         bytes_crossing=segment.bytes_crossing if moves else 0,
@@ -266,7 +270,7 @@ class _Measurement:
                 ),
             )
         whole = TimingRow(
-            plan=plan.name, segment=None, scheduler="", ops=sum(row.ops for row, _ in found),
+            plan=plan.name, plan_hash=plan.hash, segment=None, scheduler="", ops=sum(row.ops for row, _ in found),
             bytes_in=sum(row.bytes_in for row, _ in found), bytes_out=sum(row.bytes_out for row, _ in found),
             bytes_crossing=plan.bytes_crossing,
         )

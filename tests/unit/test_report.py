@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 import fuser_lab as fl
@@ -73,6 +74,36 @@ def test_what_cannot_be_reported_is_told(tmp_path):
         with pytest.raises(ArgumentTypeError, match="report: plans must be a plan or a list of plans"):
             fl.report(nothing, tmp_path / "out.html")
     assert not list(tmp_path.iterdir())
+
+
+def sums(rows):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.exp(fd.ops.sum(x, dims=[1])))
+    inputs = [np.ones((rows, 8), np.float32)]
+    return fl.segment(fd, inputs), inputs
+
+
+def test_a_report_takes_times_of_its_own_plans_only(tmp_path):
+    plan, inputs = sums(4)
+    cut = plan.cut("T1").renamed("cut")
+    out = tmp_path / "out.html"
+    times = fl.time([plan, cut], inputs, peers={"numpy": lambda x: np.exp(x.sum(1))}, seconds=0.01, progress=False)
+    assert [row.plan_hash for row in times.totals] == [plan.hash, cut.hash, ""]
+    assert fl.report([plan, cut], out, times) == out
+    assert fl.report(plan, out, times) == out
+    out.unlink()
+    longer, _ = sums(5)
+    assert longer.name == plan.name
+    with pytest.raises(InputError, match="the times of 'bottom-up' are of another plan of that name, or of other size"):
+        fl.report(longer, out, times)
+    with pytest.raises(InputError, match="the times of 'cut' are of another plan of that name"):
+        fl.report([plan, plan.renamed("cut")], out, times)
+    with pytest.raises(InputError, match=r"the times are of 'bottom-up', 'cut', none of which is a plan of the report"):
+        fl.report(longer.renamed("longer"), out, times)
+    with pytest.raises(ArgumentTypeError, match="times must be what time\\(\\) returns, given list"):
+        fl.report(plan, out, [1.0])
+    assert not out.exists()
 
 
 def test_the_command_writes_a_report(script, tmp_path, capsys):

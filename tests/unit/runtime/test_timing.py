@@ -43,6 +43,7 @@ class Plan:
     segments: Sequence[Segment]
     damage: float = 0.0
     bytes_crossing: int = 0
+    hash: str = ""
     made: list[PreparedPlan] = field(default_factory=list)
 
     def prepared(self, target: str = "cpu") -> PreparedPlan:
