@@ -39,7 +39,13 @@ def test_every_lesson_is_a_page(site, repository):
     lessons = {path.stem for path in (repository / "notebooks").glob("*.ipynb")}
     assert lessons == {path.stem for path in (site / "lessons").glob("*.html")}
     start = (site / "index.html").read_text(encoding="utf-8")
-    assert all(f"lessons/{name}.html" in start for name in lessons)
+    assert all(f'href="lessons/{name}.html"' in start for name in lessons)
+
+
+def test_every_page_is_in_the_navigation(site, repository):
+    pages = {path.stem for path in (repository / "docs").glob("*.md")}
+    links_none = (site / "ops.html").read_text(encoding="utf-8")  # but for the navigation
+    assert not [name for name in pages if f'href="{name}.html"' not in links_none]
 
 
 def test_answers_are_folded_away(site, repository):
