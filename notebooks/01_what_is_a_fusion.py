@@ -76,6 +76,7 @@ def moved(plan):
 print(f"one by one  {moved(one_by_one):>11,} bytes\nfused       {moved(fused):>11,} bytes")
 first = question.reveal(
     moved(one_by_one) / moved(fused), within=0.02, because="4 n read and 3 n written, against n read and n written.",
+    hints={3: "Three kernels, but not of equal size: mul reads two tensors.", 7: "That is how many n they move. The one moves some, too."},
 )
 first
 
@@ -100,7 +101,10 @@ grown = {
     "one by one": (moved(fl.segment(longer, sizes, strategy="unfused")) - moved(one_by_one)) / n,
     "fused": (moved(fl.segment(longer, sizes)) - moved(fused)) / n,
 }
-second = question.reveal(grown, because="Fused, the exp stands between a load and a store that are there anyway.")
+second = question.reveal(
+    grown, hints={"one by one": {1: "The new kernel reads as well as writes."}, "fused": {1: "Which tensor would that be? The result was stored before."}},
+    because="Fused, the exp stands between a load and a store that are there anyway.",
+)
 second
 
 # %% [markdown]
@@ -191,7 +195,10 @@ with FusionDefinition() as mine:
 
 whole, parts = (fl.segment(mine, sizes[:1], strategy=strategy) for strategy in ("bottom_up", "unfused"))
 times_as_much = moved(parts) / moved(whole)
-print(f"{times_as_much:.1f} times the bytes:", "well done" if times_as_much >= 10 else "not yet ten")
+said = "well done" if times_as_much >= 10 else "not yet ten; what does one more op add to each side?"
+if len(whole.segments) > 1:
+    said = "one kernel does not do for these ops any more; lesson 02 tells why"
+print(f"{times_as_much:.1f} times the bytes: {said}")
 
 # %%
 score(first, second, third)

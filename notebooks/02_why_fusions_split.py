@@ -76,7 +76,7 @@ question
 kept = plan_of(lambda ops, x: ops.add(x, column(ops, x)), square)
 outcomes = [
     question.reveal(
-        len(kept.segments),
+        len(kept.segments), hints={2: "As above, you think. But here the second walk is along the row that was just read."},
         because=f"The {kept.segments[0].scheduler.value} scheduler keeps the row in registers and walks over it a second time.",
     ),
 ]
@@ -263,7 +263,14 @@ question
 plans = {name: plan_of(define, *sizes) for name, (define, sizes) in QUIZ.items()}
 for name, plan in plans.items():
     print(f"{name:40}", *(segment.scheduler.value for segment in plan.segments))
-outcomes.append(question.reveal([len(plan.segments) for plan in plans.values()]))
+outcomes.append(
+    question.reveal(
+        [len(plan.segments) for plan in plans.values()],
+        hints={(1, 2, 1, 2, 2, 2): "A row, or a column that is short enough, can be kept: then what comes after the sum is no new walk."},
+        because="Only the second one needs a long row after a reduction that no reduction has read: y. All others keep what they need "
+        "again, or need nothing again.",
+    )
+)
 outcomes[2]
 
 # %%

@@ -71,7 +71,10 @@ question
 # %%
 (forwarded,) = plan.decisions.filter(phase="forward")
 outcomes = [
-    question.reveal(forwarded.subjects[0][0], because="It is the only unary op on an input that nobody else reads."),
+    question.reveal(
+        forwarded.subjects[0][0], hints={"T0": "That is an input; nothing computes it.", "T7": "A broadcast of sums is no unary op on an input."},
+        because="It is the only unary op on an input that nobody else reads.",
+    ),
 ]
 outcomes[0]
 

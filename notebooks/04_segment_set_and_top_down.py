@@ -80,7 +80,10 @@ question
 # %%
 top_down = fl.segment(fd, strategy="top_down")
 outcomes = [
-    question.reveal(len(top_down.segments), because="add and neg read the same input: one piece. Behind the hint stands a copy."),
+    question.reveal(
+        len(top_down.segments), hints={1: "The hint is kept: a segment ends there.", 3: "That is bottom-up, where readers of one input do not meet."},
+        because="add and neg read the same input: one piece. Behind the hint stands a copy.",
+    ),
 ]
 outcomes[0]
 

@@ -83,7 +83,13 @@ def microseconds(plan):
     return 1e6 * (moved(plan) / (plan.oracle.device.bandwidth * 1e9)) + 4 * len(plan.segments)
 
 
-outcomes = [question.reveal(microseconds(worst), within=0.1)]
+launches = 4 * len(worst.segments)
+outcomes = [
+    question.reveal(
+        microseconds(worst), within=0.1, hints={microseconds(worst) / 1e3: "That is milliseconds."},
+        because=f"Launches are {launches} µs of it; bytes decide.",
+    ),
+]
 outcomes[0]
 
 # %% [markdown]

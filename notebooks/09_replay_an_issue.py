@@ -103,7 +103,11 @@ question
 (between,) = plan.boundaries()
 persistent = next(v for v in between.verdicts if v.scheduler.value == "inner_persistent")
 print(persistent.text, end="\n\n")
-first = question.reveal("a reshape" if "reshape" in persistent.text else persistent.code)
+elementwise = "It is computed element by element, and goes wherever its neighbours go."
+first = question.reveal(
+    "a reshape" if "reshape" in persistent.text else persistent.code, hints={"a cast": elementwise, "a sigmoid": elementwise},
+    because="The scheduler that keeps rows is the one that is meant for a normalization, so its sentence is the one to read.",
+)
 first
 
 # %%
@@ -125,11 +129,15 @@ question
 counts = {s: len(fl.segment(fd, inputs, strategy=s).segments) for s in ("bottom_up", "top_down", "saving", "optimal")}
 counts |= {target: len(fl.segment(fd, inputs, target=target).segments) for target in ("A100", "H100", "B200")}
 print(counts)
-second = question.reveal(min(counts.values()), because="No scheduler takes the whole, so no strategy can; and no limit of a device is the cause.")
+second = question.reveal(
+    min(counts.values()), hints={1: "Then some scheduler would have to take the whole, and each was asked."},
+    because="No scheduler takes the whole, so no strategy can; and no limit of a device is the cause.",
+)
 second
 
 # %% [markdown]
-# Is that proved? A certificate says what every plan must pay, and for what:
+# Is that proved? A certificate says what every plan must pay, and for what. Read its first line: that much, at most, could any
+# other cut of this definition gain.
 
 # %%
 plan.certificate(states=20_000)
@@ -206,6 +214,7 @@ with FusionDefinition() as repaired_fd:
 repaired = fl.segment(repaired_fd, inputs, name="repaired")
 fourth = question.reveal(
     {"segments": len(repaired.segments), "bytes before / after": moved(plan) / moved(repaired)}, within=0.1,
+    hints={"segments": {1: "Nearly: the reshape at the end is a segment of its own, which launches nothing."}},
     because="What remains is one kernel; a reshape of a result is a view, which costs nothing.",
 )
 fourth
@@ -236,6 +245,7 @@ normal = (grouped - grouped.mean((2, 3, 4), keepdims=True)) / np.sqrt(grouped.va
 z = normal.reshape(x.shape) * weight[:, None, None] + bias[:, None, None]
 exact = z / (1 + np.exp(-z))
 print("largest differences to float64:", *(f"{abs(result - exact).max():.1e}" for result in results))
+print(f"one step of Half at the largest result: {np.spacing(np.float16(abs(exact).max())):.1e}")
 
 # %% [markdown]
 # ## Your turn
@@ -259,7 +269,10 @@ question
 # %%
 verdicts = loss_plan.boundaries()[0].verdicts
 said = next(v for v in verdicts if v.scheduler.value == "inner_persistent")
-fifth = question.reveal(said.code, because=f"{said.text[0].upper()}{said.text[1:]}.")
+fifth = question.reveal(
+    said.code, hints={"reshape_mixes": "That was the first issue. There is no reshape here."},
+    because=f"{said.text[0].upper()}{said.text[1:]}. docs/reasons.md says what helps; lesson 11 tries it.",
+)
 fifth
 
 # %%
@@ -269,5 +282,7 @@ score(first, second, third, fourth, fifth)
 # ## Where to go on
 #
 # - `plan.to_python()` and `repr(fd)` write what `load_repro` reads.
-# - `python -m fuser_lab report` makes one HTML file of a script, to be attached to an issue.
+# - `python -m fuser_lab explain FILE` says the same on the command line; `python -m fuser_lab report FILE -o out.html` makes one
+#   HTML file of a script, to be attached to an issue.
+# - [docs/repro_scripts.md](../docs/repro_scripts.md): what is read of a script, and what is refused.
 # - More real issues: [11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb).

@@ -201,7 +201,10 @@ with FusionDefinition() as chain:
     chain.add_output(x)
 
 outcomes.append(
-    question.reveal(len(storage(fl.segment(chain)).blocks), because="One to read from and one to write to, in turn: ping and pong."),
+    question.reveal(
+        len(storage(fl.segment(chain)).blocks), hints={5: "They do not all live at one time.", 1: "A product cannot write over what it still reads."},
+        because="One to read from and one to write to, in turn: ping and pong.",
+    ),
 )
 outcomes[2]
 
@@ -243,7 +246,13 @@ for what, measured in (("bytes", lambda p: sum(s.bytes for s in p.segments)), ("
     before, after = measured(kept), measured(made_again)
     print(f"{what:6} {before / 1e6:6.1f} MB -> {after / 1e6:6.1f} MB")
     smaller |= {what} if after < before else set()
-outcomes.append(question.reveal("both" if len(smaller) == 2 else smaller.pop() if smaller else "neither"))
+outcomes.append(
+    question.reveal(
+        "both" if len(smaller) == 2 else smaller.pop() if smaller else "neither",
+        hints={"bytes": "And while they wait to be read, where are the zeros?", "peak": "And what of their writing and reading?"},
+        because="What nobody stores is neither written and read, nor does it lie in memory while others run.",
+    ),
+)
 outcomes[3]
 
 # %%

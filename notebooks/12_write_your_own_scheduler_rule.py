@@ -74,6 +74,7 @@ limited = fl.segment(many, schedulers=fl.with_rule(few_tensors), name="few tenso
 outcomes = [
     question.reveal(
         {"segments": len(limited.segments), "times the bytes": moved(limited) / moved(free)}, within=0.05,
+        hints={"segments": {2: "Four tensors each; but one of the four is what a kernel writes.", 3: "And what a kernel hands on is read by the next."}},
         because="Each kernel writes one sum; the first reads up to three tensors, each later one the last sum and up to two more.",
     ),
 ]
@@ -132,7 +133,7 @@ with FusionDefinition() as sines:
 surprised = fl.segment(sines, schedulers=fl.with_rule(few_ops))
 outcomes.append(
     question.reveal(
-        len(surprised.segments),
+        len(surprised.segments), hints={3: "Three, three and two: so it would be without the one thing that happens first. Look at the log below."},
         because="Chains of unary ops from an input are forwarded: kept back, to be computed again by each reader. The whole chain "
         "is then refused at once, and its ops stay alone.",
     ),
@@ -152,7 +153,7 @@ print(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).seg
 #
 # ## 3. Who is asked
 #
-# Eleven schedulers, in this order, until one accepts:
+# The schedulers are asked in this order, until one accepts:
 
 # %%
 print(*(scheduler.type.value for scheduler in fl.SCHEDULERS), sep=" → ")
@@ -181,7 +182,13 @@ changed = {
     "segments": len(usual.segments) != len(other.segments),
     "kernel": usual.segments[0].scheduler is not other.segments[0].scheduler,
 }
-outcomes.append(question.reveal("both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing")))
+outcomes.append(
+    question.reveal(
+        "both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing"),
+        hints={"segments": "Both take the whole fusion. So where would a cut come from?"},
+        because="Whoever is asked first and accepts gets it, with kernels of its own kind.",
+    ),
+)
 outcomes[3]
 
 # %%
@@ -299,7 +306,11 @@ def mine(facts, device):
 
 softmax, specs = fl.example("softmax", "full")
 attempt = fl.segment(softmax, specs, schedulers=fl.with_rule(mine, "reduction", "inner_persistent"))
-print(len(attempt.segments), "segments:", "well done" if len(attempt.segments) >= 3 else "not yet three")
+said = {
+    1: "nothing was refused yet. What do two reductions have in one candidate, and one reduction not? (`facts.patterns`)",
+    2: "the two reductions are apart. One of the parts still keeps a row: refuse that as well (`facts.buffers`)",
+}.get(len(attempt.segments), "well done; `attempt.boundaries()` has your sentences")
+print(f"{len(attempt.segments)} segments: {said}")
 
 # %%
 score(*outcomes)
@@ -309,4 +320,6 @@ score(*outcomes)
 #
 # - `fl.explore(many, schedulers=fl.with_rule(few_tensors))`: every click is answered by your rule as well.
 # - The rules of nvFuser are in `fuser_lab/schedule/`, a file for each; `CONTRIBUTING.md` says how to add one for good.
-# - A rule that is a *strategy*: `fl.segment(fd, strategy=function)` takes a function of fusion and schedulers.
+#   [docs/reasons.md](../docs/reasons.md) has every sentence that they say.
+# - A rule that is a *strategy*: `fl.segment(fd, strategy=function)` takes a function of fusion and schedulers, as in
+#   [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb) and [13_teaching_kit](13_teaching_kit.ipynb).

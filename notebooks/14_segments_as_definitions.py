@@ -14,7 +14,8 @@
 # # A segment is a definition
 #
 # nvFuser cuts a fusion into segments and runs each as a kernel. For a while its Python frontend could hand those segments
-# out as definitions of their own, each to be printed, run, scheduled or cut again, and then it was removed. Here it works.
+# out as definitions of their own, each to be printed, run, scheduled or cut again, and then it was removed. Here it works. But
+# which value of a segment is which value of the whole?
 #
 # To follow a value from the whole fusion into a segment one needs names that hold in both. They are plain numbers, and this
 # notebook follows them through five objects:
@@ -26,15 +27,8 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition
-from fuser_lab.teaching import predict
+from fuser_lab.teaching import predict, score
 
-# %% [markdown]
-# ## 1. The definition
-#
-# Sum the rows of one tensor, put the sums back as a column, add the column to another tensor. The definition goes into a
-# cache, which is nothing but an argument; step 3 shows what it is for.
-
-# %%
 cache = FusionCache()
 
 
@@ -48,6 +42,15 @@ def rows_added(fd):
 with FusionDefinition(cache=cache) as fd:
     rows_added(fd)
 
+fl.segment(fd, [fl.spec((2, 32)), fl.spec((2, 128))])
+
+# %% [markdown]
+# ## 1. The definition
+#
+# Sum the rows of one tensor, put the sums back as a column, add the column to another tensor. The definition went into a
+# cache, which is nothing but an argument; step 3 shows what it is for.
+
+# %%
 fd
 
 # %% [markdown]
@@ -85,7 +88,7 @@ print("the same object:", again.fusion is fd.fusion)
 cache
 
 # %% [markdown]
-# **Predict.** The cache has `3` lookups so far. If you define `rows_added` once more, but with the names `a` and
+# **Predict:** if you define `rows_added` once more, but with the names `a` and
 # `b` for `x` and `y`, is that a hit? And if `broadcast` is called as `broadcast(total, [False, True])`, without the name of
 # the argument?
 
@@ -112,9 +115,11 @@ for name, define in (("other names", other_names), ("argument without its name",
     with FusionDefinition(cache=cache) as attempt:
         define(attempt)
     hits[name] = cache.stats().hits > before
-question.reveal(
-    hits, because="Names of Python variables are no part of a call. How an argument is spelled is part of it.",
-)
+outcomes = [question.reveal(
+    hits, hints={"other names": {False: "What is kept of a call is the op and its operands by number."}},
+    because="Names of Python variables are no part of a call. How an argument is spelled is part of it.",
+)]
+outcomes[0]
 
 # %% [markdown]
 # The second is a fusion of its own, and harmless: it only costs its place in the tree.
@@ -209,7 +214,13 @@ for index, part in enumerate(parts):
     alive |= {numbers[fid] for fid in part.state.outputs}
     while_running.append(set(alive))
     alive = {fid for fid in alive if last.get(fid, len(parts)) > index or fid in three_sums.state.inputs}
-question.reveal(while_running, because="2 lives in registers only. 3, the first sum, is gone when the last segment runs.")
+outcomes.append(
+    question.reveal(
+        while_running, hints={tuple(map(frozenset, ([0, 3], [0, 3, 4], [0, 3, 4, 5]))): "Nobody reads 3 after the second segment, so it need not stay."},
+        because="2 lives in registers only. 3, the first sum, is gone when the last segment runs.",
+    ),
+)
+outcomes[1]
 
 # %% [markdown]
 # ## A size on its way into a segment
@@ -237,6 +248,9 @@ try:
     fd.execute([np.ones((3, 32), np.float32), np.ones((3, 128), np.float32)])
 except fl.errors.InputError as error:
     print(error)
+
+# %%
+score(*outcomes)
 
 # %% [markdown]
 # ## Where to go on

@@ -24,7 +24,7 @@ from IPython.display import HTML
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.examples import layouts
-from fuser_lab.teaching import predict
+from fuser_lab.teaching import predict, score
 
 
 def cells(order, title, shape=(3, 5)):
@@ -61,7 +61,13 @@ today = fl.segment(fd, name="outputs")
 today
 
 # %%
-question.reveal(today.segments[1].scheduler.value, because="It reads what lies row-major and writes channels-last.")
+outcomes = [
+    question.reveal(
+        today.segments[1].scheduler.value, hints={"pointwise": "If all it touches lay alike, yes. How does what it reads lie?"},
+        because="It reads what lies row-major and writes channels-last.",
+    ),
+]
+outcomes[0]
 
 # %% [markdown]
 # The tensor between the segments is row-major. So the first kernel reads channels-last and writes row-major, and the
@@ -151,11 +157,19 @@ question
 required = outer.fusion.set_output_stride_order(outer.fusion.outputs[0], [1, 0])
 plan = fl.segment(required, options=fl.SegmenterOptions(layout_mode="negotiate"))
 between = plan.layouts()[plan.segmented.crossing[0].name]
-question.reveal(
+outcomes.append(question.reveal(
     {"order": between.chosen, "decided by": between.by, "megabytes": between.cost / 1e6}, within=0.05,
     because="Whoever reads the column-major matrix and writes a row-major result goes across the rows of one of them, "
     "however the sum lies. So the reader no longer minds, and on a tie the producer decides.",
-)
+))
+outcomes[1]
+
+# %%
+score(*outcomes)
 
 # %% [markdown]
-# [docs/layouts.md](../docs/layouts.md) has the rules and the cost model.
+# ## Where to go on
+#
+# - [docs/layouts.md](../docs/layouts.md) has the rules and the cost model.
+# - A model of costs can be wrong: [06_cost_models](06_cost_models.ipynb).
+# - `plan.layouts().to_pandas()` is the table as data; in the explorer a click on an arrow shows its line.

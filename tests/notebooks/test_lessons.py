@@ -1,6 +1,7 @@
 """Lessons ask before they answer: predictions are left to the reader, and each is compared with an answer below."""
 
 import ast
+import re
 from pathlib import Path
 
 import nbformat
@@ -51,6 +52,21 @@ def test_each_question_is_open_and_is_answered_in_a_later_cell(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebooks_are_small(path):
     assert path.stat().st_size < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_each_answer_says_why(path):
+    given = [call for tree in code_cells(path).values() for call in answers(tree)]
+    assert all("because" in {keyword.arg for keyword in call.keywords} for call in given)
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_each_lesson_begins_with_a_question_and_ends_with_where_to_go(path):
+    cells = nbformat.read(path, as_version=4).cells
+    assert "?" in cells[0].source
+    assert cells[1].cell_type == "code"
+    assert "## Where to go on" in cells[-1].source
+    assert re.search(r"\]\((?:\d\d_\w+\.ipynb|\.\./docs/\w+\.md)", cells[-1].source)
 
 
 def test_an_answer_that_was_written_down_is_found():
