@@ -18,6 +18,7 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.report.fusions import fusion_view
+from fuser_lab.schedule.own import written
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import (
@@ -534,7 +535,8 @@ class Plan:
     def to_python(self) -> str:
         """Return code that makes this plan again; its plan has the same hash.
 
-        Schedulers of your own are taken from a variable ``schedulers``, which has to be there.
+        Schedulers of your own cannot be written as code: they are taken from a variable ``schedulers``, and a comment
+        says what it has to hold.
         """
         names = recorded_names(self.definition)
         lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
@@ -549,9 +551,9 @@ class Plan:
         if self.strategy not in STRATEGIES:
             groups = [[_recorded(e.name, names) for e in s.exprs if e.tensor_outputs] for s in self.segments]
             shown = f"strategy=lambda fusion, oracle: {groups}"
-            return [f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]
+            return [*self._needed(), f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]
         strategy = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
-        lines = [f"plan = fl.segment(fd, inputs{strategy}{self._options()})"]
+        lines = [*self._needed(), f"plan = fl.segment(fd, inputs{strategy}{self._options()})"]
         for method, arguments in self.edits:
             if method == "with_params":
                 lines.append(f"plan = plan.with_params({', '.join(map(str, arguments))})")
@@ -559,6 +561,15 @@ class Plan:
             shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in arguments)
             lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
         return lines
+
+    def _needed(self) -> list[str]:
+        """Return comments that say which schedulers whoever runs the code has to supply."""
+        if self.oracle.schedulers == SCHEDULERS:
+            return []
+        return [
+            "# Code cannot hold schedulers of your own. The next line needs those that the plan was made with:",
+            f"# schedulers = {written(self.oracle.schedulers)}",
+        ]
 
     def _options(self) -> str:
         found = ""

@@ -1,6 +1,6 @@
 """Schedulers of your own: asked instead of nvFuser's, before them, or with one more rule."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
@@ -50,6 +50,34 @@ def with_rule(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler
         for scheduler in given
     )
+
+
+def written(schedulers: Sequence[Scheduler]) -> str:
+    """Return schedulers as the expression that somebody may have made them with: rules and classes by their names."""
+    rules = {id(one.rule): one.rule for one in schedulers if isinstance(one, RuledScheduler)}
+    plain = tuple(one.scheduler if isinstance(one, RuledScheduler) else one for one in schedulers)
+    if len(rules) == 1 and plain == SCHEDULERS:
+        ruled = [one.type.value for one in schedulers if isinstance(one, RuledScheduler)]
+        types = "" if len(ruled) == len(schedulers) else "".join(f", {name!r}" for name in ruled)
+        return f"fl.with_rule({_name(*rules.values())}{types})"
+    count, shown = len(SCHEDULERS), list(map(_written, schedulers))
+    at = next((n for n in range(len(shown)) if tuple(schedulers[n : n + count]) == SCHEDULERS), None)
+    if at is not None:
+        shown[at : at + count] = ["*fl.SCHEDULERS"]
+    return f"[{', '.join(shown)}]"
+
+
+def _written(scheduler: Scheduler) -> str:
+    if isinstance(scheduler, RuledScheduler):
+        return f"*fl.with_rule({_name(scheduler.rule)}, schedulers=[{_written(scheduler.scheduler)}])"
+    if scheduler in SCHEDULERS:
+        return f"fl.SCHEDULERS[{SCHEDULERS.index(scheduler)}]"
+    return f"{type(scheduler).__name__}(...)"
+
+
+def _name(rule: Rule) -> str:
+    name = getattr(rule, "__name__", type(rule).__name__)
+    return name if name.isidentifier() else "rule"
 
 
 def refusal(scheduler: Scheduler, text: str, facts: CandidateFacts) -> Verdict:

@@ -128,6 +128,37 @@ def groups_of(plan):
     return [[e.name for e in s.exprs] for s in plan.segments]
 
 
+def named(facts, device):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("schedulers", "said"),
+    [
+        (fl.with_rule(few_ops), "fl.with_rule(few_ops)"),
+        (fl.with_rule(few_ops, "pointwise", "resize"), "fl.with_rule(few_ops, 'resize', 'pointwise')"),
+        (fl.with_rule(lambda facts, device: None), "fl.with_rule(rule)"),
+        ((InTwoPasses(), *fl.SCHEDULERS), "[InTwoPasses(...), *fl.SCHEDULERS]"),
+        (fl.SCHEDULERS[2:4], "[fl.SCHEDULERS[2], fl.SCHEDULERS[3]]"),
+        (
+            fl.with_rule(named, schedulers=fl.with_rule(few_ops, schedulers=[InTwoPasses()])),
+            "[*fl.with_rule(named, schedulers=[*fl.with_rule(few_ops, schedulers=[InTwoPasses(...)])])]",
+        ),
+    ],
+)
+def test_code_says_which_schedulers_it_needs(schedulers, said):
+    plan = fl.segment(rows_added(), [fl.spec((8, 8))] * 2, schedulers=schedulers)
+    code = plan.to_python()
+    comment = next(line for line in code.splitlines() if line.startswith("# schedulers = "))
+    assert comment == f"# schedulers = {said}"
+    assert ", schedulers=schedulers)" in code
+    if "..." not in said and "(rule)" not in said:
+        assert tuple(eval(comment.removeprefix("# schedulers = "))) == schedulers
+    names = {"schedulers": schedulers}
+    exec(code, names)
+    assert names["plan"].hash == plan.hash
+
+
 def test_other_tabs_of_an_explorer_obey():
     pytest.importorskip("fuser_lab_widgets")
     explorer = fl.explore(chain(), [fl.spec((64,))] * 2, schedulers=fl.with_rule(few_ops))
