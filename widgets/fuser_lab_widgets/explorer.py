@@ -84,6 +84,8 @@ class Explorer(anywidget.AnyWidget):
         self._compared = ""  # the strategy whose plan the shown one is compared with
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
+        self._shapes = scenes.Shapes()
+        self._known = 0  # how many shapes the page has
         self._timed: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
         self._compiler = Background()
@@ -120,6 +122,15 @@ class Explorer(anywidget.AnyWidget):
         data["text/plain"] = plan_text(self.plan, title=self._title)
         data["text/html"] = plan_svg(self.plan, title=self._title)
         return bundle
+
+    def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - as in the base class
+        """Return what is sent to the page: with a picture, the shapes in it that the page does not have yet."""
+        state: dict[str, Any] = super().get_state(key, drop_defaults)
+        if "scene" in state:
+            shapes = self._shapes.all()
+            state |= {f"shape{n}": shapes[n] for n in range(0 if key is None else self._known, len(shapes))}
+            self._known = len(shapes)
+        return state
 
     # ---- events from the browser
 
@@ -446,7 +457,7 @@ class Explorer(anywidget.AnyWidget):
         view, state = self._current(), self._session.state
         with self.hold_sync():
             detail = self._detail or ("segments" if is_large(view) else "ops")
-            drawn = scenes.scene(view, f"fx{self.model_id}", detail=detail, opened=self._opened)
+            drawn = scenes.scene(view, self._shapes, detail=detail, opened=self._opened)
             drawn["facts"] += scenes.predicted(view, self.plan)
             difference = self._difference()
             if difference is not None:
@@ -465,6 +476,7 @@ class Explorer(anywidget.AnyWidget):
                 "strategies": [[s, _words(s)] for s in self._session.strategies]
                 + [[MINE, MINE]] * (self._session.mine is not None),
                 "shown": MINE if state.edits else state.strategy,
+                "plan": self.plan.name,
                 "searching": self._searching,
             }
 

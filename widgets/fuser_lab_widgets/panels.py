@@ -31,7 +31,7 @@ def panel(
         "graph": lambda: graph(view),
         "roofline": lambda: roofline(plan, timed, other),
         "memory": lambda: memory(plan),
-        "layouts": lambda: layouts(plan),
+        "layouts": lambda: layouts(plan, view),
         "passes": lambda: passes(plan),
     }
     return makers[name]()
@@ -74,14 +74,16 @@ def memory(plan: EditablePlan) -> str:
     return _beside(plots.memory_svg(plan, style=False), to_html(_note(about)))
 
 
-def layouts(plan: EditablePlan) -> str:
+def layouts(plan: EditablePlan, view: ViewModel) -> str:
     """Return how the tensors that segments write lie in memory."""
     found = plan.layouts() if hasattr(plan, "layouts") else ()
     shown = view_layouts(found)
     if not shown:
         return to_html(_note("This plan says nothing about layouts."))
     about = "Axes in memory, slowest first. A tensor between segments lies as its row says; results as the user asked."
-    return to_html(_table(layout_table(shown))) + to_html(_note(about))
+    makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
+    table = _table(layout_table(shown), ids=[makers.get(one.tensor, "") for one in shown])
+    return to_html(table) + to_html(_note(about))
 
 
 def passes(plan: EditablePlan) -> str:
@@ -96,7 +98,7 @@ def passes(plan: EditablePlan) -> str:
             element(
                 "details",
                 element("summary", element("b", one.name), element("span", one.about, css="fx-note"), css="fx-line"),
-                element("pre", *map(_diff_line, one.diff), css="fx-code") if one.diff
+                element("pre", *map(_diff_line, one.diff), css="fx-code", tabindex="0") if one.diff
                 else element("pre", "Layouts or aliases only; the expressions are the same.", css="fx-code"),
                 open="",
             ),

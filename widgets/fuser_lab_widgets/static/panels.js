@@ -124,6 +124,11 @@ Object.assign(Explorer.prototype, {
     const { table: data, note, running, done, total } = this.model.get("timings");
     const state = running ? h("p.fx-note", {}, total ? `Timing … ${done} of ${total}` : "Timing … the first run compiles the kernels") : null;
     if (!data) return [state || h("p.fx-empty", {}, "No timings yet. Run times the baseline plan and this one on this machine.")];
-    return [table(data, () => ({})), ...(state ? [state] : []), h("p.fx-note", {}, note || "")];
+    const { plan } = this.model.get("history");
+    const attrs = (n) => {
+      const [name, segment] = data.rows[n];
+      return name === plan && segment.startsWith("S") ? { tabindex: 0, "data-id": `segment:${segment.slice(1)}`, class: "fx-row" } : {};
+    };
+    return [table(data, attrs), ...(state ? [state] : []), h("p.fx-note", {}, note || "")];
   },
 });

@@ -42,7 +42,7 @@ Object.assign(Explorer.prototype, {
     this.log = h("section.fx-log", { "aria-label": "Decisions" },
       h("div.fx-log-head", {}, h("h3", {}, "Decisions"), h("label", {}, this.mine, " selection only"), this.logCount),
       this.playerBar,
-      h("div.fx-filters", {},
+      this.logFilters = h("div.fx-filters", {},
         h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => set("text", e.target.value.toLowerCase()) }),
         h("select", { "aria-label": "Outcome", onchange: (e) => set("outcome", e.target.value) }, ...outcomes.map(([v, t]) => h("option", { value: v }, t)))),
       this.rows);
@@ -60,7 +60,7 @@ Object.assign(Explorer.prototype, {
     const { rows = [] } = this.model.get("decisions");
     if (this.logShown == null && rows.length) this.toggleLog(true);
     this.player.max = rows.length;
-    this.playerBar.hidden = !rows.length;
+    this.playerBar.hidden = this.logFilters.hidden = this.mine.parentNode.hidden = !rows.length;
     this.drawRows();
   },
 
@@ -72,7 +72,7 @@ Object.assign(Explorer.prototype, {
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
       (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
     this.logCount.textContent = all.length ? `${found.length} of ${all.length}` : "";
-    const empty = !all.length ? "No decision was needed: one scheduler took the whole fusion." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
+    const empty = !all.length ? "No decision led to this plan." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
     // A window around the step at hand: a page of thousands of rows would be slow.
     const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
     const shown = found.slice(from, from + SHOWN).map((row) => decision(row, all.indexOf(row) + 1));

@@ -1,0 +1,96 @@
+"""One selection for all: graph, inspector, log, kernels, PTX, tables and plots."""
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+REAL = """\
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+import numpy as np
+with FusionDefinition() as fd:
+    x, y = (fd.define_tensor([512, 512], contiguity=True, dtype=DataType.Float) for _ in range(2))
+    a = fd.ops.exp(x)
+    b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+    columns = fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])
+    fd.add_output(fd.ops.neg(fd.ops.add(fd.ops.mul(b, columns), y)))
+plan = fl.segment(fd, strategy="unfused").glue(0, 1).glue(2, 3)
+fl.explore(plan, [np.ones((512, 512), np.float32)] * 2)
+"""
+NAMES = "(all) => [...new Set(all.map((line) => line.dataset.name))]"
+
+
+def open_tab(desk, name):
+    desk.explorer.get_by_role("tab", name=name).click()
+    desk.page.wait_for_function("() => !['', '…'].includes(document.querySelector('.fx-panel').innerText.trim())")
+
+
+def test_an_op_its_lines_in_both_kernels_and_its_ptx_are_one_selection(open_explorer, shots):
+    desk = open_explorer(REAL)
+    explorer = desk.explorer
+    node = explorer.locator(".fl-op:has(title:text-matches('= exp'))")
+    name = node.evaluate("(g) => g.querySelector('title').textContent").partition(" ")[0]
+    node.click()
+    explorer.get_by_role("button", name="Show source").click()
+    lit = explorer.locator(".fx-panel .fx-lit")
+    for target, word in (("CPU", "exp"), ("CUDA", "exp"), ("PTX", "")):
+        explorer.get_by_role("button", name=target, exact=True).click()
+        lit.first.wait_for(timeout=60_000)
+        assert lit.evaluate_all(NAMES) == [name]
+        assert word in " ".join(lit.all_inner_texts())
+    explorer.screenshot(path=shots / "explorer-ptx.png")
+    other = explorer.locator(f".fx-panel .fx-at:not([data-name='{name}'])").first
+    aim = other.get_attribute("data-name")
+    other.click()
+    explorer.locator(f".fx-panel .fx-lit[data-name='{aim}']").first.wait_for()
+    assert aim in explorer.locator(".fl-node.fx-selected title").first.evaluate("(t) => t.textContent")
+    assert aim in explorer.locator(".fx-inspector h3").inner_text()
+    explorer.get_by_label("Segment", exact=True).select_option("2")
+    explorer.locator(".fx-panel pre[aria-label='Source of segment 2']").wait_for(timeout=60_000)
+    assert ".visible .entry" in explorer.locator(".fx-panel pre").inner_text()
+    assert desk.complaints == []
+
+
+def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_explorer):
+    desk = open_explorer(REAL)
+    explorer, page = desk.explorer, desk.page
+    explorer.get_by_role("button", name="Run").click()
+    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    heading = explorer.locator(".fx-inspector h3")
+    for tab in ("Segments", "Timings", "Roofline", "Memory"):
+        open_tab(desk, tab)
+        item = explorer.locator(".fx-panel [data-id='segment:1']").first
+        item.dispatch_event("click")
+        heading.get_by_text("Segment 1").wait_for()
+        page.wait_for_function("() => document.querySelector('.fx-panel .fx-current')?.dataset.id === 'segment:1'")
+        explorer.locator(".fl-op").last.click()
+        heading.get_by_text("neg").wait_for()
+        assert explorer.locator(".fx-panel .fx-current").count() == 0
+    for tab in ("Layouts", "Table"):
+        open_tab(desk, tab)
+        row = explorer.locator(".fx-panel tr[data-id^='op:']").first
+        aim = row.get_attribute("data-id")
+        row.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function("(id) => document.querySelector('.fl-node.fx-selected')?.dataset.id === id", arg=aim)
+        assert explorer.locator(".fx-panel .fx-current").first.get_attribute("data-id") == aim
+    assert desk.complaints == []
+
+
+def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
+    desk = open_explorer(REAL.replace('strategy="unfused").glue(0, 1).glue(2, 3)', 'strategy="bottom_up")'))
+    explorer = desk.explorer
+    assert explorer.locator(".fx-mine").count() == 0
+    assert explorer.locator(".fx-decision").count() > 1
+    explorer.locator(".fl-op").first.click()
+    explorer.locator(".fx-mine").first.wait_for()
+    name = explorer.locator(".fx-inspector h3").inner_text().partition(" ")[0]
+    explorer.get_by_role("button", name="Decisions about it").click()
+    rows = explorer.locator(".fx-decision")
+    assert rows.count() == explorer.locator(".fx-mine").count() >= 1
+    # A click on a decision shows the groups after it, and the ops that it is about.
+    rows.first.locator(".fx-reason").click()
+    about = explorer.locator(".fl-op.fx-about title, .fl-op.fx-refusing title")
+    about.first.wait_for(state="attached")
+    assert name in {text.partition(" ")[0] for text in about.all_text_contents()}
+    assert desk.complaints == []
