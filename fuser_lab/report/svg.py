@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from html import escape
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, fromstring
 
@@ -41,65 +42,87 @@ def view_svg(view: ViewModel, layout: Layout | None = None, *, prefix: str = "",
     """Return the SVG of a view model.
 
     ``prefix`` keeps ids apart where several drawings share a page; without it one is made from the content.
-    ``style=False`` leaves out the style sheet, what it sets, and descriptions: for pages that carry it once and tell
-    more about what is selected.
+    ``style=False`` leaves out the style sheet, what it sets, and descriptions: for pages that carry it once.
     """
-    return f'<svg xmlns="{_XMLNS}"' + _drawn(view, layout, prefix, style=style)
+    return f'<svg xmlns="{_XMLNS}"' + _document(view, layout, prefix, style=style)
 
 
 def view_element(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> Element:
     """Return the SVG of a view model as an element, to be put into a page."""
-    root = fromstring("<svg" + _drawn(view, layout, prefix, style=style))  # noqa: S314 - written just now, by this module
+    root = fromstring("<svg" + _document(view, layout, prefix, style=style))  # noqa: S314 - written just now, by this module
     root.set("xmlns", _XMLNS)
     return root
 
 
-def _drawn(view: ViewModel, layout: Layout | None, prefix: str, *, style: bool) -> str:
-    return _Painter(view, layout or lay_out(view), prefix, style=style).paint()
-
-
-class _Painter:
-    """Draws boxes, then edges, then headers, then nodes and labels, so that nothing hides text.
+def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: bool) -> str:
+    """Return what follows ``<svg``: boxes, then edges, then headers, then labels and nodes, so that nothing hides text.
 
     Colours stand in attributes as well as in the style sheet, for viewers that read none (``style=True``).
     """
+    layout, prefix = layout or lay_out(view), prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
+    painter = Painter(prefix=prefix, style=style, compact=view.compact, segments=view.segments)
+    size = f"{layout.width:.0f}", f"{layout.height:.0f}"
+    boxed = [(s, layout.segments[s.index]) for s in view.segments if s.index in layout.segments]
+    labels = ((edge, layout.edges[edge.id].label) for edge in view.edges)
+    parts = [
+        f' class="fl-svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}" height="{size[1]}"',
+        f' font-family="{escape(theme.SANS)}" role="graphics-document" aria-labelledby="{prefix}-t {prefix}-d">',
+        f'<title id="{prefix}-t">{_text(view.header.title)}</title>',
+        f'<desc id="{prefix}-d">{_text(describe(view))}</desc>',
+        f"<style>{escape(theme.graph_style(), quote=False)}</style>" if style else "",
+        f"<defs>{''.join(map(painter.pattern, view.segments))}</defs>",
+        f'<rect class="fl-paper" width="100%" height="100%"{painter.paint(fill="paper")}/><g class="fl-scene">',
+        *(
+            f'<g class="{painter.segment_css(s)}{_hued(s.index)}" data-kind="segment" data-id="segment:{s.index}" '
+            f'role="graphics-object">{painter.segment(s, box)}</g>'
+            for s, box in boxed
+        ),
+        '<g class="fl-edges" fill="none">',
+        *(
+            f'<g class="{painter.edge_css(e)}{_hued(inner(e))}" data-id="{_text(e.id)}" data-kind="{e.kind}" '
+            f'role="graphics-symbol">'
+            f"{painter.edge(e, layout.edges[e.id])}</g>"
+            for e in view.edges
+        ),
+        "</g>",
+        *(
+            f'<g class="{painter.header_css(s)}{_hued(s.index)}" data-id="segment:{s.index}" data-kind="segment">'
+            f"{painter.header(s, box)}</g>"
+            for s, box in boxed
+        ),
+        '<g class="fl-labels">',
+        *(
+            f'<g class="fl-label" data-id="{_text(edge.id)}" data-kind="{edge.kind}">{painter.label(edge, centre)}</g>'
+            for edge, centre in labels
+            if centre is not None
+        ),
+        f'</g><g class="fl-nodes" text-anchor="middle" font-size="{_n(measure.NAME_SIZE)}">',
+        *(
+            f'<g class="{painter.node_css(n)}{_hued(n.segment)}" data-id="{_text(n.id)}" data-kind="{n.kind}" '
+            f'role="graphics-symbol">'
+            f"{painter.node(n, layout.nodes[n.id])}</g>"
+            for n in view.nodes
+        ),
+        "</g></g></svg>",
+    ]
+    return "".join(parts)
 
-    def __init__(self, view: ViewModel, layout: Layout, prefix: str, *, style: bool) -> None:
-        self._view = view
-        self._layout = layout
-        self._prefix = prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
+
+class Painter:
+    """Draws what is inside each group of the picture: of a segment, a header, an edge, a label, a node.
+
+    ``style=False`` leaves out what the page's style sheet sets, and descriptions: the page tells more about what is
+    selected.
+    """
+
+    def __init__(self, *, prefix: str, style: bool, compact: bool, segments: Sequence[SegmentView] = ()) -> None:
+        self._prefix = prefix
         self._style = style
-        self._compact = view.compact
-        self._refused = {s.index for s in view.segments if not s.ok}
-        self._schedulers = {s.index: s.scheduler for s in view.segments}
+        self._compact = compact
+        self._refused = {s.index for s in segments if not s.ok}
+        self._schedulers = {s.index: s.scheduler for s in segments}
 
-    def paint(self) -> str:
-        layout, view = self._layout, self._view
-        size = f"{layout.width:.0f}", f"{layout.height:.0f}"
-        boxed = [(s, layout.segments[s.index]) for s in view.segments if s.index in layout.segments]
-        parts = [
-            f' class="fl-svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}" height="{size[1]}"',
-            f' font-family="{escape(theme.SANS)}" role="graphics-document"',
-            f' aria-labelledby="{self._prefix}-t {self._prefix}-d">',
-            f'<title id="{self._prefix}-t">{_text(view.header.title)}</title>',
-            f'<desc id="{self._prefix}-d">{_text(describe(view))}</desc>',
-            f"<style>{escape(theme.graph_style(), quote=False)}</style>" if self._style else "",
-            f"<defs>{''.join(map(self._pattern, view.segments))}</defs>",
-            f'<rect class="fl-paper" width="100%" height="100%"{self._paint(fill="paper")}/><g class="fl-scene">',
-            *(self._segment(s, box) for s, box in boxed),
-            '<g class="fl-edges" fill="none">',
-            *(self._edge(edge, layout.edges[edge.id]) for edge in view.edges),
-            "</g>",
-            *(self._header(s, box) for s, box in boxed),
-            '<g class="fl-labels">',
-            *(self._label(edge, layout.edges[edge.id].label) for edge in view.edges),
-            f'</g><g class="fl-nodes" text-anchor="middle" font-size="{_n(measure.NAME_SIZE)}">',
-            *(self._node(node, layout.nodes[node.id]) for node in view.nodes),
-            "</g></g></svg>",
-        ]
-        return "".join(parts)
-
-    def _paint(self, **colours: str) -> str:
+    def paint(self, **colours: str) -> str:
         """Return attributes with named colours (or ``#...`` as given), or nothing where the page has the rules."""
         if not self._style:
             return ""
@@ -109,31 +132,42 @@ class _Painter:
     def _hue(self, segment: SegmentView) -> str:
         return theme.hue(segment.index) if segment.ok else theme.colour("bad")
 
-    def _pattern(self, segment: SegmentView) -> str:
+    def _described(self, title: str, text: str) -> str:
+        return f"<title>{_text(title)}</title>" + (f"<desc>{_text(text)}</desc>" if self._style else "")
+
+    def pattern(self, segment: SegmentView) -> str:
+        """Return the pattern of a segment's strip."""
         index, name, hue = segment.index, theme.pattern(segment.index), self._hue(segment)
         opacity = "1" if name == "solid" else "0.3"
         lines = "" if name == "solid" else (
-            f'<path class="fl-ink" d="{_PATTERN_PATHS[name]}"{self._paint(stroke=hue)} stroke-width="1.8" fill="none"/>'
+            f'<path class="fl-ink" d="{_PATTERN_PATHS[name]}"{self.paint(stroke=hue)} stroke-width="1.8" fill="none"/>'
         )
         return (
             f'<pattern id="{self._prefix}-p{index}" width="6" height="6" patternUnits="userSpaceOnUse" '
-            f'class="{_hue_class(index)}"><rect width="6" height="6" class="fl-tint"{self._paint(fill=hue)} '
+            f'class="{_hue_class(index)}"><rect width="6" height="6" class="fl-tint"{self.paint(fill=hue)} '
             f'fill-opacity="{opacity}"/>{lines}</pattern>'
         )
 
-    def _segment(self, segment: SegmentView, box: Box) -> str:
+    def segment_css(self, segment: SegmentView) -> str:
+        """Return the classes of a segment's box."""
+        return "fl-segment" if segment.ok else "fl-segment fl-refused"
+
+    def segment(self, segment: SegmentView, box: Box) -> str:
+        """Return the box of a segment with its patterned strip."""
         hue = self._hue(segment)
         border = 'stroke-width="1.5"' if segment.ok else 'stroke-width="2.5" stroke-dasharray="6 4"'
         return (
-            f'<g class="fl-segment {_hue_class(segment.index)}{"" if segment.ok else " fl-refused"}" '
-            f'data-kind="segment" data-id="segment:{segment.index}" role="graphics-object">'
-            f"{_described(segment_title(segment), segment_text(segment))}"
-            f'<rect class="fl-box"{_rect(box)} rx="10"{self._paint(fill=hue, stroke=hue)} fill-opacity="0.07" '
-            f"{border}/>"
-            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{self._prefix}-p{segment.index})" stroke="none"/></g>'
+            f"{self._described(segment_title(segment), segment_text(segment))}"
+            f'<rect class="fl-box"{_rect(box)} rx="10"{self.paint(fill=hue, stroke=hue)} fill-opacity="0.07" {border}/>'
+            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{self._prefix}-p{segment.index})" stroke="none"/>'
         )
 
-    def _header(self, segment: SegmentView, box: Box) -> str:
+    def header_css(self, segment: SegmentView) -> str:
+        """Return the classes of a segment's header."""
+        return "fl-head" if segment.ok else "fl-head fl-refused"
+
+    def header(self, segment: SegmentView, box: Box) -> str:
+        """Return the header in the top left corner of a segment's box."""
         chip, scheduler, moved = measure.segment_label(segment)
         hue = self._hue(segment)
         x, y, height = box.x + 14.0, box.y + 8.0, 20.0
@@ -142,12 +176,10 @@ class _Painter:
         middle, size = y + height / 2, measure.LABEL_SIZE + 1
         after = x + chip_width + 8
         return (
-            f'<g class="fl-head {_hue_class(segment.index)}{"" if segment.ok else " fl-refused"}" '
-            f'data-id="segment:{segment.index}" data-kind="segment">'
-            f'<rect class="fl-band"{band}{self._paint(fill="paper")}/>'
-            f'<rect class="fl-tint"{band}{self._paint(fill=hue)} fill-opacity="0.14"/>'
+            f'<rect class="fl-band"{band}{self.paint(fill="paper")}/>'
+            f'<rect class="fl-tint"{band}{self.paint(fill=hue)} fill-opacity="0.14"/>'
             f'<rect class="fl-chip" x="{_n(x)}" y="{_n(y)}" width="{_n(chip_width)}" height="{_n(height)}" rx="5"'
-            f"{self._paint(fill=hue)}/>"
+            f"{self.paint(fill=hue)}/>"
             + self._write(
                 chip, (x + chip_width / 2, middle), size, "fl-chip-text",
                 more=' text-anchor="middle" font-weight="700"', fill="paper",
@@ -157,72 +189,70 @@ class _Painter:
                 moved, (after + measure.sans_width(scheduler, size) + 8, middle), measure.LABEL_SIZE, "fl-detail",
                 fill="muted",
             )
-            + "</g>"
         )
 
-    def _edge(self, edge: EdgeView, curve: Curve) -> str:
-        inside = edge.segments[0] if edge.kind == "inside" else None
-        stroke = theme.hue(inside) if inside is not None else "ink" if edge.kind == "boundary" else "wire"
+    def edge_css(self, edge: EdgeView) -> str:
+        """Return the classes of an edge."""
+        return f"fl-edge fl-{edge.kind}"
+
+    def edge(self, edge: EdgeView, curve: Curve) -> str:
+        """Return the wire of an edge and its tip."""
         width = edge_width(edge.bytes) * (0.6 if self._compact else 1.0)
         path, tip = _arrow(curve, width)
-        hue = "" if inside is None else f" {_hue_class(inside)}"
-        head = f'<g class="fl-edge fl-{edge.kind}{hue}" data-id="{_text(edge.id)}"'
         if not self._style:  # a title would show a second hint beside the page's own
-            return (
-                f'{head} role="button" tabindex="-1" aria-label="{_text(edge_title(edge))}">'
-                f'<path class="fl-wire" d="{path}" stroke-width="{width:.1f}"/><path class="fl-tip" d="{tip}"/></g>'
-            )
-        opacity = "" if inside is None else ' opacity="0.75"'
+            return f'<path class="fl-wire" d="{path}" stroke-width="{width:.1f}"/><path class="fl-tip" d="{tip}"/>'
+        inside = inner(edge)
+        stroke = theme.hue(inside) if inside is not None else "ink" if edge.kind == "boundary" else "wire"
+        thin = ("", "") if inside is None else (' stroke-opacity="0.75"', ' fill-opacity="0.75"')
         return (
-            f'{head} data-kind="{edge.kind}" role="graphics-symbol"{opacity}>'
-            f"{_described(edge_title(edge), f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
-            f'<path class="fl-wire" d="{path}"{self._paint(stroke=stroke)} stroke-width="{width:.1f}"/>'
-            f'<path class="fl-tip" d="{tip}"{self._paint(fill=stroke)} stroke="none"/></g>'
+            f"{self._described(edge_title(edge), f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
+            f'<path class="fl-wire" d="{path}"{self.paint(stroke=stroke)} stroke-width="{width:.1f}"{thin[0]}/>'
+            f'<path class="fl-tip" d="{tip}"{self.paint(fill=stroke)} stroke="none"{thin[1]}/>'
         )
 
-    def _label(self, edge: EdgeView, centre: Point | None) -> str:
-        if centre is None:
-            return ""
+    def label(self, edge: EdgeView, centre: Point) -> str:
+        """Return the label of an edge between segments."""
         width, height = measure.edge_label_size(edge)
         return (
-            f'<g class="fl-label" data-id="{_text(edge.id)}" data-kind="{edge.kind}">'
             f'<rect class="fl-tag" x="{_n(centre[0] - width / 2 + 2)}" y="{_n(centre[1] - height / 2 + 1)}" '
-            f'width="{_n(width - 4)}" height="{_n(height - 2)}" rx="9"{self._paint(fill="paper", stroke="line")} '
+            f'width="{_n(width - 4)}" height="{_n(height - 2)}" rx="9"{self.paint(fill="paper", stroke="line")} '
             'pointer-events="all"/>'
             + self._write(
                 measure.edge_label(edge), centre, measure.LABEL_SIZE, "fl-name", more=' text-anchor="middle"',
             )
-            + "</g>"
         )
 
-    def _node(self, node: NodeView, box: Box) -> str:
-        css = {"op": "fl-op", "segment": "fl-op fl-whole"}.get(node.kind) or f"fl-io fl-{node.kind}-node"
-        if node.segment is not None:
-            css += f" {_hue_class(node.segment)}"
+    def node_css(self, node: NodeView) -> str:
+        """Return the classes of a node."""
+        css = {"op": "fl-node fl-op", "segment": "fl-node fl-op fl-whole"}.get(node.kind)
+        css = css or f"fl-node fl-io fl-{node.kind}-node"
         if node.replica:
             css += " fl-replica"
         if node.segment in self._refused:
             css += " fl-refused"
+        return css
+
+    def node(self, node: NodeView, box: Box) -> str:
+        """Return the outline of a node with its text; a replica lies on a second sheet, which says there is another."""
+        behind = replace(box, x=box.x + 3, y=box.y - 3)
         if not self._style:
-            title = f"<title>{_text(node.text)}</title>"
-            sheet = _outline(node, replace(box, x=box.x + 3, y=box.y - 3), "fl-sheet") if node.replica else ""
+            sheet = _outline(node, behind, "fl-sheet") if node.replica else ""
             return (
-                f'<g class="fl-node {css}" data-id="{_text(node.id)}" role="button" tabindex="-1">{title}{sheet}'
-                f"{_outline(node, box, 'fl-shape')}{self._node_lines(node, box)}</g>"
+                f"<title>{_text(node.text)}</title>{sheet}{_outline(node, box, 'fl-shape')}"
+                f"{self._node_lines(node, box)}"
             )
         stroke = "muted" if node.segment is None else theme.hue(node.segment)
         dashes = ' stroke-dasharray="4 3"' if node.replica else ""
         sheet = ""
-        if node.replica:  # a second sheet behind it says that there is another one
-            paint = f' fill="none"{self._paint(stroke=stroke)} stroke-width="1.2"{dashes}'
-            sheet = _outline(node, replace(box, x=box.x + 3, y=box.y - 3), "fl-sheet", paint)
+        if node.replica:
+            sheet_paint = f' fill="none"{self.paint(stroke=stroke)} stroke-width="1.2"{dashes}'
+            sheet = _outline(node, behind, "fl-sheet", sheet_paint)
         fill = "panel" if node.kind in {"input", "output"} else "node"
         width = "2" if node.kind == "output" else "1.4"
-        paint = f'{self._paint(fill=fill, stroke=stroke)} stroke-width="{width}"{dashes}'
+        paint = f'{self.paint(fill=fill, stroke=stroke)} stroke-width="{width}"{dashes}'
         return (
-            f'<g class="fl-node {css}" data-id="{_text(node.id)}" data-kind="{node.kind}" role="graphics-symbol">'
-            f"{_described(node.text, node_text(node, self._schedulers))}{sheet}"
-            f"{_outline(node, box, 'fl-shape', paint)}{self._node_lines(node, box)}</g>"
+            f"{self._described(node.text, node_text(node, self._schedulers))}{sheet}"
+            f"{_outline(node, box, 'fl-shape', paint)}{self._node_lines(node, box)}"
         )
 
     def _node_lines(self, node: NodeView, box: Box) -> str:
@@ -236,18 +266,18 @@ class _Painter:
             at = box.y + box.height * 0.72 + measure.DETAIL_SIZE * _TEXT_DROP
             detail = (
                 f'<text class="fl-detail fl-mono" x="{_n(middle)}" y="{_n(at)}"{mono}'
-                f'{self._paint(fill="muted")}>{_text(lines.detail)}</text>'
+                f'{self.paint(fill="muted")}>{_text(lines.detail)}</text>'
             )
         return (
-            f'<text class="fl-name" x="{_n(middle)}" y="{_n(name_y)}"{bold}{self._paint(fill="ink")}>'
-            f'{_text(lines.name)}<tspan class="fl-detail fl-mono"{mono}{light}{self._paint(fill="muted")}>'
+            f'<text class="fl-name" x="{_n(middle)}" y="{_n(name_y)}"{bold}{self.paint(fill="ink")}>'
+            f'{_text(lines.name)}<tspan class="fl-detail fl-mono"{mono}{light}{self.paint(fill="muted")}>'
             f"\u2002{_text(lines.aside)}</tspan></text>{detail}"
         )
 
     def _write(self, text: str, at: Point, size: float, css: str, *, more: str = "", fill: str = "ink") -> str:
         return (
             f'<text class="{css}" x="{_n(at[0])}" y="{_n(at[1] + size * _TEXT_DROP)}" font-size="{_n(size)}"{more}'
-            f"{self._paint(fill=fill)}>{_text(text)}</text>"
+            f"{self.paint(fill=fill)}>{_text(text)}</text>"
         )
 
 
@@ -315,6 +345,15 @@ def edge_width(count: int) -> float:
     return 1.2 + 0.16 * min(max(math.log2(max(count, 1)) - 10, 0), 20)
 
 
+def inner(edge: EdgeView) -> int | None:
+    """Return the segment that an edge is inside of, whose hue it has; None for the others."""
+    return edge.segments[0] if edge.kind == "inside" else None
+
+
+def _hued(segment: int | None) -> str:
+    return "" if segment is None else f" {_hue_class(segment)}"
+
+
 def _hue_class(index: int) -> str:
     return f"fl-h{index % len(theme.HUES_LIGHT)}"
 
@@ -347,18 +386,25 @@ def _spine(box: Box) -> str:
 
 def _arrow(curve: Curve, width: float) -> tuple[str, str]:
     """Return the path of an edge and the triangle at its end."""
-    start, *rest = curve.points
-    path = f"M{_p(start)} C" + " ".join(map(_p, rest))
+    # Numbers are written all at once: they are most of the work of drawing a large fusion.
+    path = _path_form(len(curve.points)) % tuple(chain.from_iterable(curve.points))
+    path = path.replace(".0,", ",").replace(".0 ", " ").rstrip()
     (x0, y0), (x1, y1) = curve.points[-1], curve.tip
     length = math.hypot(x1 - x0, y1 - y0) or 1.0
     across = (y0 - y1) / length, (x1 - x0) / length
     half = 2.6 + width * 0.75
-    left, right = (x0 + across[0] * half, y0 + across[1] * half), (x0 - across[0] * half, y0 - across[1] * half)
-    return path, f"M{_p(left)} L{_p(curve.tip)} L{_p(right)}Z"
+    dx, dy = across[0] * half, across[1] * half
+    tip = _TIP_FORM % (x0 + dx, y0 + dy, x1, y1, x0 - dx, y0 - dy)
+    return path, tip.replace(".0,", ",").replace(".0 ", " ").replace(".0Z", "Z")
 
 
-def _described(title: str, text: str) -> str:
-    return f"<title>{_text(title)}</title><desc>{_text(text)}</desc>"
+_TIP_FORM: Final = "M%.1f,%.1f L%.1f,%.1f L%.1f,%.1fZ"
+
+
+@lru_cache(maxsize=256)
+def _path_form(points: int) -> str:
+    """Return the form of a curve through so many points; the space at its end is where the last number ends."""
+    return "M%.1f,%.1f C" + "%.1f,%.1f " * (points - 1)
 
 
 @lru_cache(maxsize=1 << 14)

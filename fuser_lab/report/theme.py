@@ -138,7 +138,7 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.4}"
     ".fl-svg .fl-output-node .fl-shape{stroke-width:2}"
     ".fl-svg .fl-replica :is(.fl-shape,.fl-sheet){stroke-dasharray:4 3}.fl-svg .fl-sheet{fill:none}"
-    ".fl-svg .fl-inside{opacity:.75}"
+    ".fl-svg .fl-inside .fl-wire{stroke-opacity:.75}.fl-svg .fl-inside .fl-tip{fill-opacity:.75}"
     ".fl-svg .fl-op .fl-shape{stroke:var(--fl-hue)}"
     ".fl-svg .fl-sheet{stroke:var(--fl-hue)}"
     ".fl-svg .fl-io .fl-shape{fill:var(--fl-panel);stroke:var(--fl-muted)}"

@@ -8,16 +8,18 @@ from typing import Final
 
 from fuser_lab.report import theme
 
-_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")')
-_SPACED: Final = re.compile(r" ?(=>|[{}(),:;?=<>&|]) ?")
+_QUOTED: Final = re.compile(r'("(?:[^"\\]|\\.)*"|`[^`]*`)')
+_SPACED: Final = re.compile(r" ?(=>|[{}(),:;?=<>&|+*!/[\]-]) ?")
+_OPEN: Final = ("{", ";", ",", "(", "[")  # what goes on in the next line
 
 
 def script() -> str:
     """Return the ES module that drives an explorer.
 
-    It comes without indentation, comments and spare spaces: a notebook that saves its widgets stores it once for each.
+    It comes without indentation, comments, spare spaces and most ends of lines: a notebook that saves its widgets
+    stores it once for each.
     """
-    return "".join(map(_dense, ("explorer.js", "panels.js", "steps.js")))
+    return "".join(map(_dense, ("explorer.js", "graph.js", "panels.js", "steps.js")))
 
 
 def report_script() -> str:
@@ -32,15 +34,17 @@ def style() -> str:
 
 def _dense(name: str) -> str:
     lines = (line.strip().partition(" // ")[0] for line in _read(name).splitlines())
-    return "".join(f"{_squeezed(line)}\n" for line in lines if line and not line.startswith(("//", "/**")))
+    code = (_squeezed(line) for line in lines if line and not line.startswith(("//", "/**")))
+    joined = "".join(line if line.endswith(_OPEN) else f"{line}\n" for line in code)
+    return re.sub(r"\n(?=[])}])", "", joined)
 
 
 def _squeezed(line: str) -> str:
-    """Return a line of code without the spaces around its marks; in strings they stay, and where templates are."""
-    if "`" in line:
-        return line
-    parts = _STRING.split(line)
-    return "".join(part if part.startswith('"') else _SPACED.sub(r"\1", part) for part in parts)
+    """Return a line of code without the spaces around its marks; in strings and templates they stay."""
+    parts = _QUOTED.split(line)
+    if any(part.startswith("`") and part.count("{") != part.count("}") for part in parts):
+        return line  # a template within a template
+    return "".join(part if part[:1] in {'"', "`"} else _SPACED.sub(r"\1", part) for part in parts)
 
 
 def _read(name: str) -> str:

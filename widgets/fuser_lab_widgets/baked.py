@@ -23,6 +23,7 @@ _HINT: Final = "Click anything to see why it is there; press ? for the keys."
 def baked(plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None) -> dict[str, Any]:
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs."""
     views = [view_plan(plan, title=title) for plan in plans]
+    shapes = scenes.Shapes()
     rows = () if timings is None else tuple(timings.rows)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0}
     if timings is not None:
@@ -30,15 +31,18 @@ def baked(plans: Sequence[EditablePlan], timings: Any = None, *, title: str | No
     return {
         "hint": _HINT,
         "timings": timed,
-        "plans": [_plan(n, plans, views, rows) for n in range(len(plans))],
+        "plans": [_plan(n, plans, views, rows, shapes) for n in range(len(plans))],
+        "shapes": shapes.all(),
     }
 
 
-def _plan(n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], rows: Sequence[Any]) -> dict[str, Any]:
+def _plan(
+    n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], rows: Sequence[Any], shapes: scenes.Shapes,
+) -> dict[str, Any]:
     plan, view = plans[n], views[n]
     ids = [*(x.id for x in view.nodes), *(f"segment:{s.index}" for s in view.segments), *(e.id for e in view.edges)]
     details: tuple[scenes.Detail, ...] = ("ops", "segments")
-    drawn = {detail: scenes.scene(view, f"fr{n}{detail[0]}", detail=detail) for detail in details}
+    drawn = {detail: scenes.scene(view, shapes, detail=detail) for detail in details}
     for one in drawn.values():
         one["facts"] += scenes.predicted(view, plan)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]

@@ -123,7 +123,7 @@ class Explorer(anywidget.AnyWidget):
         data["text/html"] = plan_svg(self.plan, title=self._title)
         return bundle
 
-    def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - as in the base class
+    def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """Return what is sent to the page: with a picture, the shapes in it that the page does not have yet."""
         state: dict[str, Any] = super().get_state(key, drop_defaults)
         if "scene" in state:

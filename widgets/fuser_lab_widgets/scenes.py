@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapsed
 from fuser_lab.report.layout import lay_out
-from fuser_lab.report.svg import view_svg
+from fuser_lab.report.pieces import view_pieces
+from fuser_lab.report.svg import describe
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.units import bytes_label, seconds_label
 
@@ -14,32 +16,62 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from fuser_lab.report.diff import PlanDiff
+    from fuser_lab.report.pieces import Piece
     from fuser_lab.report.view_model import ViewModel
 
 Detail = Literal["ops", "segments"]
 
 
-def scene(view: ViewModel, prefix: str, *, detail: Detail = "ops", opened: Collection[int] = ()) -> dict[str, Any]:
+class Shapes:
+    """The markup of drawn things by number: what is drawn alike in many places, or again, has one number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, markup: str) -> int:
+        """Return the number of a piece of markup, the same each time."""
+        return self._numbers.setdefault(markup, len(self._numbers))
+
+    def all(self) -> list[str]:
+        """Return all markup in the order of the numbers."""
+        return list(self._numbers)
+
+
+def scene(view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Collection[int] = ()) -> dict[str, Any]:
     """Return the drawing and the data beside it; ``detail="segments"`` draws one node for each that is not opened.
 
-    A node is its id, kind, segment, the middle of its box, the names of its tensors, and what a search looks at.
+    Whatever is drawn ends with where it stands, its classes, its hue and the number of its shape. Before these a node
+    has its id, kind, segment, the names of its tensors, and what a search looks at; an edge its id, kind, ends, tensor,
+    and the segments on both sides; the box and the header of a segment its number; a label the id of its edge.
     """
     shown = view if detail == "ops" else collapsed(view, opened)
     layout = lay_out(shown)
+    pieces = view_pieces(shown, layout)
+
+    def placed(piece: Piece) -> tuple[float, float, str, int | None, int]:
+        hue = None if piece.hue is None else piece.hue % len(theme.HUES_LIGHT)
+        return piece.x, piece.y, piece.css, hue, shapes.number(piece.markup)
+
     return {
         "hash": view.header.hash,
-        "svg": view_svg(shown, layout, prefix=prefix, style=False),
         "title": view.header.title,
-        "edges": [[e.id, e.kind, e.source, e.target, e.tensor, *e.segments] for e in shown.edges],
+        "about": describe(view),
+        "size": [round(layout.width), round(layout.height)],
+        "patterns": pieces.patterns,
+        "boxes": [[index, *placed(piece)] for index, piece in pieces.boxes.items()],
+        "edges": [
+            [e.id, e.kind, e.source, e.target, e.tensor, *e.segments, *placed(pieces.edges[e.id])] for e in shown.edges
+        ],
+        "headers": [[index, *placed(piece)] for index, piece in pieces.headers.items()],
+        "labels": [[edge, *placed(piece)] for edge, piece in pieces.labels.items()],
         "nodes": [
             [
                 n.id,
                 n.kind,
                 n.segment,
-                round(layout.nodes[n.id].x + layout.nodes[n.id].width / 2),
-                round(layout.nodes[n.id].y + layout.nodes[n.id].height / 2),
-                list(n.tensors),
+                n.tensors,
                 f"{n.text} {n.dtype}" if n.kind != "segment" else f"{n.label} {n.text}",
+                *placed(pieces.nodes[n.id]),
             ]
             for n in shown.nodes
         ],

@@ -260,13 +260,38 @@ def test_closing_frees_it_and_leaves_others_alone(stubs, timer):
     two.close()
 
 
-def test_ids_in_the_drawings_of_two_explorers_differ(stubs):
-    plan = stubs.sum_broadcast_add()
-    one, two = Explorer(plan), Explorer(plan)
-    assert one.scene["svg"] != two.scene["svg"]
-    assert one.scene["svg"].replace(one.model_id, two.model_id) == two.scene["svg"]
-    one.close()
-    two.close()
+def test_a_change_is_sent_with_the_shapes_that_the_page_lacks_and_the_whole_state_with_all(page, monkeypatch):
+    explorer, sent = page.explorer, []
+    state_of = explorer.get_state
+    monkeypatch.setattr(explorer, "get_state", lambda key=None: sent.append(state_of(key)) or sent[-1])
+
+    def shapes(*states):
+        return {key for state in states for key in state if key.startswith("shape")}
+
+    had = shapes(state_of())
+    page.send("select", id=page.edge("T3"))
+    assert not shapes(*sent)
+    for ask in (lambda: page.send("act", id=page.edge("T3")), lambda: page.send("undo")):
+        sent.clear()
+        ask()
+        layers = ("boxes", "edges", "headers", "labels", "nodes")
+        assert not shapes(*sent) & had
+        had |= shapes(*sent)
+        assert {f"shape{row[-1]}" for layer in layers for row in explorer.scene[layer]} <= had
+    assert not shapes(*sent)  # after the undo the page shows what it had
+    assert shapes(state_of()) == had
+
+
+def test_what_an_edit_only_moves_keeps_its_shape(stubs):
+    explorer = Explorer(stubs.rope_like(30), [])
+    before = {row[0]: row for row in explorer.scene["nodes"]}
+    inside = next(e[0] for e in explorer.scene["edges"] if e[1] == "inside")
+    assert Page(explorer).send("act", id=inside).startswith("Cut at ")
+    same = [row for row in explorer.scene["nodes"] if row[0] in before]
+    assert len(same) > 300
+    assert all(row[-1] == before[row[0]][-1] for row in same)
+    assert any(row[-5:-3] != before[row[0]][-5:-3] for row in same)
+    explorer.close()
 
 
 def test_there_is_a_static_picture_where_widgets_do_not_show(page):
@@ -289,7 +314,9 @@ def test_what_is_sent_is_small(stubs):
 def test_a_hostile_name_stays_text(stubs):
     plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
     explorer = Explorer(plan)
-    assert "<script" not in explorer.scene["svg"]
+    shapes = [markup for key, markup in explorer.get_state().items() if key.startswith("shape")]
+    assert any("&lt;b&gt;T3" in markup for markup in shapes)
+    assert not any("<script" in markup or "<b>" in markup for markup in shapes)
     page = Page(explorer)
     page.send("act", id=page.edge("<b>T3</b>"))
     assert segments(page) == 3
@@ -305,7 +332,7 @@ def test_an_op_is_moved_and_the_inspector_says_beforehand_whether_it_may():
         fd.add_output(fd.ops.broadcast(total, is_broadcast_dim=[False, True]))
     page = Page(fl.explore(fl.segment(fd, strategy="unfused")))
     explorer = page.explorer
-    op = next(n[0] for n in explorer.scene["nodes"] if "= neg(" in n[6])
+    op = next(n[0] for n in explorer.scene["nodes"] if "= neg(" in n[4])
     page.send("select", id=op)
     moves = {m["scheduler"]: m for m in explorer.answer["moves"]}
     assert moves["to S0"]["ok"]

@@ -203,170 +203,6 @@ class Explorer {
     this.helped = back;
   }
 
-  // ---- the graph
-
-  drawScene() {
-    const scene = this.model.get("scene");
-    if (!scene.svg) return;
-    this.showHint(null);
-    const before = this.svg && this.nodes;
-    const anchor = before && this.locate(this.selected);
-    const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
-    this.canvas.innerHTML = scene.svg; // made by the SVG writer in Python, which escapes every name
-    this.svg = this.canvas.querySelector("svg");
-    this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to]) => [id, { id, kind, source, target, tensor, from, to }]));
-    this.nodes = new Map(scene.nodes.map(([id, kind, segment, x, y, names, text]) => [id, { id, kind, segment, x, y, names, text }]));
-    press(this.details, scene.detail === "segments" ? 1 : 0);
-    this.title.textContent = scene.title;
-    this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
-    this.drawFacts();
-    this.segment = Math.min(this.segment, scene.segments.rows.length - 1);
-    this.title.title = `plan ${scene.hash}`;
-    if (this.svg) {
-      this.prepare();
-      const size = this.svg.viewBox.baseVal;
-      this.size = { w: size.width, h: size.height };
-      if (!before) this.chooseHeight();
-      if (this.fitted || !anchor || !this.keepInPlace(anchor)) this.fit();
-      this.animate(before);
-      for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
-      this.mark();
-      if (this.search.value) this.find();
-      if (this.step != null) this.showStep();
-      // Focus makes the page lay out the picture: in a large one after it was shown.
-      if (focused && this.items.length > LARGE) requestAnimationFrame(() => this.focus(focused));
-      else if (focused) this.focus(focused);
-    }
-    this.drawPanel();
-    this.root.dataset.rev = scene.rev;
-    this.root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));
-  }
-
-  /** The numbers of the header, and what was measured of the plan that is shown. */
-  drawFacts() {
-    const { facts = [], hash } = this.model.get("scene");
-    const measured = this.model.get("timings").measured?.[hash];
-    const last = measured ? [[measured, "measured", "median of the whole plan, see Timings"]] : this.model.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
-    this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
-  }
-
-  /** Make edges and nodes reachable by keyboard and named for screen readers. */
-  prepare() {
-    this.svg.setAttribute("preserveAspectRatio", "xMidYMid meet");
-    this.items = [...this.svg.querySelectorAll(".fl-node, .fl-edge")];
-    this.byId = new Map(this.items.map((item) => [item.dataset.id, item]));
-    for (const item of this.svg.querySelectorAll(".fl-edge")) {
-      const hit = item.firstElementChild.cloneNode(); // wide and invisible, for the pointer
-      hit.setAttribute("class", "fl-hit");
-      item.append(hit);
-    }
-    const first = this.items.find((i) => i.classList.contains("fl-node"));
-    if (first) first.setAttribute("tabindex", "0");
-  }
-
-  /** The middle of something in the picture; asking the page for its box would make it lay out everything. */
-  locate(id) {
-    const edge = this.edges?.get(id);
-    const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null;
-    const ends = edge ? [this.nodes.get(edge.source), this.nodes.get(edge.target)] : [...this.nodes.values()].filter((n) => n.id === id || n.segment === (index ?? -1));
-    if (!ends.length) return null;
-    const mean = (axis) => ends.reduce((sum, n) => sum + n[axis], 0) / ends.length;
-    return { x: mean("x"), y: mean("y") };
-  }
-
-  /** Let nodes glide from where they were, unless the user asked for less motion. */
-  animate(before) {
-    if (!before || matchMedia("(prefers-reduced-motion: reduce)").matches || this.items.length > LARGE) return;
-    this.canvas.classList.add("fx-gliding"); // what glides past takes no click that is meant for an edge
-    clearTimeout(this.gliding);
-    this.gliding = setTimeout(() => this.canvas.classList.remove("fx-gliding"), GLIDE);
-    for (const item of this.items) {
-      const old = before.get(item.dataset.id);
-      if (item.classList.contains("fl-edge") || !old) {
-        item.animate([{ opacity: 0 }, { opacity: getComputedStyle(item).opacity }], { duration: GLIDE, easing: "ease-in" });
-        continue;
-      }
-      const now = this.nodes.get(item.dataset.id);
-      const [dx, dy] = [old.x - now.x, old.y - now.y];
-      if (Math.abs(dx) + Math.abs(dy) > 1) {
-        item.animate([{ transform: `translate(${dx}px,${dy}px)` }, { transform: "none" }], { duration: GLIDE, easing: "ease-out" });
-      }
-    }
-  }
-
-  keepInPlace(old) {
-    const now = this.box && this.locate(this.selected);
-    if (!now) return false;
-    this.box.x += now.x - old.x;
-    this.box.y += now.y - old.y;
-    this.applyBox();
-    return true;
-  }
-
-  /** Give large graphs more height, once; after that the height is the user's (the corner can be dragged). */
-  chooseHeight() {
-    const width = this.room?.w;
-    if (!width) return;
-    this.sized = true;
-    const needed = this.size.h * Math.min(1, (width - 24) / this.size.w) + 64;
-    // The tabs and the status line below it should stay on the screen.
-    const most = Math.min(640, Math.max(280, 0.5 * window.innerHeight));
-    this.graph.style.height = `${Math.min(Math.max(needed, 280), most)}px`;
-  }
-
-  fit() {
-    if (!this.svg || !this.room?.w) return;
-    const { w, h: height } = this.room;
-    // Below this size text cannot be read: a long graph then starts at its top.
-    const free = height - 32; // above the buttons
-    const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (free - 24), 1 / 1.1), 2.4);
-    this.box = { w: w * scale, h: height * scale };
-    this.box.x = this.size.w > this.box.w ? -12 * scale : (this.size.w - this.box.w) / 2;
-    this.box.y = this.size.h > free * scale ? -12 * scale : (this.size.h - free * scale) / 2;
-    this.fitted = true;
-    this.applyBox();
-  }
-
-  zoom(factor, at) {
-    if (!this.box) return;
-    const centre = at || { x: this.box.x + this.box.w / 2, y: this.box.y + this.box.h / 2 };
-    const scale = Math.min(Math.max(1 / factor, this.room.w / 4 / this.box.w), (4 * Math.max(this.size.w, 400)) / this.box.w);
-    this.box.x = centre.x + (this.box.x - centre.x) * scale;
-    this.box.y = centre.y + (this.box.y - centre.y) * scale;
-    this.box.w *= scale;
-    this.box.h *= scale;
-    this.fitted = false;
-    this.applyBox();
-  }
-
-  applyBox() {
-    this.svg.setAttribute("viewBox", `${this.box.x} ${this.box.y} ${this.box.w} ${this.box.h}`);
-  }
-
-  resized(room) {
-    this.room = { w: room.width, h: room.height }; // asking the page itself would make it lay out everything
-    if (!this.svg) return;
-    if (!this.sized) this.chooseHeight();
-    if (this.fitted || !this.box) return this.fit();
-    this.box.h = (this.box.w * room.height) / room.width;
-    this.applyBox();
-  }
-
-  item(id) {
-    return this.byId?.get(id);
-  }
-
-  /** Move the picture so that something is seen. */
-  reveal(id) {
-    const at = this.box && this.locate(id);
-    if (!at) return;
-    const { x, y, w, h: height } = this.box;
-    if (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + height - 30) return;
-    Object.assign(this.box, { x: at.x - w / 2, y: at.y - height / 2 });
-    this.fitted = false;
-    this.applyBox();
-  }
-
   // ---- pointer
 
   onDown(event) {
@@ -415,13 +251,13 @@ class Explorer {
 
   act(id, lookOnly = false) {
     const edge = this.edges.get(id);
+    this.send(edge && this.editing && !lookOnly && this.editable ? "act" : "select", { id }); // Python works while the page draws
     this.setSelected(id);
-    this.send(edge && this.editing && !lookOnly && this.editable ? "act" : "select", { id });
   }
 
   select(id) {
-    this.setSelected(id);
     this.send("select", { id: id ?? "" });
+    this.setSelected(id);
   }
 
   setSelected(id) {
@@ -439,13 +275,17 @@ class Explorer {
   }
 
   mark() {
+    this.markGraph();
+    this.markPanel();
+  }
+
+  markGraph() {
     if (!this.svg) return;
     for (const old of this.svg.querySelectorAll(".fx-selected, .fx-near")) old.classList.remove("fx-selected", "fx-near");
-    if (this.selected == null) return this.markPanel();
+    if (this.selected == null) return;
     for (const item of this.svg.querySelectorAll(`[data-id="${CSS.escape(this.selected)}"]`)) item.classList.add("fx-selected");
     const edge = this.edges.get(this.selected);
     if (edge) [edge.source, edge.target].forEach((id) => this.item(id)?.classList.add("fx-near"));
-    this.markPanel();
   }
 
   /** Light up what the tab below says about the selection. */
