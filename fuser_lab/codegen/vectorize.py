@@ -197,7 +197,7 @@ class _Vectorizer:
                         (moves.after, (sides[0].after, sides[1].after)),
                     ):
                         if a or b:
-                            target.append(_chosen(condition, tuple(a), tuple(b)))
+                            target.extend(_moves_of(condition, tuple(a), tuple(b)))
                 case _:
                     result.append(statement)
         return tuple(result)
@@ -330,6 +330,20 @@ class _Around:
     count: int
     written: set[str]
     inside: set[str]
+
+
+def _moves_of(condition: Term, then: Block, otherwise: Block) -> Block:
+    """Return the accesses of two sides of a choice.
+
+    Words that one of two opposite choices fills LLVM keeps in local memory: where a side has several loads, all threads
+    fill theirs, some from the beginning of the buffer and in vain.
+    """
+    loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in _OUTSIDE and s.buffer.size >= s.count]
+    if otherwise or len(loads) < max(len(then), 2):
+        return (_chosen(condition, then, otherwise),)
+    return tuple(
+        replace(s, position=Apply(DataType.Index, "select", (condition, s.position, index(0)))) for s in loads
+    )
 
 
 def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
