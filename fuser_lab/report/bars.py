@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.report import measure, theme
-from fuser_lab.report.markup import clean
+from fuser_lab.report import chart, measure, theme
 from fuser_lab.report.units import seconds_label
 
 if TYPE_CHECKING:
@@ -42,18 +40,13 @@ def bars_svg(bars: Sequence[Bar], title: str, *, style: bool = True) -> str:
     parts = [_drawn(bar, _TOP + n * (_HEIGHT + _GAP), left, scale) for n, bar in enumerate(bars)]
     height = _TOP * 2 + len(bars) * (_HEIGHT + _GAP)
     said = "; ".join(f"{bar.label} {_seconds(bar)}" for bar in bars)
-    sheet = f"<style>{escape(theme.graph_style(), quote=False)}</style>" if style else ""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-svg fl-plot" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" '
-        f'width="{_WIDTH:.0f}" height="{height:.0f}" font-family="{escape(theme.SANS)}" role="img">'
-        f"<title>{_text(title)}</title><desc>{_text(said)}.</desc>{sheet}"
-        f'<rect class="fl-paper" width="100%" height="100%" fill="{theme.colour("paper")}"/>{"".join(parts)}</svg>'
-    )
+    return chart.document(title, f"{said}.", "".join(parts), (_WIDTH, height), style=style)
 
 
 def _drawn(bar: Bar, y: float, left: float, scale: float) -> str:
     words = _seconds(bar) + (f" · {bar.note}" if bar.note else "")
-    parts = [f"<title>{_text(f'{bar.label}: {words}')}</title>", _label(bar.label, (left - 8, y + 13), end=True)]
+    name = chart.label(bar.label, (left - 8, y + 13), anchor="end", colour="ink")
+    parts = [f"<title>{chart.escaped(f'{bar.label}: {words}')}</title>", name]
     x = left
     if not math.isnan(bar.seconds):
         x += bar.seconds * scale
@@ -69,21 +62,9 @@ def _drawn(bar: Bar, y: float, left: float, scale: float) -> str:
                 f'M{b:.1f},{y + 5:.1f} v8" stroke="{theme.colour("ink")}" stroke-width="1.4" fill="none"/>',
             )
             x = max(x, b)
-    parts.append(_label(words, (x + 8, y + 13)))
+    parts.append(chart.label(words, (x + 8, y + 13), colour="ink"))
     return f'<g class="fl-point">{"".join(parts)}</g>'
 
 
 def _seconds(bar: Bar) -> str:
     return "not measured" if math.isnan(bar.seconds) else seconds_label(bar.seconds)
-
-
-def _label(words: str, at: tuple[float, float], *, end: bool = False) -> str:
-    anchor = ' text-anchor="end"' if end else ""
-    return (
-        f'<text class="fl-detail" x="{at[0]:.1f}" y="{at[1]:.1f}" font-size="{measure.LABEL_SIZE:.0f}" '
-        f'fill="{theme.colour("ink")}"{anchor}>{_text(words)}</text>'
-    )
-
-
-def _text(words: str) -> str:
-    return escape(clean(words))
