@@ -5,14 +5,13 @@ Numba's own on-disk cache then works as for any module, so that a second process
 Kernels lie in ``kernels`` below the directory that the environment variable ``FUSER_LAB_CACHE`` names, or else below
 the user's cache directory (``~/.cache/fuser_lab`` on Linux); in a temporary directory if neither can be written. The
 first kernel of a process removes the oldest ones where there are more than `MOST_FILES` files or `MOST_BYTES` bytes.
-Any of the files may be deleted at any time: what is missing is made again.
+Any of the files may be deleted, cut short or written over at any time: what is not as it was made is made again.
 """
 
 import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from fuser_lab.runtime.compiled_files import note_compiled, remove_compiled, sound_files
 
 MOST_BYTES = 512 << 20
 MOST_FILES = 10_000
@@ -90,13 +91,21 @@ def load_source(source: str) -> ModuleType:
 
 def _loaded(key: str, source: str) -> ModuleType:
     path = _written(key, source)
+    compiled = sound_files(path)
     try:
-        return _import(key, path)
-    except (OSError, RuntimeError):
-        if path.exists():
+        return _import(key, path, compiled)
+    except OSError:
+        # Another process has removed or changed the file between the two steps, or the disk is full.
+        remove_compiled(path)
+    except Exception:
+        if path.exists() and not compiled:
             raise
-    # Another process has removed it between the two steps.
-    return _import(key, _written(key, source))
+        # What was compiled before is whole and cannot be read: before the source is blamed, it is compiled again.
+        remove_compiled(path)
+    try:
+        return _import(key, _written(key, source), ())
+    except OSError:
+        return _import(key, _placed(_private(), key, source), ())
 
 
 @functools.cache
@@ -159,31 +168,58 @@ def source_path(source: str) -> Path:
 
 
 def _written(key: str, source: str) -> Path:
-    """Return the file; it appears whole or not at all, and is never touched again (its time is part of Numba's key)."""
-    place = _bounded(cache_directory()) / f"seg_{key}.py"
-    if not place.exists():
-        handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(source)
-        if place.exists():
-            Path(temporary).unlink()
-        else:
-            Path(temporary).replace(place)
+    """Return the file that holds a source, in a directory of this process where the common one does not take it."""
+    try:
+        return _placed(_bounded(cache_directory()), key, source)
+    except OSError:
+        return _placed(_private(), key, source)
+
+
+@functools.cache
+def _private() -> Path:
+    return Path(tempfile.mkdtemp(prefix="fuser_lab_"))
+
+
+def _placed(folder: Path, key: str, source: str) -> Path:
+    """Return the file; it appears whole or not at all, and is not touched again while its content is what it was."""
+    place = folder / f"seg_{key}.py"
+    if not _holds(place, key):
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(source)
+            # The file that another process has written meanwhile stays: its time is part of Numba's key.
+            if not _holds(place, key):
+                Path(temporary).replace(place)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
     return place
 
 
-def _import(key: str, path: Path) -> ModuleType:
+def _holds(place: Path, key: str) -> bool:
+    """Whether a file holds the source that it is named by, comments aside."""
+    try:
+        return content_key(place.read_text(encoding="utf-8")) == key
+    except (OSError, ValueError):
+        return False
+
+
+def _import(key: str, path: Path, compiled: tuple[Path, ...]) -> ModuleType:
+    """Return the module made of a file; what is compiled beyond ``compiled`` is noted."""
+    text = path.read_text(encoding="utf-8")
+    if content_key(text) != key:
+        msg = f"{path} has been changed."
+        raise OSError(msg)
     name = f"fuser_lab_kernel_{key}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        msg = f"{path} cannot be imported."
-        raise ImportError(msg)
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path)
     # Numba finds the module by name when it reads its cache: it must be known before it runs.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # Not by Python's loader, whose bytecode on disk might be that of something else.
+        exec(compile(text, path, "exec"), vars(module))  # noqa: S102 - generated source, compared with its name
     except BaseException:
         del sys.modules[name]
         raise
+    note_compiled(path, compiled)
     return module

@@ -1,6 +1,6 @@
 """Machine code of CUDA kernels, kept on disk by what it is made of, so that a second process compiles nothing.
 
-Reading it needs neither Numba nor a linker. A file that cannot be read, or is no whole record, is made again.
+Reading it needs neither Numba nor a linker. A file that cannot be read, or is not what was written, is made again.
 """
 
 import base64
@@ -19,7 +19,7 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.runtime.compile import cache_directory
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
 
-_FORMAT = 1
+_FORMAT = 2
 # Whose versions machine code depends on, beside Numba's and NumPy's, which are part of a kernel's key.
 _COMPILERS = (
     "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12",
@@ -87,13 +87,15 @@ def _place(generated: GeneratedKernel, cc: tuple[int, int]) -> Path:
 
 def _read(place: Path, phases: tuple[Phase, ...]) -> tuple[LoadablePhase, ...] | None:
     try:
-        records = json.loads(place.read_text(encoding="utf-8"))
+        written = json.loads(place.read_text(encoding="utf-8"))
+        if written["checksum"] != _checksum(place, written["launches"]):
+            return None
         return tuple(
             LoadablePhase(
                 phase=phase, entry=record["entry"], ptx=record["ptx"], log=record["log"],
                 cubin=base64.b64decode(record["cubin"], validate=True),
             )
-            for phase, record in zip(phases, records, strict=True)
+            for phase, record in zip(phases, written["launches"], strict=True)
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -101,11 +103,19 @@ def _read(place: Path, phases: tuple[Phase, ...]) -> tuple[LoadablePhase, ...] |
 
 def _write(place: Path, found: tuple[LoadablePhase, ...]) -> None:
     """Write a record, which appears whole or not at all; a disk that is full costs the next process time, no more."""
-    records = [
+    launches = [
         {"entry": x.entry, "ptx": x.ptx, "log": x.log, "cubin": base64.b64encode(x.cubin).decode()} for x in found
     ]
     with contextlib.suppress(OSError):
         handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(records, file)
-        Path(temporary).replace(place)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"checksum": _checksum(place, launches), "launches": launches}, file)
+            Path(temporary).replace(place)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _checksum(place: Path, launches: object) -> str:
+    """Return a hash of what a file holds and of its name: a driver that is given other bytes may take them."""
+    return hashlib.sha256(f"{place.name}\n{json.dumps(launches)}".encode()).hexdigest()

@@ -83,6 +83,19 @@ def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(
         assert made.cubin[:4] == b"\x7fELF"
         assert machine_code_of(generated, (9, 0)) == (made,)
     assert len(compiled) == 4
+    other = generate(build(lambda fd, x: fd.ops.tanh(x), [(515,)], D.Float), S.POINTWISE, "cuda")
+    machine_code_of(other, (9, 0))
+    (foreign,) = (file for file in tmp_path.glob("kernels/gpu_*.json") if file != place)
+    for damage in (
+        lambda text: text[:-30], lambda text: text[: len(text) // 2], lambda text: "\0" * len(text),
+        lambda text: text.replace("mov", "add", 1), lambda _: foreign.read_text(),
+    ):
+        text, count = place.read_text(), len(compiled)
+        place.write_text(damage(text))
+        assert place.read_text() != text
+        (made,) = machine_code_of(generated, (9, 0))
+        assert len(compiled) == count + 1
+        assert made.entry in made.ptx
     monkeypatch.setattr(cubins, "_compilers", lambda: "numba-cuda 99")
     assert not is_kept(generated, (9, 0))
 

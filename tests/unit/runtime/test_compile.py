@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backend.fusions import D, S, build
@@ -166,3 +168,84 @@ def test_a_kernel_that_is_removed_while_it_is_loaded(tmp_path: Path, monkeypatch
     monkeypatch.setattr(kernels, "_written", once_removed)
     assert kernels.load_source("NUMBER = 'removed'").NUMBER == "removed"
     assert removed[0].exists()
+
+
+def damaged(file: Path, kind: str) -> None:
+    """Do to a file what a crash, a full disk or a user does."""
+    content = file.read_bytes()
+    if kind == "a directory":
+        file.unlink()
+        file.mkdir()
+        return
+    middle = len(content) // 2
+    file.write_bytes({
+        "empty": b"", "cut short": content[:-20], "half": content[:middle], "random": os.urandom(len(content)),
+        "null": bytes(len(content)), "longer": content + b"\nx = ",
+        "another byte": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
+    }[kind])
+
+
+KINDS = ["empty", "cut short", "half", "random", "null", "longer", "another byte", "a directory"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", [".py", ".nbi", ".nbc", ".sums"])
+def test_a_damaged_file_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: str) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    source = "from numba import njit\n\n@njit('int64(int64)', cache=True)\ndef f(x):\n    return x + 1234567\n"
+
+    def again() -> Any:
+        monkeypatch.setattr(kernels, "_MODULES", {})
+        return kernels.load_source(source)
+
+    again()
+    assert again().f.stats.cache_hits, "what is sound is read"
+    (file,) = tmp_path.rglob(f"*{suffix}")
+    damaged(file, kind)
+    module = again()
+    assert module.f(1) == 1234568
+    if kind != "a directory":
+        assert again().f.stats.cache_hits, "what was made again is read"
+        assert not list(tmp_path.rglob("*.tmp*"))
+
+
+def test_an_edited_source_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    source = "NUMBER = 15\n"
+    place = kernels.source_path(source)
+    place.write_text("NUMBER = 25\n")
+    assert kernels.load_source(source).NUMBER == 15
+    assert place.read_text() == source
+    place.write_text("# a comment more\nNUMBER = 15\n")
+    assert kernels.source_path(source).read_text().startswith("# a comment more"), "comments are no other kernel"
+
+
+def test_a_source_that_the_compiler_refuses_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    tried: list[Path] = []
+    loading = kernels._import
+
+    def counted(key: str, path: Path, compiled: tuple[Path, ...]) -> object:
+        tried.append(path)
+        return loading(key, path, compiled)
+
+    monkeypatch.setattr(kernels, "_import", counted)
+    with pytest.raises(ZeroDivisionError):
+        kernels.load_source("2 / 0\n")
+    assert len(tried) == 1
+
+
+def test_a_full_disk_does_not_stop_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    kernels.cache_directory()
+    making = tempfile.mkstemp
+
+    def full(**given: Any) -> tuple[int, str]:
+        if tmp_path in Path(given["dir"]).parents:
+            raise OSError(28, "No space left on device")
+        return making(**given)
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    module = kernels.load_source("NUMBER = 'full'\n")
+    assert module.NUMBER == "full"
+    assert tmp_path not in Path(str(module.__file__)).parents
