@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab import examples
-from fuser_lab.cost import timings as records
+from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
@@ -14,7 +14,7 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
-from fuser_lab.report import html, save, timings
+from fuser_lab.report import html, records, save, timings
 from fuser_lab.report.bars import bars_svg
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
 
 
-class Timings(records.Timings):
+class Timings(measured.Timings):
     """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
 
     def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
@@ -43,7 +43,10 @@ class Timings(records.Timings):
             If a PNG is asked for and nothing is there that makes one.
         """
         note = timings.timing_note(self)
-        writers = save.table_writers(timings.timing_table(self, verbose=True), self.to_json, note=note, title="timings")
+        table = timings.timing_table(self, verbose=True)
+        writers = save.table_writers(
+            table, lambda: records.timing_records(self), self.to_json, note=note, title="timings",
+        )
         return save.save("timings", path, save.picture_writers(self.bars) | writers)
 
     def bars(self, *, style: bool = True) -> str:
@@ -68,7 +71,7 @@ def time(
     inputs: Sequence[Any],
     *,
     peers: Mapping[str, Callable[..., Any]] | None = None,
-    progress: Callable[[int, int, records.Timings], None] | bool | None = None,
+    progress: Callable[[int, int, measured.Timings], None] | bool | None = None,
     cancelled: Callable[[], bool] | None = None,
     seconds: float = 1.0,
 ) -> Timings:
@@ -120,8 +123,8 @@ def time(
         if name in {plan.name for plan in several}:
             msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
             raise InputError(msg)
-    measured = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
-    return Timings(rows=measured.rows, preallocated=measured.preallocated)
+    found = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
+    return Timings(rows=found.rows, preallocated=found.preallocated)
 
 
 def _check_timing(peers: object, progress: object, cancelled: object, seconds: object) -> None:
@@ -226,7 +229,7 @@ def explore(
 def report(
     plans: Plan | Sequence[Plan],
     path: str | Path,
-    times: records.Timings | None = None,
+    times: measured.Timings | None = None,
     *,
     title: str | None = None,
 ) -> Path:
@@ -277,7 +280,7 @@ def report(
 
 def _check_times(plans: Sequence[Plan], times: object) -> None:
     """Raise for times that are not of the plans of a report."""
-    if not isinstance(times, records.Timings):
+    if not isinstance(times, measured.Timings):
         msg = f"report: times must be what time() returns, given {type(times).__name__}."
         raise ArgumentTypeError(msg)
     timed = {row.plan_hash: row.plan for row in times.rows if row.plan_hash}

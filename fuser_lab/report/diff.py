@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.report.diff_picture import diff_dot, diff_mermaid, diff_svg
 from fuser_lab.report.html import document, table_html
+from fuser_lab.report.records import Records, words
 from fuser_lab.report.save import picture_writers, save, table_writers
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, plural
@@ -115,6 +116,19 @@ class PlanDiff:
         columns = ("what", "change", "before", "after", "bytes")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"bytes"}))
 
+    def records(self) -> Records:
+        """Return one row per change, as numbers; before and after are numbers of segments, or schedulers."""
+        rows: list[tuple[str | int | None, ...]] = [
+            (m.name, m.op, "moved", words(m.before), words(m.after), None) for m in self.moved
+        ]
+        rows += [(c.name, "", "now crosses", "", "", c.bytes) for c in self.now_crossing]
+        rows += [(c.name, "", "no longer crosses", "", "", c.bytes) for c in self.no_longer_crossing]
+        rows += [(name, "", "only before", "", "", None) for name in self.only_before]
+        rows += [(name, "", "only after", "", "", None) for name in self.only_after]
+        pairs = [(f"S{a} S{b}", self.before.schedulers[a], self.after.schedulers[b]) for a, b in self.partners]
+        rows += [(which, "", "scheduler", one, other, None) for which, one, other in pairs if one != other]
+        return Records(columns=("what", "op", "change", "before", "after", "size [bytes]"), rows=tuple(rows))
+
     def __str__(self) -> str:
         """Return the headline and the changes."""
         return f"{self.headline}\n\n{table_text(self.table())}" if self else self.headline
@@ -147,7 +161,7 @@ class PlanDiff:
             ".dot": lambda: diff_dot(self),
             ".mmd": lambda: diff_mermaid(self),
         }
-        return save("a difference", path, table_writers(self.table(), self.to_dict) | writers)
+        return save("a difference", path, table_writers(self.table(), self.records, self.to_dict) | writers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -179,6 +193,24 @@ class PlanComparison:
         columns = ("plan", "segments", "moved", "crossing", "ratio", "ops in other company", "schedulers")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset(columns) - {"plan", "schedulers"})
 
+    def records(self) -> Records:
+        """Return one row a plan, as numbers; the first is the baseline."""
+        first = self.diffs[0].before
+        sides = [(first, None), *((d.after, d) for d in self.diffs)]
+        columns = (
+            "plan", "segments", "moved [bytes]", "crossing [bytes]", "moved / moved by the first",
+            "ops in other company", "schedulers",
+        )
+        rows = tuple(
+            (
+                side.name, len(side.schedulers), side.bytes, side.bytes_crossing,
+                side.bytes / first.bytes if first.bytes else None, None if found is None else len(found.moved),
+                words(side.schedulers),
+            )
+            for side, found in sides
+        )
+        return Records(columns=columns, rows=rows)
+
     def save(self, path: str | Path) -> Path:
         """Write the numbers as .csv, .json, .html or .txt and return the path.
 
@@ -187,7 +219,7 @@ class PlanComparison:
         InputError
             If the extension is none of these.
         """
-        return save("a comparison", path, table_writers(self.table(), self.to_dict, title="plans"))
+        return save("a comparison", path, table_writers(self.table(), self.records, self.to_dict, title="plans"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import json
 import os
 import shutil
@@ -17,14 +15,16 @@ from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.log_picture import decisions_svg
 from fuser_lab.report.mermaid import view_mermaid
+from fuser_lab.report.records import decision_records, op_records, records_csv, segment_records
 from fuser_lab.report.svg import view_svg
-from fuser_lab.report.tables import decision_table, op_table, segment_table, table_text
+from fuser_lab.report.tables import op_table, table_text
 from fuser_lab.report.text import decisions_text, view_text
 from fuser_lab.report.view_model import ViewModel, view_decisions, view_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from fuser_lab.report.records import Records
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.tables import Table
 
@@ -82,7 +82,7 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
     writers = drawing_writers(view) | {
         ".html": lambda: plan_page(view),
         ".json": view.to_json,
-        ".csv": lambda: table_csv(segment_table(view.segments)),
+        ".csv": lambda: records_csv(segment_records(view.segments)),
         ".txt": lambda: view_text(view),
     }
     if hasattr(plan, "to_python"):
@@ -102,7 +102,7 @@ def graph_writers(view: ViewModel) -> Writers:
     """Return writers of a graph without segments: its pictures, its data, and its ops as a table."""
     return drawing_writers(view) | {
         ".json": view.to_json,
-        ".csv": lambda: table_csv(op_table(view)),
+        ".csv": lambda: records_csv(op_records(view)),
         ".txt": lambda: f"{table_text(op_table(view))}\n",
     }
 
@@ -112,10 +112,12 @@ def picture_writers(draw: Callable[[], str]) -> Writers:
     return {".svg": draw, ".png": lambda: rasterized(draw())}
 
 
-def table_writers(table: Table, data: Callable[[], Any], *, note: str = "", title: str = "table") -> Writers:
-    """Return writers of a table: CSV, JSON of its data, a page and text."""
+def table_writers(
+    table: Table, records: Callable[[], Records], data: Callable[[], Any], *, note: str = "", title: str = "table",
+) -> Writers:
+    """Return writers of a table: CSV of its numbers, JSON of its data, a page and text."""
     return {
-        ".csv": lambda: table_csv(table),
+        ".csv": lambda: records_csv(records()),
         ".json": lambda: json.dumps(data(), indent=1, ensure_ascii=False),
         ".html": lambda: document(title, table_html(table, note=note)),
         ".txt": lambda: f"{table_text(table)}\n",
@@ -126,19 +128,10 @@ def log_writers(log: Any) -> Writers:
     """Return writers of a decision log."""
     return picture_writers(lambda: decisions_svg(log)) | {
         ".json": log.to_json,
-        ".csv": lambda: table_csv(decision_table(view_decisions(log))),
+        ".csv": lambda: records_csv(decision_records(view_decisions(log))),
         ".html": lambda: document("decisions", decisions_svg(log) + decisions_html(log)),
         ".txt": lambda: f"{decisions_text(log)}\n",
     }
-
-
-def table_csv(table: Table) -> str:
-    """Return the cells as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows)
-    return file.getvalue()
 
 
 def rasterized(svg: str) -> bytes:

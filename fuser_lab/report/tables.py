@@ -125,13 +125,6 @@ def layout_table(layouts: Sequence[LayoutView]) -> Table:
     return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"across rows"}))
 
 
-def decision_table(decisions: Sequence[DecisionView]) -> Table:
-    """Return one row an attempt of the segmenter."""
-    rows = [(str(d.seq), d.phase, d.kind, d.of, "✓" if d.accepted else "✗", decision_reason(d)) for d in decisions]
-    columns = ("#", "phase", "kind", "of", "", "reason")
-    return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"#"}))
-
-
 def decision_reason(decision: DecisionView) -> str:
     """Return the sentence of an attempt, or the schedulers' own where it has none."""
     if decision.text:

@@ -145,6 +145,51 @@ def test_tables_are_csv_and_json(shown, what, tmp_path):
     assert not OUTSIDE.search(page)
 
 
+def read(thing, path):
+    return list(csv.DictReader(thing.save(path).read_text().splitlines()))
+
+
+def test_csv_holds_numbers_with_the_unit_in_the_name_of_the_column(fd, plans, tmp_path):
+    """x and y are [64, 32] in float32; the sum over rows is a [64] of it."""
+    large, small = 64 * 32 * 4, 64 * 4
+    unfused = plans[1]
+    rows = read(unfused, tmp_path / "p.csv")
+    ops = [s.exprs[0].op.name for s in unfused.segments]
+    expected = {
+        "sum": (large, small), "broadcast": (small, small), "mul": (large + small, large), "add": (2 * large, large),
+    }
+    assert [(int(r["read [bytes]"]), int(r["written [bytes]"])) for r in rows] == [expected[op] for op in ops]
+    assert [r["segment"] for r in rows] == ["0", "1", "2", "3"]
+    ((sums,),) = ([r for r in rows if r["reads"] == "T0" and r["writes"] == "T2"],)
+    assert int(sums["crossing [bytes]"]) == small
+    graph = read(fd, tmp_path / "f.csv")
+    assert {r["op"]: (r["size [bytes]"], r["shape"]) for r in graph}["mul"] == (str(large), "64 32")
+    assert [r["read by"] for r in graph if r["op"] == "add"] == ["output"]
+    first, second = read(fl.diff(*plans, plans[0]), tmp_path / "c.csv")[:2]
+    assert int(second["moved [bytes]"]) == sum(s.bytes for s in unfused.segments)
+    ratio = int(second["moved [bytes]"]) / int(first["moved [bytes]"])
+    assert float(second["moved / moved by the first"]) == pytest.approx(ratio)
+    changes = read(fl.diff(*plans), tmp_path / "d.csv")
+    assert {r["what"]: int(r["size [bytes]"]) for r in changes if r["change"] == "now crosses"}["T4"] == large
+
+
+def test_csv_of_times_is_in_microseconds(tmp_path):
+    whole = TimingRow(
+        plan="a, b", segment=None, scheduler="", ops=2, bytes_in=8_000, bytes_out=2_000, bytes_crossing=0,
+        median=1.5e-3, low=1e-3, high=2e-3, iqr=1e-3, ratio=1.0, device="CPU", timer="wall",
+    )
+    part = TimingRow(plan="a, b", segment=0, scheduler="pointwise", ops=2, bytes_in=8, bytes_out=8, bytes_crossing=0)
+    first, second = read(fl.Timings(rows=(part, whole)), tmp_path / "t.csv")
+    assert [first[c] for c in ("plan", "segment", "median [µs]", "tie")] == ["a, b", "0", "", ""]
+    assert float(second["median [µs]"]) == pytest.approx(1500)
+    assert float(second["upper quartile [µs]"]) == pytest.approx(2000)
+    assert float(second["bandwidth [GB/s]"]) == pytest.approx(10_000 / 1.5e-3 / 1e9)
+    assert (second["segment"], second["tie"], second["warm median [µs]"]) == ("", "False", "")
+    text = [c for c in first if c in {"plan", "scheduler", "timer", "device", "clocks", "note", "tie"}]
+    for row in (first, second):
+        assert all(not row[c] or float(row[c]) >= 0 for c in row if c not in text)
+
+
 @pytest.mark.parametrize("what", ["fusion", "plan", "log", "timings", "diff", "comparison"])
 def test_an_unknown_extension_is_answered_with_the_known_ones(shown, what, tmp_path):
     with pytest.raises(InputError, match=r"cannot be saved as 'x\.docx'; the extension must be one of \."):
