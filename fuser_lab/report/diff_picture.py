@@ -62,7 +62,8 @@ def diff_svg(difference: PlanDiff, *, style: bool = True) -> str:
     found = links(difference)
     parts += [_band(link, found, right) for link in sorted(found, key=lambda link: link.moved)]
     for side, x, colours in zip(sides, (_LEFT, right), hues, strict=True):
-        parts += [_segment(side, n, (x, _row(n)), colours[n]) for n in range(len(side.ops))]
+        chosen = side is sides[1]  # pages let the reader select what they show, which is the second plan
+        parts += [_segment(side, n, (x, _row(n)), colours[n], chosen=chosen) for n in range(len(side.ops))]
     y = _row(max(len(side.ops) for side in sides)) + 8
     changes = _crossings(difference)
     for words, colour in changes:
@@ -106,15 +107,16 @@ def _heading(side: Side, x: float) -> str:
     return chart.label(name, (x, 18), "fl-name") + chart.label(numbers, (x, 34))
 
 
-def _segment(side: Side, index: int, at: tuple[float, float], hue: int) -> str:
+def _segment(side: Side, index: int, at: tuple[float, float], hue: int, *, chosen: bool) -> str:
     x, y = at
     names = side.ops[index]
     title = f"S{index} {side.schedulers[index]}: {', '.join(names)}"
     colour, css = theme.hue(hue), f"fl-h{hue % len(theme.HUES_LIGHT)}"
     box = f'x="{x:.1f}" y="{y:.1f}" height="{_HEIGHT:.0f}"'
+    mark = f' data-id="segment:{index}"' if chosen else ""
     words = _fitted(", ".join(names), _BOX - 20, measure.LABEL_SIZE)
     return (
-        f'<g class="fl-point {css}"><title>{chart.escaped(title)}</title>'
+        f'<g class="fl-point {css}"{mark}><title>{chart.escaped(title)}</title>'
         f'<rect {box} width="{_BOX:.0f}" rx="5" fill="{theme.colour("paper")}" class="fl-paper"/>'
         f'<rect {box} width="{_BOX:.0f}" rx="5" fill="{colour}" fill-opacity="0.1" stroke="{colour}" class="fl-box"/>'
         f'<rect {box} width="5" rx="2" fill="{colour}" class="fl-tint"/>'

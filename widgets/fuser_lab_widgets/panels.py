@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.report import plots
+from fuser_lab.report.diff_picture import diff_svg
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.passes import CHANGED, view_passes
 from fuser_lab.report.tables import Table, layout_table, op_table
@@ -176,7 +177,10 @@ def comparison(
         found = difference.table()
         ids = [nodes.get(row[0].partition(" ")[0], "") for row in found.rows]
         parts += [element("p", element("b", difference.headline)), _note(legend)]
-        parts.append(_table(found, ids=ids) if found.rows else _note("Both are cut alike."))
+        changes = _table(found, ids=ids) if found.rows else _note("Both are cut alike.")
+        numbers = _table(table, caption="All plans")
+        beside = _beside(diff_svg(difference, style=False), to_html(changes) + to_html(numbers))
+        return "".join(map(to_html, parts)) + beside
     parts.append(_table(table, caption="All plans"))
     return "".join(map(to_html, parts))
 
