@@ -1,7 +1,7 @@
-"""The CPU printer: ``prange`` over cores, plain inner loops that LLVM vectorizes."""
+"""The CPU printer: `prange` over threads, plain inner loops that LLVM vectorizes."""
 
 from fuser_lab.codegen.emitter import REDUCED_INTRINSICS, TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Loop, Phase, Reduce, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -12,11 +12,13 @@ _TYPES = (
 )
 _INTRINSICS = (
     *REDUCED_INTRINSICS,
-    "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erf32", "erfcinv", "erfinv", "exp32",
-    "floor", "fmax", "fmin", "fmod", "log32", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32",
-    "nextafter64", "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "scratch",
-    "shift_left", "shift_right", "tanh32", "trunc",
+    "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
+    "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
+    "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "scratch", "shift_left", "shift_right",
+    "trunc",
 )
+_POLYNOMIALS = ("erf32", "exp32", "log32", "tanh32")
+_THREADS = ("Threaded", "prange")
 _OWN = frozenset({"erf", "exp", "log", "tanh"})  # vectorized, for float32
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
@@ -61,11 +63,14 @@ class CpuEmitter(Emitter):
         lines = ["import math"] if "math." in body else []
         if "np." in body:
             lines += ["", "import numpy as np"]
-        names = sorted({*used_names(body, _TYPES), *used_names(body, ("prange",)), "njit"})
+        names = sorted({*used_names(body, _TYPES), "njit"})
         lines += ["", f"from numba import {', '.join(names)}"]
-        found = used_names(body.replace("math.", "math_"), _INTRINSICS)
-        if found:
-            lines += ["", f"from fuser_lab.runtime.intrinsics_cpu import {', '.join(found)}"]
+        ours = {
+            "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
+            "polynomials": used_names(body, _POLYNOMIALS),
+            "threads": used_names(body, _THREADS),
+        }
+        lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(found)}" for m, found in ours.items() if found)]
         return [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
 
     def decorator(self, phase: Phase) -> None:
@@ -73,10 +78,12 @@ class CpuEmitter(Emitter):
         self._on_stack = 0
         types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
         parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
+        if parallel:
+            _check_shared(phase)
         flags = ", ".join(f'"{flag}"' for flag in FASTMATH)
         options = ['error_model="numpy"', f"fastmath={{{flags}}}", "nogil=True", "cache=True"]
         if parallel:
-            options.insert(0, "parallel=True")
+            options.insert(0, "pipeline_class=Threaded")
         self._line("@njit(")
         self._line(f'    "void({", ".join(types)})",')
         self._line(f"    {', '.join(options)},")
@@ -155,3 +162,12 @@ class CpuEmitter(Emitter):
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
+
+
+def _check_shared(phase: Phase) -> None:
+    """Raise CodegenError unless threads can share a phase: what stands outside of its parallel loop runs in each."""
+    parallel = [s for s in walk(phase.body) if isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL]
+    around = [s for s in phase.body if s not in parallel]
+    if len(parallel) > 1 or len(around) == len(phase.body) or not all(isinstance(s, Let | Alloc) for s in around):
+        msg = f"{phase.name}: threads share the one outermost loop of a phase, and nothing is written outside of it."
+        raise CodegenError(msg)

@@ -64,7 +64,7 @@ def _fingerprint() -> str:
     # Numba is not imported to be asked: what is on disk as machine code for a GPU needs no Numba.
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy")]
     digest = hashlib.sha256(", ".join(versions).encode())
-    for name in ("intrinsics_cpu.py", "intrinsics_cuda.py"):
+    for name in ("intrinsics_cpu.py", "intrinsics_cuda.py", "polynomials.py", "threads.py"):
         digest.update((Path(__file__).parent / name).read_bytes())
     return digest.hexdigest()
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from llvmlite import ir
-from numba import float32, float64, int32, int64, njit, types, uint32, uint64
+from numba import float32, float64, int64, njit, types, uint32, uint64
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -250,106 +250,6 @@ def float_to_e8m0(x: Any) -> Any:
 def round_e8m0(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e8m0fnu value, still as float32."""
     return e8m0_to_float(float_to_e8m0(x))
-
-
-# Products and sums may be one rounded operation: faster, and never less exact. Nothing else is changed.
-_polynomial = njit(error_model="numpy", fastmath={"contract"})
-
-_LARGE = float32(12582912.0)  # 1.5 * 2**23: added, it leaves a whole number in the lowest bits
-
-
-@_polynomial
-def exp32(x: Any) -> Any:
-    """Return e**x for a float32, within 1.1 units in the last place (Cephes' expf), subnormal results included."""
-    # Written so that NaN stays what it is in every step.
-    safe = float32(-104.0) if x < float32(-104.0) else x  # noqa: FURB136
-    safe = float32(89.0) if safe > float32(89.0) else safe  # noqa: FURB136
-    shifted = safe * float32(1.4426950408889634) + _LARGE
-    n = shifted - _LARGE
-    # ln 2 in two pieces, the first with trailing zeros, so that n times it is exact.
-    r = safe - n * float32(0.693359375)
-    r = r - n * float32(-2.12194440e-4)
-    p = float32(1.9875691500e-4)
-    p = p * r + float32(1.3981999507e-3)
-    p = p * r + float32(8.3334519073e-3)
-    p = p * r + float32(4.1665795894e-2)
-    p = p * r + float32(1.6666665459e-1)
-    p = p * r + float32(5.0000001201e-1)
-    p = p * (r * r) + r + float32(1.0)
-    # Two factors, since 2**n itself may be too large or too small.
-    whole = int32(_bits_of_float(shifted) - _bits_of_float(_LARGE))
-    first = int32(whole >> int32(1))
-    second = int32(whole - first)
-    scale_1 = _float_of_bits(uint32(uint32(first + int32(127)) << uint32(23)))
-    scale_2 = _float_of_bits(uint32(uint32(second + int32(127)) << uint32(23)))
-    return p * scale_1 * scale_2
-
-
-@_polynomial
-def log32(x: Any) -> Any:
-    """Return the natural logarithm of a float32, within 0.8 units in the last place (Cephes' logf); NaN below 0."""
-    tiny = x < float32(1.17549435e-38)
-    bits = _bits_of_float(x * float32(8388608.0) if tiny else x)
-    # The exponent such that the rest lies between sqrt(1/2) and sqrt(2).
-    above = uint32(bits - uint32(0x3F3504F3))
-    exponent = float32(int32(above) >> int32(23)) - (float32(23.0) if tiny else float32(0.0))
-    m = _float_of_bits(uint32((above & uint32(0x007FFFFF)) + uint32(0x3F3504F3))) - float32(1.0)
-    square = m * m
-    p = float32(7.0376836292e-2)
-    p = p * m + float32(-1.1514610310e-1)
-    p = p * m + float32(1.1676998740e-1)
-    p = p * m + float32(-1.2420140846e-1)
-    p = p * m + float32(1.4249322787e-1)
-    p = p * m + float32(-1.6668057665e-1)
-    p = p * m + float32(2.0000714765e-1)
-    p = p * m + float32(-2.4999993993e-1)
-    p = p * m + float32(3.3333331174e-1)
-    p = p * m * square + exponent * float32(-2.12194440e-4)
-    result = m + (p - float32(0.5) * square) + exponent * float32(0.693359375)
-    result = result if x < float32(math.inf) else x
-    result = float32(-math.inf) if x == float32(0.0) else result
-    return float32(math.nan) if x < float32(0.0) else result
-
-
-@_polynomial
-def tanh32(x: Any) -> Any:
-    """Return tanh(x) for a float32, within 1.4 units in the last place (Cephes' two ranges, both computed)."""
-    size = abs(x)
-    square = x * x
-    p = float32(-5.70498872745e-3)
-    p = p * square + float32(2.06390887954e-2)
-    p = p * square + float32(-5.37397155531e-2)
-    p = p * square + float32(1.33314422036e-1)
-    p = p * square + float32(-3.33332819422e-1)
-    near = p * square * x + x
-    far = float32(1.0) - float32(2.0) / (exp32(size + size) + float32(1.0))
-    signed = -far if x < float32(0.0) else far
-    return near if size < float32(0.625) else signed
-
-
-@_polynomial
-def erf32(x: Any) -> Any:
-    """Return erf(x) for a float32, within 4e-7 and 7 units in the last place.
-
-    x times a quotient of polynomials in the square of x, which is limited to 4.
-    """
-    inside = x
-    inside = float32(-4.0) if inside < float32(-4.0) else inside  # noqa: FURB136 - max treats NaN otherwise
-    inside = float32(4.0) if inside > float32(4.0) else inside  # noqa: FURB136
-    square = inside * inside
-    p = float32(-2.72614225801306e-10)
-    p = p * square + float32(2.77068142495902e-08)
-    p = p * square + float32(-2.10102402082508e-06)
-    p = p * square + float32(-5.69250639462346e-05)
-    p = p * square + float32(-7.34990630326855e-04)
-    p = p * square + float32(-2.95459980854025e-03)
-    p = p * square + float32(-1.60960333262415e-02)
-    q = float32(-1.45660718464996e-05)
-    q = q * square + float32(-2.13374055278905e-04)
-    q = q * square + float32(-1.68282697438203e-03)
-    q = q * square + float32(-7.37332916720468e-03)
-    q = q * square + float32(-1.42647390514189e-02)
-    return inside * (p / q)
 
 
 @njit(error_model="numpy")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import float32, njit
 
-from fuser_lab.runtime import intrinsics_cpu
+from fuser_lab.runtime import polynomials
 from fuser_lab.runtime.intrinsics_cpu import bf16_to_float, float_to_bf16, float_to_half, half_to_float, scratch
 
 STRIDE = 1021  # of the 2**32 bit patterns, one of so many: 4.2 million numbers of every exponent and both signs
@@ -55,7 +55,7 @@ def vectors(compiled: Any) -> list[str]:
 def test_error_over_all_of_float32(name: str, exact: Any, most: float) -> None:
     x = numbers()
     got = np.empty_like(x)
-    loop(getattr(intrinsics_cpu, name), "void(float32[::1], float32[::1])")(x, got)
+    loop(getattr(polynomials, name), "void(float32[::1], float32[::1])")(x, got)
     with np.errstate(all="ignore"):
         wanted = exact(x.astype(np.float64))
         nearest = wanted.astype(np.float32)
@@ -70,7 +70,7 @@ def test_error_over_all_of_float32(name: str, exact: Any, most: float) -> None:
 
 @pytest.mark.parametrize("name", [f[0] for f in FUNCTIONS])
 def test_functions_are_computed_in_vectors(name: str) -> None:
-    compiled = loop(getattr(intrinsics_cpu, name), "void(float32[::1], float32[::1])")
+    compiled = loop(getattr(polynomials, name), "void(float32[::1], float32[::1])")
     found = vectors(compiled)
     assert sum(op.endswith("ps") for op in found) > 20, found
     asm = compiled.inspect_asm(compiled.signatures[0])

@@ -50,3 +50,4 @@ uintp: Type
 void: Type
 voidptr: Type
 none: Type
+range_state64_type: Type

@@ -1,0 +1,135 @@
+"""Parallel loops of CPU kernels: a kernel is compiled once, and each thread of Numba's pool calls it for its part.
+
+``njit(parallel=True)`` makes a function of what stands in a parallel loop, one that lets the pool call it, and one
+around both, and types and optimizes the loop two or three times. Here threads call the kernel itself, whose `prange`
+gives each of them its part of the range: a first call takes half as long, and later ones as long as before.
+
+What stands outside of the loop runs in each thread, so it may compute but not write to memory that others see.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.callwrapper import PyCallWrapper
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.extending import intrinsic
+from numba.np.ufunc.parallel import _launch_threads
+
+_BYTES, _SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
+# Numba's functions return a status, and take a place for the result, here None, and one for an exception before their
+# arguments. The place for the result is the beginning of this: result, number of the part, count of parts.
+_PART = ir.LiteralStructType([_BYTES, _SIZE, _SIZE])
+_NUMBER, _COUNT = 1, 2
+_POOL = ir.FunctionType(ir.VoidType(), [_BYTES] * 5 + [_SIZE] * 3)
+_CALLED_BY_POOL = ir.FunctionType(ir.VoidType(), [_BYTES.as_pointer(), _SIZE.as_pointer(), _SIZE.as_pointer(), _BYTES])
+
+
+@intrinsic
+def prange(context: Any, count: Any) -> Any:
+    """Return the part of ``range(count)`` that this thread computes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        part = builder.bitcast(builder.function.args[0], _PART.as_pointer())
+        number, parts = (builder.load(_place(builder, part, field)) for field in (_NUMBER, _COUNT))
+        found = context.make_helper(builder, types.range_state64_type)
+        found.start = builder.udiv(builder.mul(args[0], number), parts)
+        found.stop = builder.udiv(builder.mul(args[0], builder.add(number, _SIZE(1))), parts)
+        found.step = _SIZE(1)
+        return found._getvalue()  # noqa: SLF001 - how Numba's own code does it
+
+    return types.range_state64_type(types.int64), generate
+
+
+def _place(builder: Any, record: Any, field: int) -> Any:
+    return cgutils.gep_inbounds(builder, record, 0, field)
+
+
+def _shared(module: Any, kernel: Any) -> Any:
+    """Return a function with the parameters of a kernel that lets all threads call it, and waits for them."""
+    # Before the arguments, the count of parts: threads of the pool need not know how many they are.
+    frame = ir.LiteralStructType([_SIZE, *(arg.type for arg in kernel.args[1:])])
+    shared = ir.Function(module, kernel.function_type, f"shared.{kernel.name}")
+    shared.linkage = "internal"
+    builder = ir.IRBuilder(shared.append_basic_block())
+    threads = ir.Function(module, ir.FunctionType(_SIZE, []), "get_num_threads")
+    count = builder.call(threads, [])
+    given = builder.alloca(frame)
+    for field, value in enumerate([count, *shared.args[1:]]):
+        builder.store(value, _place(builder, given, field))
+    # The pool shares ``count`` elements of an array among its threads. Each element is a byte of an array that begins
+    # at address 0, so that its address is its number.
+    arrays, counts, steps = (builder.alloca(kind) for kind in (_BYTES, _SIZE, _SIZE))
+    for value, place in ((_BYTES(None), arrays), (count, counts), (_SIZE(1), steps)):
+        builder.store(value, place)
+    pointers = [_called_by_pool(module, kernel, frame), arrays, counts, steps, given]
+    pool = ir.Function(module, _POOL, "numba_parallel_for")
+    builder.call(pool, [*(builder.bitcast(p, _BYTES) for p in pointers), _SIZE(0), _SIZE(1), count])
+    result = shared.args[0]
+    builder.store(result.type.pointee(None), result)
+    builder.ret(kernel.function_type.return_type(0))
+    return shared
+
+
+def _called_by_pool(module: Any, kernel: Any, frame: Any) -> Any:
+    """Return a function that calls a kernel for each of the parts that the pool gives a thread."""
+    worker = ir.Function(module, _CALLED_BY_POOL, f"worker.{kernel.name}")
+    worker.linkage = "internal"
+    array, parts, _, data = worker.args
+    builder = ir.IRBuilder(worker.append_basic_block())
+    given = builder.bitcast(data, frame.as_pointer())
+    count, *arguments = (builder.load(_place(builder, given, field)) for field in range(len(frame.elements)))
+    first = builder.ptrtoint(builder.load(array), _SIZE)
+    part = builder.alloca(_PART)
+    builder.store(count, _place(builder, part, _COUNT))
+    with cgutils.for_range(builder, builder.load(parts)) as loop:
+        builder.store(builder.add(first, loop.index), _place(builder, part, _NUMBER))
+        builder.call(kernel, [builder.bitcast(part, kernel.args[0].type), *arguments])
+    builder.ret_void()
+    return worker
+
+
+class _Lower(Lower):
+    """Numba's last step before LLVM, with another function for Python to call."""
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        """Make what Python calls: it takes the arguments, once, and lets all threads call the kernel with them."""
+        context, fndesc = self.context, self.fndesc
+        module = context.create_module("wrapper")
+        kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
+        callee = _shared(module, ir.Function(module, kind, fndesc.llvm_func_name))
+        PyCallWrapper(context, module, callee, fndesc, self.env, self.call_helper, release_gil).build()
+        self.library.add_ir_module(module)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(BaseNativeLowering):
+    _name = "fuser_lab_threaded_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return _Lower
+
+    def run_pass(self, state: Any) -> bool:
+        """Lower, after the pool has been started; a kernel read from disk starts it as well."""
+        _launch_threads()  # type: ignore[no-untyped-call]
+        state.reload_init.append(_launch_threads)
+        state.flags.no_cfunc_wrapper = True  # nothing calls it from C
+        state.flags.noalias = True  # as for the loops of njit(parallel=True): what is written is apart
+        return super().run_pass(state)
+
+
+class Threaded(CompilerBase):
+    """Numba's compiler for kernels with a loop over `prange`: ``njit(..., pipeline_class=Threaded)``."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the passes that any function goes through, the last of them replaced."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "threaded")
+        passes.add_pass_after(_Lowering, NativeLowering)
+        passes.passes = [made for made in passes.passes if made[0] is not NativeLowering]
+        passes.finalize()
+        return [passes]

@@ -1,0 +1,9 @@
+from typing import Any
+
+class BaseNativeLowering:
+    _name: str | None
+    @property
+    def lowering_class(self) -> Any: ...
+    def run_pass(self, state: Any) -> bool: ...
+
+class NativeLowering(BaseNativeLowering): ...
