@@ -16,7 +16,7 @@ from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, seconds_label
-from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
+from fuser_lab.report.view_model import EdgeView, ViewModel, view_decisions, view_plan
 from fuser_lab_widgets import answers, assets, panels, scenes, sources
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
@@ -86,6 +86,8 @@ class Explorer(anywidget.AnyWidget):
         self._opened: frozenset[int] = frozenset()
         self._shapes = scenes.Shapes()
         self._known = 0  # how many shapes the page has
+        self._log: Any = None  # the log of decisions that the page has
+        self._asked: str | None = None  # what is to be answered for once the picture was sent
         self._timed: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
         self._compiler = Background()
@@ -140,14 +142,23 @@ class Explorer(anywidget.AnyWidget):
                 self._handle(event)
 
     def _handle(self, event: Event) -> None:
-        with self._lock, self.hold_sync():
-            self.acked = int(event["n"])
-            try:
-                self._dispatch(event)
-            except FuserLabError as error:
-                self._say(str(error), "error")
-            except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
-                self._say(f"{event.get('type', 'event')} failed: {type(error).__name__}: {error}", "error")
+        with self._lock:
+            self._asked = None
+            with self.hold_sync():
+                self.acked = int(event["n"])
+                self._guarded(event, lambda: self._dispatch(event))
+            if self._asked is not None:  # the picture was sent; what is known of the selection may take longer
+                asked = self._asked
+                with self.hold_sync():
+                    self._guarded(event, lambda: self._answer_for(asked))
+
+    def _guarded(self, event: Event, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except FuserLabError as error:
+            self._say(str(error), "error")
+        except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
+            self._say(f"{event.get('type', 'event')} failed: {type(error).__name__}: {error}", "error")
 
     def _dispatch(self, event: Event) -> None:
         handlers: dict[str, Callable[[Event], None]] = {
@@ -228,7 +239,7 @@ class Explorer(anywidget.AnyWidget):
             return
         self._show()
         new = self._current().header
-        self._answer_for(selected)
+        self._asked = selected
         moved = new.bytes_moved - old.bytes_moved
         change = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
         self._say(f"{done}: {old.segments} → {new.segments} segments, {change}.")
@@ -389,7 +400,7 @@ class Explorer(anywidget.AnyWidget):
     def _back(self, text: str, *, changed: bool) -> None:
         if changed:
             self._show()
-            self._answer_for(str(self.answer.get("id", "")))
+            self._asked = str(self.answer.get("id", ""))
         self._say(text)
 
     def _run(self, _event: Event) -> None:
@@ -446,7 +457,7 @@ class Explorer(anywidget.AnyWidget):
     def _current(self) -> ViewModel:
         if self._view is None or self._drawn is not self.plan:
             self._drawn = self.plan
-            self._view = view_plan(self.plan, title=self._title)
+            self._view = view_plan(self.plan, title=self._title, decisions=False)
         return self._view
 
     def _answer_for(self, selected: str) -> None:
@@ -463,8 +474,10 @@ class Explorer(anywidget.AnyWidget):
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
             self.scene = {**drawn, "rev": int(self.scene.get("rev", 0)) + 1}
-            if self.decisions.get("hash") != view.header.hash:
-                self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view.decisions)}
+            log = getattr(self.plan, "decisions", None) or ()
+            if log is not self._log:  # an edited plan has the log of the plan that it was made from
+                self._log = log
+                self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view_decisions(log))}
             # What these say hangs on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_MORE_THAN_THE_PLAN}
             self.history = {
