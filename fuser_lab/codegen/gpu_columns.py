@@ -1,7 +1,8 @@
 """Columns on a GPU: threads side by side each own a few neighbouring results, and the rows of a block go by.
 
 The lines of a block take turns at the rows; what they found meets in shared memory. Where there are too few columns to
-fill the GPU, several blocks share the rows of each, and a second phase adds up their parts.
+fill the GPU, several blocks share the rows of each, and a second phase adds up their parts. A maximum and the sum of
+exponentials of distances to it are found together, as in rows: `RowNest`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
-from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
+from fuser_lab.codegen.online import finite, online_pair, scale, settled
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
@@ -69,6 +71,7 @@ class ColumnNest(GpuReductions):
         if parted:
             self._store_parts(folds, simplify(part * self.space.rows + column, self._values.scope.ranges))
         else:
+            self._settle(folds)
             self._close(folds, places)
             self._row_stores(self._nest.rows, places)
 
@@ -77,16 +80,22 @@ class ColumnNest(GpuReductions):
     def _sums(self, size: int) -> dict[Expr, Buffer]:
         """Allocate the running values and set them to the identity."""
         found = {}
-        for expr in self._nest.reductions:
+        for expr in self._found_together:
             buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
             found[expr] = buffer
-        for fold in self._made_folds(self._nest.reductions):
+        for fold in self._made_folds(tuple(found)):
             with self._each_slot(size) as v:
                 self._values.emit(
                     Store(buffer=found[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
                 )
         return found
+
+    @property
+    def _found_together(self) -> tuple[Expr, ...]:
+        """The reductions, a maximum before the sum of exponentials relative to it."""
+        pair = online_pair(self._fusion, self._nest, self._levels) if self.schedule.online else None
+        return self._nest.reductions if pair is None else pair
 
     @contextmanager
     def _each_slot(self, size: int) -> Iterator[Term]:
@@ -143,18 +152,73 @@ class ColumnNest(GpuReductions):
                 first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
                 for tensor, size in fetched.items():
                     self._fetch(tensor, size, words[tensor], first, u * width)
-        with ExitStack() as stack:
+
+        def visit(stack: ExitStack) -> tuple[Places, Term]:
+            """Open loops over the elements; return the place of one in the nest, and which column of a thread's."""
             u = self._round(stack, "u", count)
             q = self._bound(stack, "q", row(u), self.space.depth, reach)
-            with self._each_neighbour() as v:
-                here = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
-                for tensor, buffer in words.items():
-                    self._know(tensor, buffer, here, u * width + v)
-                for fold in folds:
-                    assert isinstance(fold.total, Load)
-                    fold.total = Load(fold.total.dtype, fold.total.buffer, v)
+            v = stack.enter_context(self._each_neighbour())
+            here = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
+            for tensor, buffer in words.items():
+                self._know(tensor, buffer, here, u * width + v)
+            for fold in folds:
+                assert isinstance(fold.total, Load)
+                fold.total = Load(fold.total.dtype, fold.total.buffer, v)
+            return here, v
+
+        if self.schedule.online:
+            self._add_exponentials(folds, visit)
+        else:
+            with ExitStack() as stack:
+                here, _ = visit(stack)
                 self._point(here, folds, nest.full, (), index(0))
         values.given = known
+
+    def _add_exponentials(
+        self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Places, Term]],
+    ) -> None:
+        """Write the maxima of a few rows, then their exponentials, added to sums that are relative to these maxima."""
+        values, nest, width = self._values, self._nest, self.schedule.vector
+        largest, total = folds
+        seen, origin = (
+            Buffer(name=values.fresh(f"{largest.expr.name}_{word}"), dtype=largest.total.dtype, size=width,
+                   role=Role.SCRATCH)
+            for word in ("seen", "origin")
+        )
+        for buffer in (seen, origin):
+            values.emit(Alloc(buffer=buffer, origin=largest.expr.name))
+        with self._each_slot(width) as v:
+            before = self._cell_at(largest, v)
+            values.emit(Store(buffer=seen, position=v, value=before, origin=largest.expr.name))
+        with ExitStack() as stack:
+            here, _ = visit(stack)
+            source = largest.expr.tensor_inputs[0]
+            self._update(largest, values.value(source, nest.at(source, here)))
+        with self._each_slot(width) as v:
+            largest.total, total.total = self._cell_at(largest, v), self._cell_at(total, v)
+            values.emit(Store(buffer=origin, position=v, value=finite(largest.total), origin=largest.expr.name))
+            known = Load(seen.dtype, seen, v)
+            self._update(total, total.total * scale(known, Load(origin.dtype, origin, v)), replacing=True)
+        with ExitStack() as stack:
+            # The maximum is another one in the next rows: what is made of it stays here.
+            stack.enter_context(self._inlined({}, pinned=True))
+            here, v = visit(stack)
+            at = values.simplified(nest.at(largest.expr.out, here))
+            values.given[largest.expr.out.name, at] = Load(origin.dtype, origin, v)
+            source = total.expr.tensor_inputs[0]
+            self._update(total, values.value(source, nest.at(source, here)))
+
+    def _settle(self, folds: Sequence[Fold]) -> None:
+        """Let a whole sum of exponentials be what it is where the maximum is minus infinity."""
+        if self.schedule.online:
+            largest, total = folds
+            whole = settled(largest.total, total.total)
+            total.total = self._values.let(f"{base_name(total)}_all", whole, origin=total.expr.name)
+
+    @staticmethod
+    def _cell_at(fold: Fold, place: Term) -> Load:
+        assert isinstance(fold.total, Load)
+        return Load(fold.total.dtype, fold.total.buffer, place)
 
     # Lines of a block meet
 
@@ -180,13 +244,30 @@ class ColumnNest(GpuReductions):
     def _added_lines(self, met: Mapping[Expr, Buffer], place: Term, across: int, height: int) -> list[Fold]:
         """Combine what the lines of a block found for one column, always in the same order."""
         folds = self._open(tuple(met))
-        with ExitStack() as stack:
+
+        def visit(stack: ExitStack) -> Callable[[Fold], Term]:
             h = self._loop(stack, "h", height, ParallelType.SERIAL)
-            for fold in folds:
-                shared = met[fold.expr]
-                at = simplify(h * across + place, self._values.scope.ranges)
-                self._update(fold, Load(shared.dtype, shared, at))
+            at = simplify(h * across + place, self._values.scope.ranges)
+            return lambda fold: Load(fold.identity.dtype, met[fold.expr], at)
+
+        self._add_up(folds, visit)
         return folds
+
+    def _add_up(self, folds: Sequence[Fold], visit: Callable[[ExitStack], Callable[[Fold], Term]]) -> None:
+        """Combine what was found apart; ``visit`` opens the loops over it and returns what says a reduction's part."""
+        if not self.schedule.online:
+            with ExitStack() as stack:
+                part = visit(stack)
+                for fold in folds:
+                    self._update(fold, part(fold))
+            return
+        largest, total = folds
+        with ExitStack() as stack:
+            self._update(largest, visit(stack)(largest))
+        origin = self._values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
+        with ExitStack() as stack:
+            part = visit(stack)
+            self._update(total, part(total) * scale(part(largest), origin))
 
     # Parts are added up
 
@@ -204,16 +285,17 @@ class ColumnNest(GpuReductions):
             block = self._loop(stack, "block", blocks, ParallelType.BIDX)
             line = self._line(stack, height)
             lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
-            folds = self._open(self._nest.reductions)
-            with ExitStack() as inner:
+            folds = self._open(self._found_together)
+
+            def visit(inner: ExitStack) -> Callable[[Fold], Term]:
                 c = self._bound(inner, "c", block * lanes + lane, count, blocks * lanes)
                 rounds = -(-split // height)
                 step = self._round(inner, "step", rounds)
                 part = self._bound(inner, "part", step * height + line, split, rounds * height)
-                for fold in folds:
-                    buffer = self._parts[fold.expr]
-                    at = simplify(part * count + c, values.scope.ranges)
-                    self._update(fold, Load(buffer.dtype, buffer, at))
+                at = simplify(part * count + c, values.scope.ranges)
+                return lambda fold: Load(fold.identity.dtype, self._parts[fold.expr], at)
+
+            self._add_up(folds, visit)
             if height > 1:
                 met = self._meet_totals(folds, line, lane, lanes, height)
                 stack.enter_context(values.guard(apply("eq", line, 0)))
@@ -221,6 +303,7 @@ class ColumnNest(GpuReductions):
             if height > 1:
                 folds = self._added_lines(met, lane, lanes, height)
             places = self._flat(self._nest.kept, c)
+            self._settle(folds)
             self._close(folds, places)
             self._row_stores(self._nest.rows, places)
         return Launch(blocks=blocks, threads=(lanes, height))

@@ -1,5 +1,6 @@
 """What kernels with reductions on a GPU have in common: guarded indices, loads ahead of their use, sums of threads."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -30,7 +31,7 @@ from fuser_lab.codegen.vectorize import ACCESS_BYTES, access_of, accesses
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
-from fuser_lab.schedule.state import ParallelType, Space
+from fuser_lab.schedule.state import Evict, ParallelType, Space, Style
 
 WARP = 32
 MOST_NEIGHBOURS = 8  # elements that a thread takes at a time
@@ -48,6 +49,8 @@ class GpuReductions(NestLowering):
 
     def _space(self) -> Space:
         space = super()._space()
+        points = math.prod(axis.extent for axis in self._nest.axes)
+        space = replace(space, stored_bytes=points * sum(tv.dtype.itemsize for tv in self._nest.full))
         if not self._nest.reductions:
             return space
         given = self._fusion, self._nest, self._buffers, self._layouts, self._levels
@@ -70,12 +73,22 @@ class GpuReductions(NestLowering):
 
     def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
         phase = super()._phase(write, suffix)
-        if not self._nest.reductions:
-            return phase
         dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
         shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
-        launch = replace(phase.launch, shared=shared, resident=self.schedule.resident)
+        launch = replace(phase.launch, shared=shared)
+        phase = replace(phase, body=self._hinted(phase.body), launch=launch)
+        if not self._nest.reductions:
+            return phase
+        launch = replace(launch, resident=self.schedule.resident)
         return replace(phase, body=with_quotients(phase.body, self._fusion), launch=launch)
+
+    def _hinted(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """Return a phase's body whose loads of inputs say what the L2 cache gives up first."""
+        loads = [s.buffer for s in walk(body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
+        if self.schedule.style is Style.ELEMENTS:
+            # What neighbouring threads read as well stays in the first-level cache for them, hint or not.
+            loads = [buffer for buffer in loads if loads.count(buffer) == 1]
+        return hinted(body, self.schedule.evict, frozenset(loads))
 
     def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index and guard it where it may reach beyond ``count``."""
@@ -166,9 +179,7 @@ class GpuReductions(NestLowering):
             values.emit(Store(buffer=words, position=slot, value=Load(words.dtype, buffer, position)))
             return
         values.emit(
-            VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width,
-                streamed=self.schedule.streamed and buffer.role is Role.INPUT,
-            ),
+            VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width),
         )
 
     def _know(self, tensor: TensorView, buffer: Buffer, places: Places, slot: Term) -> None:
@@ -197,6 +208,23 @@ class GpuReductions(NestLowering):
         """Return which threads share a row."""
         lanes = self.schedule.threads[0]
         return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
+
+
+def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
+    """Return statements whose vector loads of some buffers say what the L2 cache gives up first."""
+    result: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Loop(body=body):
+                result.append(replace(statement, body=hinted(body, evict, among)))
+            case If(then=then, otherwise=otherwise):
+                sides = (hinted(side, evict, among) for side in (then, otherwise))
+                result.append(replace(statement, then=next(sides), otherwise=next(sides)))
+            case VectorLoad(buffer=buffer) if buffer in among:
+                result.append(replace(statement, evict=evict))
+            case _:
+                result.append(statement)
+    return tuple(result)
 
 
 # What turns a difference in the last place into another number.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Launch, Statement
+from fuser_lab.codegen.kernel_ir import Launch, Role, Statement
 from fuser_lab.codegen.nest_lowering import extent_of
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.vectorize import accesses, best_width
@@ -14,6 +14,7 @@ from fuser_lab.ir.term import Term, apply
 from fuser_lab.schedule.state import ParallelType, Space
 
 MANY = 1 << 12  # elements
+MOST_REPEATS = 8  # chunks of a thread that share inputs
 CACHED = 1 << 17  # bytes: about what the first-level cache has beside all that passes through it
 
 
@@ -22,20 +23,40 @@ class ElementNest(GpuReductions):
 
     def _space(self) -> Space:
         space = super()._space()
-        if self._nest.reductions or space.turned != (0, 0) or space.rows % (2 * space.vector) or not self._nest.full:
+        if self._nest.reductions or space.turned != (0, 0) or not self._nest.full:
             return space
-        return replace(space, repeats=2 if self._shares(space.rows // 2, space.vector) else 1)
+        return replace(space, repeats=self._repeats(space.rows, space.vector))
 
-    def _shares(self, distance: int, vector: int) -> bool:
-        """Whether chunks so many elements apart read the same of an input that the first-level cache cannot hold."""
-        half, chunk, v = index_var("half"), index_var("chunk"), index_var("v")
-        ranges = {"half": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
-        places = flattened(self._nest.kept, half * distance + chunk * vector + v, ranges)
+    def _repeats(self, count: int, vector: int) -> int:
+        """Return how many chunks of a thread share inputs that the first-level cache cannot hold.
+
+        They are as many as it takes for what they share to be no more than what each has of its own.
+        """
+        repeats = 1
+        while repeats < MOST_REPEATS and count % (2 * repeats * vector) == 0:
+            own, shared = self._shared_bytes(count // (2 * repeats), vector)
+            if not shared:
+                break
+            repeats *= 2
+            if shared <= repeats * own:
+                break
+        return repeats
+
+    def _shared_bytes(self, distance: int, vector: int) -> tuple[int, int]:
+        """Return the bytes of an element's inputs, and of those that chunks so many elements apart have in common.
+
+        The latter are 0 if the first-level cache may hold them.
+        """
+        part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
+        ranges = {"part": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
+        places = flattened(self._nest.kept, part * distance + chunk * vector + v, ranges)
         statements = trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
-        return any(
-            access.step == 1 and access.buffer.size * access.buffer.dtype.itemsize > CACHED
-            for access in accesses(statements, "v", among=frozenset({"chunk", "v"}))
-        )
+        read = [a.buffer for a in accesses(statements, "v") if a.step == 1 and a.buffer.role is not Role.OUTPUT]
+        among = frozenset({"chunk", "v"})
+        common = [a.buffer for a in accesses(statements, "v", among=among) if a.step == 1]
+        held = sum(b.size * b.dtype.itemsize for b in set(common)) <= CACHED
+        shared = 0 if held else sum(b.dtype.itemsize for b in common)
+        return max(sum(b.dtype.itemsize for b in read) - sum(b.dtype.itemsize for b in common), 1), shared
 
     @property
     def _count(self) -> int:

@@ -14,11 +14,11 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis
-from fuser_lab.codegen.online import finite, online_pair
+from fuser_lab.codegen.online import finite, online_pair, scale, settled
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.vectorize import ACCESS_BYTES
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.term import Apply, Term, Var, apply, index
+from fuser_lab.ir.term import Term, Var, apply, index
 from fuser_lab.schedule.state import ParallelType, Space
 
 
@@ -143,8 +143,10 @@ class RowNest(GpuReductions):
             self._stretch(0, places, stretch, folds, ())
         own = largest.total
         self._share([largest], self._scope())
-        self._update(total, total.total * self._scale(own, largest.total), replacing=True)
+        self._update(total, total.total * scale(own, finite(largest.total)), replacing=True)
         self._share([total], self._scope())
+        whole = settled(largest.total, total.total)
+        total.total = self._values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
         self._close(folds, places)
 
     def _rescaled(
@@ -164,16 +166,12 @@ class RowNest(GpuReductions):
             with self._each_neighbour() as v:
                 here = known_here(group, u, v)
                 self._update(newest, values.value(source, self._nest.at(source, here)))
-        self._update(total, total.total * self._scale(seen, newest.total), replacing=True)
+        self._update(total, total.total * scale(seen, finite(newest.total)), replacing=True)
         self._update(largest, newest.total, replacing=True)
         at = values.simplified(self._nest.at(largest.expr.out, places))
         values.given[largest.expr.out.name, at] = values.let(
             f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name,
         )
-
-    def _scale(self, old: Term, new: Term) -> Term:
-        """Return what a sum relative to one maximum is multiplied with to be relative to another."""
-        return Apply(old.dtype, "exp", (old - finite(new),))
 
     # Where the steps of a row are kept
 

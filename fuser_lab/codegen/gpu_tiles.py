@@ -5,14 +5,14 @@ after a barrier all elements of the tile are computed along ``along``; results t
 shared memory the other way. So every access to memory outside is made of whole neighbours.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import gcd, prod
 
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.codegen.turned import TurnedNest
@@ -20,8 +20,6 @@ from fuser_lab.codegen.vectorize import ACCESS_BYTES, Access
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, index
 from fuser_lab.schedule.state import ParallelType, Space
-
-_BANK = 4  # bytes: an odd number of them from row to row, and columns are spread over the banks
 
 
 class TileNest(TurnedNest, GpuReductions):
@@ -36,6 +34,7 @@ class TileNest(TurnedNest, GpuReductions):
         size = max(tv.dtype.itemsize for tv in (*turn.inputs, *self._nest.full))
         return replace(
             space, turned=(turn.across.extent, turn.along.extent), itemsize=size, vector=max(ACCESS_BYTES // size, 1),
+            turned_bytes=sum(tv.dtype.itemsize for tv in (*turn.inputs, *turn.outputs)),
         )
 
     # The kernel
@@ -46,7 +45,7 @@ class TileNest(TurnedNest, GpuReductions):
         tile = schedule.tile
         over, down = -(-turn.along.extent // tile), -(-turn.across.extent // tile)
         blocks = over * down * prod(a.extent for a in turn.others)
-        shared = {tv: self._tile_of(tv) for tv in (*turn.inputs, *turn.outputs)}
+        shared = self._tiles_of((*turn.inputs, *turn.outputs))
         with ExitStack() as stack:
             block = self._loop(stack, "block", blocks, ParallelType.BIDX)
             thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.TIDX)
@@ -65,22 +64,33 @@ class TileNest(TurnedNest, GpuReductions):
             across = self._taken(turn.across, (*turn.inputs, *turn.outputs))
             walked = [tv for tv in (*self._fusion.tensor_inputs, *self._nest.full) if tv in self._nest.index]
             along = self._taken(turn.along, [tv for tv in walked if tv not in shared])
+            words = {tv: self._words(tv, along, "turned") for tv in turn.inputs if along > 1}
             for tensor in turn.inputs:
                 with self._each(turn.across, turn.along, corner, known, thread, across) as (places, row, column):
                     value = values.value(tensor, self._nest.at(tensor, places))
-                    cell = self._cell(shared[tensor], column, row)
+                    cell = self._cell(tensor, column, row)
                     values.emit(Store(buffer=shared[tensor], position=cell, value=value))
             if turn.inputs:
                 values.emit(Barrier())
-            with self._each(turn.along, turn.across, corner, known, thread, along) as (places, row, column):
+
+            def fetch(row: Term, column: Term) -> None:
+                for tensor, buffer in words.items():
+                    values.emit(VectorLoad(
+                        buffer=shared[tensor], position=self._cell(tensor, row, column), words=buffer, slot=index(0),
+                        count=along, width=along,
+                    ))
+
+            with self._each(turn.along, turn.across, corner, known, thread, along, fetch) as (places, row, column):
                 for tensor in turn.inputs:
                     at = values.simplified(self._nest.at(tensor, places))
-                    cell = self._cell(shared[tensor], row, column)
-                    values.given[tensor.name, at] = Load(tensor.dtype, shared[tensor], cell)
+                    found, cell = shared[tensor], self._cell(tensor, row, column)
+                    if tensor in words:
+                        found, cell = words[tensor], self._remainder(column, along)
+                    values.given[tensor.name, at] = Load(tensor.dtype, found, cell)
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
                     if tensor in turn.outputs:
-                        cell = self._cell(shared[tensor], row, column)
+                        cell = self._cell(tensor, row, column)
                         values.emit(Store(buffer=shared[tensor], position=cell, value=values.value(tensor, at)))
                     else:
                         values.store(tensor, at, self._layouts[tensor])
@@ -88,22 +98,39 @@ class TileNest(TurnedNest, GpuReductions):
                 values.emit(Barrier())
             for tensor in turn.outputs:
                 with self._each(turn.across, turn.along, corner, known, thread, across) as (places, row, column):
-                    cell = self._cell(shared[tensor], column, row)
+                    cell = self._cell(tensor, column, row)
                     at = values.simplified(self._nest.at(tensor, places))
                     position = simplify(self._layouts[tensor].position(at), values.scope.ranges)
                     value = Load(tensor.dtype, shared[tensor], cell)
                     values.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value))
         return Launch(blocks=blocks, threads=schedule.threads)
 
-    def _tile_of(self, tensor: TensorView) -> Buffer:
-        """Return the shared memory of a tensor's tile, rows along ``along``, a little apart."""
-        tile, size = self.schedule.tile, tensor.dtype.itemsize
-        pitch = tile + max(_BANK // size, 1)
-        return Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=tile * pitch, role=Role.SHARED)
+    def _tiles_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Buffer]:
+        """Return the shared memory of tensors' tiles, in rows along ``along``."""
+        area = self.schedule.tile**2
+        dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
+        found, end = {}, 0
+        self._tile_first: dict[TensorView, int] = {}
+        for tensor in tensors:
+            # Large ones begin at the same address; each has a part of its own.
+            size = tensor.dtype.itemsize
+            first = -(-end // ACCESS_BYTES) * ACCESS_BYTES if dynamic else 0
+            end = first + area * size
+            self._tile_first[tensor] = first // size
+            reach = max(end, LARGEST_STATIC + size) if dynamic else end
+            found[tensor] = Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=Role.SHARED)
+        return found
 
-    def _cell(self, buffer: Buffer, across: Term, along: Term) -> Term:
-        """Return the place of an element in a tile."""
-        return simplify(across * (buffer.size // self.schedule.tile) + along, self._values.scope.ranges)
+    def _cell(self, tensor: TensorView, across: Term, along: Term) -> Term:
+        """Return the place of an element in a tile.
+
+        Each row begins one vector further on, and what leaves it comes back at its front: threads that write the same
+        column of neighbouring rows reach other banks, and a vector of a row is one access.
+        """
+        vector, tile = self.schedule.vector, self.schedule.tile
+        group = self._remainder(self._quotient(along, vector) + self._quotient(across, vector), tile // vector)
+        place = across * tile + group * vector + self._remainder(along, vector) + self._tile_first[tensor]
+        return simplify(place, self._values.scope.ranges)
 
     def _number(self, stack: ExitStack, name: str, term: Term, count: int) -> Term:
         """Name an index below ``count``."""
@@ -129,10 +156,12 @@ class TileNest(TurnedNest, GpuReductions):
     @contextmanager
     def _each(
         self, fast: Axis, slow: Axis, corner: Mapping[Axis, Term], known: Places, thread: Term, vector: int,
+        fetch: Callable[[Term, Term], None] | None = None,
     ) -> Iterator[tuple[Places, Term, Term]]:
         """Open loops over a tile, a thread's ``vector`` neighbours along ``fast``.
 
-        Yield the place in the nest and the numbers of row (along ``slow``) and column (along ``fast``) in the tile.
+        Yield the place in the nest and the numbers of row (along ``slow``) and column (along ``fast``) in the tile;
+        ``fetch`` is given those of the first neighbour before the loop over them.
         """
         turn, schedule, values = self._transposed, self.schedule, self._values
         assert turn is not None
@@ -145,9 +174,12 @@ class TileNest(TurnedNest, GpuReductions):
                 chunk = chunk + self._loop(stack, "u", rounds, ParallelType.UNROLL) * threads
             if rounds * threads > chunks:
                 stack.enter_context(values.guard(chunk < chunks))
-            v = self._loop(stack, "v", vector, ParallelType.VECTORIZE) if vector > 1 else index(0)
             row = self._quotient(chunk, tile // vector)
-            column = simplify(self._remainder(chunk, tile // vector) * vector + v, values.scope.ranges)
+            start = simplify(self._remainder(chunk, tile // vector) * vector, values.scope.ranges)
+            if fetch is not None:
+                fetch(row, start)
+            v = self._loop(stack, "v", vector, ParallelType.VECTORIZE) if vector > 1 else index(0)
+            column = simplify(start + v, values.scope.ranges)
             places = dict(known)
             for axis, place in ((fast, column), (slow, row)):
                 at = simplify(corner[axis] + place, values.scope.ranges)

@@ -347,5 +347,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     else OPS["mod"].reference(a, b),
     "philox_uniform": _uniform,
     "one_plus_tanh": lambda x: 1 + np.tanh(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "cos_turns": lambda x: np.cos(2 * np.pi * x),
 }

@@ -15,7 +15,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Term, Var
 from fuser_lab.schedule.parameters import NestChoice
-from fuser_lab.schedule.state import LoopSchedule, ParallelType
+from fuser_lab.schedule.state import Evict, LoopSchedule, ParallelType
 
 ALIGNED = 16  # bytes that memory begins at a multiple of, unless it is said otherwise: those of the widest access
 LARGEST_STATIC = 16 << 10  # bytes of a buffer in shared memory that the kernel's text sizes; all of them have 48 KiB
@@ -114,7 +114,7 @@ class VectorLoad(Statement):
     """``words[slot + k] = buffer[position + k]`` for k in 0..count-1, ``width`` elements per memory access.
 
     ``position`` and the buffer's alignment are multiples of an access, at most 16 bytes; ``words`` has Role.WORDS and
-    the buffer's dtype. What is ``streamed`` is read once: caches need not hold it.
+    the buffer's dtype. ``evict`` is a hint to the L2 cache.
     """
 
     buffer: Buffer
@@ -123,7 +123,7 @@ class VectorLoad(Statement):
     slot: Term
     count: int
     width: int
-    streamed: bool = False
+    evict: Evict = Evict.NORMAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,9 @@ from fuser_lab.codegen.gpu_backward import BackwardNest, backward_of, rows_nest,
 from fuser_lab.codegen.gpu_loops import GpuNest
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.nests import nests_of
-from fuser_lab.codegen.values import call_text
+from fuser_lab.codegen.nests import fastest_is_reduced, nests_of
+from fuser_lab.codegen.online import online_pair
+from fuser_lab.codegen.values import call_text, level_of
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
@@ -120,11 +121,23 @@ class _Lowering:
 
     def passes_apart(self, segment: Fusion) -> list[Phase]:
         """Return phases with the reductions that need no other first, their results in memory, then the rest."""
-        totals = _first_reductions(segment)
+        totals = self._found_together(segment) or _first_reductions(segment)
         if not totals or set(totals) >= set(segment.outputs):
             return self.phases(segment)
         first, rest = self._through_memory(segment, totals)
         return [*self.phases(first), *self.passes_apart(rest)]
+
+    def _found_together(self, segment: Fusion) -> tuple[TensorView, ...]:
+        """Return a maximum and a sum of exponentials if the same columns have them; all outputs, if none waits."""
+        try:
+            (nest,) = nests_of(segment, self._buffers, self._layouts)
+        except (CodegenError, ValueError):
+            return ()
+        pair = online_pair(segment, nest, level_of(segment))
+        if pair is None or fastest_is_reduced(segment, nest, self._buffers, self._layouts):
+            return ()
+        whole = not nest.full and nest.reductions in {pair, pair[::-1]}
+        return segment.outputs if whole else tuple(expr.out for expr in pair)
 
     def rows_and_columns(self, segment: Fusion) -> list[Phase] | None:
         """Return phases that read rows once for their results and the sums of columns; None if they cannot."""

@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Term, Var
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.schedule.state import Evict, ParallelType
 
 _TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint8", "uint16", "uint64")
 # Our own: cmath has all but these for complex numbers, or has them in double precision only.
@@ -46,8 +46,8 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_streamed", "load_vector", "fast_exp", "fast_tanh", "one_plus_tanh", "philox_uniforms", "quotient",
-    "store_vector",
+    "index32", "load_lasting", "load_streamed", "load_vector", "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
+    "philox_uniforms", "quotient", "store_vector",
 )
 _HARDWARE = {
     ParallelType.BIDX: "cuda.blockIdx.x",
@@ -60,13 +60,14 @@ _LIBRARY = {
     "fmin": "fmin",
 }
 # Our own for float32, made of the hardware's exp2 and reciprocal.
-_FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh"}
+_FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh", "sigmoid": "fast_sigmoid"}
 _BY_MATH = frozenset(
     {
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1",
         "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
     },
 )
+_LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_lasting"}
 _WORDS = 1 << 32  # indices below are computed with 32 bits
 WARP = 32
 FULL_MASK = "0xFFFFFFFF"
@@ -157,7 +158,7 @@ class CudaEmitter(Emitter):
         """Print the call that moves a few neighbours between memory and registers."""
         name = "store_vector"
         if isinstance(statement, VectorLoad):
-            name = "load_streamed" if statement.streamed else "load_vector"
+            name = _LOADS[statement.evict]
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)

@@ -1,4 +1,4 @@
-"""Maximum and sum of exponentials relative to it, found in one pass over a row: where that is possible."""
+"""Maximum and sum of exponentials relative to it, found in one pass: where that is possible, and how sums meet."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
-from fuser_lab.ir.term import Const, Term, apply, select
+from fuser_lab.ir.term import Apply, Const, Term, apply, select
 
 _VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
 
@@ -15,6 +15,17 @@ def finite(largest: Term) -> Term:
     """Return a maximum, or 0 for minus infinity: nothing is subtracted from elements that are all minus infinity."""
     lowest = Const(largest.dtype, -math.inf)
     return select(apply("eq", largest, lowest), Const(largest.dtype, 0.0), largest)
+
+
+def scale(old: Term, origin: Term) -> Term:
+    """Return what a sum relative to one maximum is multiplied with to be relative to another, which is `finite`."""
+    return Apply(old.dtype, "exp", (old - origin,))
+
+
+def settled(largest: Term, total: Term) -> Term:
+    """Return the whole sum, NaN where all elements are minus infinity: none has a distance to the largest."""
+    lowest = Const(largest.dtype, -math.inf)
+    return select(apply("eq", largest, lowest), Const(total.dtype, math.nan), total)
 
 
 def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:

@@ -1,7 +1,8 @@
 """Cheaper forms of values, for GPUs: what one expression makes of another's result, computed in one go.
 
 ``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``: half the instructions, and no digits are lost
-where tanh is near -1. ``cos(2 pi x)``, as in Box and Muller's normal numbers, needs no reduction by an inexact pi.
+where tanh is near -1. ``1 / (1 + exp(-x))``, the logistic function, divides by an approximate reciprocal, which is as
+exact as the exponential. ``cos(2 pi x)``, as in Box and Muller's normal numbers, needs no reduction by an inexact pi.
 """
 
 import math
@@ -55,6 +56,11 @@ def _cheaper(value: Term, known: Mapping[str, Term]) -> Term:
             inner = known.get(name)
             if isinstance(inner, Apply) and inner.fn == "tanh" and inner.dtype is DataType.Float:
                 return Apply(DataType.Float, "one_plus_tanh", inner.args)
+        case Apply(
+            DataType.Float, "div",
+            (Const(_, one), Apply(_, "add", (Const(_, other), Apply(_, "exp", (Apply(_, "neg", (x,)),))))),
+        ) if one == other == 1:
+            return Apply(DataType.Float, "sigmoid", (_cheaper(x, known),))
         case Apply(dtype, "cos", (Apply(_, "mul", (turns, Const(_, number))),)) if number == 2 * math.pi:
             return Apply(dtype, "cos_turns", (_cheaper(turns, known),))
         case Apply(dtype, fn, args):

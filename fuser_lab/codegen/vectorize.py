@@ -359,7 +359,7 @@ def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
 
 
 def _loads_ahead(body: Block) -> Block:
-    """Return the vector loads of a block with the conditions and variables that they need; () where that is not all."""
+    """Return a block's vector loads from memory with the conditions and variables they need; () if that is not all."""
     needed: set[str] = set()
     kept = _sliced(body, needed)
     given = {s.name for s in walk(kept) if isinstance(s, Let)}
@@ -373,7 +373,7 @@ def _sliced(body: Block, needed: set[str]) -> Block:
     kept: list[Statement] = []
     for statement in reversed(body):
         match statement:
-            case VectorLoad():
+            case VectorLoad() if statement.buffer.role in _OUTSIDE:
                 kept.append(statement)
             case Let(name=name) if name in needed:
                 kept.append(statement)
@@ -389,11 +389,11 @@ def _sliced(body: Block, needed: set[str]) -> Block:
 
 
 def _without(body: Block) -> Block:
-    """Return a block without its vector loads, and without the choices that nothing is left of."""
+    """Return a block without its vector loads from memory, and without the choices that nothing is left of."""
     result: list[Statement] = []
     for statement in body:
         match statement:
-            case VectorLoad():
+            case VectorLoad() if statement.buffer.role in _OUTSIDE:
                 continue
             case If(then=then, otherwise=otherwise):
                 branches = _without(then), _without(otherwise)

@@ -26,7 +26,7 @@ MATH = frozenset(
     },
 )
 TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
-OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "one_plus_tanh", "cos_turns"})
+OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns"})
 FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER
 
 TermLike = Union["Term", Number]

@@ -43,13 +43,21 @@ def _moved(kind: Any, count: int, width: int) -> tuple[Any, int, int]:
     return word, max(nbytes * width // 4, 1), count // width
 
 
-_STREAMED = (
-    "{ .reg .b64 once; createpolicy.fractional.L2::evict_first.b64 once, 1.0; "
-    "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {$0, $1, $2, $3}, [$4], once; }"
-)
+_STREAMED = "L2::evict_first", ".L1::no_allocate"
+_LASTING = "L2::evict_last", ""
 
 
-def _vector(storing: bool, streamed: bool = False) -> Any:
+def _load_with(hint: tuple[str, str], lanes: int) -> str:
+    """Return PTX that loads 2 or 4 words, the address after them, with a priority of the L2 cache."""
+    priority, first_level = hint
+    words, address = ", ".join(f"${k}" for k in range(lanes)), f"${lanes}"
+    return (
+        f"{{ .reg .b64 kept; createpolicy.fractional.{priority}.b64 kept, 1.0; "
+        f"ld.global{first_level}.L2::cache_hint.v{lanes}.b32 {{{words}}}, [{address}], kept; }}"
+    )
+
+
+def _vector(storing: bool, hint: tuple[str, str] | None = None) -> Any:
     """Return `load_vector` or `store_vector`: the loop over accesses, each moved part by part from and to registers.
 
     Numba writes no vector accesses of its own accord: four loads stay four (numba-cuda 0.30).
@@ -86,10 +94,10 @@ def _vector(storing: bool, streamed: bool = False) -> Any:
                         element = builder.load(register)
                         value = element if lanes == 1 else builder.insert_element(value, element, k)
                     builder.store(value, place, align=nbytes)
-                elif streamed and nbytes == 16 and lanes == 4:
-                    parts = ir.FunctionType(ir.LiteralStructType([part] * 4), [ir.IntType(64)])
+                elif hint and lanes in {2, 4} and nbytes == 4 * lanes:
+                    parts = ir.FunctionType(ir.LiteralStructType([part] * lanes), [ir.IntType(64)])
                     result = "=f" if part == _FLOAT else "=r"
-                    load = ir.InlineAsm(parts, _STREAMED, ",".join([result] * 4 + ["l"]))
+                    load = ir.InlineAsm(parts, _load_with(hint, lanes), ",".join([result] * lanes + ["l"]))
                     moved = builder.call(load, [builder.ptrtoint(place, ir.IntType(64))])
                     for k, register in enumerate(slots):
                         builder.store(builder.extract_value(moved, k), register)
@@ -110,7 +118,9 @@ def _vector(storing: bool, streamed: bool = False) -> Any:
 load_vector = _vector(storing=False)
 store_vector = _vector(storing=True)
 # load_streamed is load_vector for what is read once: it is the first to leave the L2 cache.
-load_streamed = _vector(storing=False, streamed=True)
+load_streamed = _vector(storing=False, hint=_STREAMED)
+# load_lasting is load_vector for inputs of kernels that write more than the L2 cache holds: what is written goes first.
+load_lasting = _vector(storing=False, hint=_LASTING)
 
 
 def _extreme(larger: bool) -> Any:
@@ -190,6 +200,12 @@ def fast_tanh(x: Any) -> Any:
     power = _exp2(x * types.float32(2 * _LOG2_E))
     far = types.float32(1.0) - types.float32(2.0) * _reciprocal(power + types.float32(1.0))
     return near if abs(x) < types.float32(0.35) else far
+
+
+@cuda.jit(device=True, inline="always")
+def fast_sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)) of a float32: relative error at most 5e-7 + 9e-8 |x|, 0 where it is below 1.2e-38."""
+    return _reciprocal(types.float32(1.0) + _exp2(x * types.float32(-_LOG2_E)))
 
 
 @cuda.jit(device=True, inline="always")

@@ -1,14 +1,17 @@
 """Choose the loops of GPU nests without reductions, by extents and sizes only."""
 
+from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 WARP = 32
 THREADS = 128  # of a block: enough of them fit a multiprocessor, and what ends early makes room soonest
 BLOCKS = (1 << 31) - 1  # of one launch
-TILE_THREADS = 256
-TILE_BYTES = 128  # of a row of a tile: a cache line
-LARGEST_TILE = 64  # elements along both sides
+TILE_THREADS = 512
+TILE_BYTES = 128  # of a row of a tile: a cache line, of large tensors two
+LARGEST_TILE = 64  # elements along both sides, of large tensors twice as many
 SMALLEST_TILE = 16
+TILES = 8  # of each multiprocessor, from which on they may be large
+LARGE_TILE_BYTES = 64 << 10  # of shared memory, so that a few blocks have room
 
 
 def element_loops(space: Space) -> LoopSchedule:
@@ -31,16 +34,21 @@ def element_loops(space: Space) -> LoopSchedule:
         reasons.append(f"{unroll} chunks a thread: they read the same of an input that repeats")
     return LoopSchedule(
         style=Style.ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
+        evict=eviction(space),
         reasons=tuple(reasons),
     )
 
 
 def _tiles(space: Space) -> LoopSchedule:
     tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
-    # Two vectors for each thread, both loaded before the first is needed.
+    large = 2 * tile
+    many = space.rows >= TILES * space.device.sms * large**2 and min(space.turned) >= large
+    if many and large**2 * space.turned_bytes <= min(LARGE_TILE_BYTES, space.device.shared_per_block):
+        tile = large
+    # Several vectors for each thread, all loaded before the first is needed.
     threads = max(min(tile * tile // (2 * space.vector), TILE_THREADS), WARP)
     return LoopSchedule(
-        style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector,
+        style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
         reasons=(
             f"some tensors are fast along an axis of {space.turned[0]}, others along one of {space.turned[1]}",
             f"tiles of {tile}: rows of {tile * space.itemsize} bytes",

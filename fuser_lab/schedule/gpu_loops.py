@@ -7,7 +7,8 @@ there are is asked of the device. Kernels are correct whatever is chosen here, a
 from collections.abc import Sequence
 
 from fuser_lab.cost.device import Device
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.gpu_caches import eviction, why
+from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 WARP = 32
 MOST_THREADS = 512  # of a block, so that others load while it stores
@@ -21,7 +22,6 @@ CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded w
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
 BACKWARD_WORDS = 64  # registers of a thread for sums of columns and the row that adds to them
-STREAMED_BYTES = 384 << 20  # several times the L2 cache, which then keeps what others wrote
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
@@ -38,7 +38,7 @@ def row_loops(space: Space) -> LoopSchedule:
         # Small blocks: the first that end make room for others.
         return LoopSchedule(
             style=Style.ROWS, threads=(lanes, max(64 // lanes, 1)), vector=width, unroll=steps,
-            persistent=space.passes > 1, registers=steps, streamed=_streams(space),
+            persistent=space.passes > 1, registers=steps, evict=eviction(space),
             reasons=(f"{depth} elements are few enough for {lanes} lanes each, which need no barrier",),
         )
     if space.passes == 1:
@@ -47,20 +47,15 @@ def row_loops(space: Space) -> LoopSchedule:
         unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
         reason = f"{lanes} threads a row, with {unroll} steps of loads on their way: nothing is read again"
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, streamed=_streams(space),
+            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
-    # Two inputs are twice the loads in flight.
-    elements = ELEMENTS // 2 if space.streams > 1 else ELEMENTS
+    # Two inputs are twice the loads in flight; what is dear to compute again is kept beside the row.
+    elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
     steps = max(elements // width, 1)
     if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
         return _in_registers(space, groups, steps)
     return _in_shared(space, groups)
-
-
-def _streams(space: Space) -> bool:
-    """Whether what is read passes by the cache: where it is a few times as much, it would not pay any more."""
-    return space.passes == 1 and space.rows * space.depth * space.read_bytes <= STREAMED_BYTES
 
 
 def _parts(space: Space, groups: int) -> LoopSchedule:
@@ -79,11 +74,13 @@ def _in_registers(space: Space, groups: int, steps: int) -> LoopSchedule:
     steps = -(-groups // lanes)
     inputs = steps * space.vector * space.input_bytes // 4
     constants = steps * space.vector * space.constant_bytes // 4
-    early = constants > 0 and inputs + constants <= CONSTANT_WORDS
+    evict = eviction(space)
+    # What waits for the end of a row costs registers, and with them blocks; these count where the cache has its hint.
+    early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=steps, persistent=True, registers=steps,
-        constants=early, resident=0 if early else max(space.device.registers // (64 * lanes), 1),
+        constants=early, evict=evict, resident=0 if early else max(space.device.registers // (64 * lanes), 1),
         reasons=(reason, *(("what all rows share is loaded with the row",) if early else ())),
     )
 
@@ -102,6 +99,7 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
             steps = -(-groups // lanes)
     nbytes = row_room(device, resident)
     room = nbytes // (lanes * width * size)
+    online = space.online and resident < 3  # where blocks are few, each pass counts
     unroll = max(4 // space.streams, 1)
     registers = min(registers, steps)
     shared = min(steps - registers, room)
@@ -118,12 +116,12 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     blocks = device.sms if resident == 1 and registers and space.rows > device.sms else 0
     if blocks:
         reasons.append(f"{blocks} blocks walk the rows: registers take the next one while the last is stored")
-    online = space.online and resident < 3  # where blocks are few, each pass counts
     if online:
         reasons.append("maximum and sum of exponentials are found in one pass")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
-        shared=shared, values=False, resident=resident, online=online, blocks=blocks, reasons=tuple(reasons),
+        shared=shared, values=False, resident=resident, online=online, blocks=blocks, evict=eviction(space),
+        reasons=tuple(reasons),
     )
 
 
@@ -158,6 +156,11 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     shared = 0
     while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
         shared += 1
+    halved = per_thread * (sum(sums) + space.input_bytes + constant) // 8
+    ahead = shared > 0 and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
+    if ahead:
+        lanes, steps, shared = 2 * lanes, -(-groups // (2 * lanes)), 0
+        per_thread = steps * width
     resident, nbytes = max(MOST_THREADS // lanes, 1), sum(sums[:shared]) * per_thread * lanes
     while resident > 1 and nbytes > shared_room(space.device, resident):
         resident -= 1
@@ -169,9 +172,12 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     reasons = [f"{blocks} blocks walk the rows, {per_thread} columns for each of {lanes} threads"]
     if shared:
         reasons.append(f"{shared} of {len(sums)} sums of columns lie in shared memory: registers hold the row")
+    elif ahead:
+        reasons.append("twice the threads, so that registers hold all sums of columns and the next row on its way")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
-        shared=shared, values=False, constants=keeps, resident=min(resident, 16), reasons=tuple(reasons),
+        unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
+        evict=eviction(space), reasons=(*reasons, *why(eviction(space))),
     )
 
 
@@ -189,8 +195,11 @@ def column_loops(space: Space) -> LoopSchedule:
     small = space.rows * depth <= SMALL and space.rows >= ALL_THREADS
     while small and width > 1 and space.rows // width < WARP * FEW_ROWS * space.device.sms:
         width //= 2
+    online = space.online and space.passes > 1
+    if online and width > 1:
+        width //= 2  # maximum, sum and what they were relative to: twice the registers
     groups = -(-space.rows // width)
-    lanes = _power_of_two(min(WARP, groups))
+    lanes = _power_of_two(min(WARP * (2 if online else 1), groups))
     most = (ALL_THREADS if small else 256) // lanes
     height = 1
     while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
@@ -201,9 +210,11 @@ def column_loops(space: Space) -> LoopSchedule:
     reasons = [f"{lanes} threads side by side read {lanes * width} neighbours, {height} rows at a time"]
     if split > 1:
         reasons.append(f"{blocks} blocks of columns are too few: {split} blocks share the rows of each")
+    if online:
+        reasons.append("maximum and sum of exponentials are found in one pass")
     return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split,
-        streamed=_streams(space) and not small,
+        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
+        evict=eviction(space) if not small else Evict.NORMAL,
         reasons=tuple(reasons),
     )
 

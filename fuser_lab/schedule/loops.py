@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import prod
 
+from fuser_lab.schedule.gpu_caches import why
 from fuser_lab.schedule.gpu_elements import element_loops
 from fuser_lab.schedule.gpu_loops import column_loops, row_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
@@ -49,9 +50,14 @@ def _cpu(space: Space) -> LoopSchedule:
 
 
 def _gpu(space: Space) -> LoopSchedule:
+    loops = _gpu_loops(space)
+    return replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
+
+
+def _gpu_loops(space: Space) -> LoopSchedule:
     if not space.reduces:
         return element_loops(space)
-    if not space.inner_reduced and space.passes == 1:
+    if not space.inner_reduced and space.goes_by_once:
         return column_loops(space)
     # Lanes that share a column do not read neighbours: the lowering lets columns go by once for each result instead.
     return row_loops(space if space.inner_reduced else replace(space, vector=1))

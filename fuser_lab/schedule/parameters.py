@@ -205,7 +205,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
     if space.column_sums:
         return _illegal_backward(space, schedule)
-    if schedule.split != 1 and (space.passes > 1 or space.depth < _SPLIT_FROM):
+    if schedule.split != 1 and (not space.goes_by_once or space.depth < _SPLIT_FROM):
         return f"split = {schedule.split} needs a reduction that nothing in the kernel waits for"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
         return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"

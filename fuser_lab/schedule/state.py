@@ -39,6 +39,14 @@ class Style(enum.Enum):
     COLUMNS = "columns"  # each thread (or lane) owns one result; neighbours in memory are neighbours in lanes
 
 
+class Evict(enum.Enum):
+    """What the L2 cache of a GPU gives up first: what a kernel reads, or the rest."""
+
+    NORMAL = "normal"
+    FIRST = "first"  # what is read goes before what others left
+    LAST = "last"  # what is read stays: what is written leaves for memory at once
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """Extents of one loop nest, slowest axis first.
@@ -48,9 +56,11 @@ class Space:
     even where there are some: sums over axes of size 1). ``vector`` is how many neighbours a thread of a GPU may take
     at a time along the fastest axis of the longest walk.
 
+    GPU: ``stored_bytes`` is what outputs of one element for each point of the nest take together.
+
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats; ``turned``
     are the extents of two axes of which some tensors are fast along the first, the others along the second, (0, 0) if
-    all agree, and ``itemsize`` is that of the widest to be turned.
+    all agree, ``itemsize`` is that of the widest to be turned, ``turned_bytes`` what an element of all of them takes.
 
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
     of all of them takes; ``input_bytes`` what an element of
@@ -72,6 +82,7 @@ class Space:
     reduces: bool = False
     vector: int = 1
     streams: int = 1
+    stored_bytes: int = 0
     read_bytes: int = 0
     input_bytes: int = 0
     constant_bytes: int = 0
@@ -81,6 +92,7 @@ class Space:
     repeats: int = 1
     turned: tuple[int, int] = (0, 0)
     itemsize: int = 1
+    turned_bytes: int = 1
     column_sums: tuple[int, ...] = ()
     device: Device = DEFAULT
 
@@ -92,7 +104,12 @@ class Space:
     @property
     def is_walked_again(self) -> bool:
         """Whether columns are needed again after a result of them is known."""
-        return bool(self.reduced) and not self.inner_reduced and self.passes > 1
+        return bool(self.reduced) and not self.inner_reduced and not self.goes_by_once
+
+    @property
+    def goes_by_once(self) -> bool:
+        """Whether no element is needed again; a column's maximum and sum of exponentials are found together."""
+        return self.passes == 1 or (self.online and self.passes == 2 and not self.inner_reduced)
 
     @property
     def depth(self) -> int:
@@ -139,8 +156,8 @@ class LoopSchedule:
         sums of columns: 2 for loads of the next row ahead of the values of this one).
     vector
         Elements of one memory access.
-    streamed
-        GPU: whether loads say that nothing is read again, so that the L2 cache keeps what else it holds.
+    evict
+        GPU: what loads of inputs say of the L2 cache.
     reasons
         Why, one sentence for each choice.
     """
@@ -162,5 +179,5 @@ class LoopSchedule:
     resident: int = 0
     unroll: int = 1
     vector: int = 1
-    streamed: bool = False
+    evict: Evict = Evict.NORMAL
     reasons: tuple[str, ...] = ()

@@ -116,12 +116,12 @@ def test_parameters_come_with_reasons() -> None:
 
 def test_what_is_given_is_in_the_source_the_hash_and_the_python_text() -> None:
     plan = softmax_plan()
-    given = plan.with_params(0, threads=512, vector=4)
+    given = plan.with_params(0, threads=256, vector=4)
     assert given.hash != plan.hash
-    assert "512 x 1 threads" in given.segments[0].source("cuda")
+    assert "256 x 1 threads" in given.segments[0].source("cuda")
     (nest,) = given.segments[0].params()
-    assert "given by hand: threads = (512, 1), vector = 4" in nest.schedule.reasons
-    assert f"threads = (512, 1) (heuristics: {nest.chosen.threads})" in str(nest)
+    assert "given by hand: threads = (256, 1), vector = 4" in nest.schedule.reasons
+    assert f"threads = (256, 1) (heuristics: {nest.chosen.threads})" in str(nest)
     assert given.segments[0].source("cpu") == plan.segments[0].source("cpu")
     scope: dict[str, Any] = {}
     exec(given.to_python(), scope)

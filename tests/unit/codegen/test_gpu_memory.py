@@ -1,0 +1,260 @@
+"""What GPU kernels do for the memory's sake: hints to the L2 cache, turned tiles, columns that go by once."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+
+import fuser_lab as fl
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Loop, Role, VectorLoad, walk
+from fuser_lab.cost.device import H200
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.schedule.gpu_caches import eviction
+from fuser_lab.schedule.loops import choose_loops
+from fuser_lab.schedule.state import Evict, LoopSchedule, Space
+
+ONE_SM = replace(H200, name="one", sms=1)  # has many tiles of what is small enough for the lock-step evaluator
+NORM = [(16384, 8192), (16384, 8192), (8192,), (16384, 1)]
+
+
+def schedules(kernel: Kernel) -> list[LoopSchedule]:
+    return [nest.schedule for nest in kernel.nests]
+
+
+def kernel_of(record: Any, shapes: list[tuple[int, ...]], dtype: Any, scheduler: S, device: fl.Device = H200) -> Kernel:
+    return generate(build(record, shapes, dtype), scheduler, "cuda", device=device).kernel_ir
+
+
+def loads(kernel: Kernel) -> list[VectorLoad]:
+    found = [s for phase in kernel.phases for s in walk(phase.body) if isinstance(s, VectorLoad)]
+    return [s for s in found if s.buffer.role is Role.INPUT]
+
+
+def run(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], device: fl.Device = H200) -> Kernel:
+    """Evaluate a kernel in lock step, each output written once, and compare it with the reference."""
+    kernel = generate(fusion, scheduler, "cuda", device=device).kernel_ir
+    memory: dict[str, Any] = {
+        tv.name: flat_view(x, tv.dtype, x.size, 0) for tv, x in zip(fusion.tensor_inputs, inputs, strict=True)
+    }
+    for tv in fusion.outputs:
+        memory[tv.name] = np.full(math.prod(tv.shape), 77).astype(storage_dtype(tv.dtype))
+    writes = evaluate_kernel(kernel, memory).writes
+    with np.errstate(invalid="ignore"):
+        wanted = evaluate(fusion, inputs, exact=False)
+    for tv, expected in zip(fusion.outputs, wanted, strict=True):
+        assert (writes[tv.name] == 1).all()
+        got = memory[tv.name].view(tv.dtype.numpy).reshape(tv.shape)
+        close(got, np.asarray(expected).astype(tv.dtype.numpy), tv.dtype)
+    return kernel
+
+
+# The L2 cache
+
+
+def normalized(fd: Any, x: Any) -> Any:
+    f = fd.ops.cast(x, D.Float)
+    return fd.ops.cast(fd.ops.mul(f, fd.ops.rsqrt(fd.ops.sum(fd.ops.mul(f, f), [1], keepdim=True))), x.dtype)
+
+
+def total(fd: Any, x: Any) -> Any:
+    return fd.ops.sum(fd.ops.cast(x, D.Float), [1])
+
+
+@pytest.mark.parametrize(
+    ("record", "scheduler", "rows", "evict"),
+    [
+        (normalized, S.INNER_PERSISTENT, 16384, Evict.LAST), (normalized, S.INNER_PERSISTENT, 1024, Evict.NORMAL),
+        (lambda fd, x: fd.ops.relu(x), S.POINTWISE, 16384, Evict.LAST),
+        (lambda fd, x: fd.ops.relu(x), S.POINTWISE, 1024, Evict.NORMAL), (total, S.REDUCTION, 16384, Evict.FIRST),
+        (total, S.REDUCTION, 65536, Evict.NORMAL),
+        (lambda fd, x: fd.ops.permute(fd.ops.neg(x), [1, 0]), S.TRANSPOSE, 16384, Evict.LAST),
+    ],
+)
+def test_loads_say_what_the_cache_gives_up_first(record: Any, scheduler: S, rows: int, evict: Evict) -> None:
+    kernel = kernel_of(record, [(rows, 8192)], D.BFloat16, scheduler)
+    assert {load.evict for load in loads(kernel)} == {evict}
+    assert [s.evict for s in schedules(kernel)] == [evict]
+    source = generate(build(record, [(rows, 8192)], D.BFloat16), scheduler, "cuda").source
+    name = {Evict.LAST: "load_lasting(", Evict.FIRST: "load_streamed(", Evict.NORMAL: "load_vector("}[evict]
+    assert name in source
+    said = any("writes leave for memory at once" in text for text in schedules(kernel)[0].reasons)
+    assert said == (evict is Evict.LAST)
+
+
+def test_a_device_without_such_hints_is_given_none() -> None:
+    old = replace(H200, cc=(7, 5))
+    assert {s.evict for s in loads(kernel_of(normalized, [(16384, 8192)], D.BFloat16, S.INNER_PERSISTENT, old))} == {
+        Evict.NORMAL,
+    }
+
+
+def test_what_is_read_at_two_places_has_no_hint_and_what_repeats_has_one() -> None:
+    def record(fd: Any, x: Any, scale: Any) -> Any:
+        rolled = fd.ops.cat([fd.ops.slice(x, [0, 64], [65536, 128]), fd.ops.slice(x, [0, 0], [65536, 64])], 1)
+        return fd.ops.add(fd.ops.mul(rolled, scale), x)
+
+    kernel = kernel_of(record, [(65536, 128), (65536, 128)], D.Float, S.RESIZE, replace(H200, l2=1 << 20))
+    found = {load.buffer.name: load.evict for load in loads(kernel)}
+    x, scale = kernel.inputs
+    assert found == {x.name: Evict.NORMAL, scale.name: Evict.LAST}
+
+
+def test_the_cache_is_asked_of_the_device() -> None:
+    space = Space(kept=(1 << 20,), reduced=(), kept_run=1, reduced_run=1, inner_reduced=False, passes=1)
+    sizes = [replace(space, stored_bytes=n) for n in (2 * H200.l2, 2 * H200.l2 + 1)]
+    assert [eviction(s) for s in sizes] == [Evict.NORMAL, Evict.LAST]
+    assert eviction(replace(sizes[1], device=replace(H200, l2=2 * H200.l2))) is Evict.NORMAL
+
+
+# Tiles
+
+
+def turned_sum(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.cast(fd.ops.add(fd.ops.permute(x, [1, 0]), y), x.dtype)
+
+
+@pytest.mark.parametrize(("dtype", "tile"), [(D.BFloat16, 128), (D.Float, 64), (D.Double, 32)], ids=str)
+def test_large_tensors_are_turned_in_rows_of_two_cache_lines(dtype: Any, tile: int) -> None:
+    large, small = ([s, s[::-1]] for s in ((16384, 8192), (512, 256)))
+    for shapes, size in ((large, tile), (small, tile // 2)):
+        (schedule,) = schedules(kernel_of(turned_sum, shapes, dtype, S.TRANSPOSE))
+        assert schedule.tile == size
+
+
+@pytest.mark.parametrize("shape", [(512, 256), (520, 264), (300, 1000), (129, 1031)], ids=str)
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Float, D.Double, D.Bool], ids=lambda d: d.name)
+def test_turned_tiles_of_both_sizes(shape: tuple[int, int], dtype: Any) -> None:
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        if dtype is D.Bool:
+            return fd.ops.bitwise_xor(fd.ops.permute(x, [1, 0]), y)
+        return turned_sum(fd, x, y)
+
+    fusion = build(record, [shape, shape[::-1]], dtype)
+    inputs = [numbers(shape, dtype), numbers(shape[::-1], dtype, 1)]
+    tiles = {schedules(run(fusion, S.TRANSPOSE, inputs, device))[0].tile for device in (H200, ONE_SM)}
+    assert len(tiles) == 2
+
+
+def test_a_result_that_is_turned_goes_through_a_tile_too() -> None:
+    def record(fd: Any, x: Any, y: Any, z: Any) -> Any:
+        both = fd.ops.add(x, fd.ops.permute(y, [1, 0]))
+        return both, fd.ops.permute(fd.ops.add(both, z), [1, 0])
+
+    shapes = [(512, 256), (256, 512), (512, 256)]
+    inputs = [numbers(s, D.Float, n) for n, s in enumerate(shapes)]
+    for device in (H200, ONE_SM):
+        kernel = run(build(record, shapes, D.Float), S.TRANSPOSE, inputs, device)
+        tiles = [s.buffer for p in kernel.phases for s in walk(p.body)
+                 if isinstance(s, Alloc) and s.buffer.role is Role.SHARED]
+        assert len(tiles) == 2
+        assert len({t.is_dynamic for t in tiles}) == 1
+
+
+def test_rows_of_a_tile_are_read_whole_after_the_barrier() -> None:
+    kernel = kernel_of(turned_sum, [(16384, 8192), (8192, 16384)], D.BFloat16, S.TRANSPOSE)
+    found = [s for s in walk(kernel.phases[0].body) if isinstance(s, VectorLoad) and s.buffer.role is Role.SHARED]
+    assert [(s.count, s.width) for s in found] == [(8, 8)]
+    assert kernel.phases[0].launch.shared == 128 * 128 * 2
+
+
+# Columns
+
+
+def column_softmax(fd: Any, x: Any) -> Any:
+    f = fd.ops.cast(x, D.Double if x.dtype is D.Double else D.Float)
+    e = fd.ops.exp(fd.ops.sub(f, fd.ops.max(f, [0], keepdim=True)))
+    return fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [0], keepdim=True)), x.dtype)
+
+
+def statistics(fd: Any, x: Any) -> Any:
+    f = fd.ops.cast(x, D.Double if x.dtype is D.Double else D.Float)
+    highest = fd.ops.max(f, [0])
+    return highest, fd.ops.sum(fd.ops.exp(fd.ops.sub(f, fd.ops.broadcast(highest, [True, False]))), [0])
+
+
+@pytest.mark.parametrize("shape", [(300, 96), (5000, 40), (37, 5), (2, 64), (4096, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double], ids=lambda d: d.name)
+def test_maximum_and_sum_of_columns_in_one_pass(shape: tuple[int, int], dtype: Any) -> None:
+    kernel = run(build(statistics, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+    assert [s.online for s in schedules(kernel)] == [True]
+    assert len(kernel.phases) == (1 if schedules(kernel)[0].split == 1 else 2)
+    run(build(column_softmax, [shape], dtype), S.OUTER_PERSISTENT, [numbers(shape, dtype)])
+
+
+def test_columns_are_read_once_for_maximum_and_sum_and_once_more_for_the_result() -> None:
+    kernel = kernel_of(column_softmax, [(4096, 32768)], D.BFloat16, S.OUTER_PERSISTENT)
+    x = kernel.inputs[0]
+    assert [x in phase.buffers for phase in kernel.phases] == [True, False, True]
+
+
+def test_columns_of_infinities_and_nan() -> None:
+    x = np.asarray(numbers((600, 16), D.Float))
+    x[:, 0] = -np.inf
+    x[:300, 1] = -np.inf
+    x[7, 2] = np.nan
+    x[9, 3] = np.inf
+    x[:, 4] = 1e30
+    x[500:, 5] = 80.0
+    run(build(statistics, [x.shape], D.Float), S.REDUCTION, [x])
+
+
+def test_chunks_that_share_more_than_they_own_are_several_of_a_thread() -> None:
+    def record(fd: Any, x: Any, highest: Any, total: Any) -> Any:
+        f = fd.ops.cast(x, D.Float)
+        return fd.ops.cast(fd.ops.div(fd.ops.sub(f, fd.ops.cast(highest, D.Float)), total), D.BFloat16)
+
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 32768], contiguity=True, dtype=D.BFloat16)
+        vectors = [fd.define_tensor([1, 32768], contiguity=True, dtype=D.Float) for _ in range(2)]
+        fd.add_output(record(fd, x, *vectors))
+    specs = [fl.spec((4096, 32768), "bfloat16"), *(fl.spec((1, 32768), "float32") for _ in range(2))]
+    (segment,) = fl.segment(fd, specs).segments
+    (nest,) = segment.params("cuda")
+    # 8 bytes of the vectors for 2 of its own.
+    assert nest.schedule.unroll == 4
+    loops = [s for p in segment.kernel("cuda").kernel_ir.phases for s in walk(p.body) if isinstance(s, Loop)]
+    assert any(loop.var == "u" for loop in loops)
+
+
+# Rows that add to columns
+
+
+def test_sums_that_registers_hold_with_twice_the_threads_have_the_next_row_on_its_way() -> None:
+    def record(fd: Any, grad: Any, x: Any, weight: Any, scale: Any) -> Any:
+        grad, x, weight = (fd.ops.cast(t, D.Float) for t in (grad, x, weight))
+        scaled = fd.ops.mul(grad, weight)
+        mean = fd.ops.sum(fd.ops.mul(scaled, x), [1], keepdim=True)
+        row = fd.ops.mul(fd.ops.sub(scaled, fd.ops.mul(x, mean)), fd.ops.cast(scale, D.Float))
+        return fd.ops.cast(row, D.BFloat16), fd.ops.sum(fd.ops.mul(grad, x), [0]), fd.ops.sum(grad, [0])
+
+    (schedule, *_) = schedules(kernel_of(record, NORM, D.BFloat16, S.INNER_OUTER_PERSISTENT))
+    assert (schedule.threads, schedule.shared, schedule.unroll, schedule.constants) == ((512, 1), 0, 2, True)
+
+
+def test_values_that_are_dear_to_compute_again_have_half_the_elements_of_a_thread() -> None:
+    def exponentials(fd: Any, x: Any) -> Any:
+        e = fd.ops.exp(fd.ops.cast(x, D.Float))
+        return fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)), D.BFloat16)
+
+    found = [
+        schedules(kernel_of(record, [(16384, 8192)], D.BFloat16, S.INNER_PERSISTENT))[0].threads
+        for record in (normalized, exponentials)
+    ]
+    assert found == [(256, 1), (512, 1)]
+
+
+def test_nothing_waits_where_columns_go_by_once() -> None:
+    space = Space(kept=(64,), reduced=(512,), kept_run=1, reduced_run=1, inner_reduced=False, passes=2, reduces=True)
+    assert not space.goes_by_once
+    online = replace(space, online=True)
+    assert online.goes_by_once
+    assert not online.is_walked_again
+    assert not replace(online, passes=3).goes_by_once
+    assert choose_loops(online, "cuda").online
