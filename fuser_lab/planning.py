@@ -5,7 +5,7 @@ from typing import Any
 
 from fuser_lab.cost.device import DEFAULT, DEVICES, Device
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.binding import Described, bind, default_inputs
+from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
@@ -13,6 +13,7 @@ from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import Pass, text_digest
 from fuser_lab.plan import Plan
+from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
@@ -116,6 +117,10 @@ def segment(
         msg = f"segment: log must be a DecisionLog, given {type(log).__name__}."
         raise ArgumentTypeError(msg)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
+    if not described and definition.inputs:
+        wanted = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
+        msg = f"the fusion takes {wanted}, given 0; {example_line(definition)}."
+        raise InputError(msg)
     bound = bind(definition, described)
     chosen = options or SegmenterOptions()
     device = device_of(target)

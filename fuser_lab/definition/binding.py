@@ -12,6 +12,7 @@ from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
 from fuser_lab.ops.arguments import shown
 
 Described = TensorSpec | Number
+_EXAMPLE_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,22 @@ def _as_cpp(number: Number) -> str:
     return f"({number.real:g},{number.imag:g})" if isinstance(number, complex) else str(shown(number))
 
 
+def example_line(fusion: Fusion) -> str:
+    """Return how inputs can be described, as the end of a sentence: one size stands for all that are symbolic."""
+    shown = ", ".join(_example(value) for value in fusion.inputs)
+    return f"say which, as in this line with sizes of your own: inputs = [{shown}]"
+
+
+def _example(value: Val) -> str:
+    if isinstance(value, TensorView):
+        extents = (axis.visible_extent for axis in value.domain.axes)
+        sizes = tuple(size if isinstance(size, int) else _EXAMPLE_SIZE for size in extents)
+        return f"fl.spec({sizes}, {value.dtype!r})"
+    if value.dtype is DataType.Bool:
+        return "True"
+    return "1" if value.dtype.is_integral else "1.0"
+
+
 def default_inputs(fusion: Fusion) -> tuple[Described, ...]:
     """Return descriptions of inputs for a fusion whose sizes are all static.
 
@@ -159,7 +176,7 @@ def default_inputs(fusion: Fusion) -> tuple[Described, ...]:
     found: list[Described] = []
     for value in fusion.inputs:
         if isinstance(value, Scalar) or not all(isinstance(e, int) for e in value.extents):
-            msg = f"inputs must be given: {value} is not fixed by the definition (use fl.spec for abstract ones)."
+            msg = f"inputs must be given: {value} is not fixed by the definition; {example_line(fusion)}."
             raise InputError(msg)
         found.append(spec(value.shape, value.dtype))
     return tuple(found)

@@ -50,7 +50,7 @@ FRONTENDS = frozenset({"nvfuser", "nvfuser_direct", "fuser_lab"})
 # What a snippet may use without importing it.
 _COMMON = {
     "torch": Path(("torch",)), "np": Path(("numpy",)), "numpy": Path(("numpy",)), "math": Path(("math",)),
-    "nvfuser": Path(("nvfuser",)), "nvfuser_direct": Path(("nvfuser",)),
+    "nvfuser": Path(("nvfuser",)), "nvfuser_direct": Path(("nvfuser",)), "fl": Path(("nvfuser",)),
     "FusionDefinition": Path(("nvfuser", "FusionDefinition")), "DataType": Path(("nvfuser", "DataType")),
     "make_tensor": Path(("torch", "testing", "make_tensor")), "exec_nvfuser": Path(("nvfuser", "exec_nvfuser")),
 }  # fmt: skip

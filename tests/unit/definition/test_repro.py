@@ -244,6 +244,26 @@ def test_without_inputs_static_sizes_give_them():
         fl.segment(fd, inputs)
 
 
+def test_a_script_without_inputs_is_told_a_line_that_gives_them():
+    text = define("x = fd.define_tensor([-1, 6], True, dtype=DataType.BFloat16)",
+                  "s = fd.define_scalar(DataType.Double)", "n = fd.define_scalar(DataType.Int)", "b = fd.define_scalar(DataType.Bool)",
+                  "y = fd.define_tensor([1, 8], True, dtype=DataType.Bool)",
+                  "z = fd.ops.where(b, fd.ops.mul(x, s), fd.ops.add(x, n))",
+                  "fd.add_output(z)", "fd.add_output(fd.ops.logical_not(y))")  # fmt: skip
+    fd, inputs = fl.load_repro(text)
+    assert inputs == []
+    for nothing in ([], None):
+        with pytest.raises(FuserLabError) as failed:
+            fl.segment(fd, nothing)
+        line = str(failed.value).partition("sizes of your own: ")[2].removesuffix(".")
+        assert line == (
+            "inputs = [fl.spec((64, 6), DataType.BFloat16), 1.0, 1, True, fl.spec((1, 8), DataType.Bool)]"
+        )
+    again, inputs = fl.load_repro(f"{text}\n{line}\n")
+    assert inputs == [spec((64, 6), "bfloat16"), 1.0, 1, True, spec((1, 8), "bool")]
+    assert fl.segment(again, inputs).segments
+
+
 def test_the_first_frontends_fusion_object():
     text = define(
         "x = fd.define_tensor(2)", "s = fd.define_scalar(DataType.Double)",
