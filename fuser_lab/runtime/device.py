@@ -259,13 +259,15 @@ class DeviceMemory:
 
     def bound(self, calls: Sequence[Any], env: Mapping[str, Any]) -> Callable[[], None]:
         """Return the calls with their arguments in place, for the current stream of the moment that they are made."""
-        stream, number, kept = _stream_of(), self.number, dict(env)
-        launches = self.launches(calls, kept)
-        if launches is not None:
-            row = Launches(launches)
-            return lambda kept=kept: row(stream(number))  # type: ignore[misc] # the arrays live as long as it
+        stream, number = _stream_of(), self.number
+        launches = self.launches(calls, env)
+        row = None if launches is None else Launches(launches)
 
-        def start() -> None:
+        # The arrays live as long as the function.
+        def start(kept: Mapping[str, Any] = dict(env)) -> None:
+            if row is not None:
+                row(stream(number))
+                return
             for call in calls:
                 call(kept)
 

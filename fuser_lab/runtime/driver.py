@@ -1,4 +1,4 @@
-"""The CUDA driver's calls: modules loaded through cuda.bindings, launches through ctypes with prepared arguments.
+"""The CUDA driver's calls: modules loaded through cuda.bindings, launches with prepared arguments.
 
 Arguments of a launch are words in memory whose addresses the driver is given. They are made once; another array later
 is another number in one of the words.
@@ -7,10 +7,11 @@ is another number in one of the words.
 import ctypes
 import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.runtime.launch_loop import Record, Row, loop
 
 _INVALID_CONTEXT = 201  # no context is current in this thread
 _INVALID_HANDLE = 400  # another device's context is
@@ -30,9 +31,7 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-@functools.cache
-def _launcher() -> Callable[..., int]:
-    # Without types of arguments, which would be converted at each call: they are ctypes numbers already.
+def _launcher() -> Any:
     return _library().cuLaunchKernel
 
 
@@ -76,35 +75,57 @@ class Launch:
     soon as the call is back.
     """
 
-    __slots__ = ("_arguments", "_fixed", "_function", "_last", "_launch", "_name", "words")
+    __slots__ = ("_alone", "addresses", "function", "name", "shape", "words")
 
     def __init__(self, function: Function, phase: Phase, words: Mapping[str, Sequence[Word]]) -> None:
         """Lay out the arguments in the order of the kernel's parameters."""
         flat = [word for group in words.values() for word in group]
-        self.words = words
-        addresses = (ctypes.c_void_p * max(len(flat), 1))(*map(ctypes.addressof, flat))
-        blocks, (x, y) = phase.launch.blocks, phase.launch.threads
-        shape = (blocks, 1, 1, x, y, 1, phase.launch.shared)
-        self._fixed = (ctypes.c_void_p(function.handle), *map(ctypes.c_uint, shape)), (addresses, ctypes.c_void_p())
-        self._function, self._name, self._launch = function, phase.name, _launcher()
-        self._last = -1  # the stream of the arguments
-        self._arguments: tuple[Any, ...] = ()
+        self.addresses = (ctypes.c_void_p * max(len(flat), 1))(*map(ctypes.addressof, flat))
+        self.words, self.function, self.name = words, function, phase.name
+        self.shape = (phase.launch.blocks, *phase.launch.threads, phase.launch.shared)
+        self._alone: Launches | None = None
 
     def __call__(self, stream: int) -> None:
         """Launch on a stream, given by its handle."""
-        if stream != self._last:
-            before, after = self._fixed
-            self._arguments, self._last = (*before, ctypes.c_void_p(stream), *after), stream
-        status = self._launch(*self._arguments)
+        if self._alone is None:
+            self._alone = Launches((self,))
+        self._alone(stream)
+
+
+class Launches:
+    """Launches one after another; calling them with a stream starts all."""
+
+    __slots__ = ("_launches", "_records", "_row", "_start", "_stream")
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        """Take over launches as they are; their words may change."""
+        self._launches = tuple(launches)
+        self._records = (Record * max(len(self._launches), 1))(*(
+            Record(x.function.handle, ctypes.addressof(x.addresses), *x.shape) for x in self._launches
+        ))
+        launcher = ctypes.cast(_launcher(), ctypes.c_void_p)
+        self._row = Row(launcher.value, None, ctypes.addressof(self._records), 0, len(self._launches))
+        self._start = functools.partial(loop(), ctypes.c_void_p(ctypes.addressof(self._row)))
+        self._stream = 0
+
+    def __call__(self, stream: int) -> None:
+        """Launch on a stream, given by its handle."""
+        if stream != self._stream:
+            self._row.stream = self._stream = stream
+        status = self._start()
         if status:
             self._again(status)
 
     def _again(self, status: int) -> None:
-        """Launch once more with the kernel's context where another one is current, or none; else raise."""
+        """Go on with a kernel's own context where another one is current, or none; else raise."""
+        row = self._row
+        refused = self._launches[row.next]
         if status in {_INVALID_CONTEXT, _INVALID_HANDLE}:
-            _library().cuCtxPushCurrent_v2(ctypes.c_void_p(self._function.context))
-            status = self._launch(*self._arguments)
+            _library().cuCtxPushCurrent_v2(ctypes.c_void_p(refused.function.context))
+            status = self._start()
             _library().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+            refused = self._launches[row.next]
+        row.next = 0
         if status == _OUT_OF_MEMORY:
-            raise MemoryError(failure(status, f"launching {self._name}"))
-        check(status, f"launching {self._name}")
+            raise MemoryError(failure(status, f"launching {refused.name}"))
+        check(status, f"launching {refused.name}")

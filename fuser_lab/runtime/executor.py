@@ -44,6 +44,7 @@ from fuser_lab.runtime.binding import (
     places_of,
     slot_of,
 )
+from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.lending import loans_of
@@ -482,7 +483,8 @@ class PreparedPlan:
             tuple(word for launch in launches for user in users for word in launch.words.get(user, ()))
             for users in ({name, lent.get(name, name)} for name in names)
         ]
-        run = ReadyRun(ready.kinds, self.memory.queue(), inputs, outputs, words, launches, storage)
+        row = (Launches(launches),)
+        run = ReadyRun(ready.kinds, self.memory.queue(), inputs, outputs, words, row, storage)
         return run if run.is_sound(values) else None
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:

@@ -73,6 +73,22 @@ def test_where_another_context_is_current_the_kernels_own_is_for_the_launch(hand
     assert len(handed[1:-1]) == 2
 
 
+def test_a_row_of_launches_goes_on_where_it_was_refused(handed: list[Any]) -> None:
+    row = driver.Launches([launch(), launch(), launch()])
+    handed[-1].extend([0, 201])
+    row(3)
+    assert handed[0] == ["push", "pop"]
+    assert len(handed[1:-1]) == 4
+    row(3)
+    assert len(handed[1:-1]) == 7, "from the first again"
+    handed[-1].extend([0, 700])
+    with pytest.raises(RuntimeError, match="launching kernel failed: 700"):
+        row(3)
+    assert len(handed[1:-1]) == 9
+    row(3)
+    assert len(handed[1:-1]) == 12
+
+
 def test_what_the_driver_refuses_is_raised(handed: list[Any]) -> None:
     handed[-1].append(700)
     with pytest.raises(RuntimeError, match="launching kernel failed: 700"):

@@ -75,6 +75,22 @@ def test_anything_else_goes_the_long_way(change: Any) -> None:
     assert runs.started([x], [out]) == [out], "what was kept is still there"
 
 
+def test_whether_gradients_are_wanted_does_not_matter() -> None:
+    x, out, y = tensors()
+    runs, launch = ready([x], [out])
+    assert runs.started([y.requires_grad_()], [out]) == [out]
+    assert launch.seen == [[7, y.data_ptr(), out.data_ptr()]]
+
+
+def test_without_what_compares_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuser_lab.runtime.ready._guards", lambda: None)
+    x, out, y = tensors()
+    runs, launch = ready([x], [out])
+    assert runs.started([y], [out]) == [out]
+    assert runs.started([y.double()], [out]) is None
+    assert launch.seen == [[7, y.data_ptr(), out.data_ptr()]]
+
+
 def test_parts_of_one_array_that_overlap_are_seen() -> None:
     base = torch.arange(64.0)
     runs, launch = ready([base[:12].view(3, 4)], [base[16:28].view(3, 4)])
