@@ -5,6 +5,7 @@ Supported are NumPy (bfloat16 from ml_dtypes included), torch on CPU and CUDA, C
 """
 
 import importlib
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,7 @@ TORCH_OF = {dtype: name for name, dtype in _TORCH_NAMES.items()} | {DataType.Ind
 _WORDS: "dict[int, np.dtype[np.generic]]" = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 # And what torch views them as.
 _TORCH_WORDS = {1: "uint8", 2: "int16"}
+_MOST_COMPARED = 1 << 22  # elements whose places are compared one by one
 _FOREIGN = {dtype.numpy: dtype for dtype in TORCH_OF if dtype.is_float8 or dtype is DataType.BFloat16}
 
 
@@ -215,6 +217,40 @@ def overlap(a: Any, b: Any) -> bool:
         return bool(shares(a, b, max_work=1 << 16))
     except np.exceptions.TooHardError:
         return True
+
+
+def overlaps_itself(value: Any) -> bool:
+    """Whether elements of one array have memory in common, or may have and it is too hard to say."""
+    if isinstance(value, np.ndarray):
+        if value.flags.c_contiguous or value.flags.f_contiguous:
+            return False
+        steps, item = value.strides, value.itemsize
+    elif is_torch(value):
+        if value.is_contiguous():
+            return False
+        item = value.element_size()
+        steps = tuple(s * item for s in value.stride())
+    elif hasattr(value, "strides") and hasattr(value, "itemsize"):
+        steps, item = value.strides, value.itemsize
+    else:
+        return False
+    shape = tuple(value.shape)
+    return 0 not in shape and _collide(sorted((abs(s), n) for s, n in zip(steps, shape, strict=True) if n > 1), item)
+
+
+def _collide(axes: list[tuple[int, int]], item: int) -> bool:
+    """Whether two elements of some axes, (stride, size) by ascending stride, are less than ``item`` bytes apart."""
+    # An axis that steps beyond all that the axes of shorter strides reach brings no two elements together.
+    while axes and axes[-1][0] >= item + sum(step * (size - 1) for step, size in axes[:-1]):
+        axes = axes[:-1]
+    if not axes:
+        return False
+    if axes[0][0] < item or math.prod(size for _, size in axes) > _MOST_COMPARED:
+        return True
+    places = np.zeros(1, np.int64)
+    for step, size in axes:
+        places = np.add.outer(places, step * np.arange(size)).reshape(-1)
+    return bool((np.diff(np.sort(places)) < item).any())
 
 
 def flat_view(array: Array, dtype: DataType, size: int, offset: int) -> Array:

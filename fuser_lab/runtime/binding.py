@@ -13,7 +13,16 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView
 from fuser_lab.ops.positions import indexed_operands, out_of_range
-from fuser_lab.runtime.arrays import describe, is_torch, kind_of, may_overlap, output_kind, overlap, to_numpy
+from fuser_lab.runtime.arrays import (
+    describe,
+    is_torch,
+    kind_of,
+    may_overlap,
+    output_kind,
+    overlap,
+    overlaps_itself,
+    to_numpy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,11 @@ def check_writable(name: str, given: Any) -> None:
 
 
 def check_apart(written: Mapping[str, Any]) -> None:
-    """Raise InputError if two of the arrays that a run writes to, given with what they are called, share memory."""
+    """Raise InputError if any elements of the arrays that a run writes to, by what these are called, share memory."""
+    for name, array in written.items():
+        if overlaps_itself(array):
+            msg = f"{name} has elements that share memory; each element that a run writes needs memory of its own."
+            raise InputError(msg)
     if len(written) > 1:
         for (first, a), (second, b) in itertools.combinations(written.items(), 2):
             if may_overlap(a, b) and overlap(a, b):

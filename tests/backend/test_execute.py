@@ -341,6 +341,51 @@ def test_outputs_share_no_memory_with_each_other():
         fl.segment(fd, [v]).run([v], [v])
 
 
+WITHIN = {
+    "expanded": lambda v: (np.lib.stride_tricks.as_strided(v, (64, 100), (0, 4)), True),
+    "one row expanded": lambda v: (np.lib.stride_tricks.as_strided(v, (64, 100), (4, 0)), True),
+    "windows": lambda v: (np.lib.stride_tricks.as_strided(v, (64, 100), (200, 4)), True),
+    "crossing": lambda v: (np.lib.stride_tricks.as_strided(v, (64, 100), (12, 8)), True),
+    "parts of elements": lambda v: (np.lib.stride_tricks.as_strided(v, (64, 100), (400, 3)), True),
+    "backwards": lambda v: (np.lib.stride_tricks.as_strided(v[9000:], (64, 100), (-200, 4)), True),
+    "every other": lambda v: (v[:12800].reshape(64, 200)[:, ::2], False),
+    "reversed": lambda v: (v[:6400].reshape(64, 100)[::-1, ::-1], False),
+    "transposed": lambda v: (v[:6400].reshape(100, 64).T, False),
+    "interleaved": lambda v: (np.lib.stride_tricks.as_strided(v, (64, 100), (4 * 101, 4 * 64)), False),
+}
+
+
+@pytest.mark.parametrize("kind", WITHIN)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_an_output_shares_no_memory_with_itself(kind, library):
+    fd = definition(lambda fd, x: fd.ops.exp(x), (-1, -1))
+    x = np.random.default_rng(4).standard_normal((64, 100), dtype=np.float32)
+    out, overlaps = WITHIN[kind](np.zeros(20000, np.float32))
+    plan, places = fl.segment(fd, [x]), [step // 4 for step in out.strides]
+    offsets = np.add.outer(np.arange(64) * out.strides[0], np.arange(100) * out.strides[1])
+    assert (np.diff(np.sort(offsets.ravel())).min() < 4) == overlaps, "what the example says of itself"
+    if library == "torch":
+        torch = pytest.importorskip("torch", reason="runs torch tensors: pip install 'fuser_lab[torch]'")
+        if any(step % 4 or step < 0 for step in out.strides):
+            return
+        x, out = torch.from_numpy(x), torch.zeros(20000).as_strided((64, 100), places)
+    if overlaps:
+        with pytest.raises(InputError, match="out for T1 has elements that share memory; each element"):
+            plan.run([x], [out])
+    else:
+        plan.run([x], [out])
+        np.testing.assert_allclose(np.asarray(out), np.exp(np.asarray(x)), rtol=1e-5)
+
+
+def test_an_expanded_input_is_not_written_over():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.add(x, 1.0), x)
+    x = np.lib.stride_tricks.as_strided(np.zeros(5, np.float32), (3, 5), (0, 4))
+    with pytest.raises(InputError, match="T0 has elements that share memory"):
+        fl.segment(fd, [np.zeros((3, 5), np.float32)]).run([x])
+
+
 def test_an_unaligned_output():
     fd = definition(lambda fd, x: fd.ops.neg(x), (-1,))
     out = np.zeros(17, np.uint8)[1:].view(np.float32)
