@@ -2,6 +2,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from fuser_lab_widgets import assets
 
 
@@ -35,3 +36,18 @@ def test_assets_need_no_third_party_package():
         "assert assets.script() and assets.style()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("const a = b ? c : d;", "let a=b?c:d;"),
+        ('f("a = b ? c", x => y)', 'f("a = b ? c",x=>y)'),
+        ('f("say \\"a = b\\" ?", a, b)', 'f("say \\"a = b\\" ?",a,b)'),
+        ("f(`a = ${b} ? c`, d)", "f(`a = ${b} ? c`,d)"),
+        ("f(`a = ${b ? `c = d` : e}`, g)", "f(`a = ${b ? `c = d` : e}`, g)"),
+        ("return x - -1 + y++ + z;", "return x- -1+y++ +z;"),
+    ],
+)
+def test_spaces_go_from_code_and_stay_in_text(line, short):
+    assert assets._squeezed(line) == short

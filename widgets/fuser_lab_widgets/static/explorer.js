@@ -525,7 +525,7 @@ function decision(row, step) {
   return h("li.fx-decision", { "data-step": step },
     h("button.fx-seq", { type: "button", title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
     h("div.fx-what", {}, h("b", {}, row.of),
-      count ? h("details", {}, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place), verdicts(row.verdicts)) : h("span.fx-note", {}, place),
+      count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
       h("span.fx-reason", { title: row.reason }, row.reason)));
 }
 

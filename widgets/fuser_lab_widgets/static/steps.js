@@ -58,6 +58,9 @@ Object.assign(Explorer.prototype, {
   /** Show the decisions of another plan, unless they are the same. */
   drawLog() {
     const { rows = [] } = this.model.get("decisions");
+    const key = rows.map((row) => `${row.seq} ${row.ok} ${row.of} ${row.reason}`).join("\n");
+    if (key === this.drawnLog) return; // as after most edits
+    this.drawnLog = key;
     if (this.logShown == null && rows.length) this.toggleLog(true);
     this.player.max = rows.length;
     this.playerBar.hidden = this.logFilters.hidden = this.mine.parentNode.hidden = !rows.length;
