@@ -113,7 +113,9 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
             f"a block of the {device.name} has {nbytes >> 10} KiB for a row of {space.depth * size >> 10} KiB: {again} "
             "steps are read again, the latest first, while the L2 cache has them",
         )
-    blocks = device.sms if resident == 1 and registers and space.rows > device.sms else 0
+    # For 8.0, ptxas finds no registers for the next row beside the loads of this one, and spills.
+    walks = resident == 1 and registers and space.rows > device.sms and device.cc >= (9, 0)
+    blocks = device.sms if walks else 0
     if blocks:
         reasons.append(f"{blocks} blocks walk the rows: registers take the next one while the last is stored")
     if online:
