@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
+from fuser_lab.report.keeping import kept
 
 if TYPE_CHECKING:
     from fuser_lab.ir import Expr
 
 
+@kept
 def expr_text(expr: Expr) -> str:
     """Return the expression as one line, such as ``T2 = sum(T0, dims=(1,))``."""
     results = ", ".join(v.name for v in expr.outputs)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fuser_lab.dtypes import DataType
+from fuser_lab.report.keeping import kept
 
 if TYPE_CHECKING:
     from fuser_lab.ir import TensorView
@@ -29,11 +30,13 @@ def dtype_label(dtype: DataType) -> str:
     return _SHORT_DTYPES.get(dtype, dtype.name.lower())
 
 
+@kept
 def shape_label(tensor: TensorView) -> tuple[str, ...]:
     """Return each extent as text; symbols keep their names."""
     return tuple(map(str, tensor.extents))
 
 
+@kept
 def tensor_bytes(tensor: TensorView) -> int:
     """Return the bytes a tensor takes in memory, or 0 while an extent is unknown."""
     return tensor.nbytes if all(isinstance(e, int) for e in tensor.extents) else 0

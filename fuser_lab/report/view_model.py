@@ -284,8 +284,12 @@ class _Drawing:
         self._labelled: set[tuple[str, int | None]] = set()
         self._bytes: dict[str, int] = {}
         apart = measure.is_compact(sum(len(drawn(s)) for s in segments))
+        readers: dict[str, list[int]] = {}
+        for segment in segments if apart else ():
+            for value in dict.fromkeys(v.name for v in segment.inputs):
+                readers.setdefault(value, []).append(segment.index)
         for tensor in fusion.tensor_inputs:
-            self._add_input(tensor, [s.index for s in segments if apart and tensor in s.inputs])
+            self._add_input(tensor, readers.get(tensor.name, []))
         for segment in segments:
             for expr in drawn(segment):
                 self._add_op(expr, segment.index)
