@@ -2,20 +2,25 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fuser_lab import examples
+from fuser_lab import __version__, examples
 from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
+from fuser_lab.cost.device import DEVICES
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.plan import Plan
+from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
 _FEWEST_COMPARED = 2
+_PIPE_CLOSED = 141  # what a shell says of a program that SIGPIPE ended
+_TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,8 @@ def _examples(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             _print_report(reports[-1], first=len(reports) == 1)
     if arguments.json:
-        print(json.dumps([asdict(r) for r in reports], indent=1))
+        data = {"schema": "fuser_lab.examples", "version": 1, "examples": [asdict(r) for r in reports]}
+        print(json.dumps(data, indent=1))
     return 0 if all(r.max_error < 1 for r in reports) else 1
 
 
@@ -111,7 +117,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _diff(arguments: argparse.Namespace) -> int:
     plans = _plans(arguments)
     if len(plans) < _FEWEST_COMPARED:
-        msg = f"diff: --strategies must name two strategies or more, given {arguments.strategies!r}."
+        msg = f"diff: --strategies must name two strategies or more, given {', '.join(arguments.strategies)}."
         raise InputError(msg)
     found = diff(*plans)
     print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if arguments.json else found)
@@ -122,8 +128,19 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one for each strategy that was named."""
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
     options = SegmenterOptions(segment_set=arguments.segment_set)
-    strategies = [name.strip() for name in arguments.strategies.split(",")]
-    return [segment(fd, inputs, strategy=name, target=arguments.target, options=options) for name in strategies]
+    return [
+        segment(fd, inputs, strategy=name, target=arguments.target, options=options) for name in arguments.strategies
+    ]
+
+
+def _strategies(text: str) -> list[str]:
+    """Return the strategies named in an argument, or raise what the parser tells the user."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in STRATEGIES:
+            msg = f"there is no strategy {name!r} (choose from {', '.join(map(repr, STRATEGIES))})"
+            raise argparse.ArgumentTypeError(msg)
+    return names
 
 
 def _read(file: str) -> str:
@@ -138,6 +155,7 @@ def _read(file: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
+    parser.add_argument("--version", action="version", version=f"fuser_lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     text = "segment, run and check the examples that come with fuser_lab; error/tol below 1 is right"
     run = commands.add_parser("examples", help=text)
@@ -152,8 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are apart")
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
     explain.add_argument("--name", help="which of several definitions: its function, class or variable")
-    explain.add_argument("--strategy", default="bottom_up", help=f"one of {', '.join(STRATEGIES)}")
-    explain.add_argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
+    explain.add_argument("--strategy", default="bottom_up", choices=STRATEGIES, help="who cuts: %(default)s")
+    explain.add_argument("--target", choices=_TARGETS, help="whose limits decide; H200's if left out")
     meanings = [meaning.value for meaning in SegmentSetMeaning]
     explain.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
     text = "look for a cheaper plan; say what it saves and why this one missed it, or why no plan costs less"
@@ -178,18 +196,22 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
         command.add_argument("--name", help="which of several definitions: its function, class or variable")
         text = f"separated by commas, of {', '.join(STRATEGIES)}; %(default)s if left out"
-        command.add_argument("--strategies", help=text)
-        command.add_argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
+        command.add_argument("--strategies", type=_strategies, metavar="NAMES", help=text)
+        command.add_argument("--target", choices=_TARGETS, help="whose limits decide; H200's if left out")
         command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status: 0, 1 if something was wrong, 2 for bad arguments."""
+    """Run a command and return the exit status: 0, 1 if something was wrong, 2 for bad arguments, 141 if cut off."""
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.call(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left unwritten has nowhere to go
+        return _PIPE_CLOSED
     except FuserLabError as error:
         print(f"fuser_lab: {error}", file=sys.stderr)
         return 2

@@ -195,6 +195,8 @@ def unsupported_rows() -> tuple[tuple[str, str], ...]:
 def op_data() -> dict[str, Any]:
     """Return everything on the page, JSON-ready."""
     return {
+        "schema": "fuser_lab.ops",
+        "version": 1,
         "ops": [asdict(row) for row in op_rows()],
         "unsupported": [{"name": name, "reason": reason} for name, reason in unsupported_rows()],
     }

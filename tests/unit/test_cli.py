@@ -1,13 +1,25 @@
 """The command line."""
 
 import json
+import subprocess
+import sys
 
-from fuser_lab import cli, examples
+import pytest
+
+from fuser_lab import __version__, cli, examples
+
+NEG = """\
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[4], contiguity=[True])
+    fd.add_output(fd.ops.neg(x))
+"""
 
 
 def test_examples_as_json(capsys):
     assert cli.main(["examples", "sum_broadcast_add", "softmax", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["schema"], data["version"]) == ("fuser_lab.examples", 1)
+    first, second = data["examples"]
     assert first["name"] == "sum_broadcast_add"
     assert first["segments"] == 2
     assert first["schedulers"] == ["reduction", "pointwise"]
@@ -29,13 +41,57 @@ def test_a_wrong_result_is_an_exit_status(capsys, monkeypatch):
 
 def test_one_attempt_is_counted_in_the_singular(capsys, tmp_path):
     script = tmp_path / "neg.py"
-    script.write_text(
-        "with FusionDefinition() as fd:\n"
-        "    x = fd.define_tensor(shape=[4], contiguity=[True])\n"
-        "    fd.add_output(fd.ops.neg(x))\n",
-    )
+    script.write_text(NEG)
     assert cli.main(["explain", str(script)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 attempt, accepted"
+
+
+def test_every_command_names_the_schema_of_its_json(capsys, tmp_path):
+    script = tmp_path / "neg.py"
+    script.write_text(NEG)
+    commands = {
+        "examples": ["bias_gelu"], "ops": [], "explain": [str(script)], "diff": [str(script)],
+        "report": [str(script), "-o", str(tmp_path / "out.html")],
+    }
+    assert set(commands) == set(cli._parser()._subparsers._group_actions[0].choices)
+    for command, arguments in commands.items():
+        assert cli.main([command, *arguments, "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["schema"].startswith("fuser_lab.")
+        assert data["version"] == 1
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m fuser_lab ops --json | head -1"
+    command += "; echo ${PIPESTATUS[0]}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.split() == ["{", "141"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["explain", "x.py", "--strategy", "best"], "invalid choice: 'best' (choose from"),
+        (["explain", "x.py", "--target", "V100"], "invalid choice: 'V100' (choose from"),
+        (["diff", "x.py", "--strategies", "bottom_up,best"], "there is no strategy 'best' (choose from 'bottom_up'"),
+        (["report", "x.py", "--strategies", ""], "there is no strategy ''"),
+    ],
+)
+def test_what_cannot_be_chosen_is_answered_with_the_choices(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "a function" not in error
+    assert "a Device" not in error
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"fuser_lab {__version__}\n"
 
 
 def test_bad_names(capsys):

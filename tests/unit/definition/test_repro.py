@@ -246,7 +246,8 @@ def test_without_inputs_static_sizes_give_them():
 
 def test_a_script_without_inputs_is_told_a_line_that_gives_them():
     text = define("x = fd.define_tensor([-1, 6], True, dtype=DataType.BFloat16)",
-                  "s = fd.define_scalar(DataType.Double)", "n = fd.define_scalar(DataType.Int)", "b = fd.define_scalar(DataType.Bool)",
+                  "s = fd.define_scalar(DataType.Double)",
+                  "n = fd.define_scalar(DataType.Int)", "b = fd.define_scalar(DataType.Bool)",
                   "y = fd.define_tensor([1, 8], True, dtype=DataType.Bool)",
                   "z = fd.ops.where(b, fd.ops.mul(x, s), fd.ops.add(x, n))",
                   "fd.add_output(z)", "fd.add_output(fd.ops.logical_not(y))")  # fmt: skip
