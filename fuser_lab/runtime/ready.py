@@ -69,7 +69,8 @@ class ReadyRun:
     def start(self, values: Sequence[Any]) -> bool:
         """Launch for inputs and outputs if they are like those before; return whether they are."""
         guard = self._guard
-        if guard is not None and guard(*values):
+        here = guard is not None and guard(*values)  # on the same device as well
+        if here:
             given = [value.data_ptr() for value in values]
         else:
             compared = self._compared(values)
@@ -77,7 +78,7 @@ class ReadyRun:
                 return False
             given = compared
         if given != self.given:
-            if not self._moved(values, given):
+            if not (self._fits(given) if here else self._moved(values, given)):
                 return False
             for slot, number in zip(self._slots, given, strict=True):
                 for word in slot:
