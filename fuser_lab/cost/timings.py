@@ -105,7 +105,7 @@ class Timings:
         if base is None:
             return self
         rows = tuple(
-            replace(row, ratio=row.median / base.median, tie=row.plan != base.plan and row.ties_with(base))
+            replace(row, ratio=row.median / base.median, tie=row is not base and row.ties_with(base))
             if row.segment is None else row
             for row in self.rows
         )

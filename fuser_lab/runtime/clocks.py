@@ -6,7 +6,7 @@ import importlib
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ WARM_UP = 3
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 300
 SHORTEST = 50e-6  # seconds; what is faster is run several times per sample
+_TURNS = 10
 _HEAD_START = 100_000  # cycles that a GPU waits, so that the host has launched everything when the clock starts
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of NVML
 
@@ -42,8 +43,8 @@ class HostClock:
         """Take the name that tables show."""
         self.name = name
 
-    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call, short calls several at a time."""
+    def measured(self, call: Callable[[], object]) -> Callable[[], float]:
+        """Return what measures a call, in seconds; it is called a few times now, and short calls several at a time."""
         begin = time.perf_counter()
         for _ in range(WARM_UP):
             call()
@@ -56,11 +57,14 @@ class HostClock:
                 call()
             return (time.perf_counter() - begin) / repeats
 
-        return _sampled(measured, seconds)
+        return measured
 
-    def warm(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return no samples: this clock never finds the caches cold."""
-        return Sample(seconds=())
+    def measured_warm(self, call: Callable[[], object]) -> None:
+        """Return None: this clock never finds the caches cold."""
+
+    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return samples of a call, short calls several at a time."""
+        return _sampled(self.measured(call), seconds)
 
     def rates(self) -> str:
         """Return the clock of the processor as the system reports it, empty where it does not."""
@@ -88,20 +92,28 @@ class DeviceClock:
         self._torch: Any = importlib.import_module("torch")
         self._flush = self._torch.empty(self.flushed, dtype=self._torch.int8, device="cuda")
 
-    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call that finds the second-level cache cold."""
-        return self._sampled(call, self._flush.zero_, seconds)
+    def measured(self, call: Callable[[], object]) -> Callable[[], float]:
+        """Return what measures a call that finds the second-level cache cold, in seconds."""
+        return self._measured(call, self._flush.zero_)
 
-    def warm(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call that finds in the cache what the call before has left there."""
+    def measured_warm(self, call: Callable[[], object]) -> Callable[[], float]:
+        """Return what measures a call that finds in the cache what the call before has left there, in seconds."""
 
         def before() -> None:
             call()
             self._torch.cuda._sleep(_HEAD_START)  # noqa: SLF001 - as torch's own benchmarks do
 
-        return self._sampled(call, before, seconds)
+        return self._measured(call, before)
 
-    def _sampled(self, call: Callable[[], object], before: Callable[[], object], seconds: float) -> Sample:
+    def sample(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return samples of a call that finds the second-level cache cold."""
+        return _sampled(self.measured(call), seconds)
+
+    def warm(self, call: Callable[[], object], seconds: float) -> Sample:
+        """Return samples of a call that finds in the cache what the call before has left there."""
+        return _sampled(self.measured_warm(call), seconds)
+
+    def _measured(self, call: Callable[[], object], before: Callable[[], object]) -> Callable[[], float]:
         torch = self._torch
         for _ in range(WARM_UP):
             call()
@@ -116,7 +128,7 @@ class DeviceClock:
             torch.cuda.synchronize()
             return float(start.elapsed_time(stop)) * 1e-3
 
-        return _sampled(measured, seconds)
+        return measured
 
     def rates(self) -> str:
         """Return the clocks of multiprocessors and memory as the driver reports them, empty where it does not."""
@@ -131,6 +143,66 @@ def _sampled(measured: Callable[[], float], seconds: float) -> Sample:
     while len(found) < LEAST_SAMPLES or (time.perf_counter() < end and len(found) < MOST_SAMPLES):
         found.append(measured())
     return Sample(seconds=tuple(found))
+
+
+class Turns:
+    """Samples of several calls, taken in turn, so that what else the machine does meanwhile hits all of them alike."""
+
+    def __init__(self, seconds: float) -> None:
+        """Take the time to spend on each call at most, after warm-up."""
+        self._seconds = seconds
+        self._calls: list[Callable[[], float]] = []
+        self._found: list[list[float]] = []
+
+    def add(self, measured: Callable[[], float]) -> int:
+        """Add what measures a call; return its number."""
+        self._calls.append(measured)
+        self._found.append([])
+        return len(self._calls) - 1
+
+    def sample(self, number: int) -> Sample:
+        """Return the samples taken so far of a call."""
+        return Sample(seconds=tuple(self._found[number]))
+
+    def first(self, number: int) -> None:
+        """Take one sample of a call, to be shown until its turns come; it is not counted then."""
+        self._found[number] = [self._calls[number]()]
+
+    def rounds(self, ended: Callable[[], bool] = lambda: False) -> Iterator[float]:
+        """Give each call its turns, and yield after each round the share of the rounds that are done.
+
+        Parameters
+        ----------
+        ended
+            Asked before each turn; once true, no more turns are taken.
+        """
+        spent = [0.0] * len(self._calls)
+        taken: list[list[float]] = [[] for _ in self._calls]
+        for turn in range(_TURNS):
+            order = range(len(self._calls)) if turn % 2 == 0 else reversed(range(len(self._calls)))
+            for number in order:
+                if ended():
+                    return
+                if spent[number] >= self._seconds and len(taken[number]) >= LEAST_SAMPLES:
+                    continue
+                spent[number] += self._turn(number, taken[number], spent[number], turn)
+                self._found[number] = taken[number]
+            yield (turn + 1) / _TURNS
+
+    def _turn(self, number: int, taken: list[float], spent: float, turn: int) -> float:
+        """Take the samples of a turn; return how long it took, in seconds."""
+        call, begin = self._calls[number], time.perf_counter()
+        share = max(self._seconds - spent, 0) / (_TURNS - turn)
+        most = len(taken) + MOST_SAMPLES // _TURNS
+        # What was called before has left something else in the caches, and threads asleep.
+        once = call()
+        if once > share:
+            taken.append(once)
+            return time.perf_counter() - begin
+        while True:
+            taken.append(call())
+            if time.perf_counter() - begin >= share or len(taken) >= most:
+                return time.perf_counter() - begin
 
 
 @functools.cache

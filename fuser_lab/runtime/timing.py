@@ -1,9 +1,13 @@
-"""Measure plans: results checked first, outputs allocated beforehand, median and quartiles of many samples."""
+"""Measure plans: results checked first, outputs allocated beforehand, median and quartiles of many samples.
+
+All that is measured takes turns: a machine that slows down for a while slows down all rows alike.
+"""
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,14 +15,16 @@ import numpy as np
 
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.ops.registry import Array
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy, is_torch, to_numpy
 from fuser_lab.runtime.binding import device_of
-from fuser_lab.runtime.clocks import DeviceClock, HostClock
+from fuser_lab.runtime.clocks import DeviceClock, HostClock, Sample, Turns
 from fuser_lab.runtime.executor import BoundRun, PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 
@@ -97,7 +103,7 @@ def measure(
 
     What gives results that differ from the reference evaluation by more than rounding explains is not timed: its rows
     have NaN and the error. Where the reference evaluation would take too long, results are compared with those of the
-    first plan.
+    first plan. Plans of one name are numbered.
 
     Parameters
     ----------
@@ -107,9 +113,11 @@ def measure(
         Arrays and numbers.
     peers
         Functions that compute the same, by the names of their rows: called with the inputs, and with ``out``, the array
-        to write to or a list of them, if they have a parameter of that name.
+        to write to or a list of them, if they have a parameter of that name; what they return is compared, or ``out``
+        if that is None. One that changes its inputs is not measured, and the inputs are as before.
     progress
-        Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none.
+        Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none. A row has one sample
+        until all have had their first turn.
     cancelled
         Asked between measurements; once true, the rows measured so far are returned.
     seconds
@@ -142,24 +150,53 @@ def _silent(done: int, total: int, timings: Timings) -> None:
     """Say nothing."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Measured:
+    """A row and the numbers of its calls among those that take turns; None for what is not measured."""
+
+    row: TimingRow
+    clock: HostClock | DeviceClock | None = None
+    cold: int | None = None
+    warm: int | None = None
+    clocks: str = ""
+
+
 class _Measurement:
     def __init__(
         self, target: str, inputs: list[Any], peers: dict[str, Peer], cancelled: Callable[[], bool], seconds: float,
     ) -> None:
-        self._target, self._inputs, self._cancelled, self._seconds = target, inputs, cancelled, seconds
+        self._target, self._inputs, self._cancelled = target, inputs, cancelled
         self._peers = peers
         self._first: list[Any] = []  # results of the first plan
-        self._rows: list[TimingRow] = []
+        self._found: list[_Measured] = []
+        self._turns, self._warm_turns = Turns(seconds), Turns(seconds / 2)
+        self._clocks: dict[str, HostClock | DeviceClock] = {}
         self._given: dict[Fusion, list[Any]] = {}
         self._reference: dict[Fusion, tuple[Array, ...] | None] = {}
 
     @property
     def _so_far(self) -> Timings:
-        return Timings(rows=tuple(self._rows)).compared()
+        rows: list[TimingRow] = []
+        for found in self._found:
+            row = self._row(found)
+            parts = [r.median for r in rows if r.plan == row.plan]
+            rows.append(replace(row, kernels=sum(parts)) if row.segment is None and parts and row.samples else row)
+        return Timings(rows=tuple(rows)).compared()
+
+    def _row(self, found: _Measured) -> TimingRow:
+        if found.cold is None or found.clock is None:
+            return found.row
+        sample = self._turns.sample(found.cold)
+        low, median, high = sample.quartiles()
+        _, warm, _ = (Sample(seconds=()) if found.warm is None else self._warm_turns.sample(found.warm)).quartiles()
+        return replace(
+            found.row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds), warm=warm,
+            timer=found.clock.name, clocks=found.clocks,
+        )
 
     def measure(self, plans: Sequence[TimedPlan], total: int, progress: Progress) -> Timings:
         done = 0
-        for plan in plans:
+        for name, plan in zip(_distinct([plan.name for plan in plans]), plans, strict=True):
             if self._cancelled():
                 break
             prepared = plan.prepared(self._target)
@@ -170,38 +207,48 @@ class _Measurement:
             progress(done := done + 1, total, self._so_far)
             kept = prepared.reusable(outputs)
             bound = prepared.bind(inputs, kept)
-            clock = _clock(prepared)
+            clock = self._clock(prepared.target)
             runs = [step.runs for step in prepared.steps(inputs)]
             for row, call in self._calls(plan, bound, runs, partial(prepared.run, inputs, kept)):
                 if self._cancelled():
                     break
-                self._add(replace(row, device=prepared.memory.label(), error=error, note=note), call, clock)
-                progress(done := done + 1, total, self._so_far)
+                self._add(replace(row, plan=name, device=prepared.memory.label(), error=error, note=note), call, clock)
+                progress(done, total, self._so_far)
         for name, peer in self._peers.items():
             if self._cancelled() or not plans:
                 break
-            self._measure_peer(name, peer, plans[0])
-            progress(done := done + 1, total, self._so_far)
+            self._add_peer(name, peer, plans[0])
+            progress(done, total, self._so_far)
+        self._take_turns(done, total, progress)
         return self._so_far
 
-    def _add(self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock) -> None:
-        """Measure a call unless its results are wrong, and add its row."""
-        if row.error >= 1:
-            self._rows.append(replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}"))
-            return
-        sample = clock.sample(call, self._seconds)
-        low, median, high = sample.quartiles()
-        clocks = clock.rates()
-        _, warm, _ = clock.warm(call, self._seconds / 2).quartiles()
-        parts = [r.median for r in self._rows if r.plan == row.plan and r.segment is not None]
-        self._rows.append(
-            replace(
-                row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds), warm=warm,
-                timer=clock.name, clocks=clocks, kernels=sum(parts) if row.segment is None and parts else math.nan,
-            ),
-        )
+    def _take_turns(self, done: int, total: int, progress: Progress) -> None:
+        left, complete = total - done, False
+        for share in self._turns.rounds(self._cancelled):
+            # While there is work: a processor that waits has other clocks.
+            rates = {clock: clock.rates() for clock in dict.fromkeys(found.clock for found in self._found) if clock}
+            for found in self._found:
+                found.clocks = rates[found.clock] if found.clock else ""
+            complete = share == 1
+            progress(done + min(int(left * share), left - 1), total, self._so_far)
+        for share in self._warm_turns.rounds(self._cancelled):
+            complete = share == 1
+        if complete:
+            progress(total, total, self._so_far)
 
-    def _measure_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
+    def _add(self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock) -> None:
+        """Add a row, and its calls to those that take turns, unless its results are wrong."""
+        if row.error >= 1:
+            wrong = replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}")
+            self._found.append(_Measured(row=wrong))
+            return
+        cold = self._turns.add(clock.measured(call))
+        self._turns.first(cold)
+        measured = clock.measured_warm(call)
+        warm = None if measured is None else self._warm_turns.add(measured)
+        self._found.append(_Measured(row=row, clock=clock, cold=cold, warm=warm))
+
+    def _add_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
         """Call a peer, compare what it returns, and add its row; what goes wrong stands in the row's note."""
         prepared = plan.prepared(self._target)
         row = TimingRow(
@@ -211,14 +258,14 @@ class _Measurement:
         )
         try:
             call, results, clock = self._peer_call(peer, prepared)
+            refused = _mismatch(results, self._first)
+        except InputError as error:
+            refused = str(error)
         except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and the others are still measured
             said = str(error).strip().partition("\n")[0]
-            self._rows.append(replace(row, note=f"not measured: {type(error).__name__}: {said}"))
-            return
-        wanted = len(self._first)
-        if len(results) != wanted:
-            note = f"not measured: it returns {len(results)} results, the first plan {wanted}"
-            self._rows.append(replace(row, note=note))
+            refused = f"{type(error).__name__}: {said}"
+        if refused:
+            self._found.append(_Measured(row=replace(row, note=f"not measured: {refused}")))
             return
         worst, note = self._compared(plan.fusion, self._seeded(plan.fusion), results)
         made = "" if _takes_out(peer) else "it allocates its results"
@@ -227,16 +274,27 @@ class _Measurement:
     def _peer_call(
         self, peer: Peer, prepared: PreparedPlan,
     ) -> tuple[Callable[[], object], list[Any], HostClock | DeviceClock]:
-        """Return what to measure of a peer, its results, and the clock that sees it."""
+        """Return what to measure of a peer, its results, and the clock that sees it, or raise if it changes inputs."""
         call = partial(peer, *self._inputs)
+        given: list[Any] = []
         if _takes_out(peer):
-            given = [_like(array) for array in self._first]
+            given = [_spoiled(array) for array in self._first]
             call = partial(peer, *self._inputs, out=given[0] if len(given) == 1 else given)
-        results = call()
+        kept = {n: value for n, value in enumerate(self._inputs) if is_torch(value) or isinstance(value, np.ndarray)}
+        before = {number: _like(value) for number, value in kept.items()}
+        try:
+            results = call()
+        finally:
+            changed = [number for number, array in before.items() if _restored(self._inputs[number], array)]
+        if changed and not prepared.fusion.aliases:
+            msg = f"it changes input {' and '.join(map(str, changed))}, which holds again what it held before"
+            raise InputError(msg)
         flat = list(results) if isinstance(results, tuple | list) else [results]
+        if results is None and given:
+            flat = given
         waits = [result for result in flat if hasattr(result, "block_until_ready")]
         if not waits:
-            return call, flat, _clock(prepared)
+            return call, flat, self._clock(prepared.target)
 
         def until_ready() -> None:
             found = call()
@@ -244,6 +302,12 @@ class _Measurement:
                 result.block_until_ready()
 
         return until_ready, flat, HostClock("perf_counter, block_until_ready")
+
+    def _clock(self, target: str) -> HostClock | DeviceClock:
+        """Return the clock of a target, the same one each time: that of a GPU has memory."""
+        if target not in self._clocks:
+            self._clocks[target] = HostClock() if target == "cpu" else DeviceClock()
+        return self._clocks[target]
 
     def _seeded(self, fusion: Fusion) -> list[Any]:
         """Return the inputs of a fusion: what is measured is compared with the same random numbers."""
@@ -322,8 +386,54 @@ def _takes_out(peer: Peer) -> bool:
         return False
 
 
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names of which those that came before have a number."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name} ({number})" for number in itertools.count(2))
+        found.append(name if name not in found else next(n for n in numbered if n not in found))
+    return found
+
+
+def _mismatch(results: Sequence[Any], wanted: Sequence[Any]) -> str:
+    """Return what is wrong with the number, dtypes or shapes of a peer's results, in words; empty if nothing is."""
+    if len(results) != len(wanted):
+        return f"it returns {len(results)} results, the first plan {len(wanted)}"
+    for number, (got, want) in enumerate(zip(results, wanted, strict=True)):
+        of = f"result {number}" if len(wanted) > 1 else "its result"
+        if got is None:
+            return f"{of} is None"
+        found, asked = describe(got), describe(want)
+        if isinstance(asked, TensorSpec) and (
+            not isinstance(found, TensorSpec) or (found.dtype, found.shape) != (asked.dtype, asked.shape)
+        ):
+            given = f"{found.dtype.ir_name} {list(found.shape)}" if isinstance(found, TensorSpec) else f"{found!r}"
+            return f"{of} is {given}, the first plan's {asked.dtype.ir_name} {list(asked.shape)}"
+    return ""
+
+
 def _like(array: Any) -> Any:
-    return array.clone() if is_torch(array) else array.copy()
+    return array.detach().clone() if is_torch(array) else array.copy()
+
+
+def _spoiled(array: Any) -> Any:
+    """Return an array like a result, nowhere with its values, so that it shows what a peer writes."""
+    found, spec = _like(array), describe(array)
+    inexact = isinstance(spec, TensorSpec) and (spec.dtype.is_float or spec.dtype.is_complex)
+    found[...] = math.nan if inexact else found == 0
+    return found
+
+
+def _restored(array: Any, before: Any) -> bool:
+    """Whether an array was changed; it is given back what it held before."""
+    flat = array.detach() if is_torch(array) else array
+    now, then = flat, before
+    if is_torch(array) and array.is_floating_point() and array.element_size() == 1:
+        now, then = flat.float(), before.float()  # torch compares no floats of 8 bits
+    if bool(((now == then) | ((now != now) & (then != then))).all()):  # noqa: PLR0124 - NaN
+        return False
+    flat[...] = before
+    return True
 
 
 def _after(note: str) -> str:
@@ -351,6 +461,3 @@ def deviation(got: Array, wanted: Array) -> float:
     worst = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
     return worst / (tolerance * max(scale, 1e-30))
 
-
-def _clock(prepared: PreparedPlan) -> HostClock | DeviceClock:
-    return DeviceClock() if prepared.target == "cuda" else HostClock()

@@ -12,6 +12,7 @@ from backend.fusions import D, S, build, numbers
 
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, HostClock, Turns
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 from fuser_lab.runtime.timing import deviation, measure
 
@@ -226,3 +227,102 @@ def test_gaps_are_what_a_plan_takes_beyond_its_segments() -> None:
     assert whole.gaps == pytest.approx(max(whole.median - segment.median, 0))
     assert math.isnan(segment.gaps)
     assert math.isnan(whole.warm), "caches of the CPU are never cold here"
+
+
+def test_equal_plans_are_a_tie_with_names_and_parts_of_their_own() -> None:
+    timings = measure([exp_plan("one"), exp_plan("one"), exp_plan("one")], [X], seconds=0.3, progress=False)
+    assert [r.plan for r in timings.rows] == ["one", "one", "one (2)", "one (2)", "one (3)", "one (3)"]
+    for segment, whole in zip(timings.rows[::2], timings.rows[1::2], strict=True):
+        assert whole.kernels == segment.median
+    assert [r.tie for r in timings.totals] == [False, True, True]
+
+
+def test_a_machine_that_slows_down_slows_all_rows_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [0]
+
+    def measured(_: HostClock, call: Any) -> Any:
+        def sample() -> float:
+            call()
+            calls[0] += 1
+            return 1e-4 if calls[0] < 14 else 1e-2  # a hundred times slower from some moment on
+
+        return sample
+
+    monkeypatch.setattr(HostClock, "measured", measured)
+    timings = measure([exp_plan("one"), exp_plan("two")], [X], seconds=0, progress=False)
+    assert {r.samples for r in timings.rows} == {LEAST_SAMPLES}
+    assert all((r.low, r.high) == (1e-4, 1e-2) for r in timings.rows)
+    assert timings.totals[1].tie
+
+
+def test_turns_are_bounded_and_each_call_has_its_share() -> None:
+    taken: list[str] = []
+
+    def slow() -> float:
+        taken.append("slow")
+        time.sleep(0.02)
+        return 0.02
+
+    def fast() -> float:
+        taken.append("fast")
+        return 1e-5
+
+    turns = Turns(0.05)
+    slow_number, fast_number = turns.add(slow), turns.add(fast)
+    begin = time.perf_counter()
+    shares = list(turns.rounds())
+    assert time.perf_counter() - begin < 1
+    assert shares == pytest.approx([n / 10 for n in range(1, 11)])
+    assert LEAST_SAMPLES <= len(turns.sample(slow_number).seconds) <= 10
+    assert len(turns.sample(fast_number).seconds) == MOST_SAMPLES
+    first_slow_turns = [number for number, name in enumerate(taken) if name == "slow"][:3]
+    assert "fast" in taken[first_slow_turns[0] : first_slow_turns[2]], "others are measured between"
+
+
+def test_what_a_peer_gives_back() -> None:
+    def written(x: np.ndarray, out: np.ndarray) -> None:
+        np.exp(x, out=out)
+
+    def both(x: np.ndarray) -> tuple[np.ndarray, None]:
+        return np.exp(x), None
+
+    peers = {
+        "written": written, "left": lambda x, out: None, "nothing": lambda x: None, "two": both,
+        "wide": lambda x: np.exp(x.astype(np.float64)), "shape": lambda x: np.exp(x)[:1],
+        "words": lambda x: "exp",
+    }
+    timings = measure([exp_plan("ours")], [X], peers=peers, seconds=0.01, progress=False)
+    notes = {row.plan: row.note for row in timings.totals}
+    assert notes["written"] == ""
+    assert notes["left"].startswith("wrong results, not timed")
+    assert notes["nothing"] == "not measured: its result is None"
+    assert notes["two"] == "not measured: it returns 2 results, the first plan 1"
+    assert notes["wide"] == "not measured: its result is double [40, 50], the first plan's float [40, 50]"
+    assert notes["shape"] == "not measured: its result is float [1, 50], the first plan's float [40, 50]"
+    assert notes["words"] == "not measured: an input must be an array or a number, given str."
+    assert [row.plan for row in timings.totals if row.samples] == ["ours", "written"]
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_inputs_are_what_they_were_after_a_peer_has_changed_them(library: str, fails: bool) -> None:
+    def changing(x: Any) -> Any:
+        x += 1
+        if fails:
+            raise ZeroDivisionError
+        return x
+
+    x: Any = X.copy()
+    x[0, 0] = np.nan
+    if library == "torch":
+        torch = pytest.importorskip("torch", reason="times torch tensors: pip install 'fuser_lab[torch]'")
+        x = torch.from_numpy(x)
+    before = np.asarray(x).copy()
+    peers = {"changing": changing, "eager": plain_exp if library == "numpy" else lambda x: x.exp()}
+    timings = measure([exp_plan("ours")], [x], peers=peers, seconds=0.01, progress=False)
+    np.testing.assert_array_equal(np.asarray(x), before)
+    _, changed, eager = timings.totals
+    said = "ZeroDivisionError: " if fails else "it changes input 0, which holds again what it held before"
+    assert changed.note == f"not measured: {said}"
+    assert eager.error < 1
+    assert eager.samples
