@@ -3,7 +3,7 @@
 import ctypes
 
 # A store one element behind an allocation; threads that read what their neighbour writes with no barrier between; a
-# barrier that half of a warp does not reach.
+# warp whose halves wait at two different barriers.
 _HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 PTX = {
     "memcheck": _HEAD + """
@@ -37,11 +37,19 @@ PTX = {
     "synccheck": _HEAD + """
 .visible .entry planted(.param .u64 out) {
     .reg .pred %p;
-    .reg .b32 %r<2>;
+    .reg .b32 %r<3>;
+    .reg .b64 %a<3>;
+    ld.param.u64 %a1, [out];
+    cvta.to.global.u64 %a2, %a1;
     mov.u32 %r1, %tid.x;
     setp.ge.u32 %p, %r1, 16;
-    @%p bra END;
+    @%p bra OTHER;
     bar.sync 0;
+    st.global.u32 [%a2], %r1;
+    bra END;
+OTHER:
+    bar.sync 0;
+    st.global.u32 [%a2 + 4], %r1;
 END:
     ret;
 }

@@ -1,0 +1,56 @@
+"""Positions beyond 2^31 in the PTX: 32 bits number threads and axes, what they are multiplied by goes to 64."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from backend.fusions import D, S, build
+from backend.reductions import backward, softmax, totals
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.ptx import compile_phases
+
+pytestmark = [
+    pytest.mark.ptx,
+    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+]
+
+ROWS, COLUMNS = 1 << 16, (1 << 15) + 8  # 2^31 + 2^19 elements
+DENSE, ROW, COLUMN = (COLUMNS, 1), (0, 1), (1, 0)
+
+
+def turned(fd: Any, x: Any) -> Any:
+    y = fd.ops.neg(x)
+    return fd.ops.permute(y, [1, 0]), y
+
+
+CASES = [
+    ("elements", lambda fd, x: fd.ops.neg(x), S.POINTWISE, [(ROWS, COLUMNS)]),
+    ("turned", turned, S.TRANSPOSE, [(ROWS, COLUMNS)]),
+    ("row sums", totals(1), S.REDUCTION, [(ROWS, COLUMNS)]),
+    ("column sums", totals(0), S.REDUCTION, [(ROWS, COLUMNS)]),
+    ("softmax", softmax, S.INNER_PERSISTENT, [(ROWS, COLUMNS)]),
+    ("backward", backward, S.INNER_OUTER_PERSISTENT, [(1 << 19, 8192), (1 << 19, 8192), (8192,), (1 << 19, 1)]),
+]
+
+
+@pytest.mark.parametrize("strides", [DENSE, ROW, COLUMN], ids=["dense", "one row for all", "one column for all"])
+@pytest.mark.parametrize(
+    ("record", "scheduler", "shapes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES],
+)
+def test_positions_take_64_bits(
+    record: Callable[..., Any], scheduler: S, shapes: Sequence[tuple[int, ...]], strides: tuple[int, int],
+) -> None:
+    given = {"T0": (shapes[0][1], 1) if strides == DENSE else strides}
+    first, *_ = compile_phases(generate(build(record, shapes, D.BFloat16), scheduler, "cuda", strides=given))
+    text = first.ptx
+    # The position of a row: its number times what lies between rows, which 32 bits do not hold.
+    assert re.search(r"\bm(ul|ad)\.wide\.[su]32|\bmul\.lo\.s64|\bmad\.lo\.s64|\bshl\.b64", text)
+    assert not re.search(r"\b(div|rem)\.[su]64", text)
+    # No product of 32 bits is an address of an element: those are widened before they are multiplied.
+    products = set(re.findall(r"\bm(?:ul|ad)\.lo\.s32\s+(%r\d+)", text))
+    widened = dict(re.findall(r"cvt\.[su]64\.[su]32\s+(%rd\d+), (%r\d+)", text))
+    bases = set(re.findall(r"add\.s64\s+%rd\d+, %rd\d+, (%rd\d+)", text))
+    assert not {widened[base] for base in bases if base in widened} & products
