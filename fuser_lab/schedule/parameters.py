@@ -19,7 +19,6 @@ _WARP = 32
 _RESIDENT_THREADS = 2048  # of a multiprocessor, for the compute capabilities of `DEVICES`
 _REGISTER_WORDS = 160  # of a thread, for what it keeps of a row
 _MEETING = 40 << 10  # bytes of shared memory in which the lines of a block meet
-_STATIC = 16 << 10  # bytes of a tile
 _UNROLLED = 64
 _ROWS_AHEAD = 2
 _MOST_BLOCKS = (1 << 31) - 1
@@ -212,7 +211,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     if style in {Style.ELEMENTS, Style.TILES} and (x % _WARP or y != 1):
         return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
     if style is Style.TILES:
-        return _illegal_tile(schedule, chosen, space)
+        return _illegal_tile(schedule, chosen)
     if style is Style.COLUMNS:
         if x & (x - 1) or y & (y - 1):
             return f"threads = {schedule.threads} must be powers of two"
@@ -222,12 +221,11 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     return _illegal_row(space, chosen, schedule) if style is Style.ROWS else ""
 
 
-def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule, space: Space) -> str:
+def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule) -> str:
     tile = schedule.tile
     if tile < schedule.vector or tile & (tile - 1) or tile > chosen.tile:
         return f"tile = {tile} must be a power of two from {schedule.vector} to {chosen.tile}"
-    nbytes = tile * (tile + max(4 // space.itemsize, 1)) * space.itemsize
-    return f"tile = {tile} takes {nbytes} bytes, more than {_STATIC}" if nbytes > _STATIC else ""
+    return ""
 
 
 def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> str:

@@ -12,7 +12,8 @@ import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Loop, Role, VectorLoad, walk
-from fuser_lab.cost.device import H200
+from fuser_lab.cost.device import H200, Device
+from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
@@ -28,7 +29,7 @@ def schedules(kernel: Kernel) -> list[LoopSchedule]:
     return [nest.schedule for nest in kernel.nests]
 
 
-def kernel_of(record: Any, shapes: list[tuple[int, ...]], dtype: Any, scheduler: S, device: fl.Device = H200) -> Kernel:
+def kernel_of(record: Any, shapes: list[tuple[int, ...]], dtype: Any, scheduler: S, device: Device = H200) -> Kernel:
     return generate(build(record, shapes, dtype), scheduler, "cuda", device=device).kernel_ir
 
 
@@ -37,7 +38,7 @@ def loads(kernel: Kernel) -> list[VectorLoad]:
     return [s for s in found if s.buffer.role is Role.INPUT]
 
 
-def run(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], device: fl.Device = H200) -> Kernel:
+def run(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], device: Device = H200) -> Kernel:
     """Evaluate a kernel in lock step, each output written once, and compare it with the reference."""
     kernel = generate(fusion, scheduler, "cuda", device=device).kernel_ir
     memory: dict[str, Any] = {
@@ -155,6 +156,20 @@ def test_a_result_that_is_turned_goes_through_a_tile_too() -> None:
                  if isinstance(s, Alloc) and s.buffer.role is Role.SHARED]
         assert len(tiles) == 2
         assert len({t.is_dynamic for t in tiles}) == 1
+
+
+@pytest.mark.parametrize("tile", [64, 32, 16])
+def test_a_large_tile_may_be_given_smaller(tile: int) -> None:
+    with fl.FusionDefinition() as fd:
+        x, y = (fd.define_tensor(list(s), contiguity=True, dtype=D.Float) for s in ((16384, 8192), (8192, 16384)))
+        fd.add_output(turned_sum(fd, x, y))
+    plan = fl.segment(fd, [fl.spec((16384, 8192), "float32"), fl.spec((8192, 16384), "float32")])
+    (nest,) = plan.segments[0].params("cuda")
+    assert nest.schedule.tile == 64
+    (given,) = plan.with_params(0, tile=tile, threads=256).segments[0].params("cuda")
+    assert (given.schedule.tile, given.schedule.threads) == (tile, (256, 1))
+    with pytest.raises(ScheduleError, match="tile = 128 must be a power of two from 4 to 64"):
+        plan.with_params(0, tile=128)
 
 
 def test_rows_of_a_tile_are_read_whole_after_the_barrier() -> None:

@@ -225,3 +225,21 @@ def test_one_plus_tanh_and_cosines_of_turns() -> None:
     assert [str(s.value.fn) for s in rewritten(body) if isinstance(s, Let)] == ["one_plus_tanh", "cos_turns"]
     kept = (*body, Store(buffer=T1, position=index(1), value=Var(F, "a")))
     assert [s.name for s in rewritten(kept) if isinstance(s, Let)] == ["a", "b", "d"]
+
+
+def test_the_logistic_function_is_one_call() -> None:
+    x = Var(F, "x")
+    form = apply("div", Const(F, 1.0), apply("add", Const(F, 1.0), apply("exp", apply("neg", x))))
+    (let, _) = rewritten((
+        Let(name="a", value=form), Store(buffer=T1, position=index(0), value=Var(F, "a")),
+    ))
+    assert isinstance(let, Let)
+    assert let.value == Apply(F, "sigmoid", (x,))
+    # Another number, or in double precision, is something else.
+    other = apply("div", Const(F, 2.0), apply("add", Const(F, 1.0), apply("exp", apply("neg", x))))
+    y = Var(DataType.Double, "y")
+    one = Const(DataType.Double, 1.0)
+    double = apply("div", one, apply("add", one, apply("exp", apply("neg", y))))
+    for value in (other, double):
+        body = (Let(name="a", value=value),)
+        assert rewritten(body) == body

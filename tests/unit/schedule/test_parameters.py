@@ -160,7 +160,7 @@ def test_a_segment_keeps_its_parameters_while_others_are_edited() -> None:
         ({"vector": 16}, r"vector = 16 must be a power of two that divides 8"),
         ({"unroll": 0}, r"unroll = 0 must be between 1 and 64"),
         ({"split": 4}, r"split = 4 needs a reduction that nothing in the kernel waits for"),
-        ({"resident": 64}, r"resident = 64 blocks of 256 threads are more than a multiprocessor holds"),
+        ({"resident": 64}, r"resident = 64 blocks of 512 threads are more than a multiprocessor holds"),
         ({"grain": 4}, r"grain is no parameter of a nest of rows on cuda; it has threads, unroll"),
     ],
 )
