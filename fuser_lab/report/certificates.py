@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
-from fuser_lab.segmentation.certificate import byte_text
+from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,9 +31,9 @@ def _headline(certificate: Certificate) -> Element:
     moved = sum(segment.read + segment.written for segment in certificate.segments)
     facts = [
         (certificate.total_text(certificate.cost), "cost"),
-        (certificate.total_text(certificate.bound), "bound"),
+        (certificate.total_text(certificate.bound), "bound: no plan costs less"),
         *([(certificate.total_text(certificate.known), "known")] if certificate.known < certificate.cost else []),
-        (byte_text(moved), "read and written"),
+        (bytes_label(moved), "read and written"),
         (str(len(certificate.segments)), "launches" if len(certificate.segments) != 1 else "launch"),
     ]
     shown = [element("span", element("b", value), f" {name}", css="fl-fact") for value, name in facts]

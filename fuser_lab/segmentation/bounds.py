@@ -14,10 +14,11 @@ from functools import cached_property
 from itertools import combinations
 from operator import itemgetter
 
+from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.segmentation.certificate import Term, TermKind, byte_text
+from fuser_lab.segmentation.certificate import Term, TermKind
 from fuser_lab.segmentation.forwarding import Chain
 from fuser_lab.segmentation.hints import BY_HINT, has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
@@ -470,7 +471,7 @@ def _lifted_term(
     label = _label(space.fusion.tensors[flow.name], space)
     later = ", ".join(dict.fromkeys(step.name for end in ends for step in lifted[end]))
     text = (
-        f"{label} ({byte_text(flow.bytes)}), or what becomes of it ({later}), must go through memory for "
+        f"{label} ({bytes_label(flow.bytes)}), or what becomes of it ({later}), must go through memory for "
         f"{', '.join(space.units[end].name for end in ends)}: "
         f"{conflicts.text(first, second, sum(1 << i for i in members))}"
     )
@@ -500,7 +501,7 @@ def _stored_terms(space: Space) -> Iterator[Term]:
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
                 kept = space.while_kept if is_by_hint(answer) else ""
                 text = (
-                    f"{chain.end.name} ({byte_text(chain.end.nbytes)}) must be stored by a segment of its own: "
+                    f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a segment of its own: "
                     f"{unit.name} ({unit.op.name}) cannot recompute it{kept}, since {final_text(answer)}"
                 )
                 yield Term(
@@ -510,7 +511,7 @@ def _stored_terms(space: Space) -> Iterator[Term]:
 
 
 def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> Term:
-    size, members = byte_text(flow.bytes), list(bits(clique))
+    size, members = bytes_label(flow.bytes), list(bits(clique))
     count = len(members)
     label = _label(space.fusion.tensors[flow.name], space)
     if not flow.producer:

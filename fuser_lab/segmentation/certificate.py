@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
@@ -180,7 +181,7 @@ class Certificate:
         if not self.is_optimal:
             share = 100 * self.gap
             digits = next((n for n in range(1, MOST_DIGITS) if share * 10**n >= 1), MOST_DIGITS)
-            return f"within {ceil(share * 10**digits) / 10**digits:.{digits}f} %"
+            return f"within {ceil(share * 10**digits) / 10**digits:.{digits}f} % of the bound"
         if min(proof.without_search for proof in self.proofs) >= self.cost:
             return "certified optimal under this model"
         return "proved by search"
@@ -217,8 +218,8 @@ class Certificate:
             {
                 "term": term.kind.value,
                 "subject": term.subject,
-                "MiB": term.cost / 2**20,
-                "us": 1e6 * self.model.seconds(term.cost),
+                "cost [MB]": term.cost / 1e6,
+                "cost [µs]": 1e6 * self.model.seconds(term.cost),
                 "because": term.text,
             }
             for term in self.terms
@@ -227,7 +228,7 @@ class Certificate:
     @property
     def model_text(self) -> str:
         """The model in a few words."""
-        launch = f"{1e6 * self.model.launch:g} us a launch"
+        launch = f"{1e6 * self.model.launch:g} µs a launch"
         return f"{self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,7 +268,7 @@ class Certificate:
         """Return the terms as a table."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows(), columns=["term", "subject", "MiB", "us", "because"])
+        return pd.DataFrame(self.rows(), columns=["term", "subject", "cost [MB]", "cost [µs]", "because"])
 
     def __str__(self) -> str:
         """Return the verdict, the costs and the terms as text."""
@@ -276,8 +277,8 @@ class Certificate:
         launches = f"{count} launch{'es' if count != 1 else ''}"
         lines = [
             f"{self.status}",
-            f"cost   {self.total_text(self.cost)}: {byte_text(moved)} read and written, {launches}",
-            f"bound  {self.total_text(self.bound)}",
+            f"cost   {self.total_text(self.cost)}: {bytes_label(moved)} read and written, {launches}",
+            f"bound  {self.total_text(self.bound)}: no plan costs less",
         ]
         if self.known < self.cost:
             shown = self.missed_shown
@@ -291,27 +292,21 @@ class Certificate:
 
     def time_text(self, cost: int) -> str:
         """Return a cost as time on the model's device, for a person; as bytes where that would be none."""
-        told = f"{1e6 * self.model.seconds(cost):,.1f} us"
-        return byte_text(cost) if cost and told in {"0.0 us", "-0.0 us"} else told
+        told = seconds_label(self.model.seconds(cost))
+        return bytes_label(cost) if cost and told in {"0.00 µs", "-0.00 µs"} else told
 
     def total_text(self, cost: int) -> str:
         """Return a plan's cost as time, with as many digits as tell the cost, the bound and the known plan apart."""
         totals = {self.cost, self.bound, self.known}
+        if len({seconds_label(self.model.seconds(total)) for total in totals}) == len(totals):
+            return seconds_label(self.model.seconds(cost))
         for digits in range(1, MOST_DIGITS):
             if len({f"{1e6 * self.model.seconds(total):.{digits}f}" for total in totals}) == len(totals):
                 break
         else:
             digits = MOST_DIGITS
-        return f"{1e6 * self.model.seconds(cost):,.{digits}f} us"
+        return f"{1e6 * self.model.seconds(cost):,.{digits}f} µs"
 
     def __repr__(self) -> str:
         """Return the text, so that a notebook shows it."""
         return str(self)
-
-
-def byte_text(size: int) -> str:
-    """Return a number of bytes for a person."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(size) >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} B"

@@ -49,7 +49,7 @@ def certificate(plan: EditablePlan) -> Answer:
         return {"hash": plan.hash, "problem": "This plan has no cost model to be certified under."}
     found = plan.certificate()
     us, total = found.time_text, found.total_text
-    less = f"no plan costs less{f', {found.reading}' if found.reading else ''}"
+    less = f"bound: no plan costs less{f', {found.reading}' if found.reading else ''}"
     costs = [[total(found.cost), "this plan"], [total(found.bound), less]]
     if found.known < found.cost:
         costs.append([total(found.known), "a cheaper plan is known"])

@@ -47,7 +47,7 @@ def test_a_certificate_says_that_hints_are_kept(strategy, meaning, kept):
         assert f"with {kept} kept" in text
         assert f"while {kept} are kept" in text
         assert "can never share" not in text
-        assert "a plan of 5.7 us is known" in text
+        assert "a plan of 5.75 µs is known" in text
     assert json.loads(certificate.to_json())["hints"] == ["T2"]
     assert verify(certificate, plan.segmented, plan.oracle).holds
     assert not verify(replace(certificate, hints=()), plan.segmented, plan.oracle).holds
@@ -125,9 +125,9 @@ def test_small_savings_are_told_in_bytes_and_costs_with_digits_that_differ():
     ))
     text = str(dear)
     assert re.search(r"which saves\n +32 B  ", text)
-    shown = [float(re.search(rf"^{word} +([0-9.]+) us", text, re.MULTILINE)[1]) for word in ("cost", "known", "bound")]
+    shown = [float(re.search(rf"^{word} +([0-9.]+) µs", text, re.MULTILINE)[1]) for word in ("cost", "known", "bound")]
     assert all(a > b for a, b in pairwise(shown))
-    assert "0.0 us" not in text
+    assert "0.00 µs" not in text
 
 
 def test_names_that_passes_made_are_told_as_such():

@@ -66,7 +66,7 @@ def test_a_merge_that_bottom_up_never_tried(both_ways):
     assert "The reduction scheduler would take them: glue" in first.text
     assert any(entry.text == "1 launch fewer" for entry in others)
     assert sum(entry.cost for entry in certificate.missed) == certificate.cost - certificate.known
-    assert "a cheaper plan, which saves\n     14.0 us  T1 is read or written twice" in str(certificate)
+    assert "a cheaper plan, which saves\n     14.0 µs  T1 is read or written twice" in str(certificate)
     glued = both_ways.glue(*first.segments)
     assert glued.certificate().is_optimal
     assert glued.certificate().missed == ()

@@ -1,0 +1,28 @@
+"""Bytes and seconds as people read them: three significant digits, decimal units."""
+
+import math
+
+_STEP = 1000.0
+
+
+def bytes_label(count: float) -> str:
+    """Return bytes with a decimal unit: ``8.39 MB``."""
+    names = ("B", "kB", "MB", "GB", "TB")
+    size = abs(count)
+    power = 0 if size < _STEP else min(int(math.log(size, _STEP) + 1e-9), len(names) - 1)
+    value = count / _STEP**power
+    return f"{value:.0f} B" if power == 0 else f"{three_digits(value)} {names[power]}"
+
+
+def seconds_label(seconds: float) -> str:
+    """Return a duration with the unit that suits it, or ``not measured`` for NaN."""
+    if math.isnan(seconds):
+        return "not measured"
+    unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if abs(seconds) * f >= 1.0), ("µs", 1e6))
+    return f"{three_digits(seconds * factor)} {unit}"
+
+
+def three_digits(value: float) -> str:
+    """Return a number with three significant digits, and never in exponent form."""
+    digits = next((d for d, limit in ((2, 9.995), (1, 99.95)) if abs(value) < limit), 0)
+    return f"{value:.{digits}f}"
