@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.report import chart, measure, theme
-from fuser_lab.report.units import bytes_label
+from fuser_lab.report.units import bytes_label, tensor_bytes
 
 if TYPE_CHECKING:
     from fuser_lab.report.subject import PlanLike
@@ -45,11 +45,11 @@ def memory_steps(plan: PlanLike) -> tuple[Step, ...]:
     last: dict[str, int] = {}
     for n, segment in enumerate(plan.segments):
         last |= {t.name: n for t in segment.inputs if hasattr(t, "nbytes")}
-    inputs = sum(map(tensor_bytes, given.values()))
+    inputs = sum(map(bytes_of, given.values()))
     live: dict[str, int] = {}
     steps = []
     for n, segment in enumerate(plan.segments):
-        live |= {t.name: tensor_bytes(t) for t in segment.outputs}
+        live |= {t.name: bytes_of(t) for t in segment.outputs}
         steps.append(
             Step(
                 segment=segment.index,
@@ -103,7 +103,6 @@ def memory_svg(plan: PlanLike, *, style: bool = True) -> str:
     return chart.document(heading, f"{described}.", "".join((*legend, *parts)), (_WIDTH, height), style=style)
 
 
-def tensor_bytes(tensor: Any) -> int:
+def bytes_of(value: Any) -> int:
     """Return the bytes of a tensor; none for numbers, and while an extent is unknown."""
-    extents = getattr(tensor, "extents", None)
-    return int(tensor.nbytes) if extents is not None and all(isinstance(e, int) for e in extents) else 0
+    return tensor_bytes(value) if hasattr(value, "extents") else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.ir import OpKind
 from fuser_lab.report import chart, theme
-from fuser_lab.report.memory_plot import tensor_bytes
+from fuser_lab.report.memory_plot import bytes_of
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
@@ -321,4 +321,4 @@ def _elements(tensor: TensorView) -> int:
 
 
 def _bytes(segment: SegmentLike) -> int:
-    return sum(tensor_bytes(t) for t in (*segment.inputs, *segment.outputs))
+    return sum(bytes_of(t) for t in (*segment.inputs, *segment.outputs))
