@@ -1,7 +1,8 @@
 """Search the parameters of a plan's kernels by measuring: every candidate checked, the landscape shown, results kept.
 
 Around what heuristics choose, values are tried one or two at a time, then again around the best. A candidate is taken
-only if it is faster beyond the spread of both measurements.
+only if it is faster beyond the spread of both measurements, and is so again when the two are measured in turn: if the
+machine is faster for a while, the candidates of that while look fast.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,16 @@ from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import seconds_label
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
-from fuser_lab.runtime.clocks import DeviceClock, HostClock
+from fuser_lab.runtime.clocks import DeviceClock, HostClock, Turns
 from fuser_lab.runtime.compile import cache_directory, content_key
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.timing import distance
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
 
-_FORMAT = 1
+_FORMAT = 2
 _ROUNDS = 2
+_AGAIN = 3  # candidates of a round that are measured again at most
 _SHOWN = 12  # bars of a segment
 Given = dict[str, Value]
 TuneProgress = Callable[[int, int, str], None]
@@ -43,7 +45,8 @@ TuneProgress = Callable[[int, int, str], None]
 class Trial:
     """One candidate: parameters of a segment's nest, median and quartiles in seconds; NaN with a note if not measured.
 
-    ``values`` are empty for the plan as it was given.
+    ``values`` are empty for the plan as it was given. ``confirmed`` says that it was measured again, in turn with the
+    plan as it was given, and was faster beyond the spread of both; the numbers are those of the last measurement.
     """
 
     segment: int
@@ -53,6 +56,7 @@ class Trial:
     low: float = math.nan
     high: float = math.nan
     note: str = ""
+    confirmed: bool = False
 
     @property
     def text(self) -> str:
@@ -134,7 +138,10 @@ class Tuning:
     def _said(self) -> str:
         kept = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""
         early = "" if self.complete else " The search was ended early."
-        return f"Medians on {self.device}; results of each were compared with those of the plan given.{kept}{early}"
+        return (
+            f"Medians on {self.device}; results of each were compared with those of the plan given; what is taken was "
+            f"measured again, in turn with it.{kept}{early}"
+        )
 
 
 def tune(
@@ -269,14 +276,16 @@ class _Search:
             candidates = [values for values in dict.fromkeys(candidates) if values not in tried]
             self._total = self._done + len(candidates)
             before = best
-            for values in candidates:
-                progress(self._done, self._total, f"S{number} {', '.join(f'{k}={v}' for k, v in values)}")
-                tried.add(values)
-                trial = self._measured(plan, number, nest.number, values, wanted)
-                self._trials.append(trial)
-                self._done += 1
-                if trial.beats(base) and not trial.median >= best.median:
-                    best = trial
+            first = len(self._trials)
+            try:
+                for values in candidates:
+                    progress(self._done, self._total, f"S{number} {', '.join(f'{k}={v}' for k, v in values)}")
+                    tried.add(values)
+                    self._trials.append(self._measured(plan, number, nest.number, values, wanted))
+                    self._done += 1
+            finally:
+                # Also where the search is ended: what is not measured again is not taken.
+                base, best = self._confirmed(plan, number, base, best, first, wanted)
             progress(self._done, self._total, f"S{number}")
             if best is before:
                 break
@@ -290,24 +299,70 @@ class _Search:
         try:
             if self._cancelled():
                 raise _Ended
-            changed = plan
-            if values:
-                changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values))
-            prepared = changed.prepared(self._target)
-            outputs = prepared.run(self._inputs)
-            worst = max((distance(got, want) for got, want in zip(outputs, wanted, strict=True)), default=0.0)
-            if not worst < 1:
+            call = self._call(plan, number, nest, values, wanted)
+            if call is None:
                 return Trial(segment=number, nest=nest, values=values, note="wrong results, not timed")
-            bound = prepared.bind(self._inputs, prepared.reusable(outputs))
-            for step in bound.steps:
-                step()
-            low, median, high = self._clock.sample(bound.steps[number], self._seconds).quartiles()
+            low, median, high = self._clock.sample(call, self._seconds).quartiles()
         except KeyboardInterrupt:
             raise _Ended from None
         except (ScheduleError, CompilationError, OutOfMemoryError, RuntimeError) as error:
             said = str(error).partition("\n")[0]
             return Trial(segment=number, nest=nest, values=values, note=f"not measured: {said}")
         return Trial(segment=number, nest=nest, values=values, median=median, low=low, high=high)
+
+    def _call(
+        self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], wanted: Sequence[Any],
+    ) -> Callable[[], None] | None:
+        """Return what runs a segment with parameters, or None if its results are wrong."""
+        changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values)) if values else plan
+        prepared = changed.prepared(self._target)
+        outputs = prepared.run(self._inputs)
+        worst = max((distance(got, want) for got, want in zip(outputs, wanted, strict=True)), default=0.0)
+        if not worst < 1:
+            return None
+        bound = prepared.bind(self._inputs, prepared.reusable(outputs))
+        for step in bound.steps:
+            step()
+        return bound.steps[number]
+
+    def _confirmed(
+        self, plan: Plan, number: int, base: Trial, best: Trial, first: int, wanted: Sequence[Any],
+    ) -> tuple[Trial, Trial]:
+        """Return base and best after the fastest trials from a number on were measured again in turn with the base."""
+        hopeful = [trial for trial in self._trials[first:] if trial.beats(base) and not trial.median >= best.median]
+        for trial in sorted(hopeful, key=lambda t: t.median)[:_AGAIN]:
+            again = self._in_turn(plan, number, (base, trial), wanted)
+            if again is None:
+                continue
+            better = again[1].beats(again[0])
+            note = "" if better else "no faster when measured again in turn with the plan as it is"
+            found = replace(again[1], confirmed=better, note=note)
+            self._trials[self._trials.index(base)], base = again[0], again[0]
+            self._trials[self._trials.index(trial)] = found
+            if better and not (best.confirmed and found.median >= best.median):
+                return base, found
+        return base, best
+
+    def _in_turn(self, plan: Plan, number: int, trials: Sequence[Trial], wanted: Sequence[Any]) -> list[Trial] | None:
+        """Return trials with what they take when they are measured in turn; None if one of them fails now."""
+        turns = Turns(self._seconds)
+        try:
+            for trial in trials:
+                call = self._call(plan, number, trial.nest, trial.values, wanted)
+                if call is None:
+                    return None
+                turns.add(self._clock.measured(call))
+            for _ in turns.rounds():
+                pass
+        except KeyboardInterrupt:
+            raise _Ended from None
+        except (ScheduleError, CompilationError, OutOfMemoryError, RuntimeError):
+            return None
+        quartiles = [turns.sample(place).quartiles() for place in range(len(trials))]
+        return [
+            replace(trial, low=low, median=median, high=high)
+            for trial, (low, median, high) in zip(trials, quartiles, strict=True)
+        ]
 
     def _place(self, segment: Segment, prepared: PreparedPlan, device: str) -> Path:
         """Return where results are kept: by all that decides them."""
@@ -334,9 +389,9 @@ def _start(plan: Plan, number: int, target: str, nest: int) -> tuple[tuple[str, 
 
 
 def _best(trials: Sequence[Trial]) -> Trial | None:
-    """Return the fastest trial that beats the first one beyond the spread, or the first."""
+    """Return the fastest trial that was confirmed to beat the first one, or the first."""
     base = next((t for t in trials if not t.values), None)
-    faster = [t for t in trials if base is not None and t.beats(base)]
+    faster = [t for t in trials if t.confirmed]
     return min(faster, key=lambda t: t.median, default=base)
 
 
@@ -353,7 +408,7 @@ def _read(place: Path, segment: int) -> list[Trial] | None:
                 segment=segment, nest=record["nest"],
                 values=tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in record["values"]),
                 median=_number(record["median"]), low=_number(record["low"]), high=_number(record["high"]),
-                note=record["note"],
+                note=record["note"], confirmed=record["confirmed"],
             )
             for record in records
         ]

@@ -1,5 +1,6 @@
 """Tuning: candidates checked and measured, the faster beyond the spread taken, kept on disk, ended when asked."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -30,21 +31,36 @@ def _few_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tuning, "_directory", lambda: tmp_path)
 
 
-def clock(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, ...]]) -> list[str]:
-    """Let the clock say what a candidate takes, by its values in words; return what is measured, in order."""
+def clock(
+    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, ...]],
+    later: dict[str, tuple[float, ...]] | None = None,
+) -> list[str]:
+    """Let the clock say what a candidate takes, by its values in words, and ``later`` when it is measured again.
+
+    Returns what is measured, in order, without what is measured again.
+    """
     measured: list[str] = []
-    asked = tuning._Search._measured
+    called: list[str] = []
+    asked, calling = tuning._Search._measured, tuning._Search._call
 
     def asking(self: Any, given: fl.Plan, number: int, nest: int, values: Any, wanted: Any) -> tuning.Trial:
         measured.append(tuning.Trial(segment=number, nest=nest, values=values).text)
         return asked(self, given, number, nest, values, wanted)
 
-    def sample(_: HostClock, call: Callable[[], object], __: float) -> Sample:
+    def call(self: Any, given: fl.Plan, number: int, nest: int, values: Any, wanted: Any) -> Any:
+        called.append(tuning.Trial(segment=number, nest=nest, values=values).text)
+        return calling(self, given, number, nest, values, wanted)
+
+    def samples(_: HostClock, call: Callable[[], object]) -> Callable[[], float]:
         call()
-        return Sample(seconds=seconds.get(measured[-1], (1.0, 1.0, 1.0)))
+        name = called[-1]
+        known = {**seconds, **(later or {})} if called.count(name) > 1 else seconds
+        values = itertools.cycle(known.get(name, (1.0, 1.0, 1.0)))
+        return lambda: next(values)
 
     monkeypatch.setattr(tuning._Search, "_measured", asking)
-    monkeypatch.setattr(HostClock, "sample", sample)
+    monkeypatch.setattr(tuning._Search, "_call", call)
+    monkeypatch.setattr(HostClock, "measured", samples)
     return measured
 
 
@@ -74,6 +90,34 @@ def test_what_is_only_within_the_spread_is_a_tie_and_not_taken(plan: fl.Plan, mo
     assert found.plan == plan
     row = next(r for r in found.table().rows if r[2] == "grain=4")
     assert row[5] == "0.90 (tie)"
+
+
+def test_what_is_not_faster_when_measured_again_is_not_taken(
+    plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    clock(
+        monkeypatch, {"as the plan is": (1.0,), "grain=2": (0.2,), "grain=4": (0.1,), "partial=64": (0.8,)},
+        {"as the plan is": (0.2,), "grain=2": (0.2,), "grain=4": (0.19, 0.21), "partial=64": (0.15,)},
+    )
+    found = fl.tune(plan, [X], progress=False)
+    assert found.plan == plan.with_params(0, target="cpu", partial=64)
+    notes = {row[2]: row[6] for row in found.table().rows}
+    assert notes["grain=4"] == notes["grain=2"] == "no faster when measured again in turn with the plan as it is"
+    assert notes["partial=64"] == "taken"
+    assert {row[2]: row[5] for row in found.table().rows}["partial=64"] == "0.75"
+    assert fl.tune(plan, [X], progress=False).plan == found.plan, "as kept on disk"
+
+
+def test_a_slow_moment_of_the_machine_takes_nothing(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = dict.fromkeys(("as the plan is", "grain=2", "grain=4", "partial=64"), (0.01,))
+    clock(monkeypatch, {**fast, "as the plan is": (1.0,)}, fast)
+    found = fl.tune(plan, [X], progress=False)
+    assert found.plan == plan
+    best = found.best(0)
+    assert best is not None
+    assert not best.values
+    assert best.median == 0.01
+    assert not any(trial.confirmed for trial in found.trials)
 
 
 def test_results_are_read_from_disk_the_next_time(
