@@ -174,6 +174,9 @@ def test_two_explorers_do_not_disturb_each_other_and_one_shown_twice_stays_one(o
     page.locator(".fx-facts").nth(1).get_by_text("3 segments").wait_for()
     facts = [page.locator(".fx-facts").nth(n).inner_text()[:10] for n in range(3)]
     assert facts == ["3 segments", "3 segments", "2 segments"]
+    ids = page.locator(".fx-canvas svg [id]").evaluate_all("(all) => all.map((e) => e.id)")
+    assert ids
+    assert len(ids) == len(set(ids))
     assert desk.complaints == []
 
 
@@ -197,7 +200,7 @@ def test_a_fusion_of_300_ops_is_drawn_and_edited_quickly(open_explorer, shots):
         took = desk.click_edge(tensor, "inside", mouse=False)
         assert took > 0
         quiet.append(took / max(before, crowding()))
-    assert min(quiet) < 300  # 240 with two cores that ten processes shared; the aim on a machine of its own is 150
+    assert min(quiet) < 200  # 93 and 111 in two runs with two cores that many processes shared; the aim is 150
     assert re.match(r"12 segments", desk.facts())
 
 

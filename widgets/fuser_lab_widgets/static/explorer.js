@@ -245,8 +245,8 @@ class Explorer {
     if (this.dragged) return;
     const item = event.target.closest("[data-id]");
     if (!item) return this.select(null);
-    this.focus(item.dataset.id);
     this.act(item.dataset.id, event.shiftKey || event.altKey);
+    this.focus(item.dataset.id);
   }
 
   act(id, lookOnly = false) {
