@@ -153,7 +153,8 @@ def roofline_svg(
     start, corner, end = (foot, slope * foot), (knee, peak), (right, peak)
     parts.append(plot.line([start, corner, end], "fl-roof"))
     parts.append(plot.text(f"{device.name}: {three_digits(device.fp32)} TFLOP/s fp32", end, dx=6, dy=4))
-    parts.append(plot.text(f"{device.bandwidth:.0f} GB/s", start, dx=16, dy=-2))
+    x, y = plot.place((foot**0.3 * knee**0.7, slope * foot**0.3 * knee**0.7))  # above the slope, far from most marks
+    parts.append(chart.label(f"{device.bandwidth:.0f} GB/s", (x - 8, y - 6), anchor="end"))
     # Arrows start and end at like marks: measured ones where both plans were measured.
     timed = bool(speeds) and bool(speeds_before)
     ends = [{one.segment: plot.place(_point(one, peak, slope, timed=timed)) for one in part} for part in (old, shown)]
