@@ -1,11 +1,10 @@
 // The picture: pieces that stay in the page while an edit only moves them, and what the explorer does with them.
 
 const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // the lowest first, so that nothing hides text
-let pictures = 0;
 
 class Picture {
   constructor(canvas) {
-    this.name = `fl${++pictures}`; // ids do not repeat in a page
+    this.name = "fl" + Math.random().toString(36).slice(2); // ids do not repeat in a page, which loads this module once for each widget
     const groups = LAYERS.map((layer) => `<g class="fl-${layer}"></g>`).join("");
     canvas.innerHTML = `<svg class="fl-svg" role="graphics-document" aria-labelledby="${this.name}-t ${this.name}-d"><title id="${this.name}-t"></title><desc id="${this.name}-d"></desc><defs></defs>${groups}</svg>`;
     this.svg = canvas.firstChild;
