@@ -1,18 +1,23 @@
 """Numba, imported the way it has to be; with `intrinsics_cuda`, the only file that imports numba.cuda.
 
 GNU OpenMP's waiting threads spin unless told otherwise before it is loaded, which costs milliseconds per parallel
-region on a busy machine; and numba-cuda 0.30 needs a function that NumPy 2.5 removed.
+region on a busy machine; it ends a process that was forked from one with threads; and numba-cuda 0.30 needs a function
+that NumPy 2.5 removed.
 """
 
+import ctypes
 import functools
 import importlib
 import os
 import re
+import sys
 import threading
 import types as python_types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import fuser_lab
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -36,21 +41,62 @@ class ParallelRegions:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.free = False  # whether callers need not wait for each other
+        self.started = False  # whether something parallel has run
+        self.lost = False  # whether this process was forked from one with threads
 
     def call(self, function: Callable[..., None], arguments: list[Any]) -> None:
-        """Call a parallel kernel."""
+        """Call a parallel kernel; in a process forked from one with threads, without threads."""
         if self.free:
             function(*arguments)
             return
         with self.lock:
+            if self.lost:
+                # Numba counts threads for each thread that asks.
+                numba.set_num_threads(1)
+            elif not self.started and fuser_lab.OPENMP_SPINS:
+                _let_threads_sleep()
+            self.started = True
             function(*arguments)
-            try:
-                self.free = numba.threading_layer() != "workqueue"
-            except ValueError:
-                return  # nothing parallel has run yet
+            self.free = _threading_layer() not in {"", "workqueue"} and not self.lost
+
+    def forked(self) -> None:
+        """Take note that this process is a copy of another one, without its threads."""
+        self.lock, self.free, self.lost = threading.Lock(), False, self.lost or bool(_threading_layer())
+
+
+def _threading_layer() -> str:
+    """Return what Numba's threads are made with; empty while there are none."""
+    try:
+        return numba.threading_layer()
+    except ValueError:
+        return ""
+
+
+def _let_threads_sleep() -> None:
+    """Make GNU OpenMP's threads sleep soon, where it was loaded too early for the environment to say so.
+
+    They spin for milliseconds unless there are more threads than processors: threads of two that never work are enough.
+    """
+    if sys.platform != "linux" or numba.get_num_threads() < len(os.sched_getaffinity(0)):
+        return
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "GOMP_parallel"):
+        return  # what Numba loads for itself has read the environment
+    started = threading.Event()
+
+    def idle() -> None:
+        # Any function will do.
+        library.GOMP_parallel(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p), None, 2, 0)
+        started.set()
+        threading.Event().wait()
+
+    threading.Thread(target=idle, name="OpenMP of fuser_lab, idle", daemon=True).start()
+    started.wait()
 
 
 PARALLEL = ParallelRegions()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=PARALLEL.forked)
 
 
 @functools.cache

@@ -61,6 +61,17 @@ def _shared(module: Any, kernel: Any) -> Any:
     given = builder.alloca(frame)
     for field, value in enumerate([count, *shared.args[1:]]):
         builder.store(value, _place(builder, given, field))
+    one = builder.icmp_unsigned("<=", count, _SIZE(1))
+    with builder.if_then(one):
+        # No pool is asked: in a process that was forked from one with threads it would end the process.
+        part = builder.alloca(_PART)
+        for value, field in ((_SIZE(0), _NUMBER), (_SIZE(1), _COUNT)):
+            builder.store(value, _place(builder, part, field))
+        # Called as it is: a second copy of the kernel would take as long to compile as the first.
+        arguments = [builder.bitcast(part, kernel.args[0].type), *shared.args[1:]]
+        status = builder.call(kernel, arguments, attrs=("noinline",))
+        builder.store(shared.args[0].type.pointee(None), shared.args[0])
+        builder.ret(status)
     # The pool shares ``count`` elements of an array among its threads. Each element is a byte of an array that begins
     # at address 0, so that its address is its number.
     arrays, counts, steps = (builder.alloca(kind) for kind in (_BYTES, _SIZE, _SIZE))
