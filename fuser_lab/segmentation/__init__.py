@@ -13,6 +13,7 @@ from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
 from fuser_lab.segmentation.collector import collector_paused
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
+from fuser_lab.segmentation.ideals import ending_when
 from fuser_lab.segmentation.optimal import certify, optimal
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
@@ -189,6 +190,7 @@ __all__ = [
     "Why",
     "candidate",
     "certify",
+    "ending_when",
     "replay",
     "segment",
     "verify",

@@ -8,7 +8,7 @@ their sum is a bound.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -241,9 +241,10 @@ class Conflicts:
     """Which units of a space can never share a kernel: ``of[i]`` is the mask of those that unit i cannot be with.
 
     ``taken`` are sets that a scheduler takes, convex: no two units of one of them are in conflict, so nobody is asked.
+    Once ``ended()`` is true nobody is asked any more: what is not known by then counts as no conflict.
     """
 
-    def __init__(self, space: Space, taken: Iterable[int] = ()) -> None:
+    def __init__(self, space: Space, taken: Iterable[int] = (), ended: Callable[[], bool] = lambda: False) -> None:
         self.space = space
         size = len(space.units)
         self.of = [0] * size
@@ -262,6 +263,8 @@ class Conflicts:
                 other = next(bits(self.of[inner] & hull))
                 self._note(i, j, self._why[min(inner, other), max(inner, other)])
                 continue
+            if ended():
+                break
             answer = space.ask(hull)
             if is_final(answer):
                 self._note(i, j, Conflict(i, j, final_text(answer), is_by_hint(answer)))

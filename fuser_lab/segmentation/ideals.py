@@ -6,7 +6,9 @@ plan. Whether a scheduler takes a segment is asked only when the segment is next
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -15,17 +17,30 @@ from math import inf
 from fuser_lab.segmentation.bounds import bits
 from fuser_lab.segmentation.contraction import Blocks, bound
 
+_ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
+
+
+@contextmanager
+def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
+    """Return a context in which searches end as if their time were up once ``ended()`` is true."""
+    token = _ENDED.set(ended)
+    try:
+        yield
+    finally:
+        _ENDED.reset(token)
+
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
     """How long may be searched: partial segments looked at, and seconds; None for as long as it takes.
 
-    Only the first of the two gives the same answer on every machine.
+    Only the first of the two gives the same answer on every machine. ``ended`` is whether somebody wants no more.
     """
 
     states: int = 400_000
     seconds: float | None = None
     used: int = 0
+    ended: Callable[[], bool] = field(default_factory=_ENDED.get, init=False)
     _end: float = field(default=inf, init=False)
 
     def __post_init__(self) -> None:
@@ -36,12 +51,12 @@ class Budget:
     def spend(self) -> bool:
         """Count one state; False once nothing is left."""
         self.used += 1
-        return self.used <= self.states and (self.used % 64 != 0 or time.monotonic() < self._end)
+        return self.used <= self.states and (self.used % 64 != 0 or not self.is_late)
 
     @property
     def is_late(self) -> bool:
         """Whether no time is left."""
-        return time.monotonic() >= self._end
+        return time.monotonic() >= self._end or self.ended()
 
     @property
     def is_spent(self) -> bool:

@@ -237,7 +237,7 @@ class _Finder:
         problems = []
         for chains in spaces.values():
             space = Space(self.fusion, self.oracle, self.options, self.model, chains)
-            conflicts = Conflicts(space, self._taken(space))
+            conflicts = Conflicts(space, self._taken(space), self.budget.ended)
             base = clique_bound(space, conflicts)
             problems.append((conflicts, base, _without_search(space, conflicts, base)))
         if not self._seeded and not (self.known and all(b.cost >= self.best.cost for *_, b in problems)):

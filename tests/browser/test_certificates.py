@@ -28,6 +28,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     assert desk.facts().startswith("3 segments")
     explorer.get_by_role("tab", name="Certificate").click()
     explorer.locator(".fx-panel").get_by_text("Is there a cheaper plan").wait_for()
+    assert explorer.get_by_role("button", name="Cancel search").count() == 0
     explorer.get_by_role("button", name="Look for a cheaper plan").click()
     explorer.locator(".fx-verdict").wait_for(timeout=60_000)
     assert "no plan costs less" in explorer.locator(".fx-verdict").inner_text()
@@ -47,3 +48,41 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     explorer.screenshot(path=shots / f"explorer-passes-{theme}.png")
     assert desk.complaints == []
     assert desk.strangers == []
+
+
+HELD = """\
+from pathlib import Path
+
+def found():
+    end = time.monotonic() + 60
+    while not Path("found").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    return stub_plan.replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="optimal")
+
+Explorer(plan, strategies={"optimal": found}, title="held")
+"""
+
+
+def test_a_search_is_cancelled_or_opened_when_it_is_ready(open_explorer, lab):
+    desk = open_explorer(HELD)
+    explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
+    optimal = explorer.locator("[data-strategy=optimal]")
+    optimal.click()
+    cancel = explorer.get_by_role("button", name="Cancel search")
+    cancel.wait_for()
+    assert optimal.get_attribute("aria-busy") == "true"
+    cancel.click()
+    status.get_by_text("The search was cancelled.").wait_for()
+    assert cancel.count() == 0
+    optimal.click()
+    cancel.wait_for()
+    desk.click_edge("T3", "inside")
+    status.get_by_text("Cut at T3").wait_for()
+    (lab.root / "found").touch()
+    status.get_by_text("The optimal plan is ready").wait_for()
+    assert optimal.get_attribute("aria-pressed") == "false"
+    status.get_by_role("button", name="Show it").click()
+    status.get_by_text("Optimal: 2 segments").wait_for()
+    assert optimal.get_attribute("aria-pressed") == "true"
+    assert status.get_by_role("button").count() == 0
+    assert desk.complaints == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.segmentation import ending_when
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,31 +18,45 @@ class Background:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
 
     @property
     def busy(self) -> bool:
         """Whether a question is open."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, find: Callable[[], Any], tell: Callable[[Any, str], None]) -> bool:
-        """Start and return True, or return False while another question is open."""
+    def start(
+        self, find: Callable[[], Any], tell: Callable[[Any, str], None], *, seconds: float | None = None,
+    ) -> bool:
+        """Start and return True, or return False while another question is open; ``seconds`` limit a search."""
         if self.busy:
             return False
-        self._thread = threading.Thread(target=self._run, args=(find, tell), daemon=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
         self._thread.start()
         return True
+
+    def cancel(self) -> None:
+        """Let the question go: nothing is told, and another may be asked at once."""
+        self._stop.set()
+        self._thread = None
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the answer."""
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _run(self, find: Callable[[], Any], tell: Callable[[Any, str], None]) -> None:
+    def _run(
+        self, find: Callable[[], Any], tell: Callable[[Any, str], None], seconds: float | None, stop: threading.Event,
+    ) -> None:
+        end = None if seconds is None else time.monotonic() + seconds
+        found, problem = None, ""
         try:
-            found = find()
+            with ending_when(lambda: stop.is_set() or (end is not None and time.monotonic() >= end)):
+                found = find()
         except FuserLabError as error:
-            tell(None, str(error))
+            problem = str(error)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is shown, not lost in a thread
-            tell(None, f"The search failed: {type(error).__name__}: {error}")
-        else:
-            tell(found, "")
+            problem = f"The search failed: {type(error).__name__}: {error}"
+        if not stop.is_set():
+            tell(found, problem)

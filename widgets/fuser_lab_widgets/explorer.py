@@ -15,7 +15,7 @@ from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
-from fuser_lab.report.units import bytes_label, seconds_label
+from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, ViewModel, view_decisions, view_plan
 from fuser_lab_widgets import answers, assets, panels, scenes, sources
 from fuser_lab_widgets.background import Background
@@ -23,6 +23,7 @@ from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
 from fuser_lab_widgets.session import MINE, EditablePlan, Session
 
 Event = Mapping[str, Any]
+_SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline"})
 
 
@@ -80,6 +81,8 @@ class Explorer(anywidget.AnyWidget):
         self._view: ViewModel | None = None
         self._drawn: EditablePlan | None = None
         self._searching = ""  # a strategy, or the certificate, while it is looked for
+        self._asked_for: object = None  # the search whose answer is waited for
+        self._certificates: dict[str, dict[str, Any]] = {}  # by the plans' hashes
         self._searched = frozenset(searched)
         self._compared = ""  # the strategy whose plan the shown one is compared with
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
@@ -112,6 +115,7 @@ class Explorer(anywidget.AnyWidget):
     def close(self) -> None:
         """End a run and free the explorer."""
         self._runner.cancel()
+        self._background.cancel()
         self.unobserve_all()
         super().close()
 
@@ -177,6 +181,7 @@ class Explorer(anywidget.AnyWidget):
             "reset": self._reset,
             "run": self._run,
             "cancel": self._cancel,
+            "stop": self._stop_search,
             "source": self._source,
             "code": self._code,
             "certificate": self._certify,
@@ -242,7 +247,7 @@ class Explorer(anywidget.AnyWidget):
         self._asked = selected
         moved = new.bytes_moved - old.bytes_moved
         change = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
-        self._say(f"{done}: {old.segments} → {new.segments} segments, {change}.")
+        self._say(f"{done}: {old.segments} → {plural(new.segments, 'segment')}, {change}.")
 
     def _select(self, event: Event) -> None:
         self._answer_for(str(event.get("id", "")))
@@ -260,7 +265,7 @@ class Explorer(anywidget.AnyWidget):
             return
         self._session.switch(strategy)
         self._show()
-        self._say(f"{_words(strategy).capitalize()}: {self._current().header.segments} segments.")
+        self._say(f"{_words(strategy).capitalize()}: {self._counted()}.")
 
     def _switch_to_mine(self) -> None:
         edited = bool(self._session.state.edits)
@@ -269,55 +274,95 @@ class Explorer(anywidget.AnyWidget):
             self._say("Your plan is shown already." if edited else "There are no edits to go back to.")
             return
         self._show()
-        self._say(f"Your plan: {self._current().header.segments} segments.")
+        self._say(f"Your plan: {self._counted()}.")
+
+    def _counted(self) -> str:
+        return plural(self._current().header.segments, "segment")
 
     def _search(self, strategy: str) -> None:
-        """Make the plan of a strategy in the background, with its certificate, and show it then."""
+        """Make a strategy's plan and its certificate in the background; show it if nothing was done meanwhile."""
+        begun = self._session.state
 
         def find() -> tuple[EditablePlan, dict[str, Any]]:
             plan = self._session.make(strategy)
             return plan, answers.certificate(plan)
 
         def tell(found: tuple[EditablePlan, dict[str, Any]] | None, problem: str) -> None:
-            with self._lock, self.hold_sync():
-                self._searching = ""
-                if found is not None:
-                    plan, self.certificate = found
-                    self._session.keep(strategy, plan)
-                    self._session.switch(strategy)
+            if found is None:
                 self._show()
-                segments = self._current().header.segments
-                status = self.certificate.get("status", "")
-                self._say(problem or f"{_words(strategy).capitalize()}: {segments} segments, {status}.", _kind(problem))
+                self._say(problem, "error")
+                return
+            plan, certificate = found
+            self._certified(certificate)
+            self._session.keep(strategy, plan)
+            known = certificate.get("status", "")
+            result = f"{plural(len(plan.segments), 'segment')}{f', {known}' if known else ''}"
+            if self._session.state is begun:
+                self._session.switch(strategy)
+                self._show()
+                self._say(f"{_words(strategy).capitalize()}: {result}.")
+                return
+            self._show()
+            show = {"type": "strategy", "strategy": strategy, "label": "Show it"}
+            self._say(f"The {_words(strategy)} plan is ready: {result}.", action=show)
 
-        self._ask_later(strategy, find, tell, f"Searching for the {_words(strategy)} plan; this one stays until then.")
+        text = f"Searching for the {_words(strategy)} plan{self._at_most}; this one stays until then."
+        self._ask_later(strategy, find, tell, text)
+
+    @property
+    def _seconds(self) -> float | None:
+        """How long a search may take; None where the plan's options say it."""
+        options = getattr(self.plan, "options", None)
+        return _SEARCH_SECONDS if getattr(options, "search_seconds", None) is None else None
+
+    @property
+    def _at_most(self) -> str:
+        return "" if self._seconds is None else f", {self._seconds:.0f} s at most"
+
+    def _certified(self, certificate: dict[str, Any]) -> None:
+        self._certificates[certificate["hash"]] = self.certificate = certificate
 
     def _certify(self, event: Event) -> None:
         """Ask for the certificate of the plan that is shown."""
         plan = self.plan
-        if self.certificate.get("hash") == plan.hash:
+        if plan.hash in self._certificates:
             return
 
         def tell(found: dict[str, Any] | None, problem: str) -> None:
-            with self._lock, self.hold_sync():
-                self._searching = ""
-                self.certificate = found or {"hash": plan.hash, "problem": problem}
-                self._show()
-                failed = self.certificate.get("problem", "")
-                self._say(failed or f"The certificate: {self.certificate['status']}.", _kind(failed))
+            self._certified(found or {"hash": plan.hash, "problem": problem})
+            self._show()
+            failed = self.certificate.get("problem", "")
+            self._say(failed or f"The certificate: {self.certificate['status']}.", _kind(failed))
 
-        text = "Looking for a cheaper plan, or for the proof that there is none."
+        text = f"Looking for a cheaper plan, or for the proof that there is none{self._at_most}."
         self._ask_later("certificate", lambda: answers.certificate(plan), tell, text)
 
     def _ask_later(
         self, what: str, find: Callable[[], Any], tell: Callable[[Any, str], None], text: str,
     ) -> None:
-        if not self._background.start(find, tell):
-            self._say("A search is under way; wait for it to end.", "error")
+        question = object()
+
+        def told(found: Any, problem: str) -> None:
+            with self._lock, self.hold_sync():
+                if self._asked_for is question:  # it was not cancelled
+                    self._asked_for, self._searching = None, ""
+                    tell(found, problem)
+
+        if self._asked_for is not None or not self._background.start(find, told, seconds=self._seconds):
+            self._say("A search is under way; wait for it to end, or cancel it.", "error")
             return
-        self._searching = what
+        self._asked_for, self._searching = question, what
         self._show()
         self._say(text)
+
+    def _stop_search(self, _event: Event) -> None:
+        if self._asked_for is None:
+            self._say("Nothing is being searched.")
+            return
+        self._background.cancel()
+        self._asked_for, self._searching = None, ""
+        self._show()
+        self._say("The search was cancelled.")
 
     def _choose_detail(self, event: Event) -> None:
         self._detail = "segments" if event["detail"] == "segments" else "ops"
@@ -337,8 +382,8 @@ class Explorer(anywidget.AnyWidget):
         if name == "compare":
             html = self._comparison()
         elif name == "certificate":
-            known = self.certificate.get("hash") == view.header.hash
-            html = panels.certificate(self.certificate, searching=bool(self._searching), known=known)
+            found = self._certificates.get(view.header.hash)
+            html = panels.certificate(found or {}, searching=bool(self._searching), known=found is not None)
         else:
             html = panels.panel(name, self.plan, view, self._timed, self._compared_plan())
         self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
@@ -521,8 +566,10 @@ class Explorer(anywidget.AnyWidget):
             for plan, median in zip(self._timed_hashes, totals, strict=False) if median > 0
         }
 
-    def _say(self, text: str, kind: str = "info") -> None:
-        self.status = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
+    def _say(self, text: str, kind: str = "info", *, action: dict[str, str] | None = None) -> None:
+        """Put a sentence into the status line, with a button that does what can be done about it."""
+        said = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
+        self.status = said if action is None else said | {"action": action}
 
 
 def _kind(problem: str) -> str:

@@ -7,7 +7,11 @@ import pytest
 
 pytest.importorskip("anywidget")
 
+from fuser_lab_widgets import answers
+
 import fuser_lab as fl
+from fuser_lab.segmentation import ending_when
+from fuser_lab.segmentation.ideals import Budget
 from tests.unit.widgets.test_explorer import Page
 
 
@@ -49,14 +53,81 @@ def test_while_it_searches_the_plan_can_be_edited_and_a_second_search_is_refused
     monkeypatch.setattr(explorer._session, "make", held)
     page.send("strategy", strategy="optimal")
     assert explorer.history["searching"] == "optimal"
-    assert page.send("certificate") == "A search is under way; wait for it to end."
+    assert page.send("certificate") == "A search is under way; wait for it to end, or cancel it."
     inside = next(edge[0] for edge in explorer.scene["edges"] if edge[1] == "inside")
     assert page.send("act", id=inside).startswith("Cut at ")
+    edited = explorer.plan
     gate.set()
     explorer.wait(60)
-    assert explorer.plan.strategy == "optimal"
-    page.send("undo")
+    assert explorer.plan is edited
     assert explorer.history["edits"]
+    assert explorer.history["searching"] == ""
+    assert explorer.status["text"] == "The optimal plan is ready: 2 segments, proved by search."
+    assert "certificate" not in explorer.panels
+    action = dict(explorer.status["action"])
+    assert action.pop("label") == "Show it"
+    page.send(action.pop("type"), **action)
+    assert explorer.plan.strategy == "optimal"
+    assert not explorer.plan.edits
+    assert "action" not in explorer.status
+    page.send("panel", name="certificate")
+    assert "proved by search" in explorer.panels["certificate"]["html"]
+    page.send("undo")
+    assert explorer.plan is edited
+    page.send("panel", name="certificate")
+    assert "Look for a cheaper plan" in explorer.panels["certificate"]["html"]
+
+
+@pytest.mark.parametrize("what", ["optimal", "certificate"])
+def test_a_search_can_be_cancelled(page, monkeypatch, what):
+    explorer = page.explorer
+    gate, ended = threading.Event(), threading.Event()
+    make, certificate = explorer._session.make, answers.certificate
+
+    def held(made, *given):
+        gate.wait(30)
+        ended.set() if Budget().is_late else None
+        return made(*given)
+
+    monkeypatch.setattr(explorer._session, "make", lambda strategy: held(make, strategy))
+    monkeypatch.setattr(answers, "certificate", lambda plan: held(certificate, plan))
+    started = page.send("strategy", strategy="optimal") if what == "optimal" else page.send("certificate")
+    assert ", 30 s at most" in started
+    assert explorer.history["searching"] == what
+    page.send("panel", name="certificate")
+    assert "Cancel the search" in explorer.panels["certificate"]["html"]
+    thread = explorer._background._thread
+    before = explorer.plan
+    assert page.send("stop") == "The search was cancelled."
+    assert explorer.history["searching"] == ""
+    assert explorer.plan is before
+    gate.set()
+    thread.join(60)
+    assert ended.is_set(), "what is searched for is told that nobody waits for it any more"
+    assert explorer.plan is before
+    assert not explorer.certificate
+    assert explorer.status["text"] == "The search was cancelled."
+    assert page.send("stop") == "Nothing is being searched."
+    page.send("certificate")
+    explorer.wait(60)
+    assert explorer.certificate["status"]
+
+
+def test_a_search_ends_in_time_unless_the_options_say_when(monkeypatch):
+    fd, specs = fl.example("llama3_rope_backward")
+    with ending_when(lambda: True):
+        ended = fl.segment(fd, specs, strategy="optimal").certificate()
+    assert ended.bound <= ended.known <= ended.cost
+    assert ended.status.startswith("within ")
+    monkeypatch.setattr("fuser_lab_widgets.explorer._SEARCH_SECONDS", 0.0)
+    page = Page(fl.explore(fd, specs))
+    assert ", 0 s at most" in page.send("certificate")
+    page.explorer.wait(60)
+    assert page.explorer.certificate["status"].startswith("within ")
+    page.explorer.close()
+    page = Page(fl.explore(fd, specs, options=fl.SegmenterOptions(search_seconds=0.5)))
+    assert "at most" not in page.send("certificate")
+    page.explorer.close()
 
 
 def test_a_search_that_fails_says_so(page, monkeypatch):

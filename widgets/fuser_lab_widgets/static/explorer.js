@@ -45,6 +45,7 @@ function h(spec, attrs = {}, ...children) {
   const [tag, ...classes] = spec.split(".");
   const made = document.createElement(tag || "div");
   if (classes.length) made.className = classes.join(" ");
+  if (tag === "button") made.type = "button";
   for (const [key, value] of Object.entries(attrs)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (value === true) made.setAttribute(key, "");
@@ -114,22 +115,28 @@ class Explorer {
     clearTimeout(this.waiting);
   }
 
+  get(name) {
+    return this.model.get(name);
+  }
+
   send(type, data) {
     const n = send(this.model, type, data);
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
-      if (this.model.get("acked") < n) this.tell("No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error");
+      if (this.get("acked") < n) this.tell("No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error");
     }, PATIENCE);
   }
 
   // ---- the frame
 
   build(el) {
-    const button = (label, title, act, extra = "") => h(`button.fx-button${extra}`, { type: "button", title, onclick: act }, label);
+    const button = (label, title, act, extra = "") => h(`button.fx-button${extra}`, { title, onclick: act }, label);
     this.title = h("strong.fx-title", { role: "heading", "aria-level": 2 });
     this.badge = h("span.fx-badge");
     this.facts = h("div.fx-facts");
     this.strategies = h("div.fx-switch", { role: "group", "aria-label": "Strategy" });
+    this.stopSearch = button("Cancel search", "End the search for a cheaper plan", () => this.send("stop"));
+    this.stopSearch.hidden = true;
     this.undo = button("Undo", "Undo (u)", () => this.send("undo"));
     this.redo = button("Redo", "Redo (U)", () => this.send("redo"));
     this.reset = button("Reset", "Drop all edits", () => this.send("reset"));
@@ -141,7 +148,7 @@ class Explorer {
     this.hint = h("div.fx-hint", { "aria-hidden": "true" });
     this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
-    const mode = (label, title, act) => h("button.fx-mode", { type: "button", title, onclick: act }, label);
+    const mode = (label, title, act) => h("button.fx-mode", { title, onclick: act }, label);
     this.logButton = mode("Decisions", "Show or hide the decisions (d)", () => this.toggleLog());
     this.modes = [mode("Edit", "A click on an edge cuts or glues (e)", () => this.setMode(true)), mode("Look", "A click on an edge only selects it (e)", () => this.setMode(false))];
     this.details = ["ops", "segments"].map((d) => mode(d === "ops" ? "Ops" : "Segments", `One box for each of the ${d} (o)`, () => this.setDetail(d)));
@@ -163,12 +170,12 @@ class Explorer {
         button("Fit", "Fit (0)", () => this.fit()), button("?", "Keys (?)", () => this.toggleHelp())));
     this.inspector = h("section.fx-inspector", { "aria-label": "Inspector", tabindex: 0 });
     this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...TABS.map(([name, label]) =>
-      h("button.fx-tab", { type: "button", role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
+      h("button.fx-tab", { role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0 });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
     this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1 },
       h("div.fx-head", {}, this.title, this.facts,
-        h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies,
+        h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
           h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run)),
       this.progress, h("div.fx-main", {}, this.buildLog(), this.graph, this.inspector), this.tabs, this.panel, this.status);
     this.root.addEventListener("keydown", (e) => this.onKey(e));
@@ -361,7 +368,7 @@ class Explorer {
       p: () => this.play(),
       d: () => this.toggleLog(),
       y: () => this.send("code"),
-      o: () => this.setDetail(this.model.get("scene").detail === "ops" ? "segments" : "ops"),
+      o: () => this.setDetail(this.get("scene").detail === "ops" ? "segments" : "ops"),
       "+": () => this.zoom(1.25),
       "=": () => this.zoom(1.25),
       "-": () => this.zoom(0.8),
@@ -408,7 +415,7 @@ class Explorer {
   }
 
   get editable() {
-    return !this.model.get("history").fixed;
+    return !this.get("history").fixed;
   }
 
   focus(id) {
@@ -424,7 +431,7 @@ class Explorer {
   // ---- header and status
 
   drawHistory() {
-    const history = this.model.get("history");
+    const history = this.get("history");
     if (!history.strategies) return;
     for (const one of [this.undo.parentNode, this.run, this.modes[0].parentNode]) one.hidden = Boolean(history.fixed);
     this.undo.disabled = !history.undo;
@@ -441,10 +448,12 @@ class Explorer {
     const focused = document.activeElement;
     const kept = this.strategies.contains(focused) ? focused.dataset.strategy : null;
     this.strategies.replaceChildren(...history.strategies.map(([name, words]) => h("button.fx-mode", {
-      type: "button", "aria-pressed": String(name === shown), "data-strategy": name,
+      "aria-pressed": String(name === shown), "data-strategy": name,
       "aria-busy": String(name === history.searching), disabled: Boolean(history.searching) && name === history.searching,
       onclick: () => this.send("strategy", { strategy: name }),
     }, words)));
+    if (!history.searching && focused === this.stopSearch) this.root.focus({ preventScroll: true });
+    this.stopSearch.hidden = !history.searching;
     if (kept) this.strategies.querySelector(`[data-strategy="${CSS.escape(kept)}"]`)?.focus();
     else if (this.root.contains(focused) && focused.disabled) this.root.focus({ preventScroll: true });
     this.drawFacts();
@@ -460,8 +469,10 @@ class Explorer {
   }
 
   drawStatus() {
-    const status = this.model.get("status");
+    const status = this.get("status");
     this.tell(status.text || "", status.kind);
+    const { action } = status;
+    if (action) this.status.append(" ", h("button.fx-button", { onclick: () => this.send(...split(action)) }, action.label));
   }
 
   tell(text, kind = "info") {
@@ -470,12 +481,12 @@ class Explorer {
   }
 
   toggleRun() {
-    this.send(this.model.get("timings").running ? "cancel" : "run");
-    if (!this.model.get("timings").running) this.openTab("timings");
+    this.send(this.get("timings").running ? "cancel" : "run");
+    if (!this.get("timings").running) this.openTab("timings");
   }
 
   async copyCode() {
-    const { text } = this.model.get("code");
+    const { text } = this.get("code");
     this.inspector.replaceChildren(h("h3", {}, "This plan as code"), h("pre.fx-code", { tabindex: 0 }, text || ""));
     try {
       await navigator.clipboard.writeText(text);
@@ -523,7 +534,7 @@ function decision(row, step) {
   const place = [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ");
   const count = row.verdicts.length;
   return h("li.fx-decision", { "data-step": step },
-    h("button.fx-seq", { type: "button", title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
+    h("button.fx-seq", { title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
     h("div.fx-what", {}, h("b", {}, row.of),
       count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
       h("span.fx-reason", { title: row.reason }, row.reason)));

@@ -73,14 +73,14 @@ class Picture {
 
 Object.assign(Explorer.prototype, {
   drawScene() {
-    const scene = this.model.get("scene");
+    const scene = this.get("scene");
     if (!scene.nodes) return;
     this.showHint(null);
     const before = this.svg && this.nodes;
     const anchor = before && this.locate(this.selected);
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.picture ??= new Picture(this.canvas);
-    this.picture.draw(scene, (n) => this.model.get(`shape${n}`));
+    this.picture.draw(scene, (n) => this.get(`shape${n}`));
     this.svg = this.picture.svg;
     this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to]) => [id, { id, kind, source, target, tensor, from, to }]));
     this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, x, y]) => [id, { id, kind, segment, x, y, names, text }]));
@@ -111,9 +111,9 @@ Object.assign(Explorer.prototype, {
 
   /** The numbers of the header, and what was measured of the plan that is shown. */
   drawFacts() {
-    const { facts = [], hash } = this.model.get("scene");
-    const measured = this.model.get("timings").measured?.[hash];
-    const last = measured ? [[measured, "measured", "median of the whole plan, see Timings"]] : this.model.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
+    const { facts = [], hash } = this.get("scene");
+    const measured = this.get("timings").measured?.[hash];
+    const last = measured ? [[measured, "measured", "median of the whole plan, see Timings"]] : this.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
     this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   },
 

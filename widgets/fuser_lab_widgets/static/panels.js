@@ -3,22 +3,22 @@
 Object.assign(Explorer.prototype, {
   drawInspector() {
     this.inspector.scrollTop = 0;
-    const answer = this.model.get("answer");
+    const answer = this.get("answer");
     this.markLog();
     if (!answer.id) {
       this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
         !this.editable ? "" : h("ul.fx-empty", {}, h("li", {}, "An edge inside a segment: a click cuts there."), h("li", {}, "An edge between segments: a click glues the two sides, or says why not."), h("li", {}, "Shift and a click, or Look: only selects.")));
       return;
     }
-    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { type: "button", onclick: () => this.send(...split(a)) }, a.label));
+    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { onclick: () => this.send(...split(a)) }, a.label));
     if (answer.segment != null) {
-      buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showSource(answer.segment) }, "Show source"));
-      if (this.model.get("scene").detail === "segments" && this.editable) {
-        buttons.push(h("button.fx-button", { type: "button", onclick: () => this.send("open", { segment: answer.segment }) }, "Show or hide its ops"));
+      buttons.push(h("button.fx-button", { onclick: () => this.showSource(answer.segment) }, "Show source"));
+      if (this.get("scene").detail === "segments" && this.editable) {
+        buttons.push(h("button.fx-button", { onclick: () => this.send("open", { segment: answer.segment }) }, "Show or hide its ops"));
       }
     }
     if (answer.names?.length) {
-      buttons.push(h("button.fx-button", { type: "button", onclick: () => this.showMine() }, "Decisions about it"));
+      buttons.push(h("button.fx-button", { onclick: () => this.showMine() }, "Decisions about it"));
     }
     this.inspector.replaceChildren(
       h("h3", {}, answer.title),
@@ -57,14 +57,14 @@ Object.assign(Explorer.prototype, {
   },
 
   segmentPanel() {
-    const data = this.model.get("scene").segments;
+    const data = this.get("scene").segments;
     if (!data) return [];
     return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: n === this.segment ? "fx-row fx-at-hand" : "fx-row" }))];
   },
 
   writtenPanel(name) {
-    const { hash } = this.model.get("scene");
-    const said = this.model.get("panels")[name];
+    const { hash } = this.get("scene");
+    const said = this.get("panels")[name];
     if (said?.hash === hash) {
       if (this.written !== said) this.panel.innerHTML = said.html; // made in Python, which escapes every name
       this.written = said;
@@ -84,14 +84,14 @@ Object.assign(Explorer.prototype, {
   },
 
   sourcePanel() {
-    const count = this.model.get("scene").segments?.rows.length || 0;
-    const source = this.model.get("source");
-    const hash = this.model.get("scene").hash;
+    const count = this.get("scene").segments?.rows.length || 0;
+    const source = this.get("source");
+    const hash = this.get("scene").hash;
     const current = source.hash === hash && source.segment === this.segment && source.target === this.target;
     if (!current) this.askSource(hash);
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => { this.segment = Number(e.target.value); this.drawPanel(); } },
       ...Array.from({ length: count }, (_, n) => h("option", { value: n, selected: n === this.segment }, `segment S${n}`)));
-    const target = (name, words) => h("button.fx-mode", { type: "button", "aria-pressed": String(this.target === name), onclick: () => { this.target = name; this.drawPanel(); } }, words);
+    const target = (name, words) => h("button.fx-mode", { "aria-pressed": String(this.target === name), onclick: () => { this.target = name; this.drawPanel(); } }, words);
     const head = h("div.fx-filters", {}, pick, h("div.fx-switch", { role: "group", "aria-label": "Target" }, target("cpu", "CPU"), target("cuda", "CUDA"), this.editable ? target("ptx", "PTX") : ""),
       h("span.fx-note", {}, "Click a line to see its op; select an op to see its lines."));
     if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : "Generating …")];
@@ -109,7 +109,7 @@ Object.assign(Explorer.prototype, {
   },
 
   drawTimings() {
-    const { running, done, total } = this.model.get("timings");
+    const { running, done, total } = this.get("timings");
     const part = running ? Math.max(total ? done / total : 0, 0.03) : 0;
     this.bar.style.width = `${100 * part}%`;
     this.progress.classList.toggle("fx-on", Boolean(running));
@@ -121,10 +121,10 @@ Object.assign(Explorer.prototype, {
   },
 
   timingPanel() {
-    const { table: data, note, running, done, total } = this.model.get("timings");
+    const { table: data, note, running, done, total } = this.get("timings");
     const state = running ? h("p.fx-note", {}, total ? `Timing … ${done} of ${total}` : "Timing … the first run compiles the kernels") : null;
     if (!data) return [state || h("p.fx-empty", {}, "No timings yet. Run times the baseline plan and this one on this machine.")];
-    const { plan } = this.model.get("history");
+    const { plan } = this.get("history");
     const attrs = (n) => {
       const [name, segment] = data.rows[n];
       return name === plan && segment.startsWith("S") ? { tabindex: 0, "data-id": `segment:${segment.slice(1)}`, class: "fx-row" } : {};

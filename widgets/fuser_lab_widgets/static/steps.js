@@ -22,7 +22,7 @@ Object.assign(Explorer.prototype, {
   // ---- the log
 
   buildLog() {
-    const button = (label, title, act) => h("button.fx-button", { type: "button", title, "aria-label": title, onclick: act }, label);
+    const button = (label, title, act) => h("button.fx-button", { title, "aria-label": title, onclick: act }, label);
     const outcomes = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
     this.filter = { text: "", outcome: "all", mine: false };
     const set = (name, value) => {
@@ -57,7 +57,7 @@ Object.assign(Explorer.prototype, {
 
   /** Show the decisions of another plan, unless they are the same. */
   drawLog() {
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     const key = rows.map((row) => `${row.seq} ${row.ok} ${row.of} ${row.reason}`).join("\n");
     if (key === this.drawnLog) return; // as after most edits
     this.drawnLog = key;
@@ -68,8 +68,8 @@ Object.assign(Explorer.prototype, {
   },
 
   drawRows() {
-    const all = this.model.get("decisions").rows || [];
-    const { names = [] } = this.model.get("answer");
+    const all = this.get("decisions").rows || [];
+    const { names = [] } = this.get("answer");
     const { text, outcome, mine } = this.filter;
     const found = all.filter((row) =>
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
@@ -87,13 +87,13 @@ Object.assign(Explorer.prototype, {
 
   /** Whether a decision is about the selection. */
   isMine(row) {
-    const { names = [], attempts = [] } = this.model.get("answer");
+    const { names = [], attempts = [] } = this.get("answer");
     return attempts.includes(row.seq) || Boolean(names.length && (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n))));
   },
 
   /** Light up the decisions about the selection. */
   markLog() {
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     for (const item of this.rows.children) {
       const row = rows[item.dataset.step - 1];
       if (row) item.classList.toggle("fx-mine", this.isMine(row));
@@ -118,13 +118,13 @@ Object.assign(Explorer.prototype, {
 
   stepBy(way) {
     this.stop();
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     this.stepTo(this.step == null ? (way > 0 ? 1 : rows.length) : this.step + way);
   },
 
   play() {
     if (this.playing) return this.stop();
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     if (!rows.length) return;
     this.stepTo(this.step == null || this.step >= rows.length ? 0 : this.step);
     this.playing = setInterval(() => (this.step < rows.length ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / rows.length)));
@@ -139,17 +139,17 @@ Object.assign(Explorer.prototype, {
 
   /** Show the groups as they are after so many decisions, or (null) the plan. */
   stepTo(step) {
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     if (step == null) this.stop();
     else if (!this.logShown) this.toggleLog(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), rows.length);
-    if (step != null && this.model.get("scene").detail === "segments") this.setDetail("ops");
+    if (step != null && this.get("scene").detail === "segments") this.setDetail("ops");
     else this.showStep();
     this.drawPlayer();
   },
 
   showStep() {
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     const on = this.step != null;
     const homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
     const row = on ? rows[this.step - 1] : null;
@@ -172,7 +172,7 @@ Object.assign(Explorer.prototype, {
   },
 
   drawPlayer() {
-    const { rows = [] } = this.model.get("decisions");
+    const { rows = [] } = this.get("decisions");
     this.player.value = this.step ?? rows.length;
     this.stepCount.textContent = this.step == null ? "" : `${this.step} of ${rows.length}`;
     this.leave.hidden = this.step == null;
