@@ -6,9 +6,9 @@ import sys
 import types
 
 # GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads.
-# Torch, if it comes first, has loaded it for all: then something else is done about it.
-OPENMP_SPINS = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Torch, if it comes first, has loaded it for all: `runtime.numba_compat` finds this unset and does something else.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Numba does not ask for the number of threads where other libraries do.
 _THREADS = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
 if _THREADS.isdecimal() and 0 < int(_THREADS) <= (os.cpu_count() or 1) and "numba" not in sys.modules:

@@ -30,6 +30,7 @@ from fuser_lab.runtime.clocks import DeviceClock, HostClock, Turns
 from fuser_lab.runtime.compile import cache_directory, content_key
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.runtime.timing import distance
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
 
@@ -190,10 +191,7 @@ def tune(
     search = _Search(plan, flat, seconds, cancelled or (lambda: False))
     if callable(progress):
         return search.run(chosen, again=again, progress=progress)
-    from tqdm.auto import tqdm
-
-    # disable=None: no bar where the output is no terminal.
-    bar: Any = tqdm(desc="tuning", leave=False, disable=True if progress is False else None)
+    bar = progress_bar("tuning", hidden=progress is False)
 
     def show(done: int, total: int, text: str) -> None:
         bar.total = total

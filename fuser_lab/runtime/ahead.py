@@ -20,6 +20,7 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.runtime.compile import functions_of, is_compiled
 from fuser_lab.runtime.cubins import is_kept, machine_code_of
+from fuser_lab.runtime.interrupts import progress_bar
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
 _MOST_WORKERS = 8
@@ -51,11 +52,7 @@ def compile_ahead(
     if callable(progress):
         _shared(pending, cc, workers, progress)
         return
-    from tqdm.auto import tqdm
-
-    # disable=None: no bar where the output is no terminal.
-    hidden = True if progress is False else None
-    bar: Any = tqdm(total=len(pending), desc="compiling", leave=False, disable=hidden)
+    bar = progress_bar("compiling", len(pending), hidden=progress is False)
 
     def show(done: int, _: int) -> None:
         bar.update(done - bar.n)

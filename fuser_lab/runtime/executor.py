@@ -47,6 +47,7 @@ from fuser_lab.runtime.binding import (
 from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.interrupts import import_whole
 from fuser_lab.runtime.lending import loans_of
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
@@ -793,6 +794,7 @@ def prepare(
 
 def _memory(target: str) -> Memory:
     if target == "cpu":
+        import_whole("fuser_lab.runtime.host")
         from fuser_lab.runtime.host import HostMemory
 
         return HostMemory()

@@ -17,14 +17,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import fuser_lab
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import numba
 import numpy as np
 
 from fuser_lab.errors import UnsupportedError
+
+# Unset, OpenMP may have been loaded for all; where Numba loads one of its own, that reads this once threads start.
+_OPENMP_SPINS = "OMP_WAIT_POLICY" not in os.environ
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if not hasattr(np, "row_stack"):
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
@@ -53,7 +53,7 @@ class ParallelRegions:
             if self.lost:
                 # Numba counts threads for each thread that asks.
                 numba.set_num_threads(1)
-            elif not self.started and fuser_lab.OPENMP_SPINS:
+            elif not self.started and _OPENMP_SPINS:
                 _let_threads_sleep()
             self.started = True
             function(*arguments)

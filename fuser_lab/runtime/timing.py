@@ -27,6 +27,7 @@ from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.clocks import DeviceClock, HostClock, Sample, Turns
 from fuser_lab.runtime.executor import BoundRun, PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.interrupts import progress_bar
 
 Progress = Callable[[int, int, Timings], None]
 Peer = Callable[..., Any]
@@ -132,10 +133,7 @@ def measure(
 
 
 def _with_bar(run: "_Measurement", plans: Sequence[TimedPlan], total: int) -> Timings:
-    from tqdm.auto import tqdm
-
-    # disable=None: no bar where the output is no terminal.
-    bar: Any = tqdm(total=total, desc="timing", leave=False, disable=None)
+    bar = progress_bar("timing", total)
 
     def show(done: int, _: int, __: Timings) -> None:
         bar.update(done - bar.n)
