@@ -51,6 +51,9 @@ class DataType(enum.Enum):
         """Return the spelling that Python code uses, ``DataType.Float``."""
         return f"DataType.{self.name}"
 
+    # By identity, as members are compared: Enum's own hash runs in Python, and terms are hashed all the time.
+    __hash__ = object.__hash__
+
     @property
     def ir_name(self) -> str:
         """Name printed in IR text, as ``__bfloat``."""

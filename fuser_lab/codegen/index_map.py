@@ -95,8 +95,10 @@ class IndexMap:
 
     def add(self, tensor: TensorView, components: Components) -> None:
         """Fill in components of one more tensor and spread them."""
+        before = self.found.get(tensor)
         self._learn(tensor, components)
-        self._spread()
+        if self.found[tensor] != before:
+            self._spread()
 
     def complete(self, tensor: TensorView) -> Index | None:
         """Return the index of a tensor if every component is known."""
@@ -120,6 +122,8 @@ class IndexMap:
 
     def _learn(self, tensor: TensorView, components: Components) -> None:
         old = self.found.get(tensor, (None,) * tensor.ndim)
+        if tensor in self.found and None not in old:
+            return
         self.found[tensor] = tuple(
             ZERO if n == 1 else a if a is not None else b if b is None else simplify(b, self._ranges)
             for n, a, b in zip(tensor.shape, old, components, strict=True)

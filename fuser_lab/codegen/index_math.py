@@ -51,6 +51,8 @@ def is_index(term: Term) -> bool:
 
 def simplify(term: Term, ranges: Ranges) -> Term:
     """Return an equal index term or condition, a constant where the ranges decide it."""
+    if isinstance(term, Var | Const):
+        return term
     if isinstance(term, Apply) and term.fn in _COMPARED and all(is_index(a) for a in term.args):
         return _compare(term, ranges)
     if isinstance(term, Apply) and term.fn in {"and", "or"}:

@@ -1,15 +1,16 @@
 """Which values of a row are kept between the passes over it, so that later passes need not compute them again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.codegen.index_map import Index, operand_index
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Buffer, Load, Statement, terms_of, walk
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.values import Values
-from fuser_lab.ir import Fusion, TensorView, Val
-from fuser_lab.ir.term import MATH, Apply, Var
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.ir.term import MATH, Apply, Term, Var
 
 # What is dearer to compute again than to read back.
 COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform"}
@@ -34,6 +35,7 @@ def choose_saved(
     """
     needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
     saved: dict[TensorView, Saved] = {}
+    dear: dict[TensorView, bool] = {}
     reduced = {axis.name for axis in nest.reduced}
     for number in range(1, passes):
         earlier = set().union(*needs[:number])
@@ -48,7 +50,7 @@ def choose_saved(
             names = set().union(*(variables(i) for i in nest.index[tensor]))
             if not names & reduced:
                 continue
-            if _costly(fusion, nest, buffers, layouts, tensor):
+            if _is_dear(fusion, nest, buffers, layouts, tensor, dear):
                 first = next(i for i, need in enumerate(needs) if tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
@@ -106,11 +108,20 @@ def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorVie
     return folded + [tv for tv in nest.full if levels.get(tv, 0) == number]
 
 
-def _values(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    roots: list[TensorView], known: Sequence[Saved] = (),
-) -> tuple[Values, tuple[Statement, ...]]:
-    values = Values(fusion, buffers, layouts)
+class _Asked(Values):
+    """Finds out which elements are needed: nothing is named or emitted for what is computed of them."""
+
+    def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+        for operand in expr.tensor_inputs:
+            self.value(operand, operand_index(operand, at))
+        result = self.scope.values[tensor.name, at] = Var(tensor.dtype, tensor.name)
+        return result
+
+
+def _asked_for(
+    values: Values, nest: Nest, roots: Sequence[TensorView], known: Sequence[Saved] = (),
+) -> tuple[Statement, ...]:
+    """Ask for roots at a point of the nest, results of reductions and what is kept given; return what was emitted."""
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     with values.block(ranges, pinned=True) as scope:
         for expr in nest.reductions:
@@ -121,15 +132,15 @@ def _values(
             values.given[saved.tensor.name, at] = Var(saved.tensor.dtype, f"{saved.tensor.name}_kept")
         for tensor in roots:
             values.value(tensor, nest.index[tensor])
-    return values, tuple(scope.body)
+    return tuple(scope.body)
 
 
 def _needed(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     levels: Mapping[Val, int], number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
 ) -> set[TensorView]:
-    roots = [*_roots(nest, levels, number), *written]
-    values, _ = _values(fusion, nest, buffers, layouts, roots, known)
+    values = _Asked(fusion, buffers, layouts)
+    _asked_for(values, nest, [*_roots(nest, levels, number), *written], known)
     tensors = fusion.tensors
     return {
         tensors[name] for name, at in values.asked
@@ -137,11 +148,33 @@ def _needed(
     }
 
 
+def _is_dear(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    tensor: TensorView, known: dict[TensorView, bool],
+) -> bool:
+    """Whether a value is dear to compute again; ``known`` are answers about others, to which this one is added."""
+    # What is dear stays so in what is computed of it, element by element.
+    known[tensor] = any(map(known.get, _computed_of(fusion, tensor))) or _costly(fusion, nest, buffers, layouts, tensor)
+    return known[tensor]
+
+
+def _computed_of(fusion: Fusion, tensor: TensorView) -> Iterator[TensorView]:
+    """Yield the tensors that an element is computed of by pointwise expressions."""
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        maker = fusion.producers.get(waiting.pop())
+        if maker is not None and maker.kind is OpKind.POINTWISE:
+            new = [tv for tv in maker.tensor_inputs if tv not in seen and tv.shape == tensor.shape]
+            seen.update(new)
+            waiting.extend(new)
+            yield from new
+
+
 def _costly(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     tensor: TensorView,
 ) -> bool:
-    _, statements = _values(fusion, nest, buffers, layouts, [tensor])
+    statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
     terms = [t for s in walk(statements) for root in terms_of(s) for t in root.walk()]
     loads = sum(isinstance(t, Load) for t in terms)
     return loads > 2 or any(isinstance(t, Apply) and t.fn in COSTLY for t in terms)
