@@ -119,10 +119,10 @@ def passes(plan: EditablePlan) -> str:
 def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> str:
     """Return a certificate, or the button that asks for it; ``known`` says that it is that of the shown plan."""
     if searching:
-        about = element("p", "Searching … edits, drawing and source go on meanwhile.", css="fx-empty")
+        status = element("p", "Searching … edits, drawing and source go on meanwhile.", css="fx-empty")
         stop = json.dumps({"type": "stop"})
         cancel = element("button", "Cancel the search", css="fx-button", type="button", data_send=stop)
-        return to_html(about) + to_html(element("div", cancel, css="fx-actions"))
+        return to_html(status) + to_html(element("div", cancel, css="fx-actions"))
     if not known:
         send = json.dumps({"type": "certificate"})
         ask = element("button", "Look for a cheaper plan", css="fx-button", type="button", data_send=send)
