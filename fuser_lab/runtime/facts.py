@@ -26,8 +26,9 @@ class LaunchFacts:
     """One launch of a kernel as compiled for a device.
 
     ``registers`` are those of a thread, ``shared`` bytes of a block (static and dynamic), ``spilled`` bytes of a thread
-    that registers had no room for (stored and loaded). ``resident`` blocks fit a multiprocessor at a time, ``limit`` is
-    what more of them would lack, and ``occupancy`` the share of the multiprocessor's warps that they are.
+    that registers had no room for (stored and loaded), ``stack`` bytes of a thread's frame in memory: what is spilled,
+    and arrays with indices known only when the kernel runs. ``resident`` blocks fit a multiprocessor at a time,
+    ``limit`` is what more of them would lack, and ``occupancy`` the share of the multiprocessor's warps that they are.
     """
 
     name: str
@@ -36,6 +37,7 @@ class LaunchFacts:
     registers: int
     shared: int
     spilled: int
+    stack: int
     resident: int
     limit: str
     occupancy: float
@@ -67,6 +69,7 @@ class LaunchFacts:
         """Return the figures in one line."""
         x, y = self.threads
         spilled = f", {self.spilled} bytes spilled" if self.spilled else ", nothing spilled"
+        spilled += f", {self.stack} bytes of a stack frame in memory" if self.stack else ""
         return (
             f"{self.name}: {self.blocks} blocks of {x} x {y} threads, {self.registers} registers, {self.shared} bytes "
             f"of shared memory{spilled}; {self.resident} blocks fit a multiprocessor of the {self.device} "
@@ -84,10 +87,11 @@ def launch_facts(generated: GeneratedKernel, device: Device = DEFAULT) -> tuple[
     UnsupportedError
         If it has to be compiled and numba-cuda is not installed.
     """
-    return tuple(_facts(phase, device) for phase in machine_code_of(generated, device.cc))
+    return tuple(facts_of(phase, device) for phase in machine_code_of(generated, device.cc))
 
 
-def _facts(code: LoadablePhase, device: Device) -> LaunchFacts:
+def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
+    """Return the facts of one launch, from its PTX and what the linker said about it."""
     launch = code.phase.launch
     threads = launch.threads[0] * launch.threads[1]
     registers = max(map(int, re.findall(r"Used (\d+) registers", code.log)), default=0)
@@ -97,8 +101,10 @@ def _facts(code: LoadablePhase, device: Device) -> LaunchFacts:
     resident, limit = occupied(threads, registers, shared, device)
     return LaunchFacts(
         name=code.phase.name, blocks=launch.blocks, threads=launch.threads, registers=registers, shared=shared,
-        spilled=sum(map(int, re.findall(r"(\d+) bytes spill", code.log))), resident=resident, limit=limit,
-        occupancy=resident * -(-threads // _WARP) / _WARPS, ptx=code.ptx, cubin=code.cubin, device=device.name,
+        spilled=sum(map(int, re.findall(r"(\d+) bytes spill", code.log))),
+        stack=max(map(int, re.findall(r"(\d+) bytes stack frame", code.log)), default=0), resident=resident,
+        limit=limit, occupancy=resident * -(-threads // _WARP) / _WARPS, ptx=code.ptx, cubin=code.cubin,
+        device=device.name,
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fuser_lab.cost.device import A100, H200
 from fuser_lab.errors import CompilationError, UnsupportedError
 from fuser_lab.runtime import cubins, ptx
 from fuser_lab.runtime.cubins import is_kept, machine_code_of
-from fuser_lab.runtime.facts import launch_facts, occupied
+from fuser_lab.runtime.facts import facts_of, launch_facts, occupied
 
 pytestmark = pytest.mark.ptx
 
@@ -39,13 +40,25 @@ def test_a_segment_says_what_its_launches_are() -> None:
     assert facts.shared == 2 * 4 * facts.threads[0] // 32, "a number of each warp for the maximum and for the sum"
     warps = facts.threads[0] * facts.threads[1] // 32
     assert facts.occupancy == facts.resident * warps / 64
+    assert facts.stack == 0
     assert "nothing spilled" in str(facts)
+    assert "stack" not in str(facts)
     assert "of the H200" in str(facts)
     if shutil.which("nvdisasm") or shutil.which("cuobjdump"):
         assert "EXIT" in facts.sass()
     else:
         with pytest.raises(UnsupportedError, match="nvdisasm or cuobjdump"):
             facts.sass()
+
+
+def test_a_stack_frame_is_told() -> None:
+    code = machine_code_of(plan().segments[0].kernel("cuda"), (9, 0))[0]
+    # As ptxas says it of an array of 16 words with an index that is known only when the kernel runs.
+    log = "ptxas         .     64 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nUsed 122 registers"
+    found = facts_of(replace(code, log=log), H200)
+    assert (found.stack, found.spilled, found.registers) == (64, 0, 122)
+    assert "122 registers" in str(found)
+    assert "nothing spilled, 64 bytes of a stack frame in memory;" in str(found)
 
 
 # As NVIDIA's calculator says for compute capabilities 8.0 and 9.0.
