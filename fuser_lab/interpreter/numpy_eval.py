@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import REDUCED_NUMPY, narrowed
+from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Array
@@ -27,16 +28,35 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
         NumPy arrays and Python numbers, one per fusion input.
     exact
         Whether to keep the fusion's dtypes (see the module text).
+
+    Raises
+    ------
+    OutOfMemoryError
+        If memory does not suffice for the results of an expression.
     """
     known: dict[Val, Any] = {}
     for value, given in zip(fusion.inputs, inputs, strict=True):
         known[value] = _widen(np.asarray(given)) if not exact else given
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
-        results = evaluate_expr(expr, operands, exact=exact)
+        try:
+            results = evaluate_expr(expr, operands, exact=exact)
+        except (MemoryError, ValueError) as error:
+            tensor = max(expr.tensor_outputs, key=lambda tv: tv.nbytes, default=None)
+            # Of sizes that no address reaches NumPy says that the value is wrong.
+            if tensor is None or (isinstance(error, ValueError) and tensor.nbytes < _MOST_BYTES):
+                raise
+            msg = (
+                f"the memory of the host does not suffice to evaluate {tensor.name}, {tensor.dtype.ir_name} "
+                f"{list(tensor.shape)}, without a kernel: {tensor.nbytes} bytes are needed for it alone."
+            )
+            raise OutOfMemoryError(msg) from error
         known.update(zip(expr.outputs, results, strict=True))
     written = {target: output for output, target in fusion.aliases}
     return tuple(np.asarray(known[written.get(tv, tv)]) for tv in fusion.outputs)
+
+
+_MOST_BYTES = 1 << 62  # that are worth asking for
 
 
 def constant(value: Val) -> Any:

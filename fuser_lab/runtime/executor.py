@@ -15,6 +15,7 @@ import numpy as np
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
@@ -555,9 +556,11 @@ class PreparedPlan:
         free = self.memory.free_bytes()
         where = "host" if self.target == "cpu" else self.memory.label()
         needed = tensor.nbytes if nbytes is None else nbytes
+        amounts = bytes_label(needed) if free is None else f"{bytes_label(needed)} of {bytes_label(free)}"
         return OutOfMemoryError(
             f"the memory of the {where} does not suffice for {tensor.name}, {tensor.dtype.ir_name} "
-            f"{list(tensor.shape)}: {needed} bytes are needed{'' if free is None else f', {free} are free'}.",
+            f"{list(tensor.shape)}: {needed} bytes are needed{'' if free is None else f', {free} are free'} "
+            f"({amounts}).",
         )
 
     def _fresh(self, slot: Slot) -> tuple[Any, Any]:

@@ -1,7 +1,9 @@
 """Memory on the CPU: inputs as views, intermediates and outputs as NumPy arrays."""
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,8 +129,9 @@ class HostMemory:
         msg = "a plan is captured as a CUDA graph on a GPU; prepare it for cuda."
         raise UnsupportedError(msg)
 
-    def free_bytes(self) -> None:
-        """Return None: how much memory the machine can spare is not known."""
+    def free_bytes(self) -> int | None:
+        """Return how many bytes the system can spare for this process, None where it does not say."""
+        return free_bytes_of(Path("/proc/meminfo"), Path("/sys/fs/cgroup"))
 
     def synchronize(self) -> None:
         """Wait for nothing: CPU kernels are done when they return."""
@@ -139,6 +142,28 @@ class HostMemory:
 
         count = cpu_threads()
         return f"CPU ({count} thread{'s' if count != 1 else ''})"
+
+
+def free_bytes_of(system: Path, group: Path) -> int | None:
+    """Return the bytes that Linux calls available, or what is left of a container's limit if that is less.
+
+    Parameters
+    ----------
+    system, group
+        The file with the system's figures, and the folder with those of the process's control group (version 2).
+    """
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", system.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    free = int(found[1]) << 10
+    try:
+        most, used = ((group / name).read_text(encoding="utf-8").strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return free
+    return min(free, max(int(most) - int(used), 0)) if most.isdecimal() and used.isdecimal() else free
 
 
 def _is_regular(array: Array) -> bool:

@@ -1,6 +1,8 @@
 """Results that are views of inputs, results over inputs, layouts of nothing, and memory that does not suffice."""
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from fuser_lab import DataType, FusionDefinition
 from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError
 from fuser_lab.runtime.executor import CancelFlag, Cancelled
+from fuser_lab.runtime.host import free_bytes_of
 
 torch = pytest.importorskip("torch", reason="torch's views are what results are compared with")
 
@@ -389,6 +392,36 @@ def test_memory_that_does_not_suffice(name: str) -> None:
     for _ in range(2):
         with pytest.raises(OutOfMemoryError, match=rf"memory of the host does not suffice for T\d+, .*: {nbytes} byte"):
             fd.execute([])
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_memory_that_does_not_suffice_for_the_reference(name: str) -> None:
+    body, nbytes = TOO_LARGE[name]
+    said = rf"memory of the host does not suffice to evaluate T\d+, float \[\d+\], without a kernel: {nbytes} bytes"
+    with pytest.raises(OutOfMemoryError, match=said):
+        defined(body).validate([])
+
+
+def test_bytes_that_are_free(tmp_path: Path) -> None:
+    system, group = tmp_path / "meminfo", tmp_path / "group"
+    assert free_bytes_of(system, group) is None
+    system.write_text("MemTotal:       2000 kB\nMemAvailable:    1000 kB\n")
+    assert free_bytes_of(system, group) == 1_024_000
+    group.mkdir()
+    (group / "memory.current").write_text("5000\n")
+    for most, free in (("max", 1_024_000), ("6000", 1000), ("4000", 0), ("99999999", 1_024_000)):
+        (group / "memory.max").write_text(f"{most}\n")
+        assert free_bytes_of(system, group) == free
+    system.write_text("MemTotal:       2000 kB\n")
+    assert free_bytes_of(system, group) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the system as on Linux")
+def test_the_sentence_has_the_free_bytes() -> None:
+    body, nbytes = TOO_LARGE["result"]
+    said = rf"{nbytes} bytes are needed, \d+ are free \(4.40 TB of [\d.]+ [kMGT]B\)"
+    with pytest.raises(OutOfMemoryError, match=said):
+        defined(body).execute([])
 
 
 def test_the_next_call_works() -> None:
