@@ -29,7 +29,7 @@ class Timings(measured.Timings):
     """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
 
     def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
-        """Return the numbers with units in the columns' names; ``verbose`` adds samples, timer, device and error."""
+        """Return the numbers with units in the columns' names; ``verbose`` adds each row's device and deviation."""
         return timings.timings_frame(self, verbose=verbose)
 
     def save(self, path: str | Path) -> Path:
@@ -57,7 +57,7 @@ class Timings(measured.Timings):
         return bars_svg(timings.timing_bars(self), "Median times", style=style)
 
     def __repr__(self) -> str:
-        """Return the table as text."""
+        """Return the table as text, with how the times were taken."""
         return timings.timings_text(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.report.bars import Bar
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fuser_lab.cost.timings import TimingRow, Timings
 
 _NOT_MEASURED: Final = "not measured"
+_WIDTH: Final = 100  # characters of a line of text
 _COMPARED: Final = 2  # plans, from which on they are compared
 
 
@@ -83,12 +85,16 @@ def _total_bars(totals: Sequence[TimingRow]) -> list[Bar]:
 
 
 def timings_text(timings: Timings, *, verbose: bool = False) -> str:
-    """Return the table as text."""
-    return table_text(timing_table(timings, verbose=verbose))
+    """Return the table as text, and below it how the times were taken."""
+    note = textwrap.fill(timing_note(timings), _WIDTH)
+    return "\n".join(filter(None, (table_text(timing_table(timings, verbose=verbose)), note)))
 
 
 def timings_frame(timings: Timings, *, verbose: bool = False) -> pd.DataFrame:
-    """Return the numbers as a DataFrame, units in the names of the columns; the row of a whole plan is ``total``."""
+    """Return the numbers as a DataFrame, units in the names of the columns; the row of a whole plan is ``total``.
+
+    ``verbose`` adds the device of each row and its deviation from the reference as a share of what rounding explains.
+    """
     import pandas as pd
 
     device = _device(timings)
@@ -112,9 +118,10 @@ def _record(row: TimingRow, device: str, *, verbose: bool) -> dict[str, Any]:
     }
     if not math.isnan(row.warm):
         record["warm [µs]"] = row.warm * 1e6
+    record |= {"gaps [µs]": row.gaps * 1e6, "samples": row.samples, "timer": row.timer, "clocks": row.clocks}
+    record["note"] = row.note
     if verbose:
-        record |= {"gaps [µs]": row.gaps * 1e6, "clocks": row.clocks, "note": row.note}
-        record |= {"samples": row.samples, "timer": row.timer, "device": row.device, "error": row.error}
+        record |= {"device": row.device, "error": row.error}
     return record
 
 

@@ -69,9 +69,28 @@ def test_the_frame_has_numbers_and_units(timings):
     assert frame["CPU median [µs]"].iloc[0] == pytest.approx(1000)
     assert math.isnan(frame["CPU median [µs]"].iloc[1])
     assert frame["in+out [MB]"].iloc[0] == pytest.approx(8)
-    assert len(frame.columns) <= 12
-    assert "timer" in timings_frame(timings, verbose=True).columns
+    assert list(frame.columns) == [
+        "plan", "segment", "scheduler", "ops", "in+out [MB]", "crossing [MB]", "CPU median [µs]", "IQR [µs]", "GB/s",
+        "ratio", "tie", "gaps [µs]", "samples", "timer", "clocks", "note",
+    ]
+    assert set(frame["timer"]) == {"wall clock"}
+    assert set(frame["samples"]) == {20}
+    assert list(timings_frame(timings, verbose=True).columns)[-2:] == ["device", "error"]
+
+
+def test_the_frame_says_why_there_is_no_number():
+    rows = (row("a", None, 1e-3, 1.0), row("b", None, math.nan, note="wrong results, not timed"))
+    assert list(timings_frame(SimpleNamespace(rows=rows))["note"]) == ["", "wrong results, not timed"]
 
 
 def test_text_fits_a_terminal(timings):
     assert max(map(len, timings_text(timings).splitlines())) <= 100
+
+
+def test_text_says_how_times_were_taken():
+    rows = (row("a", None, 1e-3, 1.0, clocks="CPU 3100 MHz"), row("b", None, 2e-3, 2.0, samples=9))
+    text = timings_text(SimpleNamespace(rows=rows)).replace("\n", " ")
+    assert "wall clock, 9 samples or more" in text
+    assert "Clocks: CPU 3100 MHz." in text
+    nothing = row("a", None, math.nan, samples=0)
+    assert "samples" not in timings_text(SimpleNamespace(rows=(nothing,)))
