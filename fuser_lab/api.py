@@ -14,7 +14,7 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
-from fuser_lab.report import html, records, save, timings
+from fuser_lab.report import html, plots, records, save, timings
 from fuser_lab.report.bars import bars_svg
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
@@ -55,6 +55,42 @@ class Timings(measured.Timings):
         Of a plan that was timed alone, the segments have bars too.
         """
         return bars_svg(timings.timing_bars(self), "Median times", style=style)
+
+    def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
+        """Return the roofline of a plan's segments in static SVG: what its device allows, and what was measured.
+
+        Parameters
+        ----------
+        plan
+            One of the plans that were timed.
+        before
+            Another plan, whose segments are drawn as well, with arrows to where their work is now.
+        style
+            Whether the picture brings its own style sheet.
+
+        Raises
+        ------
+        InputError
+            If no segment of the plan was measured.
+        """
+        found = plots.loads(plan, self._seconds(plan))
+        if not any(load.seconds > 0 for load in found):
+            names = dict.fromkeys(row.plan for row in self.rows if row.segment is not None and row.median > 0)
+            said = ", ".join(names) or "nothing"
+            msg = f"roofline: no segment of {plan.name!r} was measured; the times are of {said}."
+            raise InputError(msg)
+        device, places = plots.device_of(plan), " and ".join(dict.fromkeys(row.device for row in self.rows))
+        return plots.roofline_svg(
+            found, device, style=style,
+            note=f"Hollow marks are what the {device.name} allows; full ones were measured on {places}.",
+            before=() if before is None else plots.loads(before, self._seconds(before)),
+            pairs=() if before is None else plots.flows(before, plan),
+        )
+
+    def _seconds(self, plan: Plan) -> dict[int, float]:
+        """Return the medians of a plan's segments; plans may share a name."""
+        rows = [row for row in self.rows if row.plan_hash == plan.hash and row.segment is not None]
+        return {row.segment: row.median for row in reversed(rows) if row.segment is not None and row.median > 0}
 
     def __repr__(self) -> str:
         """Return the table as text, with how the times were taken."""
@@ -106,7 +142,7 @@ def time(
     """
     several = [plans] if isinstance(plans, Plan) else plans
     if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
-        msg = f"time: plans must be a plan or a list of plans, given {plans!r}."
+        msg = f"time: plans must be a plan or a list of at least one plan, given {plans!r}."
         raise ArgumentTypeError(msg)
     flat = flattened(inputs)
     for value in flat:

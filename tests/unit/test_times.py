@@ -1,0 +1,58 @@
+"""What `fuser_lab.time` returns: plans of one name, plots, what it refuses."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.report.units import seconds_label
+
+X = np.linspace(0, 1, 64 * 300, dtype=np.float32).reshape(64, 300)
+
+
+@pytest.fixture(scope="module")
+def plan() -> fl.Plan:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        fd.add_output(fd.ops.exp(fd.ops.segment_set(fd.ops.sum(fd.ops.exp(x), [1]))))
+    return fl.segment(fd, [X])
+
+
+@pytest.fixture(scope="module")
+def times(plan: fl.Plan) -> fl.Timings:
+    return fl.time([plan, plan], [X], seconds=0.01, progress=False)
+
+
+def test_a_plan_given_twice_has_rows_of_its_own(plan: fl.Plan, times: fl.Timings) -> None:
+    names = [row.plan for row in times.totals]
+    assert names == [plan.name, f"{plan.name} (2)"]
+    for name in names:
+        rows = [row for row in times.rows if row.plan == name]
+        assert len(rows) == len(plan.segments) + 1 >= 3
+        assert rows[-1].kernels == pytest.approx(sum(row.median for row in rows[:-1]))
+    assert "samples or more" in str(times)
+
+
+def test_the_roofline_of_what_was_measured(plan: fl.Plan, times: fl.Timings) -> None:
+    drawn = times.roofline(plan.renamed("the plan decides, not its name"))
+    text = " ".join(e.text or "" for e in ET.fromstring(drawn).iter())
+    assert "full ones were measured on CPU" in text
+    first = [row.median for row in times.rows if row.plan == plan.name and row.segment is not None]
+    assert [text.count(f"measured {seconds_label(median)}") for median in first] == [1] * len(first)
+    assert drawn.count(' fl-full"') == len(plan.segments) == 2
+    assert times.roofline(plan, before=plan).count('class="fl-before"') == 2
+
+
+def test_a_roofline_of_what_was_not_measured(times: fl.Timings) -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)))
+    other = fl.segment(fd, [X]).renamed("other")
+    with pytest.raises(InputError, match="roofline: no segment of 'other' was measured; the times are of "):
+        times.roofline(other)
+
+
+def test_nothing_to_time() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"a plan or a list of at least one plan, given \[\]"):
+        fl.time([], [X])
