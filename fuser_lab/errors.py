@@ -62,6 +62,10 @@ class UnsupportedError(FuserLabError):
     """Something nvFuser has and fuser_lab does not implement (yet)."""
 
 
+class UnsupportedNameError(UnsupportedError, AttributeError):
+    """A name for something that is not implemented; whoever asks whether it is there is told that it is not."""
+
+
 class VerificationError(FuserLabError, RuntimeError):
     """An IR object that breaks one of its invariants."""
 

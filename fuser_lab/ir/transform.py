@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import UnsupportedNameError
 from fuser_lab.ir.domain import IterDomain, IterType, Merge, Split
 from fuser_lab.ir.expr import Expr, Op
 from fuser_lab.ir.fusion import Fusion
@@ -18,7 +19,18 @@ from fuser_lab.ir.scalar import Extent, Scalar
 from fuser_lab.ir.val import TensorView, Val
 
 
-class ParallelType(enum.Enum):
+class _Types(enum.EnumMeta):
+    """Says why there are no clusters."""
+
+    def __getattr__(cls, name: str) -> object:
+        """Raise UnsupportedNameError for a name of clusters of blocks, and AttributeError for others."""
+        if "cluster" in name.lower():
+            msg = f"{cls.__name__}.{name} is not supported: Numba knows no clusters of blocks."
+            raise UnsupportedNameError(msg)
+        raise AttributeError(name)
+
+
+class ParallelType(enum.Enum, metaclass=_Types):
     """What runs the iterations of an axis, by nvFuser's names in Python and C++; values are the words of IR text."""
 
     mesh_x = "deviceIdx.x"

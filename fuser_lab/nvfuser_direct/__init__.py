@@ -9,6 +9,7 @@ from typing import Any
 
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import UnsupportedNameError
 from fuser_lab.nvfuser_direct import idm, multidevice, ops, pytorch_utils, schedule
 from fuser_lab.nvfuser_direct.definition import FusionDefinition
 from fuser_lab.nvfuser_direct.enums import (
@@ -50,6 +51,20 @@ from fuser_lab.nvfuser_direct.values import (
 )
 from fuser_lab.planning import definition_of, flattened
 from fuser_lab.validation import check_outputs, get_val_tolerances
+
+_REFUSED = {
+    "WarpSpecialized": "Numba cannot give warps of one block different programs",
+    "Pipelined": "Numba has no asynchronous copies to overlap",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Raise UnsupportedNameError with the reason for names of what Numba cannot express, else AttributeError."""
+    if name in _REFUSED:
+        msg = f"{name} is not supported: {_REFUSED[name]}."
+        raise UnsupportedNameError(msg)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
 
 
 def define_tensor(*args: Any, **kwargs: Any) -> TensorView:

@@ -1,5 +1,6 @@
 """Errors have the types that nvFuser's users catch, and sentences that say what to do."""
 
+import operator
 import re
 
 import pytest
@@ -206,6 +207,29 @@ def test_what_is_not_supported_is_none_of_the_caught_errors(use):
         with pytest.raises(UnsupportedError, match="not supported") as raised:
             use(fd, tv)
     assert not isinstance(raised.value, CAUGHT)
+
+
+REFUSED = {
+    "ParallelType.cluster_x": "Numba knows no clusters of blocks",
+    "ParallelType.ClusterIDx": "Numba knows no clusters of blocks",
+    "WarpSpecialized": "Numba cannot give warps of one block different programs",
+    "Pipelined": "Numba has no asynchronous copies to overlap",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_numba_cannot_express_is_refused_by_name(name):
+    with pytest.raises(UnsupportedError, match=f"^{name} is not supported: {REFUSED[name]}.$"):
+        operator.attrgetter(name)(nvfuser_direct)
+
+
+def test_other_names_are_as_unknown_as_ever():
+    assert not hasattr(nvfuser_direct.ParallelType, "cluster_x")
+    assert not hasattr(nvfuser_direct, "Pipelined")
+    for holder in (nvfuser_direct, nvfuser_direct.ParallelType):
+        with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+            _ = holder.nothing_of_the_kind
+    assert nvfuser_direct.ParallelType["grid_x"] is nvfuser_direct.ParallelType.BIDx
 
 
 def test_manual_execute_of_what_no_scheduler_takes_whole():
