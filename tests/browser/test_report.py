@@ -157,6 +157,15 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
     assert errors == []
 
 
+def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
+    page, _, errors = open_report(plans[0])
+    page.get_by_role("tab", name="Timings").click()
+    said = page.locator(".fx-panel").inner_text()
+    assert said.startswith("The report holds no timings; fl.report(plans, path, fl.time(plans, inputs))")
+    assert "Run" not in said
+    assert errors == []
+
+
 def test_playing_goes_on_by_itself_and_ends(open_report, plans):
     page, _, _ = open_report(plans[0])
     page.get_by_role("button", name="Play or pause").click()

@@ -49,7 +49,7 @@ def _squeezed(line: str) -> str:
 
 def _shortened(code: str) -> str:
     """Return code without strings in fewer characters; what never changes may as well be declared as if it could."""
-    return re.sub(r"\bconst ", "let ", _SPACED.sub(r"\1\2", code))
+    return re.sub(r"\bconst\b", "let", _SPACED.sub(r"\1\2", code))
 
 
 def _read(name: str) -> str:

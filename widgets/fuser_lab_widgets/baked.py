@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 TARGETS: Final = ("cpu", "cuda")
+_UNTIMED: Final = "The report holds no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one with them."
 _HINT: Final = "Click anything to see why it is there; press ? for the keys."
 
 
@@ -25,7 +26,7 @@ def baked(plans: Sequence[EditablePlan], timings: Any = None, *, title: str | No
     views = [view_plan(plan, title=title) for plan in plans]
     shapes = scenes.Shapes()
     rows = () if timings is None else tuple(timings.rows)
-    timed: dict[str, Any] = {"running": False, "done": 0, "total": 0}
+    timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
         timed |= {"table": timing_table(timings).to_dict(), "note": timing_note(timings)}
     return {

@@ -144,7 +144,8 @@ class Explorer {
     this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
     this.bar = h("div.fx-bar");
     this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
-    this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan" });
+    this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e), onpointerdown: (e) => this.onDown(e),
+      onpointermove: (e) => this.onHover(e), onpointerleave: () => this.showHint(null), onfocusin: (e) => this.onFocus(e) });
     this.hint = h("div.fx-hint", { "aria-hidden": "true" });
     this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
@@ -171,22 +172,14 @@ class Explorer {
     this.inspector = h("section.fx-inspector", { "aria-label": "Inspector", tabindex: 0 });
     this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...TABS.map(([name, label]) =>
       h("button.fx-tab", { role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
-    this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0 });
+    this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0, onclick: (e) => this.onPanel(e) });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
-    this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1 },
+    this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.onKey(e) },
       h("div.fx-head", {}, this.title, this.facts,
         h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
           h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run)),
       this.progress, h("div.fx-main", {}, this.buildLog(), this.graph, this.inspector), this.tabs, this.panel, this.status);
-    this.root.addEventListener("keydown", (e) => this.onKey(e));
-    this.canvas.addEventListener("click", (e) => this.onClick(e));
-    this.canvas.addEventListener("pointerdown", (e) => this.onDown(e));
-    this.canvas.addEventListener("pointermove", (e) => this.onHover(e));
-    this.canvas.addEventListener("pointerleave", () => this.showHint(null));
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
-    this.canvas.addEventListener("focusin", (e) => this.onFocus(e));
-    this.panel.addEventListener("click", (e) => this.onPanel(e));
-    this.rows.addEventListener("click", (e) => this.onLog(e));
     this.setMode(true);
     this.openTab("segments");
     el.append(this.root);
@@ -298,11 +291,11 @@ class Explorer {
   /** Light up what the tab below says about the selection. */
   markPanel() {
     const names = this.names();
-    for (const row of this.panel.querySelectorAll("[data-id]")) row.classList.toggle("fx-current", row.dataset.id === this.selected);
+    for (const row of this.panel.querySelectorAll("[data-id]")) flag(row, "current", row.dataset.id === this.selected);
     let first = null;
     for (const line of this.panel.querySelectorAll("[data-name]")) {
       const lit = names.includes(line.dataset.name);
-      line.classList.toggle("fx-lit", lit);
+      flag(line, "lit", lit);
       if (lit) first ??= line;
     }
     const row = first || this.panel.querySelector(".fx-current[data-id]");
@@ -335,7 +328,7 @@ class Explorer {
   }
 
   showHint(text, event) {
-    this.hint.classList.toggle("fx-on", Boolean(text));
+    flag(this.hint, "on", text);
     if (!text) return;
     this.hint.textContent = text;
     const frame = this.graph.getBoundingClientRect();
@@ -461,7 +454,7 @@ class Explorer {
   }
 
   showSearch(on) {
-    this.progress.classList.toggle("fx-busy", on);
+    flag(this.progress, "busy", on);
     this.moving?.cancel();
     this.moving = null;
     if (!on || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
@@ -477,7 +470,7 @@ class Explorer {
 
   tell(text, kind = "info") {
     this.status.textContent = text;
-    this.status.classList.toggle("fx-error", kind === "error");
+    flag(this.status, "error", kind === "error");
   }
 
   toggleRun() {
@@ -501,6 +494,10 @@ class Explorer {
 /** Do something after what is shown now was drawn. */
 function soon(act) {
   requestAnimationFrame(() => setTimeout(act));
+}
+
+function flag(item, name, on) {
+  item.classList.toggle(`fx-${name}`, Boolean(on));
 }
 
 function press(buttons, chosen) {

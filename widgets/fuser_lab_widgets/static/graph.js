@@ -83,7 +83,7 @@ Object.assign(Explorer.prototype, {
     this.picture.draw(scene, (n) => this.get(`shape${n}`));
     this.svg = this.picture.svg;
     this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to]) => [id, { id, kind, source, target, tensor, from, to }]));
-    this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, x, y]) => [id, { id, kind, segment, x, y, names, text }]));
+    this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, x, y, , hue]) => [id, { id, kind, segment, x, y, names, text, hue }]));
     press(this.details, scene.detail === "segments" ? 1 : 0);
     this.title.textContent = scene.title;
     this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
@@ -92,7 +92,8 @@ Object.assign(Explorer.prototype, {
     this.title.title = `plan ${scene.hash}`;
     this.size = { w: scene.size[0], h: scene.size[1] };
     this.prepare();
-    if (!before) this.chooseHeight();
+    if (this.drawn !== scene.detail) this.chooseHeight();
+    this.drawn = scene.detail;
     if (this.fitted || !anchor || !this.keepInPlace(anchor)) this.fit();
     this.animate(before);
     for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
@@ -166,15 +167,14 @@ Object.assign(Explorer.prototype, {
     return true;
   },
 
-  /** Give large graphs more height, once; after that the height is the user's (the corner can be dragged). */
+  /** Give large graphs more height, until the height is the user's (the corner can be dragged). */
   chooseHeight() {
     const width = this.room?.w;
-    if (!width) return;
-    this.sized = true;
+    if (!width || (this.sized && this.graph.style.height !== this.sized)) return;
     const needed = this.size.h * Math.min(1, (width - 24) / this.size.w) + 64;
     // The tabs and the status line below it should stay on the screen.
     const most = Math.min(640, Math.max(280, 0.5 * window.innerHeight));
-    this.graph.style.height = `${Math.min(Math.max(needed, 280), most)}px`;
+    this.graph.style.height = this.sized = `${Math.min(Math.max(needed, 280), most)}px`;
   },
 
   fit() {

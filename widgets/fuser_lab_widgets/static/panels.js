@@ -112,10 +112,10 @@ Object.assign(Explorer.prototype, {
     const { running, done, total } = this.get("timings");
     const part = running ? Math.max(total ? done / total : 0, 0.03) : 0;
     this.bar.style.width = `${100 * part}%`;
-    this.progress.classList.toggle("fx-on", Boolean(running));
+    flag(this.progress, "on", running);
     this.progress.setAttribute("aria-valuenow", Math.round(100 * part));
     this.run.textContent = running ? "Cancel" : "Run";
-    this.run.classList.toggle("fx-primary", !running);
+    flag(this.run, "primary", !running);
     this.drawFacts();
     if (this.tab === "timings" || (this.tab === "roofline" && !running)) this.drawPanel();
   },
@@ -123,7 +123,7 @@ Object.assign(Explorer.prototype, {
   timingPanel() {
     const { table: data, note, running, done, total } = this.get("timings");
     const state = running ? h("p.fx-note", {}, total ? `Timing … ${done} of ${total}` : "Timing … the first run compiles the kernels") : null;
-    if (!data) return [state || h("p.fx-empty", {}, "No timings yet. Run times the baseline plan and this one on this machine.")];
+    if (!data) return [state || h("p.fx-empty", {}, note || "No timings yet. Run times the baseline plan and this one on this machine.")];
     const { plan } = this.get("history");
     const attrs = (n) => {
       const [name, segment] = data.rows[n];

@@ -6,9 +6,11 @@ Object.assign(Explorer.prototype, {
   find() {
     const text = this.search.value.trim().toLowerCase();
     this.found = text ? [...this.nodes.values()].filter((n) => `${n.text} ${n.names.join(" ")}`.toLowerCase().includes(text)) : [];
-    this.canvas.classList.toggle("fx-searching", Boolean(text));
+    flag(this.canvas, "searching", text);
+    const exact = (n) => n.names.some((name) => name.toLowerCase() === text);
+    this.found.sort((a, b) => exact(b) - exact(a));
     const found = new Set(this.found.map((n) => n.id));
-    for (const item of this.items) item.classList.toggle("fx-found", found.has(item.dataset.id));
+    for (const item of this.items) flag(item, "found", found.has(item.dataset.id));
     this.matches.textContent = text ? `${found.size} found` : "";
     if (this.found.length) this.reveal(this.found[0].id);
   },
@@ -38,7 +40,7 @@ Object.assign(Explorer.prototype, {
     this.playerBar = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, button("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
       button("▸", "One decision on (j)", () => this.stepBy(1)), this.player, this.stepCount, this.leave);
     this.mine = h("input", { type: "checkbox", title: "Only what is about the selection", onchange: (e) => set("mine", e.target.checked) });
-    this.rows = h("ol.fx-decisions");
+    this.rows = h("ol.fx-decisions", { onclick: (e) => this.onLog(e) });
     this.log = h("section.fx-log", { "aria-label": "Decisions" },
       h("div.fx-log-head", {}, h("h3", {}, "Decisions"), h("label", {}, this.mine, " selection only"), this.logCount),
       this.playerBar,
@@ -51,7 +53,7 @@ Object.assign(Explorer.prototype, {
 
   toggleLog(shown = !this.logShown) {
     this.logShown = shown;
-    this.root.classList.toggle("fx-nolog", !shown);
+    flag(this.root, "nolog", !shown);
     this.logButton.setAttribute("aria-pressed", String(shown));
   },
 
@@ -96,7 +98,7 @@ Object.assign(Explorer.prototype, {
     const { rows = [] } = this.get("decisions");
     for (const item of this.rows.children) {
       const row = rows[item.dataset.step - 1];
-      if (row) item.classList.toggle("fx-mine", this.isMine(row));
+      if (row) flag(item, "mine", this.isMine(row));
     }
   },
 
@@ -157,17 +159,21 @@ Object.assign(Explorer.prototype, {
       const node = this.nodes.get(id);
       return node?.kind === "op" ? node.names.map((n) => homes.get(n)).find(Boolean) : null;
     };
-    this.canvas.classList.toggle("fx-stepping", on);
+    flag(this.canvas, "stepping", on);
+    const hues = new Map([...this.nodes.values()].flatMap((n) => n.names.map((name) => [name, n.hue])));
     for (const item of this.items || []) {
       const edge = this.edges.get(item.dataset.id);
       const node = this.nodes.get(item.dataset.id);
       const joined = edge ? home(edge.source) && home(edge.source) === home(edge.target) : home(item.dataset.id)?.size > 1;
       const about = Boolean(row && node?.kind === "op" && node.names.some((n) => row.names.includes(n)));
-      item.classList.toggle("fx-joined", Boolean(joined));
-      item.classList.toggle("fx-about", about && row.ok);
-      item.classList.toggle("fx-refusing", about && !row.ok);
+      flag(item, "joined", joined);
+      const [first] = joined ? home(edge ? edge.source : node.id) : [];
+      item.style.setProperty("--fx-group", `var(--fl-h${hues.get(first) ?? 0})`);
+      flag(item, "about", about && row.ok);
+      flag(item, "refusing", about && !row.ok);
     }
-    if (row) this.tell(`Decision ${this.step} of ${rows.length}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}`);
+    const later = this.get("history").edits?.length ? " (before your edits)" : "";
+    if (row) this.tell(`Decision ${this.step} of ${rows.length}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
     else if (on) this.tell("No decision was taken yet: every op is a group of its own.");
   },
 

@@ -1,0 +1,69 @@
+"""What a graph of hundreds of ops needs: room, a search that finds what was meant; and steps over an edited plan."""
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+CHAIN = """\
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+with FusionDefinition() as fd:
+    t = x = fd.define_tensor([64, 64], contiguity=True, dtype=DataType.Float)
+    for n in range(330):
+        t = fd.ops.sin(t)
+    fd.add_output(t)
+
+fl.explore(fd, title="long chain")
+"""
+SOFTMAX = """\
+import fuser_lab as fl
+
+fl.explore(*fl.example("softmax"), title="softmax")
+"""
+
+
+def test_the_ops_of_a_large_graph_get_more_room_until_somebody_chooses_it(open_explorer):
+    desk = open_explorer(CHAIN)
+    explorer = desk.explorer
+    graph = explorer.locator(".fx-graph")
+    explorer.locator(".fl-whole").first.wait_for()
+    collapsed = graph.bounding_box()["height"]
+    explorer.get_by_role("button", name="Ops", exact=True).click()
+    explorer.locator(".fl-whole").wait_for(state="detached")
+    opened = graph.bounding_box()["height"]
+    assert opened >= collapsed
+    assert opened > 300
+    graph.evaluate("one => { one.style.height = '333px' }")  # as dragging the corner does
+    explorer.get_by_role("button", name="Segments", exact=True).click()
+    explorer.locator(".fl-whole").first.wait_for()
+    assert graph.evaluate("one => one.style.height") == "333px"
+    explorer.get_by_role("button", name="Ops", exact=True).click()
+    explorer.locator(".fl-whole").wait_for(state="detached")
+    search = explorer.get_by_role("searchbox", name="Search the graph")
+    search.fill("t12")
+    explorer.get_by_text("13 found").wait_for()  # T12, T120 to T129, and who reads them
+    search.press("Enter")
+    explorer.locator(".fx-inspector").get_by_role("heading", name="T12 =").wait_for()
+    assert desk.complaints == []
+
+
+def test_steps_over_an_edited_plan_show_the_groups_of_the_decision(open_explorer, shots):
+    desk = open_explorer(SOFTMAX)
+    explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
+    ops = explorer.locator(".fl-op").count()
+    desk.click_edge("T4", "inside")
+    status.get_by_text("1 → 2 segments").wait_for()
+    desk.page.keyboard.press("j")
+    status.get_by_text("Decision 1 of 1, accepted").wait_for()
+    assert status.inner_text().endswith("(before your edits)")
+    joined = explorer.locator(".fl-op.fx-joined")
+    assert joined.count() == ops
+    desk.page.wait_for_timeout(400)
+    fills = "all => [...new Set(all.map((one) => getComputedStyle(one).fill))]"
+    colours = joined.locator(".fl-shape").evaluate_all(fills)
+    assert len(colours) == 1
+    explorer.screenshot(path=shots / "explorer-steps-edited.png")
+    desk.page.keyboard.press("Escape")
+    assert explorer.locator(".fx-stepping").count() == 0
+    assert desk.complaints == []
