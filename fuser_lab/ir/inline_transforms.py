@@ -7,7 +7,7 @@ from fuser_lab.ir.alike_transforms import mapped_positions, tensors_between, wit
 from fuser_lab.ir.axis_match import match
 from fuser_lab.ir.loop_order import can_run, reads_itself
 from fuser_lab.ir.transform import GLOBAL, ParallelType, Rules, ScheduledFusion, Transform
-from fuser_lab.ir.transform_arguments import check_known, loop_count, selected_tensors, text_of, with_tensors
+from fuser_lab.ir.transform_arguments import check_known, int_of, loop_count, selected_tensors, text_of, with_tensors
 
 
 def inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
@@ -28,7 +28,9 @@ def inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) ->
             count += 1
         limit, why = _most_inline(scheduled, other, rules, ordered=best)
         if count > limit and not best:
-            msg = f"inline_at: {other} cannot be computed inside {count} loops of its consumers: {why}."
+            given = int_of(transform, "pos")
+            of = f", which pos={given} stands for" if given < 0 else ""
+            msg = f"{transform.kind}: {other} cannot be computed inside {count} loops of its consumers{of}: {why}."
             raise ScheduleError(msg)
         scheduled = _inlined(scheduled, other, min(count, limit))
     return scheduled
@@ -50,11 +52,11 @@ def compute_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     if not between or scheduled.is_input(name):
         msg = f"compute_at: {consumer} is not computed from {name}, or {name} is an input; cache_after makes a copy."
         raise ScheduleError(msg)
-    position = loop_count(scheduled.tensors[consumer], transform, "pos")
+    loop_count(scheduled.tensors[consumer], transform, "pos")  # says what is wrong with it before loops are changed
     scheduled = with_loops_alike(scheduled, consumer, between, rules, backward=True)
     inline = Transform(
-        kind="inline_at", tensor=consumer,
-        args=(("pos", position), ("best_effort", transform.arg("mode") != "standard"),
+        kind=transform.kind, tensor=consumer,
+        args=(("pos", transform.arg("pos")), ("best_effort", transform.arg("mode") != "standard"),
               ("selected_tensors", tuple(sorted(between)))),
     )
     return inline_at(scheduled, inline, rules)

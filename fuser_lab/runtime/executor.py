@@ -235,6 +235,12 @@ class PreparedPlan:
             self._borrowed |= {loan.intermediate.name, f"{loan.intermediate.name} array"}
         self._ready = memory.ready_runs(self._returned) if self._is_plain() else None
 
+    def __repr__(self) -> str:
+        """Return the target, and who runs the segments."""
+        runs = ", ".join(scheduler.value if scheduler else "evaluated" for _, scheduler in self.segments)
+        count = len(self.segments)
+        return f"PreparedPlan({self.target}, {count} segment{'s' if count != 1 else ''}: {runs})"
+
     # What a plan is made of
 
     def _wanted(self) -> tuple[frozenset[str], frozenset[int]]:

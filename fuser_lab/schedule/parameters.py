@@ -4,6 +4,7 @@ Heuristics choose values that are fast; nothing chosen here can make a result wr
 except for what has to follow: with other threads, a row takes another number of steps.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -168,9 +169,9 @@ def checked(values: Mapping[str, object]) -> Values:
             msg = f"with_params: {name!r} is no parameter; there are {', '.join(_MEANINGS)}."
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
-            found.append((name, (int(value[0]), int(value[1]))))
+            found.append((name, (operator.index(value[0]), operator.index(value[1]))))
         elif (isinstance(value, bool) if name in _FLAGS else _is_int(value)):
-            found.append((name, value))  # type: ignore[arg-type]
+            found.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {value!r}."
@@ -179,7 +180,11 @@ def checked(values: Mapping[str, object]) -> Values:
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a value is a whole number: Python's, or one of NumPy's or another library's."""
+    try:
+        return not isinstance(value, bool) and isinstance(operator.index(value), int)  # type: ignore[arg-type]
+    except TypeError:
+        return False
 
 
 def _listed(given: Mapping[str, Value]) -> str:

@@ -22,6 +22,12 @@ def exp_plan(shape: tuple[int, ...] = (3, 4)) -> PreparedPlan:
     return prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False)
 
 
+def test_a_prepared_plan_says_what_it_is() -> None:
+    assert repr(exp_plan()) == str(exp_plan()) == "PreparedPlan(cpu, 1 segment: pointwise)"
+    fusion = build(lambda fd, x: fd.ops.exp(x), [(3,)], D.Float)
+    assert str(prepare(fusion, [(fusion, None)], allow_fallback=False)) == "PreparedPlan(cpu, 1 segment: evaluated)"
+
+
 def cut(whole: Fusion, *groups: tuple[tuple[str, ...], S]) -> list[tuple[Fusion, S | None]]:
     """Segments of a fusion by the names of their expressions."""
     segments: list[tuple[Fusion, S | None]] = []

@@ -169,6 +169,17 @@ def test_illegal_values_get_one_sentence(values: dict[str, Any], sentence: str) 
         softmax_plan().with_params(0, **values)
 
 
+def test_whole_numbers_of_other_libraries_are_whole_numbers() -> None:
+    plan = softmax_plan()
+    ours = plan.with_params(0, threads=256, unroll=2)
+    theirs = plan.with_params(0, threads=np.int64(256), unroll=np.uint8(2))
+    assert theirs == ours
+    assert theirs.to_python() == ours.to_python()
+    for value in (np.float32(2), "2", 2.0, None, np.array([1, 2])):
+        with pytest.raises(ArgumentTypeError, match="unroll must be an int, given"):
+            plan.with_params(0, unroll=value)
+
+
 def test_wrong_names_types_and_numbers() -> None:
     plan = softmax_plan()
     with pytest.raises(ArgumentTypeError, match="'thread' is no parameter; there are threads"):
