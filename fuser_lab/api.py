@@ -142,7 +142,7 @@ def time(
     """
     several = [plans] if isinstance(plans, Plan) else plans
     if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
-        msg = f"time: plans must be a plan or a list of at least one plan, given {plans!r}."
+        msg = f"time: plans must be a plan or a list of plans, at least one, given {plans!r}."
         raise ArgumentTypeError(msg)
     flat = flattened(inputs)
     for value in flat:

@@ -54,5 +54,5 @@ def test_a_roofline_of_what_was_not_measured(times: fl.Timings) -> None:
 
 
 def test_nothing_to_time() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"a plan or a list of at least one plan, given \[\]"):
+    with pytest.raises(ArgumentTypeError, match=r"a plan or a list of plans, at least one, given \[\]"):
         fl.time([], [X])
