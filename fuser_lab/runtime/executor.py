@@ -529,8 +529,15 @@ class PreparedPlan:
         return captured(self, inputs, out)
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
-        """Return outputs of a run to give as ``out`` to the next: None for those that lie in the memory of inputs."""
-        return [array if origin is None else None for origin, array in zip(self._from, outputs, strict=True)]
+        """Return outputs of a run to give as ``out`` to the next.
+
+        There is None for those that lie in the memory of inputs and for arrays that cannot be written to, as JAX's.
+        """
+        writable = self.memory.is_writable
+        return [
+            array if origin is None and writable(array) else None
+            for origin, array in zip(self._from, outputs, strict=True)
+        ]
 
     def _call(self, step: Step, calls: tuple[Call, ...], env: Environment) -> None:
         try:
@@ -714,7 +721,7 @@ class PreparedPlan:
         """
         memory, tensor = self.memory, slot.tensor
         if not memory.is_writable(given):
-            msg = f"out for {tensor.name} cannot be written to."
+            msg = f"out for {tensor.name}, of type {type(given).__name__}, cannot be written to."
             raise InputError(msg)
         if not memory.is_native(given) or self._is_seen(tensor):
             copies.append((given, slot))

@@ -96,7 +96,7 @@ class HostMemory:
 
     def is_writable(self, array: Any) -> bool:
         """Whether an array may be written to."""
-        return not isinstance(array, np.ndarray) or bool(array.flags.writeable)
+        return is_torch(array) or (isinstance(array, np.ndarray) and bool(array.flags.writeable))
 
     def capability(self) -> None:
         """Return None: kernels are compiled for the CPU that is here."""
