@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.log_picture import decisions_svg
 from fuser_lab.report.mermaid import view_mermaid
+from fuser_lab.report.raster import rasterized
 from fuser_lab.report.records import decision_records, op_records, records_csv, segment_records
 from fuser_lab.report.svg import view_svg
 from fuser_lab.report.tables import op_table, table_text
@@ -132,31 +130,3 @@ def log_writers(log: Any) -> Writers:
         ".html": lambda: document("decisions", decisions_svg(log) + decisions_html(log)),
         ".txt": lambda: f"{decisions_text(log)}\n",
     }
-
-
-def rasterized(svg: str) -> bytes:
-    """Return the PNG of an SVG.
-
-    Raises
-    ------
-    UnsupportedError
-        If neither the package cairosvg nor the programs rsvg-convert or inkscape are there.
-    """
-    try:
-        cairosvg: Any = importlib.import_module("cairosvg")
-    except (ImportError, OSError):  # OSError: the package without the library
-        return _by_program(svg)
-    made: bytes = cairosvg.svg2png(bytestring=svg.encode(), scale=2)
-    return made
-
-
-def _by_program(svg: str) -> bytes:
-    known = {"rsvg-convert": ["-z", "2"], "inkscape": ["--pipe", "--export-type=png", "--export-filename=-"]}
-    for name, options in known.items():
-        program = shutil.which(name)
-        if program is not None:
-            done = subprocess.run([program, *options], input=svg.encode(), capture_output=True, check=False)  # noqa: S603
-            if not done.returncode and done.stdout:
-                return done.stdout
-    msg = "a PNG needs the package cairosvg, or the program rsvg-convert or inkscape; .svg and .html need nothing."
-    raise UnsupportedError(msg)

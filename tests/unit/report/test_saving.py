@@ -12,7 +12,7 @@ from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.timings import TimingRow
 from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.events import DecisionLog
-from fuser_lab.report import save
+from fuser_lab.report import raster, save
 
 OUTSIDE = re.compile(r"(?:https?:)?//(?!www\.w3\.org/)[a-z]", re.IGNORECASE)
 
@@ -197,13 +197,29 @@ def test_an_unknown_extension_is_answered_with_the_known_ones(shown, what, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_a_png_is_made_by_what_is_there_or_says_what_is_missing(shown, tmp_path, monkeypatch):
-    monkeypatch.setattr(save.importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    monkeypatch.setattr(save.shutil, "which", lambda name: None)
-    with pytest.raises(UnsupportedError, match=r"needs the package cairosvg, or the program rsvg-convert or inkscape"):
+def test_a_png_says_what_is_missing(shown, tmp_path, monkeypatch):
+    monkeypatch.delenv("FUSER_LAB_BROWSER", raising=False)
+    monkeypatch.setattr(raster.shutil, "which", lambda name: None)
+    monkeypatch.setattr(raster, "_PLACES", ())
+    with pytest.raises(UnsupportedError, match=r"a PNG needs a browser .* or set FUSER_LAB_BROWSER"):
         shown["plan"].save(tmp_path / "x.png")
-    program = tmp_path / "rsvg-convert"
-    program.write_text("#!/bin/sh\ncat > /dev/null; printf 'PNG of %s' \"$2\"\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(save.shutil, "which", lambda name: str(program) if name == program.name else None)
-    assert shown["plan"].save(tmp_path / "x.png").read_bytes() == b"PNG of 2"
+    for browser in (tmp_path / "nothing", "true"):
+        monkeypatch.setenv("FUSER_LAB_BROWSER", str(browser))
+        with pytest.raises(UnsupportedError, match=r"the browser .* made no PNG"):
+            shown["plan"].save(tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("what", ["fusion", "plan", "segment", "log", "timings", "diff"])
+def test_a_browser_draws_the_png_in_colour(shown, what, tmp_path, monkeypatch, browser_path):
+    image = pytest.importorskip("matplotlib.image")
+    monkeypatch.setenv("FUSER_LAB_BROWSER", browser_path)
+    root = ET.fromstring(shown[what].save(tmp_path / "x.svg").read_text())
+    dots = image.imread(shown[what].save(tmp_path / "x.png"))
+    wide, high = (2 * round(float(root.get(side))) for side in ("width", "height"))
+    assert dots.shape[:2] == (high, wide)
+    colours = dots[..., :3]
+    assert (colours.max(), colours.min() < 0.5) == (1, True), "dark text on white"
+    if what in {"plan", "diff"}:
+        assert (colours.max(axis=2) - colours.min(axis=2)).max() > 0.2, "segments have colours"
