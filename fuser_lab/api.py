@@ -113,8 +113,9 @@ def time(
 ) -> Timings:
     """Return measured times of plans, per segment and in total, and of peers.
 
-    Results are checked against the reference evaluation first. Outputs are allocated beforehand. The first plan is
-    the baseline of the ratios. On a GPU times are device times, the second-level cache cold, and warm beside it.
+    Results are checked against the reference evaluation first. Outputs are allocated beforehand. All rows take turns,
+    so that what else the machine does hits them alike. The first plan is the baseline of the ratios. On a GPU times are
+    device times, the second-level cache cold, and warm beside it.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def time(
     peers
         Functions that compute the same, by the names of their rows, as ``{"eager": f, "compile": torch.compile(f)}``.
         They are called with the inputs, and with ``out``, the array to write to or a list of them, if they have a
-        parameter of that name.
+        parameter of that name; then they may return None. One that changes its inputs is not timed.
     progress
         Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False none.
     cancelled

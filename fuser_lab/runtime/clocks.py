@@ -165,8 +165,10 @@ class Turns:
         return Sample(seconds=tuple(self._found[number]))
 
     def first(self, number: int) -> None:
-        """Take one sample of a call, to be shown until its turns come; it is not counted then."""
-        self._found[number] = [self._calls[number]()]
+        """Take a few samples of a call, one if it is slow, to be shown until its turns come; then they do not count."""
+        found, begin = self._found[number], time.perf_counter()
+        while not found or (len(found) < LEAST_SAMPLES and time.perf_counter() - begin < self._seconds / _TURNS):
+            found.append(self._calls[number]())
 
     def rounds(self, ended: Callable[[], bool] = lambda: False) -> Iterator[float]:
         """Give each call its turns, and yield after each round the share of the rounds that are done.

@@ -117,7 +117,7 @@ def measure(
         to write to or a list of them, if they have a parameter of that name; what they return is compared, or ``out``
         if that is None. One that changes its inputs is not measured, and the inputs are as before.
     progress
-        Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none. A row has one sample
+        Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none. A row has few samples
         until all have had their first turn.
     cancelled
         Asked between measurements; once true, the rows measured so far are returned.
