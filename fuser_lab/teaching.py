@@ -120,7 +120,10 @@ class Prediction:
                 right = _agrees(self.predicted, answer, within)
             except FuserLabError as error:
                 unclear = str(error)
-        hint = _hint(self.predicted, hints or {}, within) if right is False else ""
+        hint = ""
+        if right is False:
+            told = (_parts_told(self.predicted, answer, within), _hint(self.predicted, hints or {}, within))
+            hint = " ".join(filter(None, told))
         return Outcome(
             question=self.question, predicted=self.predicted, answer=answer, because=because, right=right, hint=hint,
             unclear=unclear,
@@ -283,6 +286,20 @@ def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bo
             msg = f"{name}: {error}"
             raise ArgumentTypeError(msg) from None
     return right
+
+
+def _parts_told(predicted: Any, answer: Any, within: float) -> str:
+    """Return which parts of a question were right, wrong, and not predicted; nothing where all were wrong."""
+    if not isinstance(answer, Mapping):
+        return ""
+    found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+    for name, part in answer.items():
+        found[_agrees(predicted.get(name), part, within)].append(str(name))
+    if not found[True] and not found[None]:
+        return ""
+    words = {True: "right", False: "wrong", None: "not predicted"}
+    told = "; ".join(f"{word}: {', '.join(found[state])}" for state, word in words.items() if found[state])
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def _mark(outcome: Outcome, *, nothing: str) -> str:

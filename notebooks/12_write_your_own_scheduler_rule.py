@@ -310,7 +310,7 @@ said = {
     1: "nothing was refused yet. What do two reductions have in one candidate, and one reduction not? (`facts.patterns`)",
     2: "the two reductions are apart. One of the parts still keeps a row: refuse that as well (`facts.buffers`)",
 }.get(len(attempt.segments), "well done; `attempt.boundaries()` has your sentences")
-print(f"{len(attempt.segments)} segments: {said}")
+print(f"{len(attempt.segments)} segment{'s' * (len(attempt.segments) != 1)}: {said}")
 
 # %%
 score(*outcomes)

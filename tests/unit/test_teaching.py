@@ -173,3 +173,15 @@ def _has_gpu():
     except ImportError:
         return False
     return torch.cuda.is_available()
+
+
+def test_a_wrong_prediction_of_several_parts_says_which_were_right():
+    answer = {"A100": 3, "H200": 1, "B200": 1}
+    asked = predict("How many?", {"A100": 3, "H200": 2})
+    outcome = asked.reveal(answer, hints={"H200": {2: "It keeps a row."}})
+    assert outcome.right is False
+    assert outcome.hint == "Right: A100; wrong: H200; not predicted: B200. It keeps a row."
+    assert outcome.hint in repr(outcome)
+    assert predict("How many?", {"A100": 1, "H200": 3, "B200": 2}).reveal(answer).hint == ""
+    assert predict("How many?", answer).reveal(answer).hint == ""
+    assert predict("How many?", {"A100": 2}).reveal({"A100": 3}).hint == ""
