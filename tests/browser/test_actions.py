@@ -105,6 +105,8 @@ def test_the_buttons_on_the_graph(open_explorer):
     for mode, pressed in (("Look", "Look"), ("Edit", "Edit")):
         button(desk, mode).click()
         assert button(desk, pressed).get_attribute("aria-pressed") == "true"
+        style = button(desk, mode).evaluate("(e) => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor]")
+        assert style[0] != style[1]  # the pointer is on it
     desk.explorer.locator(".fx-canvas").click(position={"x": 5, "y": 60})
     desk.explorer.get_by_text("Select an edge, an op or a segment").wait_for()
     assert desk.complaints == []
