@@ -231,7 +231,7 @@ class _Measurement:
             progress(done + min(int(left * share), left - 1), total, self._so_far)
         for share in self._warm_turns.rounds(self._cancelled):
             complete = share == 1
-        if complete:
+        if complete and self._found:
             progress(total, total, self._so_far)
 
     def _add(self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock) -> None:

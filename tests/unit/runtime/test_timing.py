@@ -1,9 +1,11 @@
 """Measurements: checked first, honest about what was not measured, cancellable, bounded; and what a run costs."""
 
+import importlib
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from backend.fusions import D, S, build, numbers
 
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, HostClock, Turns
+from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, DeviceClock, HostClock, Turns
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 from fuser_lab.runtime.timing import deviation, measure
 
@@ -326,3 +328,52 @@ def test_inputs_are_what_they_were_after_a_peer_has_changed_them(library: str, f
     assert changed.note == f"not measured: {said}"
     assert eager.error < 1
     assert eager.samples
+
+
+def test_a_clock_that_finds_caches_cold_measures_warm_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostClock, "measured_warm", lambda _, call: lambda: (call(), 0.5)[1])
+    seen: list[tuple[int, int]] = []
+    timings = measure(
+        [exp_plan("one")], [X], peers={"numpy": plain_exp}, seconds=0.01,
+        progress=lambda done, total, _: seen.append((done, total)),
+    )
+    assert [row.warm for row in timings.rows] == [0.5] * 3
+    assert all(0 < row.median < 0.5 for row in timings.rows)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (4, 4)
+    assert seen[-2][0] < 4
+
+
+def test_device_clocks_put_events_around_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            done.append("event")
+
+        def elapsed_time(self, other: "Event") -> float:
+            assert other is not self
+            return 2.0
+
+    class Flush:
+        def zero_(self) -> None:
+            done.append("flush")
+
+    cuda = SimpleNamespace(
+        Event=Event, synchronize=lambda: done.append("wait"), _sleep=lambda cycles: done.append("sleep"),
+    )
+    torch = SimpleNamespace(cuda=cuda, empty=lambda *_, **__: Flush(), int8=None)
+    monkeypatch.setattr(importlib, "import_module", lambda name: {"torch": torch}[name])
+    clock = DeviceClock()
+    cold, warm = (measured(lambda: done.append("call")) for measured in (clock.measured, clock.measured_warm))
+    assert done == ["call", "call", "call", "wait"] * 2
+    done.clear()
+    assert cold() == 2e-3
+    assert done == ["flush", "event", "call", "event", "wait"]
+    done.clear()
+    assert warm() == 2e-3
+    assert done == ["call", "sleep", "event", "call", "event", "wait"]
+    assert set(clock.sample(lambda: None, 0.001).seconds) == set(clock.warm(lambda: None, 0.001).seconds) == {2e-3}
