@@ -133,14 +133,24 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
     ]
 
 
+def _strategy(text: str) -> str:
+    return _one_of("strategy", text, STRATEGIES)
+
+
+def _target(text: str) -> str:
+    return _one_of("target", text, _TARGETS)
+
+
 def _strategies(text: str) -> list[str]:
-    """Return the strategies named in an argument, or raise what the parser tells the user."""
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in STRATEGIES:
-            msg = f"there is no strategy {name!r} (choose from {', '.join(map(repr, STRATEGIES))})"
-            raise argparse.ArgumentTypeError(msg)
-    return names
+    return [_strategy(name.strip()) for name in text.split(",")]
+
+
+def _one_of(what: str, text: str, known: Sequence[str]) -> str:
+    """Return an argument, or raise what the parser tells the user if there is no such thing."""
+    if text in known:
+        return text
+    msg = f"{what} {text!r} is unknown; there are {', '.join(known)}"
+    raise argparse.ArgumentTypeError(msg)
 
 
 def _read(file: str) -> str:
@@ -170,8 +180,8 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are apart")
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
     explain.add_argument("--name", help="which of several definitions: its function, class or variable")
-    explain.add_argument("--strategy", default="bottom_up", choices=STRATEGIES, help="who cuts: %(default)s")
-    explain.add_argument("--target", choices=_TARGETS, help="whose limits decide; H200's if left out")
+    explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
+    explain.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
     meanings = [meaning.value for meaning in SegmentSetMeaning]
     explain.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
     text = "look for a cheaper plan; say what it saves and why this one missed it, or why no plan costs less"
@@ -197,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--name", help="which of several definitions: its function, class or variable")
         text = f"separated by commas, of {', '.join(STRATEGIES)}; %(default)s if left out"
         command.add_argument("--strategies", type=_strategies, metavar="NAMES", help=text)
-        command.add_argument("--target", choices=_TARGETS, help="whose limits decide; H200's if left out")
+        command.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
         command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -205,7 +215,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 if something was wrong, 2 for bad arguments, 141 if cut off."""
-    arguments = _parser().parse_args(argv)
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as ended:  # arguments that do not fit, --help or --version
+        return int(ended.code or 0)
     try:
         status: int = arguments.call(arguments)
         sys.stdout.flush()

@@ -72,16 +72,14 @@ def test_a_reader_that_stops_early_is_no_error():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["explain", "x.py", "--strategy", "best"], "invalid choice: 'best' (choose from"),
-        (["explain", "x.py", "--target", "V100"], "invalid choice: 'V100' (choose from"),
-        (["diff", "x.py", "--strategies", "bottom_up,best"], "there is no strategy 'best' (choose from 'bottom_up'"),
-        (["report", "x.py", "--strategies", ""], "there is no strategy ''"),
+        (["explain", "x.py", "--strategy", "best"], "strategy 'best' is unknown; there are bottom_up, "),
+        (["explain", "x.py", "--target", "V100"], "target 'V100' is unknown; there are A100, "),
+        (["diff", "x.py", "--strategies", "bottom_up,best"], "strategy 'best' is unknown; there are bottom_up, "),
+        (["report", "x.py", "--strategies", ""], "strategy '' is unknown"),
     ],
 )
 def test_what_cannot_be_chosen_is_answered_with_the_choices(arguments, said, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    assert ended.value.code == 2
+    assert cli.main(arguments) == 2
     error = capsys.readouterr().err
     assert said in error
     assert "a function" not in error
@@ -89,8 +87,7 @@ def test_what_cannot_be_chosen_is_answered_with_the_choices(arguments, said, cap
 
 
 def test_the_version_is_told(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["--version"])
+    assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"fuser_lab {__version__}\n"
 
 
