@@ -13,7 +13,7 @@ from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, CodegenError, IllegalEdit, InputError, SegmentationError
+from fuser_lab.errors import ArgumentTypeError, CodegenError, FuserLabError, IllegalEdit, InputError, SegmentationError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
@@ -312,6 +312,7 @@ class Plan:
             If there is nothing to cut there; the text says why.
         """
         tensor, consumer = _place(where)
+        self._check_kept(IllegalEdit, tensor, consumer)
         changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
@@ -339,6 +340,7 @@ class Plan:
         """
         _check_name("move", "tensor", tensor)
         _check_number("move", "segment", segment)
+        self._check_kept(IllegalEdit, tensor)
         changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
         return self._edited(changed, ("move", (tensor, segment)))
 
@@ -423,7 +425,26 @@ class Plan:
         for argument, value in (("a", a), ("b", b)):
             if not isinstance(value, str):
                 _check_number("why", argument, value, "a tensor's name or a segment's number")
+        self._check_kept(InputError, a, b)
         return self._why(a, b)
+
+    def _check_kept(self, kind: type[FuserLabError], *names: object) -> None:
+        """Raise for names that were defined, and are not in the fusion that is cut."""
+        last = max(map(_place_of, self.definition.tensors), default=0)
+        for name in names:
+            if not isinstance(name, str) or name in self.fusion.tensors:
+                continue
+            there = ", ".join(self.fusion.tensors)
+            if name in self.definition.tensors:
+                changed = ", ".join(one.name for one in self.decisions.passes if one.before != one.after)
+                msg = (
+                    f"{name} is no tensor of the fusion that is cut any more: the passes before the cut took it away "
+                    f"(those that changed something: {changed or 'none'}); there are {there}."
+                )
+                raise kind(msg)
+            if 0 <= _place_of(name) < last:
+                msg = f"{name} is not in the fusion: no output needs it; there are {there}."
+                raise kind(msg)
 
     def _why(self, a: str | int, b: str | int) -> Why:
         found = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
@@ -627,6 +648,11 @@ def _recorded(name: str, names: dict[str, str]) -> str:
     """Return the name that a tensor has in the fusion of the printed definition; passes name theirs after others."""
     base, mark, rest = name.partition("_")
     return f"{names.get(base, base)}{mark}{rest}"
+
+
+def _place_of(name: str) -> int:
+    """Return which tensor of a definition a name is; -1 for names of other kinds."""
+    return int(name[1:]) if name[:1] == "T" and name[1:].isdecimal() else -1
 
 
 def _expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:

@@ -447,7 +447,11 @@ def _tensor_node(node: str, kind: NodeKind, tensor: TensorView) -> NodeView:
 
 
 def _header(plan: PlanLike, drawing: _Drawing, title: str | None) -> Header:
-    ends = {t.name: t for t in (*plan.fusion.tensor_inputs, *plan.fusion.outputs)}
+    exprs = plan.fusion.tensor_exprs
+    read = {t for e in exprs for t in e.inputs}
+    made = {t for e in exprs for t in e.tensor_outputs}
+    ends = {t.name: t for t in plan.fusion.tensor_inputs if t in read}
+    ends |= {t.name: t for t in plan.fusion.outputs if t in made}
     crossing = {e.tensor: e.bytes for e in drawing.edges if e.kind == "boundary"}
     return Header(
         title=title or plan.name,

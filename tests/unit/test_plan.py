@@ -270,3 +270,35 @@ def test_plans_may_be_made_from_several_threads():
         thread.join()
     assert len(found) == 6
     assert len(set(found)) == 1
+
+
+def test_a_tensor_that_is_not_cut_any_more_is_told_why():
+    with FusionDefinition() as casts:
+        x = casts.define_tensor([8, 8], contiguity=True)
+        wide = casts.ops.cast(x, dtype=DataType.Double)
+        casts.add_output(casts.ops.neg(casts.ops.cast(wide, dtype=DataType.BFloat16)))
+    with FusionDefinition() as empty:
+        x = empty.define_tensor([0, 8], contiguity=True)
+        empty.add_output(empty.ops.sum(empty.ops.relu(x), dims=[0]))
+    passed = r"T1 is no tensor of the fusion that is cut any more: .*consecutive_casts.*; there are T0, T2, T3"
+    for plan, said in ((fl.segment(casts), passed), (fl.segment(empty), "T1 is not in the fusion: no output needs it")):
+        assert "T1" not in plan.fusion.tensors
+        for call in (lambda p: p.cut("T1"), lambda p: p.cut(("T2", "T1")), lambda p: p.move("T1", 0)):
+            with pytest.raises(IllegalEdit, match=said):
+                call(plan)
+        with pytest.raises(InputError, match=said):
+            plan.why("T1", "T2")
+        with pytest.raises(IllegalEdit, match="the fusion has no tensor called 'T9'"):
+            plan.cut("T9")
+
+
+def test_what_no_segment_moves_is_not_in_the_ideal_bytes():
+    with FusionDefinition() as fd:
+        x, _ = (fd.define_tensor([3], contiguity=True) for _ in range(2))
+        fd.add_output(x)
+    assert "0 B moved (one kernel: 0 B)" in str(fl.segment(fd))
+    with FusionDefinition() as fd:
+        x, _ = (fd.define_tensor([3], contiguity=True) for _ in range(2))
+        fd.add_output(x)
+        fd.add_output(fd.ops.neg(x))
+    assert "24 B moved (one kernel: 24 B)" in str(fl.segment(fd))

@@ -109,7 +109,7 @@ def test_hints_for_parts():
     hints = {"a": {1: "Not one."}, "b": {"row": "Columns."}}
     parts = {"a": 2, "b": "column"}
     assert predict("?", {"a": 1, "b": "row"}).reveal(parts, hints=hints).hint == "Not one. Columns."
-    assert predict("?", {"a": 2, "b": "Row"}).reveal(parts, hints=hints).hint == "Columns."
+    assert predict("?", {"a": 2, "b": "Row"}).reveal(parts, hints=hints).hint == "Right: a; wrong: b. Columns."
 
 
 def test_choices():
