@@ -58,6 +58,15 @@ def test_concurrent_writers_then_a_process_that_compiles_nothing(tmp_path: Path)
     assert result(start(tmp_path))["hits"] == 1
 
 
+def test_processes_that_find_damaged_files_together(tmp_path: Path) -> None:
+    result(start(tmp_path))
+    for file in (tmp_path / "kernels").rglob("*.nb[ci]"):
+        file.write_bytes(file.read_bytes()[:100])
+    for process in [start(tmp_path), start(tmp_path)]:
+        result(process)
+    assert result(start(tmp_path))["hits"] == 1
+
+
 @pytest.mark.benchmark
 def test_first_result_of_a_new_fusion_comes_within_three_seconds(tmp_path: Path) -> None:
     seconds = [result(start(tmp_path / str(n)))["seconds"] for n in range(2)]
