@@ -163,6 +163,8 @@ def test_narrow_cells_have_one_column(open_explorer, shots):
     desk.page.wait_for_timeout(500)
     boxes = [desk.explorer.locator(s).bounding_box() for s in (".fx-graph", ".fx-inspector")]
     assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"] - 2
+    lowest = desk.explorer.locator(".fl-output-node").bounding_box()
+    assert lowest["y"] + lowest["height"] <= desk.explorer.locator(".fx-modes").bounding_box()["y"], "no button over it"
     desk.explorer.screenshot(path=shots / "explorer-narrow.png")
 
 
