@@ -171,7 +171,7 @@ def test_transposes(dtype: DataType) -> None:
 def test_transposes_go_through_shared_memory_in_whole_vectors() -> None:
     fusion = build(lambda fd, x, y: fd.ops.add(fd.ops.permute(x, [1, 0]), y), [(64, 128), (128, 64)], D.Float)
     kernel = made(fusion)
-    assert accesses(kernel) == {("T0", 16), ("T1", 16), (fusion.outputs[0].name, 16)}
+    assert accesses(kernel) == {("T0", 16), ("T0_tile", 16), ("T1", 16), (fusion.outputs[0].name, 16)}
     assert [b.role for b in shared(kernel)] == [Role.SHARED]
 
 
