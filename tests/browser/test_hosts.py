@@ -84,7 +84,7 @@ def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, ho
     _, _, paper, panel = HOSTS[host]
     assert colour(page, ".fl-explorer", "backgroundColor") == rgb(paper)
     assert colour(page, ".fx-head", "backgroundColor") == rgb(panel)
-    assert colour(page, ".fl-paper", "fill") == rgb(paper)
+    assert colour(page, ".fx-canvas .fl-tag", "fill") == rgb(paper)
     ink = {True: "#1d2330", False: "#e7eaf0"}[is_light]
     assert colour(page, ".fl-explorer", "color") == rgb(ink)
     assert colour(page, ".fl-op .fl-name", "fill") == rgb(ink)
