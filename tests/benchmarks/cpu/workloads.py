@@ -21,7 +21,8 @@ F = DataType.Float
 class Workload:
     """A computation of arrays of ``shapes``.
 
-    ``record(fd, *tensors)`` returns the outputs of the definition, ``torch(*tensors)`` new tensors, as a tuple.
+    ``record(fd, *tensors)`` returns the outputs of the definition, ``torch(*tensors)`` and ``jax(*arrays)`` a tuple of
+    new tensors.
     ``eager(*tensors, *outs, *temporaries)`` and ``numpy(*arrays, *outs, *temporaries)`` write to outputs;
     ``temporaries`` are as many arrays of the first input's shape for torch and for NumPy.
     """
@@ -31,6 +32,7 @@ class Workload:
     nbytes: int
     record: Callable[..., Any]
     torch: Callable[..., tuple[Any, ...]]
+    jax: Callable[..., tuple[Any, ...]]
     eager: Callable[..., None]
     numpy: Callable[..., None]
     temporaries: tuple[int, int] = (0, 0)
@@ -147,6 +149,46 @@ def torch_rope(x: Any, cos: Any, sin: Any) -> tuple[Any, ...]:
     import torch
 
     turned = torch.cat((-x[..., 64:], x[..., :64]), -1)
+    return (x * cos + turned * sin,)
+
+
+# By JAX, where that is not spelled as by torch
+
+
+def jax_gelu(x: Any, bias: Any) -> tuple[Any, ...]:
+    import jax
+
+    return (jax.nn.gelu(x + bias, approximate=True),)
+
+
+def jax_scale_relu(x: Any, y: Any) -> tuple[Any, ...]:
+    import jax
+
+    return (x * 2 + jax.nn.relu(y),)
+
+
+def jax_softmax(x: Any) -> tuple[Any, ...]:
+    import jax
+
+    return (jax.nn.softmax(x, -1),)
+
+
+def jax_rmsnorm_bwd(dy: Any, x: Any, weight: Any, rstd: Any) -> tuple[Any, ...]:
+    xhat, wdy = x * rstd, weight * dy
+    dx = (wdy - xhat * (xhat * wdy).mean(-1, keepdims=True)) * rstd
+    return dx, (dy * xhat).sum(0)
+
+
+def jax_layernorm_bwd(dy: Any, x: Any, weight: Any, average: Any, rstd: Any) -> tuple[Any, ...]:
+    xhat, wdy = (x - average) * rstd, weight * dy
+    c1, c2 = (xhat * wdy).mean(-1, keepdims=True), wdy.mean(-1, keepdims=True)
+    return (wdy - (xhat * c1 + c2)) * rstd, (dy * xhat).sum(0), dy.sum(0)
+
+
+def jax_rope(x: Any, cos: Any, sin: Any) -> tuple[Any, ...]:
+    import jax.numpy as jnp
+
+    turned = jnp.concatenate((-x[..., 64:], x[..., :64]), -1)
     return (x * cos + turned * sin,)
 
 
@@ -286,35 +328,41 @@ _HEADS = (1, 8, 2048, 128)
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         name="scale_relu", shapes=((ROWS * COLUMNS,),) * 2, nbytes=3 * _N, record=scale_relu, torch=torch_scale_relu,
+        jax=jax_scale_relu,
         eager=eager_scale_relu, numpy=numpy_scale_relu, temporaries=(0, 1),
     ),
     Workload(
-        name="bias_gelu", shapes=(FLAT, (COLUMNS,)), nbytes=2 * _N, record=bias_gelu, torch=torch_gelu,
+        name="bias_gelu", shapes=(FLAT, (COLUMNS,)), nbytes=2 * _N, record=bias_gelu, torch=torch_gelu, jax=jax_gelu,
         eager=eager_gelu, numpy=numpy_gelu, temporaries=(0, 1),
     ),
     Workload(
         name="softmax", shapes=(FLAT,), nbytes=2 * _N, record=softmax, torch=lambda x: (x.softmax(-1),),
+        jax=jax_softmax,
         eager=eager_softmax, numpy=numpy_softmax,
     ),
     Workload(
         name="layernorm_bwd", shapes=(FLAT, FLAT, (COLUMNS,), (ROWS, 1), (ROWS, 1)), nbytes=3 * _N,
-        record=layernorm_bwd, torch=torch_layernorm_bwd, eager=eager_layernorm_bwd, numpy=numpy_layernorm_bwd,
+        record=layernorm_bwd, torch=torch_layernorm_bwd, jax=jax_layernorm_bwd, eager=eager_layernorm_bwd,
+        numpy=numpy_layernorm_bwd,
         temporaries=(0, 2), positive=(4,),
     ),
     Workload(
         name="rmsnorm_bwd", shapes=(FLAT, FLAT, (COLUMNS,), (ROWS, 1)), nbytes=3 * _N, record=rmsnorm_bwd,
-        torch=torch_rmsnorm_bwd, eager=eager_rmsnorm_bwd, numpy=numpy_rmsnorm_bwd, temporaries=(2, 2), positive=(3,),
+        torch=torch_rmsnorm_bwd, jax=jax_rmsnorm_bwd, eager=eager_rmsnorm_bwd, numpy=numpy_rmsnorm_bwd,
+        temporaries=(2, 2), positive=(3,),
     ),
     Workload(
-        name="col_sum", shapes=(FLAT,), nbytes=_N, record=col_sum, torch=lambda x: (x.sum(0),), eager=eager_col_sum,
+        name="col_sum", shapes=(FLAT,), nbytes=_N, record=col_sum, torch=lambda x: (x.sum(0),),
+        jax=lambda x: (x.sum(0),), eager=eager_col_sum,
         numpy=lambda x, out: np.sum(x, 0, out=out),
     ),
     Workload(
-        name="transpose_add", shapes=(FLAT, FLAT), nbytes=3 * _N, record=transpose_add, torch=lambda x, y: (x.t() + y,),
+        name="transpose_add", shapes=(FLAT, FLAT), nbytes=3 * _N, record=transpose_add, torch=lambda x,
+        y: (x.t() + y,), jax=lambda x, y: (x.T + y,),
         eager=eager_transpose_add, numpy=lambda x, y, out: np.add(x.T, y, out=out),
     ),
     Workload(
         name="rope", shapes=(_HEADS, (2048, 128), (2048, 128)), nbytes=2 * 4 * 8 * 2048 * 128, record=rope,
-        torch=torch_rope, eager=eager_rope, numpy=numpy_rope, temporaries=(0, 1),
+        torch=torch_rope, jax=jax_rope, eager=eager_rope, numpy=numpy_rope, temporaries=(0, 1),
     ),
 )
