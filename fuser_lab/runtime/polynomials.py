@@ -135,19 +135,22 @@ def _log(x: _Number) -> _Number:
 
 
 def _tanh(x: _Number) -> _Number:
-    """Return tanh(x) for a float32, within 1.4 units in the last place (Cephes' two ranges, both computed)."""
-    builder = x.builder
-    magnitude = builder.module.declare_intrinsic("llvm.fabs", [_FLOAT])
-    size = _Number(builder, builder.call(magnitude, [x.value]))
-    square = x * x
+    """Return tanh(x) for a float32, within 4.5 units in the last place, and never beyond 1.
+
+    x times a quotient of polynomials in the square of x, which is limited to 9, from where on the result is 1. They were
+    fitted to the least relative error, 6.7e-9 before rounding, by Lawson's reweighted least squares.
+    """
+    inside = x.where(x < -9.0, -9.0)
+    inside = inside.where(inside > 9.0, 9.0)
+    square = inside * inside
     p = square.polynomial(
-        -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
+        -8.488736873931778e-14, 5.277958404181635e-11, -2.0225245790076367e-08, 1.1154313026306314e-05,
+        0.0031039566559526114, 0.13084010490309755, 0.9999999933893551,
     )
-    near = p * square * x + x
-    one = _Number(builder, _value(1.0))
-    far = one - _Number(builder, _value(2.0)) / (_exp(size + size) + 1.0)
-    signed = far.where(x < 0.0, _Number(builder, builder.fneg(far.value)))
-    return signed.where(size < 0.625, near)
+    q = square.polynomial(0.00025461458720552657, 0.024495180138369255, 0.46417337592271146, 1.0)
+    result = inside * (p / q)
+    result = result.where(result < -1.0, -1.0)
+    return result.where(result > 1.0, 1.0)
 
 
 def _erf(x: _Number) -> _Number:
