@@ -202,7 +202,6 @@ def test_a_fusion_of_300_ops_is_drawn_and_edited_quickly(open_explorer, shots):
         took = desk.click_edge(tensor, "inside", mouse=False)
         assert took > 0
         quiet.append(took / max(before, crowding()))
-    print("redraw", sorted(round(q) for q in quiet))
     assert min(quiet) < 200  # 93 and 111 in two runs with two cores that many processes shared; the aim is 150
     assert re.match(r"12 segments", desk.facts())
 
@@ -232,8 +231,7 @@ def test_300_ops_are_painted_within_a_second(open_explorer):
     for _ in range(3):
         before = crowding()
         quiet.append(desk.page.evaluate(PAINTED) / max(before, crowding()))
-    print("paint", sorted(round(q) for q in quiet))
-    assert min(quiet) < 1000
+    assert min(quiet) < 1000, quiet
 
 
 def test_2000_ops_are_shown_by_segments_and_can_be_opened_searched_and_edited(open_explorer, shots):
