@@ -137,7 +137,7 @@ def _log(x: _Number) -> _Number:
 def _tanh(x: _Number) -> _Number:
     """Return tanh(x) for a float32, within 4.5 units in the last place, and never beyond 1.
 
-    x times a quotient of polynomials in the square of x, which is limited to 9, from where on the result is 1. They were
+    x times a quotient of polynomials in the square of x, which is limited to 9, from where on the result is 1. They are
     fitted to the least relative error, 6.7e-9 before rounding, by Lawson's reweighted least squares.
     """
     inside = x.where(x < -9.0, -9.0)
