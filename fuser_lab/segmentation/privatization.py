@@ -86,10 +86,22 @@ class _Readers:
 
 
 def attempts(replicas: Iterable[Replica]) -> Iterator[Attempt]:
-    """Yield one attempt for each expression that is replicated: it, and each replica with its reader."""
+    """Yield one attempt for each expression that is replicated: it, and each replica with its reader.
+
+    A replica that is read by another replica comes after that one; its original may then have a second attempt.
+    """
     by_original: dict[str, list[Names]] = {}
+    made: set[str] = set()
     for replica in replicas:
+        if not made.isdisjoint((replica.original, replica.reader)):
+            yield from _told(by_original)
+            by_original, made = {}, set()
         by_original.setdefault(replica.original, []).append((replica.name, replica.reader))
+        made.add(replica.name)
+    yield from _told(by_original)
+
+
+def _told(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]:
     for original, pairs in by_original.items():
         each = ", ".join(f"{reader} has {name}" for name, reader in pairs)
         yield Attempt(

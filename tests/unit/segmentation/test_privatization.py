@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
+from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit, SegmentationError
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.interpreter import evaluate
+from fuser_lab.planning import rewritten
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, verify
 from fuser_lab.segmentation.edits import glue, move
@@ -101,6 +103,21 @@ def test_fixed_expressions_are_neither_replicated_nor_given_replicas():
     exprs = {e.name: e for e in fusion.exprs}
     assert made(fusion, fixed=[exprs["T1"]]) == []
     assert made(fusion, fixed=[exprs["T3"]]) == [("T1", "T1_replica", "T4")]
+
+
+def test_a_replica_is_in_the_log_before_what_is_replicated_for_it():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([1], [None], BF16)
+        t = fd.ops.squeeze(fd.ops.broadcast_in_dim(x, [1, 5], [0]), [0])
+        c = fd.ops.cast(t, FLOAT)
+        y = fd.ops.mul(c, c)
+        fd.add_output(fd.ops.where(fd.ops.cast(t, DataType.Bool), y, c))
+        fd.add_output(fd.ops.max(y, [0], keepdim=True))
+    plan = fl.segment(fd)
+    log = [a for a in plan.decisions if a.kind is Kind.PRIVATIZE]
+    assert [a.subjects[0] for a in log] == [("T3",), ("T4",), ("T3",)]
+    before = rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
+    assert replay(before, plan.decisions, plan.oracle) == plan.segmented
 
 
 def test_replicas_are_those_that_are_made_one_by_one():
