@@ -86,11 +86,15 @@ class _Concretizer:
         for position, (axis, size) in enumerate(zip(value.domain.logical, shape, strict=True)):
             self._bind(value, position, axis.visible_extent, size)
             expanded = None if axis.expanded is None else size
-            kind = IterType.BROADCAST if axis.is_broadcast else IterType.ITERATION
-            axes.append(self._axes.fresh(1 if axis.is_broadcast else size, kind, expanded))
-        domain = TensorDomain(
-            logical=tuple(axes), allocation=value.domain.allocation, contiguity=value.domain.contiguity,
-        )
+            # Axes of size 1 of an empty tensor broadcast, as those of the `full` do that stands for such tensors.
+            broadcasts = axis.is_broadcast or (size == 1 and 0 in shape)
+            kind = IterType.BROADCAST if broadcasts else IterType.ITERATION
+            axes.append(self._axes.fresh(1 if broadcasts else size, kind, expanded))
+        domain = TensorDomain(logical=tuple(axes), allocation=value.domain.allocation)
+        if value.domain.contiguity is not None:
+            places = zip(domain.allocation_order, value.domain.contiguity, strict=True)
+            flags = (None if axes[place].is_broadcast else flag for place, flag in places)
+            domain = replace(domain, contiguity=tuple(flags))
         new = TensorView(name=value.name, dtype=value.dtype, domain=domain, is_cpu=value.is_cpu)
         self._new[value] = new
         return new

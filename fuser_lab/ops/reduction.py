@@ -79,9 +79,13 @@ def count_of(rec: Recorder, extents: Iterable[Extent]) -> Val | int:
     return count
 
 
-def has_no_elements(tensor: TensorView, dims: Iterable[int]) -> bool:
-    """Whether a reduced axis is known to have size 0."""
-    return any(tensor.extents[d] == 0 for d in dims)
+def has_no_elements(tensor: TensorView, dims: tuple[int, ...]) -> bool:
+    """Whether a reduced axis is known to have size 0, and the sizes that are kept are known as well.
+
+    A symbolic size that is kept is assumed to be that of one operand of whatever computes the tensor. Only the inputs
+    tell whether it is, so that expression must stay; `RemoveEmpty` fills the result once sizes are known.
+    """
+    return any(tensor.extents[d] == 0 for d in dims) and all(isinstance(n, int) for n in kept_extents(tensor, dims))
 
 
 def kept_extents(tensor: TensorView, dims: tuple[int, ...]) -> list[Extent]:

@@ -6,6 +6,7 @@ import pytest
 from fuser_lab import FusionDefinition
 from fuser_lab.api import segment
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
 
 
 def recorded(call, shape=(3, 4), dtype=DataType.Float, flags=True):
@@ -101,6 +102,19 @@ def test_nothing_to_reduce_is_full_of_the_identity(name, wanted):
     # The same where the size is known only with the inputs.
     _, _, fd = recorded(lambda fd, x: getattr(fd.ops, name)(x, [1]), (-1, -1))
     np.testing.assert_array_equal(fd.execute([np.zeros((3, 0), np.float32)])[0], np.full(3, wanted))
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("sum", 0.0), ("prod", 1.0), ("max", -np.inf), ("var", np.nan)])
+def test_nothing_to_reduce_has_the_size_that_inputs_decide(name, wanted):
+    with FusionDefinition() as fd:
+        a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 0])
+        fd.add_output(getattr(fd.ops, name)(fd.ops.add(a, b), dims=[1]))
+    for rows in (1, 31):
+        inputs = [np.zeros((rows, 0), np.float32), np.zeros((31, 0), np.float32)]
+        for (got,) in (fd.reference(inputs), fd.execute(inputs)):
+            np.testing.assert_array_equal(got, np.full(31, wanted, np.float32))
+    with pytest.raises(InputError, match="these inputs do not fit the fusion at T2"):
+        fd.execute([np.zeros((7, 0), np.float32), np.zeros((31, 0), np.float32)])
 
 
 def test_nan_propagates():
