@@ -1,5 +1,6 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
+# make test-all  the same, and the whole matrix of compiled kernels: every op, dtype, layout and scheduler
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
@@ -25,7 +26,7 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check fuzz pages browser
+.PHONY: help lab test test-all pytest check fuzz pages browser
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -41,14 +42,20 @@ lab: $(LAB_READY)
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --LabApp.extension_manager=readonly --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_ARGS)
 
-# What asserts times runs alone, after everything else has been shared among the cores.
 test: check browser
+	@$(MAKE) --no-print-directory pytest
+
+# What asserts times runs alone, after everything else has been shared among the cores.
+pytest: $(TEST_READY)
 ifeq "$(PYTEST_ARGS)" ""
-	$(PY) -m pytest -n auto --dist worksteal -m "not (benchmark or browser)"
+	$(PY) -m pytest -n auto --dist worksteal -m "not (benchmark or browser or matrix)"
 	$(PY) -m pytest -m "benchmark or browser"
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif
+
+test-all: test
+	$(PY) -m pytest -n auto --dist worksteal -m matrix
 
 check: $(TEST_READY)
 	$(PY) -m ruff check .

@@ -3,7 +3,9 @@
 import ctypes
 import functools
 import os
+from collections import Counter
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 
 # Before anything imports Numba: OpenMP threads that spin take 8 ms a region when the cores are busy.
@@ -14,6 +16,7 @@ os.environ.setdefault("FUSER_LAB_VERIFY", "1")
 import hypothesis
 import pytest
 from browser_path import HOW, find_browser
+from needs import NEEDS_DEVICE, missing
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -39,26 +42,64 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--no-skips",
         action="store_true",
         default=bool(os.environ.get("FUSER_LAB_NO_SKIPS")),
-        help="a skipped test fails, unless it is one for a GPU or for JAX (FUSER_LAB_NO_SKIPS=1 says the same)",
+        help="a skipped test fails, unless it is one for a GPU (FUSER_LAB_NO_SKIPS=1 says the same)",
+    )
+    parser.addoption(
+        "--passed-to",
+        type=Path,
+        default=os.environ.get("FUSER_LAB_PASSED_TO"),
+        help="the file to which the names of tests that pass are appended (or FUSER_LAB_PASSED_TO)",
+    )
+    parser.addoption(
+        "--not-passed-in",
+        type=Path,
+        default=os.environ.get("FUSER_LAB_NOT_PASSED_IN"),
+        help="run only what this file, made by --passed-to, does not name (or FUSER_LAB_NOT_PASSED_IN)",
     )
 
 
-# No part of the project and not to be had everywhere: arrays of its own are taken and returned where it is installed.
-NO_JAX = "JAX is not installed"
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (file := config.getoption("--not-passed-in")) is None:
+        return
+    passed = frozenset(Path(file).read_text(encoding="utf-8").splitlines())
+    done = [item for item in items if item.nodeid in passed]
+    config.hook.pytest_deselected(items=done)
+    items[:] = [item for item in items if item.nodeid not in passed]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # With xdist, the process that shares out the tests hears of every result, and it alone writes.
+    if (file := config.getoption("--passed-to")) is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(PassedTo(Path(file)))
+
+
+@dataclass(frozen=True, slots=True)
+class PassedTo:
+    """A plugin that appends the name of each test that passes to a file."""
+
+    file: Path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            with self.file.open("a", encoding="utf-8") as opened:
+                opened.write(f"{report.nodeid}\n")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and cuda_device_count() == 0:
-        pytest.skip("needs a CUDA device")
+        pytest.skip(NEEDS_DEVICE)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    return str(reason).removeprefix("Skipped: ")
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-        if NO_JAX in str(reason):
-            return
         report.outcome = "failed"
-        report.longrepr = f"{report.nodeid} was skipped, and --no-skips was given. {reason}"
+        report.longrepr = f"{report.nodeid} was skipped, and --no-skips was given. {_reason(report)}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,6 +118,18 @@ def pytest_make_collect_report(
     if collector.config.getoption("--no-skips"):
         _refuse_skip(report)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not run and why, one line for each reason: which file asked for torch is of no use to a reader."""
+    lines = missing("torch", "jax")
+    reasons = Counter(map(_reason, terminalreporter.stats.get("skipped", ())))
+    lines += [f"{reason} ({count} skipped)" for reason, count in reasons.items() if not reason.startswith("needs torch")
+              and not reason.startswith("needs jax")]
+    if lines:
+        terminalreporter.section("not run here")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

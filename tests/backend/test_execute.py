@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -47,7 +48,7 @@ def test_every_strategy_computes_the_same(name, strategy):
 
 @pytest.mark.parametrize("name", ["sum_broadcast_add", "layer_norm", "dropout_add_layer_norm"])
 def test_torch_gives_torch_back(name):
-    torch = pytest.importorskip("torch", reason="runs torch tensors: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     fd, arrays = fl.example(name)
     names = {"bfloat16": torch.bfloat16, "float32": torch.float32}
     inputs = [
@@ -160,7 +161,7 @@ def test_inputs_that_do_not_fit(inputs, error, text):
 
 
 def test_torch_tensors_that_do_not_fit():
-    torch = pytest.importorskip("torch", reason="runs torch tensors: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     good = torch.zeros(3, 4)
     for bad, text in (
         (torch.zeros(3, 4, dtype=torch.int8), "int8"),
@@ -297,7 +298,7 @@ def test_outputs_may_lie_over_inputs(library, kind):
     fd = definition(lambda fd, x, y: fd.ops.add(x, y), (-1,), (-1,))
     v = np.arange(1002, dtype=np.float32)
     if library == "torch":
-        torch = pytest.importorskip("torch", reason="runs torch tensors: pip install 'fuser_lab[torch]'")
+        torch = needs("torch")
         v = torch.from_numpy(v)
     inputs, out = OVERLAPS[kind](v)
     wanted = np.asarray(inputs[0]) + np.asarray(inputs[1])
@@ -365,7 +366,7 @@ def test_an_output_shares_no_memory_with_itself(kind, library):
     offsets = np.add.outer(np.arange(64) * out.strides[0], np.arange(100) * out.strides[1])
     assert (np.diff(np.sort(offsets.ravel())).min() < 4) == overlaps, "what the example says of itself"
     if library == "torch":
-        torch = pytest.importorskip("torch", reason="runs torch tensors: pip install 'fuser_lab[torch]'")
+        torch = needs("torch")
         if any(step % 4 or step < 0 for step in out.strides):
             return
         x, out = torch.from_numpy(x), torch.zeros(20000).as_strided((64, 100), places)

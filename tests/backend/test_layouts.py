@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.examples import layouts as examples
@@ -79,7 +80,7 @@ def test_what_users_require_is_what_they_get(order, mode):
 
 @pytest.mark.parametrize("mode", LAYOUT_MODES)
 def test_torch_gets_the_same_layouts(mode):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     fd = defined(examples.required_copy)
     plan = fl.segment(fd, options=fl.SegmenterOptions(layout_mode=mode))
     x, weight = map(torch.from_numpy, examples.inputs_of(plan.fusion))

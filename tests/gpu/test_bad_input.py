@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from backend.fusions import D, S, build
 from backend.reductions import softmax
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
@@ -17,7 +18,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.runtime import cubins
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

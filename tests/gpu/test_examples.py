@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

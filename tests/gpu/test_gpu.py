@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backend.fusions import CASES, Case, D, S, build, close, numbers
+from needs import needs
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
@@ -16,7 +17,7 @@ from fuser_lab.ops import OPS
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from backend.fusions import close
 from backend.lookups import LOOKUPS, Lookup
+from needs import needs
 
 from fuser_lab.api import FusionDefinition
 from fuser_lab.dtypes import DataType
@@ -14,7 +15,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.executor import prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 from gpu.kinds import Kind, kinds
+from needs import needs
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 # Rows, columns and sums in all lengths and dtypes are those of test_reductions.py.

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from backend.fusions import D, S, build
 from backend.reductions import softmax
+from needs import needs
 
 from fuser_lab.runtime.executor import prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 ROWS, COLUMNS = 1 << 16, (1 << 15) + 8  # 2^31 + 2^19 elements

@@ -7,11 +7,12 @@ import pytest
 from backend.fusions import D, close
 from backend.matrix import DTYPES, RECORDS, Form, elements, forms, fusion_of
 from gpu.kinds import placed, twice
+from needs import needs
 
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.executor import prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab import FusionDefinition
 from fuser_lab.dtypes import DataType
 from fuser_lab.ops.random import normal_numbers, uniform_numbers
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.codegen.layout import dense_strides
 from fuser_lab.errors import EvaluationWarning
@@ -14,7 +15,7 @@ from tests import agreement
 from tests.fuzz.check import Checked
 from tests.fuzz.runner import made
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")]
 
 SEED, BATCHES, SIZE = 41, 24, 10

@@ -7,13 +7,14 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import ALL, BACKWARD, COLUMNS, FLOATS, PATTERNS, ROWS, add_norm, backward, softmax, totals
 from gpu.kinds import placed, twice
+from needs import needs
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.executor import prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backend.fusions import D, S, build
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.errors import CompilationError, EvaluationWarning, InputError, OutOfMemoryError, UnsupportedError
@@ -19,7 +20,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.runtime import cubins
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 
@@ -177,7 +178,7 @@ def test_random_numbers_are_not_frozen_into_a_graph() -> None:
 
 
 def test_cupy_arrays_and_cupys_stream() -> None:
-    cupy = pytest.importorskip("cupy", reason="the arrays of this test are CuPy's")
+    cupy = needs("cupy")
     plan = chain(3, 1 << 20)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.errors import EvaluationWarning
 from fuser_lab.interpreter import evaluate
@@ -13,7 +14,7 @@ from fuser_lab.runtime.generator import reference_form
 from tests import agreement
 from tests.unit.ops.sampling import ENTRIES, build
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

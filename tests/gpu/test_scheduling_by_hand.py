@@ -13,11 +13,12 @@ from hand_schedules import (
     softmax,
     transpose,
 )
+from needs import needs
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

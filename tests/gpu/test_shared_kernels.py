@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from backend.fusions import D, S, build, numbers
+from needs import needs
 
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.executor import prepare
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

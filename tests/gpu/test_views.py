@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import OutOfMemoryError
 
-torch = pytest.importorskip("torch", reason="arrays on the GPU are torch's")
+torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import spec
@@ -13,6 +13,8 @@ from fuser_lab.definition.spec import Fill
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.runtime.arrays import describe, to_numpy
+
+torch = needs("torch")
 
 SCRIPT = """
 with FusionDefinition() as fd:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, spec
@@ -107,6 +107,7 @@ def test_every_dtype_layout_and_fill_comes_back(dtype, fill, library):
 @pytest.mark.parametrize("fill", FILLS, ids=lambda fill: "none" if fill is None else f"{fill.kind}{len(fill.values)}")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_torch_makes_what_is_written(dtype, fill):
+    torch = needs("torch")
     inputs = [spec((2, 4), dtype, strides, fill) for strides in (None, (1, 2), (9, 2))]
     text = script_text(copies(inputs).fusion, inputs).partition("inputs = ")[2].rpartition("fd.execute")[0]
     assert [describe(value) for value in eval(text, {"torch": torch})] == inputs

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab import examples
 from fuser_lab.definition.binding import bind
@@ -49,7 +50,7 @@ def test_unknown_names():
 
 
 def torch_results():
-    torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     f = torch.nn.functional
 
     def grad(function, dy, *leaves):
@@ -80,7 +81,7 @@ def torch_results():
 @pytest.mark.parametrize("name", [n for n in examples.names() if "dropout" not in n and "rope" not in n])
 def test_against_torch(name):
     results = torch_results()
-    import torch
+    torch = needs("torch")
 
     example = examples.get(name)
     inputs, outputs = evaluated(example, exact=False)

@@ -1,9 +1,10 @@
 """Random inputs of these tests repeat."""
 
 import pytest
-import torch
+from needs import needs
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
+    torch = needs("torch")
     torch.manual_seed(0)

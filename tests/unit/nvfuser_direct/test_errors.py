@@ -4,11 +4,13 @@ import operator
 import re
 
 import pytest
-import torch
+from needs import needs
 
 from fuser_lab import nvfuser_direct
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
+
+torch = needs("torch")
 
 X = torch.ones(3, 4)
 CAUGHT = (RuntimeError, TypeError, NotImplementedError, AssertionError, ValueError, KeyError)

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-import torch
+from needs import needs
 
 from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import (
@@ -26,6 +26,8 @@ from fuser_lab.nvfuser_direct import (
     Split,
     SqueezeOp,
 )
+
+torch = needs("torch")
 
 
 def scaled(factor=2.0, *, dtype=DataType.Float, swap=False):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-import torch
+from needs import needs
 
 from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import (
@@ -19,6 +19,8 @@ from fuser_lab.nvfuser_direct import (
     Split,
     schedule,
 )
+
+torch = needs("torch")
 
 X = torch.randn(10, 40)
 

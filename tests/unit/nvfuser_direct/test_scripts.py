@@ -3,12 +3,14 @@
 import threading
 
 import pytest
-import torch
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
 from tests.unit.nvfuser_direct.scripts import exec_nvfuser, same
+
+torch = needs("torch")
 
 
 def test_sum_of_scaled_sum():

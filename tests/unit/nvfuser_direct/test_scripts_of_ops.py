@@ -2,11 +2,13 @@
 
 import itertools
 
-import torch
+from needs import needs
 
 from fuser_lab import nvfuser_direct
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition, PythonProfiler
 from tests.unit.nvfuser_direct.scripts import exec_nvfuser
+
+torch = needs("torch")
 
 
 def test_nothing_but_scalars_as_inputs():

@@ -4,12 +4,13 @@ import inspect
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ops import OPS
 from tests.unit.builders import apply
 
-torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+torch = needs("torch")
 
 UNARY = {
     **{n: n for n in ("acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "log", "log10")},

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType, from_numpy, narrowed, parse_dtype
@@ -100,7 +101,7 @@ def test_numbers_too_large_for_8_bits():
 )
 @pytest.mark.parametrize("target", [*FLOAT8, D.Half, D.BFloat16], ids=lambda d: d.name)
 def test_casts_to_few_bits_agree_with_torch(source, target):
-    torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     with np.errstate(all="ignore"):
         x = NUMBERS[np.isfinite(NUMBERS) | (np.dtype(source).kind in "fV")].astype(source)
     if source is np.float64:
@@ -117,7 +118,7 @@ def test_casts_to_few_bits_agree_with_torch(source, target):
 
 @pytest.mark.parametrize("dtype", FLOAT8, ids=lambda d: d.name)
 def test_arrays_of_8_bit_floats_go_to_torch_and_back(dtype):
-    torch = pytest.importorskip("torch", reason="converts to torch: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     kind = getattr(torch, dtype.name.lower())
     tensor = torch.arange(1, 13, dtype=torch.float32).reshape(3, 4).to(kind)
     spec = describe(tensor.t())

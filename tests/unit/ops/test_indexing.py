@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.definition.binding import bind
@@ -14,7 +15,7 @@ from fuser_lab.ops import OPS
 from fuser_lab.segmentation import SegmenterOptions
 from tests.unit.builders import apply, describe
 
-torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+torch = needs("torch")
 
 D = DataType
 FLOATS = ("Double", "Float", "Half", "BFloat16")

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab import FusionDefinition
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ops.unsupported import UNSUPPORTED
 
-torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+torch = needs("torch")
 
 F = torch.nn.functional
 

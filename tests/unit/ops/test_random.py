@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab import FusionDefinition
 from fuser_lab.api import segment, time
@@ -143,12 +144,12 @@ def test_constant_seeds_print_as_scalars_of_the_definition():
 def test_validate_compares_with_the_numbers_of_the_run():
     fd, x = dropout()
     fd.validate([x])
-    torch = pytest.importorskip("torch", reason="validates torch's generator too")
+    torch = needs("torch")
     fd.validate([torch.from_numpy(x)])
 
 
 def test_stateful_torch_runs_are_the_stateless_ones():
-    torch = pytest.importorskip("torch", reason="draws from torch's generator")
+    torch = needs("torch")
     with FusionDefinition() as stateful:
         x = stateful.define_tensor([-1], True)
         stateful.add_output(stateful.ops.rand_like(x))
@@ -169,7 +170,7 @@ def test_stateful_torch_runs_are_the_stateless_ones():
 
 
 def test_torch_generator_state_decides():
-    torch = pytest.importorskip("torch", reason="draws from torch's generator")
+    torch = needs("torch")
     fd, x = dropout()
     x = torch.from_numpy(x)
     torch.manual_seed(3)

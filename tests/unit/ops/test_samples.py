@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
@@ -69,7 +70,7 @@ def test_layouts_and_sizes(name: str, number: int) -> None:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @by_call
 def test_agrees_with_torch(name: str, number: int) -> None:
-    torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     from tests.unit.ops.torch_meaning import WITHOUT, TorchDefinition, wide
 
     sample = ENTRIES[name].samples[number]
@@ -93,7 +94,7 @@ def test_agrees_with_torch(name: str, number: int) -> None:
 
 
 def test_every_op_has_a_torch_meaning_or_a_reason_for_none() -> None:
-    pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    needs("torch")
     from tests.unit.ops.torch_meaning import WITHOUT, has_meaning
 
     assert {name for name in ENTRIES if not has_meaning(name)} == set(WITHOUT) & set(ENTRIES)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.codegen.generate import EVALUATED
@@ -14,7 +15,7 @@ from fuser_lab.ops import OPS
 from fuser_lab.runtime.arrays import from_numpy_as
 from tests.unit.builders import apply, describe
 
-torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+torch = needs("torch")
 
 D = DataType
 REAL = ("Double", "Float", "Half", "BFloat16", "Int", "Int32", "Bool")

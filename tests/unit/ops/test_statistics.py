@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab import FusionDefinition
 from fuser_lab.api import example, segment
@@ -11,7 +12,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.printer import math_text
 from fuser_lab.segmentation import SegmenterOptions
 
-torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+torch = needs("torch")
 
 
 def data(shape, offset=0.0, dtype=np.float32):

@@ -7,10 +7,12 @@ that only the meaning is compared and not the rounding.
 import math
 from typing import Any
 
-import torch
-from torch.nn import functional as nn
+from needs import needs
 
 from fuser_lab.dtypes import DataType
+
+torch = needs("torch")
+nn = torch.nn.functional
 
 DTYPES = {
     DataType.Double: torch.float64, DataType.Float: torch.float32, DataType.Half: torch.float16,

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition, SegmenterOptions
@@ -399,7 +400,7 @@ def test_a_scatter_into_what_was_computed_stays():
 
 
 def test_a_plan_counts_and_refuses_places_that_are_none():
-    torch = pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+    torch = needs("torch")
     with FusionDefinition() as fd:
         counted(fd)
     plan = fl.segment(fd)

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from backend.fusions import D, S, build
+from needs import needs
 
 from fuser_lab.codegen.layout import layout_of
 from fuser_lab.definition.spec import TensorSpec
@@ -56,7 +57,7 @@ def test_the_flat_view_holds_every_element_at_its_place(view: object, dtype: obj
 
 
 def test_torch_in_torch_out() -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     kinds = {torch.float32: D.Float, torch.bfloat16: D.BFloat16, torch.float16: D.Half, torch.int64: D.Int}
     for kind, dtype in kinds.items():
         x = (torch.arange(12).reshape(3, 4) % 5).to(kind)
@@ -72,7 +73,7 @@ def test_torch_in_torch_out() -> None:
 
 
 def test_torch_outputs_given_and_inputs_that_require_gradients() -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     fusion = build(lambda fd, a: fd.ops.exp(a), [(5,)], D.Float)
     plan = prepare(fusion, [(fusion, S.POINTWISE)])
     x, out = torch.randn(5, requires_grad=True), torch.zeros(5)
@@ -84,7 +85,7 @@ def test_torch_outputs_given_and_inputs_that_require_gradients() -> None:
 
 
 def test_torch_tensors_that_cannot_be_inputs() -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     with pytest.raises(InputError, match=r"dtype torch.int8 is not a tensor type"):
         describe(torch.zeros(3, dtype=torch.int8))
     with pytest.raises(InputError, match="layout torch.sparse_coo"):
@@ -94,7 +95,7 @@ def test_torch_tensors_that_cannot_be_inputs() -> None:
 
 
 def test_torch_shares_memory_with_numpy() -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     x = np.zeros(3, ml_dtypes.bfloat16)
     tensor = from_numpy_as("torch", x)
     tensor[0] = 1.0

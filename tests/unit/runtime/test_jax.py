@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import InputError
 
-jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax = needs("jax")
 
 
 def scaled_rows(dtype: DataType) -> FusionDefinition:

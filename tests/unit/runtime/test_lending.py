@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.plan import Plan
+
+torch = needs("torch")
 
 F = DataType.Float
 

@@ -4,10 +4,11 @@ import ctypes
 from typing import Any
 
 import pytest
+from needs import needs
 
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns
 
-torch = pytest.importorskip("torch", reason="runs that are repeated are runs on torch tensors")
+torch = needs("torch")
 KINDS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP, and fork, as on Linux")
 
@@ -74,7 +75,7 @@ def test_a_process_forked_from_one_with_threads_runs_without(cache: Path, before
 
 
 def test_threads_sleep_also_where_torch_came_first(cache: Path) -> None:
-    pytest.importorskip("torch", reason="loads OpenMP before this package does: pip install 'fuser_lab[torch]'")
+    needs("torch")
     then = "say(right=right())"
     idle = "OpenMP of fuser_lab, idle"
     several = len(os.sched_getaffinity(0)) > 1

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backend.fusions import D, S, build, numbers
+from needs import needs
 
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
@@ -317,7 +318,7 @@ def test_inputs_are_what_they_were_after_a_peer_has_changed_them(library: str, f
     x: Any = X.copy()
     x[0, 0] = np.nan
     if library == "torch":
-        torch = pytest.importorskip("torch", reason="times torch tensors: pip install 'fuser_lab[torch]'")
+        torch = needs("torch")
         x = torch.from_numpy(x)
     before = np.asarray(x).copy()
     peers = {"changing": changing, "eager": plain_exp if library == "numpy" else lambda x: x.exp()}

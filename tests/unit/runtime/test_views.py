@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -15,7 +16,7 @@ from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError
 from fuser_lab.runtime.executor import CancelFlag, Cancelled
 from fuser_lab.runtime.host import free_bytes_of
 
-torch = pytest.importorskip("torch", reason="torch's views are what results are compared with")
+torch = needs("torch")
 
 Body = Callable[..., Any]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition, SegmenterOptions
@@ -323,7 +324,7 @@ def fd_manager(define, inputs, options=APART):
 
 
 def test_outputs_are_made_with_the_library_of_the_inputs():
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
 
     def define(fd):
         x = fd.define_tensor(shape=[-1], contiguity=True)
@@ -398,7 +399,7 @@ def test_many_threads_run_one_segmented_definition():
 
 
 def test_random_numbers_follow_the_generator_of_the_inputs():
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
 
     def define(fd):
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
@@ -588,7 +589,7 @@ def square(kind="numpy"):
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal((4, 4)).astype(np.float32) for _ in range(2)]
     if kind == "torch":
-        torch = pytest.importorskip("torch")
+        torch = needs("torch")
         return [torch.from_numpy(array) for array in arrays]
     return arrays
 

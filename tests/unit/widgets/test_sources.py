@@ -4,6 +4,7 @@ import re
 
 import pytest
 from fuser_lab_widgets import sources
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -56,7 +57,7 @@ def test_every_op_of_a_real_kernel_has_lines(target):
 
 @pytest.mark.ptx
 def test_the_machine_code_of_a_segment_is_linked_to_its_ops():
-    pytest.importorskip("numba.cuda")
+    needs("numba.cuda")
     with FusionDefinition() as fd:
         x = fd.define_tensor([64, 256], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.sqrt(fd.ops.exp(x)))

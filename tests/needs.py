@@ -1,0 +1,29 @@
+"""What only some tests need, and how to install it: without it they are skipped, and a run's last lines say so."""
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+# The plain wheel of torch brings several GB of CUDA libraries; the CPU build is enough.
+INSTALL = {
+    "torch": "pip install torch",
+    "jax": "pip install jax",
+    "cupy": "pip install cupy-cuda13x",
+    "numba.cuda": "pip install 'fuser_lab[cuda]'",
+}
+NEEDS_DEVICE = "needs a CUDA device"
+
+
+def needs(library: str) -> ModuleType:
+    """The module of this name; where it is not installed, the test or the whole file that asks is skipped."""
+    return pytest.importorskip(library, reason=f"needs {library}: {INSTALL[library]}")
+
+
+def missing(*libraries: str) -> list[str]:
+    """One line for each of these libraries that is not installed, with the command that installs it."""
+    return [
+        f"{library} is not installed, so tests that need it were skipped: {INSTALL[library]}"
+        for library in libraries
+        if importlib.util.find_spec(library) is None
+    ]
