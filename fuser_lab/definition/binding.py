@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from fuser_lab.arguments import shown
 from fuser_lab.definition.concretize import concretize
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
-from fuser_lab.ops.arguments import shown
 
 Described = TensorSpec | Number
 _EXAMPLE_SIZE = 64

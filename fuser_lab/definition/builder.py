@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.record import EMIT
@@ -44,7 +45,7 @@ from fuser_lab.ir import (
     scalars_in,
 )
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
-from fuser_lab.ops.arguments import check_range, element_type, flag, flags, is_whole, listed, shown, whole, wholes
+from fuser_lab.ops.arguments import check_range, element_type, flag, flags, listed, whole, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 from fuser_lab.ops.unsupported import UNSUPPORTED, refusal

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fuser_lab.arguments import shown
 from fuser_lab.definition.cache import FusionCache, FusionSchedules, Walk
 from fuser_lab.definition.handles import Handle
 from fuser_lab.definition.record import EMIT, Record, arguments, bare, named_in
@@ -10,7 +11,6 @@ from fuser_lab.definition.state import Called, FusionState, fusion_state
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import COMPOSITES, OPS, OpDef
-from fuser_lab.ops.arguments import shown
 
 _CALLS = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "set_output_stride_order"})
 

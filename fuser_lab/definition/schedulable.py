@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from fuser_lab.arguments import shown
 from fuser_lab.definition import schedule_arguments
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.schedule_arguments import (
@@ -21,7 +22,7 @@ from fuser_lab.definition.scheduling import HandSchedule, Steps
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir.transform import ParallelType, ScheduledTensor, Transform
 from fuser_lab.ir.transform_arguments import check_in_range
-from fuser_lab.ops.arguments import flag, shown
+from fuser_lab.ops.arguments import flag
 
 if TYPE_CHECKING:
     from fuser_lab.definition.builder import FusionBuilder

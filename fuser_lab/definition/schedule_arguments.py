@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
-from fuser_lab.ops.arguments import is_whole, shown
 
 # By name: the classes belong to nvFuser's module, which stands above this one.
 _COPY_KINDS = {"op_type": "LoadStoreOpType", "cache_op": "CacheOp"}

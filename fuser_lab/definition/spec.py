@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.ops.arguments import shown, wholes
+from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
 
 _FILLS = ("normal", "uniform", "integers", "range", "values")

@@ -2,23 +2,9 @@
 
 import numpy as np
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
-
-_LONGEST = 60
-
-
-def shown(value: object) -> str:
-    """Return a value as it may stand in a sentence: short and on one line."""
-    if isinstance(value, int) and value.bit_length() > 3 * _LONGEST:
-        return f"an int of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= _LONGEST and "\n" not in text else f"a value of type {type(value).__name__}"
-
-
-def is_whole(value: object) -> bool:
-    """Whether a value is an int of Python or NumPy; bools are not."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def whole(value: object, op: str, argument: str) -> int:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import OpKind, Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Const, Term
-from fuser_lab.ops.arguments import shown
 from fuser_lab.ops.pointwise_calls import unary_misuses
 from fuser_lab.ops.promotion import (
     CAST,

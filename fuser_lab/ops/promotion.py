@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import shown
 from fuser_lab.dtypes import Category, DataType, Kind, narrowed, promote
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
-from fuser_lab.ops.arguments import check_range, element_type, shown
+from fuser_lab.ops.arguments import check_range, element_type
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.pointwise_calls import (
     CAST_MISUSES,

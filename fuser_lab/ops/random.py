@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import OpKind, Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
-from fuser_lab.ops.arguments import element_type, shown
+from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.factory import given_scalar, given_shape, infer_filled
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (

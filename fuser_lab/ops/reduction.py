@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType, Kind, from_numpy
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, IterType, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.arguments import flag, is_whole, listed, shown, whole
+from fuser_lab.ops.arguments import flag, listed, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import AttrValue, Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Const, Term
-from fuser_lab.ops.arguments import listed, shown, whole
+from fuser_lab.ops.arguments import listed, whole
 
 Array = npt.NDArray[Any]
 Attrs = Mapping[str, AttrValue]

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fuser_lab.arguments import is_whole
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.arguments import flag, is_whole, whole
+from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import (

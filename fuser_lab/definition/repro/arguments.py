@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
-from fuser_lab.ops.arguments import is_whole, shown, wholes
+from fuser_lab.ops.arguments import wholes
 
 # Torch's spelling of each dtype; some names are DataType members only once those exist.
 TORCH_DTYPES: Mapping[str, str] = {

@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
 from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, as_device, dtype_named
@@ -35,7 +36,6 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError, UnsupportedError
 from fuser_lab.ir import Number
 from fuser_lab.ops import COMPOSITES, OPS
-from fuser_lab.ops.arguments import is_whole
 
 _DEEPEST = 100
 _DEEPEST_CALLS = 12

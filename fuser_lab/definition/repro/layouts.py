@@ -5,11 +5,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.definition.repro.arguments import TORCH_DTYPES, Arguments, as_device, as_dtype, dtype_named
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ops.arguments import is_whole, listed, shown, whole, wholes
+from fuser_lab.ops.arguments import listed, whole, wholes
 from fuser_lab.ops.registry import wrap_dim
 
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.definition.repro.arguments import Arguments, plain_number, real_number
 from fuser_lab.definition.repro.layouts import kept_strides, with_strides
 from fuser_lab.definition.spec import Fill, TensorSpec, spec
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ops.arguments import is_whole, shown, whole, wholes
+from fuser_lab.ops.arguments import whole, wholes
 
 _MOST_VALUES = 10_000
 

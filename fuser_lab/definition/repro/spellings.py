@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ops.arguments import is_whole, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

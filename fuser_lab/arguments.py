@@ -1,0 +1,334 @@
+"""What public functions take: each argument is described once, and checked before the function runs.
+
+``@takes(title=optional(TEXT), seconds=number(least=0))`` raises `ArgumentTypeError` for a value of another type and
+`InputError` for one that is out of range, with one sentence that names function, argument, what was given and what is
+accepted. A missing argument, or a keyword that the function does not have, stays Python's own TypeError.
+"""
+
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LONGEST = 60  # characters or entries of a value in a sentence
+_MOST_ENTRIES = 1 << 20  # of a list; an iterable may have no end
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
+
+
+def shown(value: object) -> str:
+    """Return a value as it may stand in a sentence: short, printable and on one line, whatever it is."""
+    if isinstance(value, int) and value.bit_length() > 3 * _LONGEST:
+        return f"an int of {value.bit_length()} bits"
+    if isinstance(value, _SIZED) and len(value) > _LONGEST:
+        return f"a {type(value).__name__} of length {len(value)}"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the repr of a class of the user's may fail in any way
+        text = ""
+    return text if text and len(text) <= _LONGEST and text.isprintable() else f"a value of type {type(value).__name__}"
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an int of Python or NumPy; bools are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+class _Refused(Exception):  # noqa: N818 - a signal between the kinds of this module
+    """A value that a kind does not take: ``accepted`` says what it takes, ``place`` which part of the value it is."""
+
+    def __init__(self, value: object, accepted: str, place: str = "", *, of_type: bool) -> None:
+        super().__init__(accepted)
+        self.value, self.accepted, self.place, self.of_type = value, accepted, place, of_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of argument.
+
+    Attributes
+    ----------
+    accepted
+        What is taken, as the end of the sentence "... must be".
+    take
+        Returns the value that the function gets: an int for NumPy's integers, a list for any iterable.
+    """
+
+    accepted: str
+    take: Callable[[Any], Any]
+
+    def of(self, value: object, what: str, argument: str, error: type[FuserLabError] = InputError) -> Any:
+        """Return the value that a function gets for an argument.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If the value is of another type.
+        InputError
+            If it is of the right type and not one of the values that are accepted; ``error`` names another exception.
+        """
+        try:
+            return self.take(value)
+        except _Refused as refused:
+            found = refused
+        named = f"{argument}{found.place}"
+        msg = f"{f'{what}: ' if what else ''}{named} must be {found.accepted}, given {shown(found.value)}."
+        raise (ArgumentTypeError if found.of_type else error)(msg)
+
+    def __or__(self, other: "Kind") -> "Kind":
+        """Return the kind that takes what either takes."""
+        accepted = f"{self.accepted} or {other.accepted}"
+
+        def take(value: Any) -> Any:
+            refusals = []
+            for kind in (self, other):
+                try:
+                    return kind.take(value)
+                except _Refused as refused:
+                    refusals.append(refused)
+            # The kind whose type fits knows best what is wrong.
+            near = [r for r in refusals if not r.of_type or r.place]
+            raise near[0] if near else _Refused(value, accepted, of_type=True)
+
+        return Kind(accepted=accepted, take=take)
+
+    def but(self, test: Callable[[Any], bool], accepted: str) -> "Kind":
+        """Return the kind of those values that pass a test; ``accepted`` says which these are."""
+
+        def take(value: Any) -> Any:
+            taken = self.take(value)
+            if not test(taken):
+                raise _Refused(value, accepted, of_type=False)
+            return taken
+
+        return Kind(accepted=accepted, take=take)
+
+
+def instance(*types: type, accepted: str = "") -> Kind:
+    """Return the kind of the objects of some classes."""
+    said = accepted or f"a {' or '.join(one.__name__ for one in types)}"
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, types):
+            raise _Refused(value, said, of_type=True)
+        return value
+
+    return Kind(accepted=said, take=take)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Refused(value, "a str", of_type=True)
+    text = value if type(value) is str else str.__str__(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _Refused(value, "text without surrogates, which UTF-8 cannot write", of_type=False) from None
+    return text
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise _Refused(value, "True or False", of_type=True)
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise _Refused(value, "None", of_type=True)
+
+
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise _Refused(value, "a function", of_type=True)
+    return value
+
+
+def _path(value: Any) -> Any:
+    said = "a path, as str or Path"
+    if not isinstance(value, str | os.PathLike):
+        raise _Refused(value, said, of_type=True)
+    try:
+        text = os.fspath(value)
+        refused = not isinstance(text, str) or b"\0" in os.fsencode(text)
+    except Exception:  # noqa: BLE001 - a PathLike of the user's may fail in any way
+        refused = True
+    if refused:
+        raise _Refused(value, "a path that the file system can name", of_type=False)
+    return value
+
+
+TEXT = Kind(accepted="a str", take=_text)
+FLAG = Kind(accepted="True or False", take=_flag)
+NONE = Kind(accepted="None", take=_none)
+FUNCTION = Kind(accepted="a function", take=_function)
+PATH = Kind(accepted="a path, as str or Path", take=_path)
+ANYTHING = Kind(accepted="anything", take=lambda value: value)
+
+
+def optional(kind: Kind, meaning: str = "") -> Kind:
+    """Return the kind that takes None as well; ``meaning`` says what None means, as "for no limit"."""
+    return kind | (Kind(accepted=f"None {meaning}", take=_none) if meaning else NONE)
+
+
+def whole(least: int | None = None, most: int | None = None, accepted: str = "a whole number") -> Kind:
+    """Return the kind of the ints of Python and NumPy from ``least`` to ``most``; bools are none."""
+    said = _ranged(accepted, least, most)
+
+    def take(value: Any) -> int:
+        if not is_whole(value):
+            raise _Refused(value, said, of_type=True)
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise _Refused(value, said, of_type=False)
+        return int(value)
+
+    return Kind(accepted=said, take=take)
+
+
+def number(least: float | None = None, *, above: float | None = None) -> Kind:
+    """Return the kind of the finite real numbers of at least ``least``, or above ``above``; bools are none."""
+    said = "a finite number" + (f" above {above:g}" if above is not None else "")
+    said = _ranged(said, least, None)
+
+    def take(value: Any) -> float:
+        if not (isinstance(value, float | np.floating) or is_whole(value)):
+            raise _Refused(value, said, of_type=True)
+        try:
+            real = float(value)
+        except OverflowError:
+            real = math.inf
+        low = (least is not None and real < least) or (above is not None and real <= above)
+        if low or not math.isfinite(real):
+            raise _Refused(value, said, of_type=False)
+        return value if type(value) in {int, float} else real
+
+    return Kind(accepted=said, take=take)
+
+
+def _ranged(accepted: str, least: float | None, most: float | None) -> str:
+    if least is not None and most is not None:
+        return f"{accepted} from {least:g} to {most:g}"
+    return accepted if least is None else f"{accepted} of at least {least:g}"
+
+
+def one_of(*names: str) -> Kind:
+    """Return the kind of some words."""
+    quoted = [repr(name) for name in names]
+    said = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+    def take(value: Any) -> str:
+        if not isinstance(value, str):
+            raise _Refused(value, said, of_type=True)
+        if value not in names:
+            raise _Refused(value, said, of_type=False)
+        return str.__str__(value)
+
+    return Kind(accepted=said, take=take)
+
+
+def listed(kind: Kind, accepted: str, *, least: int = 0, lazy: bool = False) -> Kind:
+    """Return the kind of lists and tuples of a kind, with ``least`` entries or more; the function gets a list.
+
+    With ``lazy``, any other iterable is taken as well, read to its end; text and mappings never are.
+    """
+
+    def take(value: Any) -> list[Any]:
+        wanted = Iterable if lazy else list | tuple | range
+        if not isinstance(value, wanted) or isinstance(value, str | bytes | Mapping):
+            raise _Refused(value, accepted, of_type=True)
+        try:
+            entries = list(islice(value, _MOST_ENTRIES + 1))
+        except TypeError:  # a 0-d array says that it is iterable
+            raise _Refused(value, accepted, of_type=True) from None
+        if len(entries) > _MOST_ENTRIES:
+            raise _Refused(value, f"{accepted} with at most {_MOST_ENTRIES:,} entries", of_type=False)
+        if len(entries) < least:
+            raise _Refused(value, accepted, of_type=False)
+        return [_part(kind, entry, f"[{place}]") for place, entry in enumerate(entries)]
+
+    return Kind(accepted=accepted, take=take)
+
+
+def mapping(key: Kind, value: Kind, accepted: str) -> Kind:
+    """Return the kind of mappings from a kind to a kind; the function gets a dict."""
+
+    def take(given: Any) -> dict[Any, Any]:
+        if not isinstance(given, Mapping):
+            raise _Refused(given, accepted, of_type=True)
+        return {_part(key, k, ""): _part(value, v, f"[{shown(k)}]") for k, v in given.items()}
+
+    return Kind(accepted=accepted, take=take)
+
+
+def _part(kind: Kind, entry: object, place: str) -> Any:
+    try:
+        return kind.take(entry)
+    except _Refused as refused:
+        raise _Refused(
+            refused.value, refused.accepted, f"{place}{refused.place}", of_type=refused.of_type,
+        ) from None
+
+
+def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return the decorator of a function whose arguments are of these kinds; defaults are not checked.
+
+    Parameters
+    ----------
+    what
+        What sentences begin with; the function's name if left out.
+    **kinds
+        Kinds by the names of parameters; those of ``*args`` and ``**kwargs`` hold for each entry.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = what or function.__name__
+        parameters = inspect.signature(function).parameters
+        unknown = kinds.keys() - parameters.keys()
+        if unknown:
+            msg = f"{name} has no parameter {min(unknown)}"
+            raise TypeError(msg)
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        places = [(p.name, kinds.get(p.name)) for p in parameters.values() if p.kind in positional]
+        checked = [(place, argument, kind) for place, (argument, kind) in enumerate(places) if kind is not None]
+        variable = {p.kind: (p.name, kinds.get(p.name)) for p in parameters.values()}
+        rest, rest_kind = variable.get(inspect.Parameter.VAR_POSITIONAL, ("", None))
+        _, other_kind = variable.get(inspect.Parameter.VAR_KEYWORD, ("", None))
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            given: list[Any] = list(args)
+            for place, argument, kind in checked:
+                if place < len(given):
+                    given[place] = kind.of(given[place], name, argument)
+            if rest_kind is not None:
+                for place in range(len(places), len(given)):
+                    given[place] = rest_kind.of(given[place], name, f"{rest}[{place - len(places)}]")
+            for argument, value in kwargs.items():
+                named = kinds.get(argument) if argument in parameters else other_kind
+                if named is not None:
+                    kwargs[argument] = named.of(value, name, argument)
+            return function(*given, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def take_fields(record: object, **kinds: Kind) -> None:
+    """Check fields of a frozen dataclass in its ``__post_init__``, and set them to what their kinds take."""
+    for field, kind in kinds.items():
+        given = getattr(record, field)
+        taken = kind.of(given, type(record).__name__, field)
+        if taken is not given:
+            object.__setattr__(record, field, taken)
