@@ -14,6 +14,10 @@ class Coverage:
             for d in exact.derivations
             if through_resize or d.name != "resize"
         ]
+        # An axis that a cat makes of two others takes both of them.
+        needed: dict[tuple[int, ...], set[int]] = {}
+        for sources, results in made:
+            needed.setdefault(results, set()).update(sources)
         covered = set(classes)
         if through_resize:
             # Cut down to one element, an axis is read at one place whatever the loops are.
@@ -23,11 +27,11 @@ class Coverage:
         grew = bool(made)
         while grew:
             before = len(covered)
-            for sources, results in made:
+            for results, wanted in needed.items():
                 # One part of a split comes with the other, as both run through the same elements of the source.
                 if any(r in covered for r in results):
-                    covered.update(sources)
-                if all(s in covered for s in sources):
+                    covered.update(wanted)
+                if wanted <= covered:
                     covered.update(results)
             grew = len(covered) > before
         self.covered = covered
@@ -43,18 +47,63 @@ class Coverage:
 def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
     """Return two reshapes that split or merge one axis in different ways.
 
-    A loop nest can follow only one of them: nvFuser's common gate refuses the segment.
+    A loop nest can follow only one of them: nvFuser's common gate refuses the segment. The part of an axis that a slice
+    leaves counts as that axis, and so does an axis with padding, which may be split in the same way if the outer
+    extents are equal (nvFuser: hasIncompatibleTransforms, on the permissive-resize graph of its IdModel).
     """
-    uses: dict[int, tuple[tuple[object, ...], str]] = {}
+    if sum(d.name != "resize" for d in exact.derivations) < 2:
+        return None
+    joined = _Joined(len(exact.extent))
     for derivation in exact.derivations:
         if derivation.name == "resize":
-            continue
-        use = (derivation.name, derivation.sources, derivation.numbers)
+            joined.union(derivation.sources[0], derivation.results[0])
+    for source, targets in exact.concretized.items():
+        for target in targets:
+            joined.union(source, target)
+    reshapes = [d for d in exact.derivations if d.name != "resize"]
+    while True:
+        before = joined.unions
+        made: dict[tuple[object, ...], tuple[int, ...]] = {}
+        for derivation in reshapes:
+            results = made.setdefault(_use(exact, joined, derivation), derivation.results)
+            for a, b in zip(results, derivation.results, strict=True):
+                joined.union(a, b)
+        if joined.unions == before:
+            break
+    uses: dict[int, tuple[tuple[object, ...], str]] = {}
+    for derivation in reshapes:
+        use = _use(exact, joined, derivation)
         for source in derivation.sources:
-            known = uses.setdefault(source, (use, derivation.expr))
+            known = uses.setdefault(joined.of(source), (use, derivation.expr))
             if known[0] != use:
                 return known[1], derivation.expr
     return None
+
+
+def _use(exact: ExactMap, joined: "_Joined", derivation: Derivation) -> tuple[object, ...]:
+    """Return what is equal for merges of the same axes, and for splits of one axis with the same outer extent."""
+    outer = exact.extent[derivation.results[0]] if derivation.name == "split" else 0
+    return derivation.name, tuple(map(joined.of, derivation.sources)), outer
+
+
+class _Joined:
+    """Classes joined into groups."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+        self.unions = 0
+
+    def of(self, number: int) -> int:
+        parent = self._parent
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
+
+    def union(self, a: int, b: int) -> None:
+        a, b = self.of(a), self.of(b)
+        if a != b:
+            self._parent[max(a, b)] = min(a, b)
+            self.unions += 1
 
 
 class Neighbourhoods:

@@ -234,15 +234,14 @@ class CandidateFacts:
 
     @cached_property
     def reference(self) -> TensorView | Refusal:
-        """The output whose loops reach every axis of all inputs and outputs, or why there is none."""
-        exact = self.exact
-        concrete = {tv.name: exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
-        sizes = {tv.name: _size(exact, concrete[tv.name]) for tv in self.outputs}
-        largest = max(sizes.values(), default=0)
+        """The output whose loops reach every axis of all inputs and outputs, or why there is none.
+
+        Slices, pads and cats may stand between (nvFuser: DomainMap::areAllTargetIdsCoveredBy).
+        """
+        concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
+        sizes = {tv.name: _size(self.exact, concrete[tv.name]) for tv in self.outputs}
         why: Refusal | None = None
-        for output in self.outputs:
-            if sizes[output.name] != largest:
-                continue
+        for output in sorted(self.outputs, key=lambda tv: -sizes[tv.name]):
             refused = self._cannot_lead(output, concrete)
             if refused is None:
                 return output
@@ -250,21 +249,28 @@ class CandidateFacts:
         return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
-        own = concrete[reference.name]
-        narrow = Coverage(self.exact, own, through_resize=False)
-        wide = Coverage(self.exact, own, through_resize=True) if self.resize is not None else narrow
+        coverage = Coverage(self.exact, concrete[reference.name], through_resize=True)
         for output in self.outputs:
-            missing = narrow.missing(concrete[output.name])
-            if missing is None:
-                continue
-            if wide is not narrow and wide.missing(concrete[output.name]) is None:
-                why = reason(ReasonCode.RESIZE_BETWEEN_OUTPUTS, tensor=output.name, reference=reference.name)
-                return why, self.names
-            return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
+            missing = coverage.missing(concrete[output.name])
+            if missing is not None:
+                return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
         for tensor in self.inputs:
-            missing = wide.missing(concrete[tensor.name], self.indexed)
+            missing = coverage.missing(concrete[tensor.name], self.indexed)
             if missing is not None:
                 return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
+        return None
+
+    @cached_property
+    def resize_between_outputs(self) -> Refusal | None:
+        """Why a slice, a pad or a cat stands between the reference and another output, or None."""
+        reference = self.reference
+        if self.resize is None or not isinstance(reference, TensorView):
+            return None
+        coverage = Coverage(self.exact, self.exact.concrete(reference), through_resize=False)
+        for output in self.outputs:
+            if coverage.missing(self.exact.concrete(output)) is not None:
+                why = reason(ReasonCode.RESIZE_BETWEEN_OUTPUTS, tensor=output.name, reference=reference.name)
+                return why, self.names
         return None
 
     def _not_covered(self, code: ReasonCode, tensor: TensorView, missing: int, reference: str) -> Reason:
@@ -275,15 +281,13 @@ class CandidateFacts:
         """Why the loops of the first reduction miss an axis of an output (or input), or None."""
         pattern = self.patterns[0]
         exact = self.exact
-        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=False)
+        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
         for output in self.outputs:
             missing = coverage.missing(exact.concrete(output))
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, pattern.name), self.names
         if not inputs:
             return None
-        if self.resize is not None:
-            coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
         for tensor in self.inputs:
             missing = coverage.missing(exact.concrete(tensor), self.indexed)
             if missing is not None:

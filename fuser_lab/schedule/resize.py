@@ -31,6 +31,8 @@ class Resize:
         reference = facts.reference
         if not isinstance(reference, TensorView):
             return refused(self.type, reference)
+        if facts.resize_between_outputs is not None:
+            return refused(self.type, facts.resize_between_outputs)
         groups = facts.inner_groups
         if len(groups) > 1:
             first, second = list(groups.values())[:2]

@@ -1,0 +1,129 @@
+"""Rules of nvFuser's schedulers, segmenter and presegmentation passes, with definitions that show them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import fuser_lab as fl
+from fuser_lab.dtypes import DataType
+from tests.pages.reasons import tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of nvFuser, where it stands there and here, and what shows it.
+
+    ``shows`` maps definitions, written as in ``tests/pages/reasons.py``, to the schedulers of their segments, in
+    alphabetical order. ``asserted`` names the test of nvFuser that asserts the rule; it is empty where the rule is read
+    from nvFuser's source. ``options`` are those of ``SegmenterOptions.from_nvfuser``.
+    """
+
+    of: str
+    text: str
+    nvfuser: str
+    ours: str
+    shows: Mapping[str, str]
+    asserted: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    values: bool = True  # whether it is small enough for kernels to be evaluated in lock step
+
+
+def definition(source: str) -> fl.FusionDefinition:
+    """Return the definition that a source records."""
+    with fl.FusionDefinition() as fd:
+        exec(source, {"fd": fd, "ops": fd.ops, "DataType": DataType, "tensor": partial(tensor, fd)})
+    return fd
+
+
+def plan_of(rule: Rule, source: str) -> fl.Plan:
+    """Return the plan of one of a rule's definitions, cut bottom-up with nvFuser's passes."""
+    options = fl.SegmenterOptions.from_nvfuser(**rule.options)
+    return fl.segment(definition(source), strategy="bottom_up", options=options)
+
+
+def schedulers(plan: fl.Plan) -> str:
+    """Return the schedulers of a plan's segments in alphabetical order."""
+    return ", ".join(sorted(segment.scheduler.value if segment.scheduler else "none" for segment in plan.segments))
+
+
+COVERED = "csrc/scheduler/tools/domain_map.cpp: areAllTargetIdsCoveredBy"
+TRANSFORMS = "csrc/scheduler/registry_utils.cpp: hasIncompatibleTransforms"
+RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
+FACTS = "fuser_lab.schedule.facts.CandidateFacts"
+COVERAGE = "fuser_lab.analysis.coverage"
+
+RULES = (
+    Rule(
+        of="pointwise", nvfuser=COVERED, ours=f"{FACTS}.reference",
+        text="Outputs may be slices, pads and cats of what the reference is made of.",
+        shows={
+            """
+x = tensor(4, 24)
+for i in range(3):
+    fd.add_output(ops.neg(ops.slice(x, [0, 8 * i], [4, 8 * i + 8])))""": "pointwise",
+            """
+x = tensor(16)
+fd.add_output(ops.relu(x))
+fd.add_output(ops.neg(ops.slice(x, [2], [9])))""": "pointwise",
+            """
+x = tensor(16)
+fd.add_output(ops.relu(x))
+fd.add_output(ops.neg(ops.pad(x, [2, 3])))""": "pointwise",
+            """
+x, y = tensor(16, 8), tensor(16, 8)
+fd.add_output(ops.relu(x))
+fd.add_output(ops.neg(ops.cat([x, y], 1)))""": "pointwise",
+        },
+    ),
+    Rule(
+        of="resize", nvfuser=RESIZE, ours=f"{FACTS}.resize_between_outputs",
+        text="No slice, pad or cat stands between the reference and another output.",
+        asserted="test_resize.cpp: ResizeSchedulerTest.PropagateMultipleSlicesToInputs2",
+        shows={
+            """
+x = ops.sin(tensor(16, 100))
+fd.add_output(ops.sin(ops.slice(x, [0, 1], [16, 100])))
+fd.add_output(ops.sin(ops.slice(ops.sin(x), [0, 2], [16, 100])))""": "resize, resize",
+        },
+    ),
+    Rule(
+        of="reduction", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
+        text="An output may be a slice of what is reduced.",
+        shows={
+            """
+x = tensor(16, 8)
+fd.add_output(ops.sum(ops.relu(x), [1]))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "reduction",
+        },
+    ),
+    Rule(
+        of="inner_persistent", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
+        text="An output may be a slice of what is normalized.",
+        shows={
+            """
+x = tensor(16, 8)
+e = ops.exp(x)
+fd.add_output(ops.div(e, ops.sum(e, [1], keepdim=True)))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "inner_persistent",
+        },
+    ),
+    Rule(
+        of="all kernels but resize", nvfuser=TRANSFORMS, ours=f"{COVERAGE}.conflicting_reshapes",
+        text="Slices of one axis may be split if their outer extents are equal; otherwise the reshapes conflict.",
+        shows={
+            """
+x = tensor(4, 24)
+for i in range(3):
+    fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8 * i], [4, 8 * i + 8]), [4, 2, 4])))""": "pointwise",
+            """
+x = tensor(4, 24)
+fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 0], [4, 8]), [4, 2, 4])))
+fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 2, 8])))""": "pointwise",
+            """
+x = tensor(4, 24)
+fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 0], [4, 8]), [4, 2, 4])))
+fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))""": "resize, resize",
+        },
+    ),
+)
