@@ -1,15 +1,15 @@
 """The public functions: define, segment, explore, time."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab import examples
+from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, instance, listed, mapping, number, optional, takes
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
@@ -25,13 +25,20 @@ if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
 
 
+_PLAN = instance(Plan)
+_PLANS = (_PLAN | listed(_PLAN, "a plan or a list of plans", least=1)).worded("a plan or a list of plans")
+_TIMES = instance(measured.Timings, accepted="what time() returns")
+
+
 class Timings(measured.Timings):
     """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
 
+    @takes(verbose=FLAG)
     def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
         """Return the numbers with units in the columns' names; ``verbose`` adds each row's device and deviation."""
         return timings.timings_frame(self, verbose=verbose)
 
+    @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
         """Write the table as .csv, .json, .html or .txt, or the bars as .svg or .png, and return the path.
 
@@ -49,6 +56,7 @@ class Timings(measured.Timings):
         )
         return save.save("timings", path, save.picture_writers(self.bars) | writers)
 
+    @takes(style=FLAG)
     def bars(self, *, style: bool = True) -> str:
         """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them.
 
@@ -56,6 +64,7 @@ class Timings(measured.Timings):
         """
         return bars_svg(timings.timing_bars(self), "Median times", style=style)
 
+    @takes(plan=_PLAN, before=optional(_PLAN), style=FLAG)
     def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
         """Return the roofline of a plan's segments in static SVG: what its device allows, and what was measured.
 
@@ -102,6 +111,13 @@ class Timings(measured.Timings):
         return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
 
 
+@takes(
+    plans=_PLANS,
+    peers=optional(mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")),
+    progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
+    cancelled=optional(FUNCTION.worded("a function without arguments")),
+    seconds=number(0),
+)
 def time(
     plans: Plan | Sequence[Plan],
     inputs: Sequence[Any],
@@ -142,45 +158,19 @@ def time(
         If an argument is of another type.
     """
     several = [plans] if isinstance(plans, Plan) else plans
-    if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
-        msg = f"time: plans must be a plan or a list of plans, at least one, given {plans!r}."
-        raise ArgumentTypeError(msg)
     flat = flattened(inputs)
     for value in flat:
         if isinstance(value, TensorSpec):
             msg = "time: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
             raise InputError(msg)
-    _check_timing(peers, progress, cancelled, seconds)
     from fuser_lab.runtime.timing import measure
 
-    for name, peer in (peers or {}).items():
-        if not callable(peer):
-            msg = f"time: the peer {name!r} must be a function of the inputs, given {type(peer).__name__}."
-            raise ArgumentTypeError(msg)
+    for name in peers or {}:
         if name in {plan.name for plan in several}:
             msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
             raise InputError(msg)
     found = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
     return Timings(rows=found.rows, preallocated=found.preallocated)
-
-
-def _check_timing(peers: object, progress: object, cancelled: object, seconds: object) -> None:
-    """Raise for what `time` does not take beside plans and inputs."""
-    for argument, value, accepted in (
-        ("peers", peers, "a dict of functions by name"),
-        ("progress", progress, "a function, True, False or None"),
-        ("cancelled", cancelled, "a function without arguments, or None"),
-    ):
-        fits = isinstance(value, Mapping) if argument == "peers" else callable(value)
-        if not (fits or value is None or (argument == "progress" and isinstance(value, bool))):
-            msg = f"time: {argument} must be {accepted}, given {value!r}."
-            raise ArgumentTypeError(msg)
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-        msg = f"time: seconds must be a number of at least 0, given {seconds!r}."
-        raise ArgumentTypeError(msg)
-    if not (math.isfinite(seconds) and seconds >= 0):
-        msg = f"time: seconds must be a finite number of at least 0, given {seconds}."
-        raise InputError(msg)
 
 
 @overload
@@ -191,6 +181,7 @@ def diff(before: Plan, after: Plan) -> PlanDiff: ...
 def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison: ...
 
 
+@takes(before=_PLAN, after=_PLAN, others=_PLAN)
 def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
     """Return what differs between two plans: what moved, which tensors now cross, and how many bytes that is.
 
@@ -208,16 +199,13 @@ def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
     InputError
         If they are plans of different definitions or sizes.
     """
-    for argument, plan in (("before", before), ("after", after), *(("others", other) for other in others)):
-        if not isinstance(plan, Plan):
-            msg = f"diff: {argument} must be a Plan, given {type(plan).__name__}."
-            raise ArgumentTypeError(msg)
     if any(before.definition != plan.definition or before.inputs != plan.inputs for plan in (after, *others)):
         msg = "diff: the plans must be of one definition and of inputs of the same sizes."
         raise InputError(msg)
     return plan_comparison((before, after, *others)) if others else plan_diff(before, after)
 
 
+@takes(title=optional(TEXT))
 def explore(
     fd: object,
     inputs: Sequence[Any] | None = None,
@@ -263,6 +251,7 @@ def explore(
     return Explorer(plan, arrays, strategies=others, title=title or plan.name)
 
 
+@takes(plans=_PLANS, path=PATH, times=optional(_TIMES), title=optional(TEXT))
 def report(
     plans: Plan | Sequence[Plan],
     path: str | Path,
@@ -293,9 +282,6 @@ def report(
         If an argument is of another type.
     """
     several = [plans] if isinstance(plans, Plan) else plans
-    if not isinstance(several, list | tuple) or not several or not all(isinstance(p, Plan) for p in several):
-        msg = f"report: plans must be a plan or a list of plans, given {plans!r}."
-        raise ArgumentTypeError(msg)
     for other in several[1:]:
         if other.definition != several[0].definition or other.inputs != several[0].inputs:
             msg = "report: the plans must be of one definition and of inputs of the same sizes."
@@ -315,11 +301,8 @@ def report(
     return save.written("a report", target, page)
 
 
-def _check_times(plans: Sequence[Plan], times: object) -> None:
+def _check_times(plans: Sequence[Plan], times: measured.Timings) -> None:
     """Raise for times that are not of the plans of a report."""
-    if not isinstance(times, measured.Timings):
-        msg = f"report: times must be what time() returns, given {type(times).__name__}."
-        raise ArgumentTypeError(msg)
     timed = {row.plan_hash: row.plan for row in times.rows if row.plan_hash}
     remedy = "time the plans of the report: report(plans, path, time(plans, inputs))"
     for plan in plans:
@@ -332,6 +315,7 @@ def _check_times(plans: Sequence[Plan], times: object) -> None:
         raise InputError(msg)
 
 
+@takes(name=TEXT, size=TEXT)
 def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]]:
     """Return an example's definition with inputs: arrays for ``"small"``, abstract ones for ``"full"``.
 
@@ -346,6 +330,7 @@ def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]
     return fd, list(chosen.specs(size)) if size == "full" else chosen.inputs(size)
 
 
+@takes(text=TEXT, name=optional(TEXT))
 def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
     """Return the definition that a repro script of nvFuser writes down, and descriptions of its inputs.
 

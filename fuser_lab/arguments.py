@@ -113,6 +113,19 @@ class Kind:
 
         return Kind(accepted=accepted, take=take)
 
+    def worded(self, accepted: str) -> "Kind":
+        """Return the same kind in other words, as "a tensor's name" for a str."""
+
+        def take(value: Any) -> Any:
+            try:
+                return self.take(value)
+            except _Refused as refused:
+                if not refused.of_type or refused.place:
+                    raise
+            raise _Refused(value, accepted, of_type=True)
+
+        return Kind(accepted=accepted, take=take)
+
 
 def instance(*types: type, accepted: str = "") -> Kind:
     """Return the kind of the objects of some classes."""
@@ -237,8 +250,8 @@ def one_of(*names: str) -> Kind:
     return Kind(accepted=said, take=take)
 
 
-def listed(kind: Kind, accepted: str, *, least: int = 0, lazy: bool = False) -> Kind:
-    """Return the kind of lists and tuples of a kind, with ``least`` entries or more; the function gets a list.
+def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRIES, lazy: bool = False) -> Kind:
+    """Return the kind of lists and tuples of a kind, with ``least`` to ``most`` entries; the function gets a list.
 
     With ``lazy``, any other iterable is taken as well, read to its end; text and mappings never are.
     """
@@ -248,13 +261,12 @@ def listed(kind: Kind, accepted: str, *, least: int = 0, lazy: bool = False) -> 
         if not isinstance(value, wanted) or isinstance(value, str | bytes | Mapping):
             raise _Refused(value, accepted, of_type=True)
         try:
-            entries = list(islice(value, _MOST_ENTRIES + 1))
+            entries = list(islice(value, most + 1))
         except TypeError:  # a 0-d array says that it is iterable
             raise _Refused(value, accepted, of_type=True) from None
-        if len(entries) > _MOST_ENTRIES:
-            raise _Refused(value, f"{accepted} with at most {_MOST_ENTRIES:,} entries", of_type=False)
-        if len(entries) < least:
-            raise _Refused(value, accepted, of_type=False)
+        if not least <= len(entries) <= most:
+            limit = f"at least {least:,}" if len(entries) < least else f"at most {most:,}"
+            raise _Refused(value, accepted if least == most else f"{accepted}, {limit}", of_type=False)
         return [_part(kind, entry, f"[{place}]") for place, entry in enumerate(entries)]
 
     return Kind(accepted=accepted, take=take)

@@ -1,5 +1,6 @@
 """Plan: a fusion cut into segments, which can be edited, asked, drawn and run."""
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -8,12 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, listed, number, one_of, optional, takes, whole
 from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, CodegenError, FuserLabError, IllegalEdit, InputError, SegmentationError
+from fuser_lab.errors import CodegenError, FuserLabError, IllegalEdit, InputError, SegmentationError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.report import certificates, html, save, svg, text
@@ -41,6 +43,15 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.facts import LaunchFacts
 
 Edit = tuple[str, tuple[str | int, ...]]
+
+_TARGET = one_of("cpu", "cuda")
+_RUNS_ON = TEXT.but(
+    lambda name: re.fullmatch(r"cpu|cuda(:\d{1,4})?", name) is not None, "'cpu', 'cuda' or a device as 'cuda:1'",
+).worded("'cpu', 'cuda' or a device as 'cuda:1'")
+_SEGMENT = whole(accepted="the number of a segment")
+_TENSOR = TEXT.worded("a tensor's name")
+_TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")
+_PLACE = "a tensor's name, or the pair of a tensor and its reader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +138,7 @@ class Segment:
         crossing = set(self.plan.segmented.crossing)
         return sum(tv.nbytes for tv in (*self.inputs, *self.outputs) if tv in crossing)
 
+    @takes(target=_TARGET)
     def source(self, target: str = "cpu") -> str:
         """Return the generated kernel as a Python file.
 
@@ -142,6 +154,7 @@ class Segment:
         """
         return self.kernel(target).source
 
+    @takes(target=_TARGET)
     def kernel(self, target: str = "cpu") -> "GeneratedKernel":
         """Return the generated kernel: its source, its Kernel IR and which line is of which expression.
 
@@ -163,6 +176,7 @@ class Segment:
         own = _expr_names(self.exprs)
         return tuple(given.change for given in self.plan.given if given.exprs == own)
 
+    @takes(target=_TARGET)
     def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
         """Return the parameters of the kernel with the reasons for them, one entry per nest of loops; they print well.
 
@@ -200,6 +214,7 @@ class Segment:
         ops = ", ".join(expr.op.name for expr in self.exprs)
         return f"<Segment {self.index}: {name} of {ops}>"
 
+    @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
         """Write the segment as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py, which is its CPU kernel.
 
@@ -295,6 +310,7 @@ class Plan:
         """Hash by content."""
         return hash(self.hash)
 
+    @takes(where=(_TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
     def cut(self, where: str | tuple[str, str]) -> "Plan":
         """Return the plan with the segment that computes a tensor cut behind it, as if by a ``segment_set``.
 
@@ -311,11 +327,12 @@ class Plan:
         IllegalEdit
             If there is nothing to cut there; the text says why.
         """
-        tensor, consumer = _place(where)
+        tensor, consumer = (where, None) if isinstance(where, str) else where
         self._check_kept(IllegalEdit, tensor, consumer)
         changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
+    @takes(a=_SEGMENT, b=_SEGMENT)
     def glue(self, a: int, b: int) -> "Plan":
         """Return the plan with two segments made one.
 
@@ -326,10 +343,9 @@ class Plan:
         IllegalEdit
             If that would close a cycle or go across a cut, or no scheduler takes both; the text says which and why.
         """
-        _check_number("glue", "a", a)
-        _check_number("glue", "b", b)
         return self._edited(edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set), ("glue", (a, b)))
 
+    @takes(tensor=_TENSOR, segment=_SEGMENT)
     def move(self, tensor: str, segment: int) -> "Plan":
         """Return the plan with the expression that computes a tensor in another segment.
 
@@ -338,12 +354,11 @@ class Plan:
         IllegalEdit
             If that is no legal plan; the text says why.
         """
-        _check_name("move", "tensor", tensor)
-        _check_number("move", "segment", segment)
         self._check_kept(IllegalEdit, tensor)
         changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
         return self._edited(changed, ("move", (tensor, segment)))
 
+    @takes(segment=_SEGMENT, target=_TARGET, nest=whole(accepted="the number of a nest of loops"))
     def with_params(
         self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
     ) -> "Plan":
@@ -372,13 +387,8 @@ class Plan:
         CodegenError
             If the segment has no kernel.
         """
-        _check_number("with_params", "segment", segment)
-        _check_number("with_params", "nest", nest, "the number of a nest of loops")
         if not 0 <= segment < len(self.segments):
             msg = f"with_params: the plan has {len(self.segments)} segments, no segment {segment}."
-            raise InputError(msg)
-        if target not in {"cpu", "cuda"}:
-            msg = f"with_params: target must be 'cpu' or 'cuda', given {target!r}."
             raise InputError(msg)
         found = checked(values)
         exprs = _expr_names(self.segments[segment].exprs)
@@ -407,13 +417,12 @@ class Plan:
             _lock=threading.Lock(),
         )
 
+    @takes(name=TEXT)
     def renamed(self, name: str) -> "Plan":
         """Return the plan under another name, as tables and tabs show it."""
-        if not isinstance(name, str):
-            msg = f"renamed: name must be a str, given {name!r}."
-            raise ArgumentTypeError(msg)
         return replace(self, name=name)
 
+    @takes(a=_TENSOR_OR_SEGMENT, b=_TENSOR_OR_SEGMENT)
     def why(self, a: str | int, b: str | int) -> Why:
         """Return why two tensors (or segments, by number) are together or apart, by whom and with which numbers.
 
@@ -422,9 +431,6 @@ class Plan:
         InputError
             If a name or number is unknown, or names a fusion input.
         """
-        for argument, value in (("a", a), ("b", b)):
-            if not isinstance(value, str):
-                _check_number("why", argument, value, "a tensor's name or a segment's number")
         self._check_kept(InputError, a, b)
         return self._why(a, b)
 
@@ -468,6 +474,7 @@ class Plan:
     def _layouts(self) -> Layouts:
         return layouts_of(self.segmented, self.options.layout_mode)
 
+    @takes(states=optional(whole(0)), seconds=optional(number(0)))
     def certificate(self, *, states: int | None = None, seconds: float | None = None) -> ShownCertificate:
         """Return what the plan costs in bytes and launches, what every plan costs at least, and why.
 
@@ -488,6 +495,7 @@ class Plan:
         told = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
         return ShownCertificate(**told | {"made": tuple(self._origins.items())})
 
+    @takes(inputs=listed(ANYTHING, "a list of arrays and numbers"))
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.
 
@@ -508,11 +516,9 @@ class Plan:
         from fuser_lab.runtime.arrays import describe
         from fuser_lab.runtime.binding import device_of
 
-        if not isinstance(inputs, list | tuple):
-            msg = f"run: inputs must be a list of arrays and numbers, given {type(inputs).__name__}."
-            raise ArgumentTypeError(msg)
         return self.prepared(device_of([describe(value) for value in inputs])).run(inputs, out)
 
+    @takes(target=_RUNS_ON, evaluate_refused=FLAG)
     def prepared(self, target: str = "cpu", *, evaluate_refused: bool = False) -> "PreparedPlan":
         """Return the plan compiled for a target; made once and kept.
 
@@ -619,6 +625,7 @@ class Plan:
         else:
             publish_display_data(self._repr_mimebundle_())
 
+    @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
         """Write the plan as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py (by extension); return the path.
 
@@ -657,28 +664,6 @@ def _place_of(name: str) -> int:
 
 def _expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:
     return tuple(sorted(expr.name for expr in exprs))
-
-
-def _place(where: object) -> tuple[str, str | None]:
-    """Return the tensor and maybe the reader that a cut is asked for."""
-    if isinstance(where, str):
-        return where, None
-    if isinstance(where, tuple | list) and len(where) == 2 and all(isinstance(name, str) for name in where):
-        return where[0], where[1]
-    msg = f"cut: where must be a tensor's name, or the pair of a tensor and its reader, given {where!r}."
-    raise ArgumentTypeError(msg)
-
-
-def _check_number(method: str, argument: str, value: object, accepted: str = "the number of a segment") -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        msg = f"{method}: {argument} must be {accepted}, given {value!r}."
-        raise ArgumentTypeError(msg)
-
-
-def _check_name(method: str, argument: str, value: object) -> None:
-    if not isinstance(value, str):
-        msg = f"{method}: {argument} must be a tensor's name, given {value!r}."
-        raise ArgumentTypeError(msg)
 
 
 def _described(value: Described) -> str:

@@ -1,8 +1,9 @@
 """From a definition and inputs to a plan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from fuser_lab.arguments import ANYTHING, FUNCTION, TEXT, instance, listed, optional, shown, takes
 from fuser_lab.cost.device import DEFAULT, DEVICES, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
@@ -24,6 +25,9 @@ from fuser_lab.segmentation.layouts import layouts_of, negotiate
 from fuser_lab.segmentation.options import passes_of
 from fuser_lab.shown_log import ShownLog
 
+_ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
+_END = object()
+
 
 def flattened(inputs: object) -> list[Any]:
     """Return inputs as a flat list: any iterable of arrays and numbers, whose lists and tuples are taken apart.
@@ -32,13 +36,25 @@ def flattened(inputs: object) -> list[Any]:
     ------
     ArgumentTypeError
         If the inputs are no iterable, or one array.
+    InputError
+        If a list contains itself, or there is no end of entries.
     """
-    if isinstance(inputs, str | bytes | dict) or not isinstance(inputs, Iterable) or hasattr(inputs, "dtype"):
-        msg = f"inputs must be a list of arrays and numbers, given {type(inputs).__name__}."
+    if hasattr(inputs, "dtype"):
+        msg = f"inputs must be a list of arrays and numbers, given {shown(inputs)}."
         raise ArgumentTypeError(msg)
     found: list[Any] = []
-    for value in inputs:
-        found += flattened(value) if isinstance(value, list | tuple) else [value]
+    open_: list[tuple[object, Iterator[Any]]] = [(inputs, iter(_ENTRIES.of(inputs, "", "inputs")))]
+    while open_:
+        value = next(open_[-1][1], _END)
+        if value is _END:
+            open_.pop()
+        elif isinstance(value, list | tuple):
+            if any(value is above for above, _ in open_):
+                msg = f"inputs must be a list of arrays and numbers; {shown(value)} contains itself."
+                raise InputError(msg)
+            open_.append((value, iter(value)))
+        else:
+            found.append(value)
     return found
 
 
@@ -64,6 +80,14 @@ def has_arrays(inputs: Sequence[Any]) -> bool:
     return any(kind_of(value) != "number" for value in inputs)
 
 
+@takes(
+    strategy=TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle"),
+    target=optional(TEXT.worded("a device's name") | instance(Device)),
+    options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
+    schedulers=listed(ANYTHING, "a list of schedulers", lazy=True),
+    log=optional(instance(DecisionLog)),
+    name=optional(TEXT),
+)
 def segment(
     fd: object,
     inputs: Sequence[Any] | None = None,
@@ -107,15 +131,6 @@ def segment(
         If inputs do not fit, or strategy or target are unknown.
     """
     definition = definition_of(fd)
-    if name is not None and not isinstance(name, str):
-        msg = f"segment: name must be a str, given {name!r}."
-        raise ArgumentTypeError(msg)
-    if options is not None and not isinstance(options, SegmenterOptions):
-        msg = f"segment: options must be SegmenterOptions, given {type(options).__name__}."
-        raise ArgumentTypeError(msg)
-    if log is not None and not isinstance(log, DecisionLog):
-        msg = f"segment: log must be a DecisionLog, given {type(log).__name__}."
-        raise ArgumentTypeError(msg)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
     if not described and definition.inputs:
         wanted = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"

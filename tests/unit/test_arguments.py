@@ -86,11 +86,11 @@ def test_what_fits_is_taken_as_a_plain_value(kind, value, taken):
         (one_of("a", "b"), np.array(["a", "b"]), ArgumentTypeError, "f: x must be 'a' or 'b', given array(['a', 'b']"),
         (listed(TEXT, "a list of names"), "ab", ArgumentTypeError, "f: x must be a list of names, given 'ab'."),
         (listed(TEXT, "a list of names"), ["a", 1], ArgumentTypeError, "f: x[1] must be a str, given 1."),
-        (listed(TEXT, "a list of names", least=1), [], InputError, "f: x must be a list of names, given []."),
+        (listed(TEXT, "a list of names", least=1), [], InputError, "f: x must be a list of names, at least 1"),
         (listed(TEXT, "a list of names"), _LOOP, ArgumentTypeError, "f: x[0] must be a str, given [[...]]."),
         (
             listed(whole(), "a list of ints", lazy=True), itertools.repeat(1), InputError,
-            "f: x must be a list of ints with at most 1,048,576 entries, given repeat(1).",
+            "f: x must be a list of ints, at most 1,048,576, given repeat(1).",
         ),
         (listed(whole(), "a list of ints", lazy=True), np.array(1), ArgumentTypeError, "f: x must be a list of ints"),
         (mapping(TEXT, FLAG, "a dict of bools"), {"a": 1}, ArgumentTypeError, "f: x['a'] must be True or False, given"),

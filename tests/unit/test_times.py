@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import InputError
 from fuser_lab.report.units import seconds_label
 
 X = np.linspace(0, 1, 64 * 300, dtype=np.float32).reshape(64, 300)
@@ -54,5 +54,5 @@ def test_a_roofline_of_what_was_not_measured(times: fl.Timings) -> None:
 
 
 def test_nothing_to_time() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"a plan or a list of plans, at least one, given \[\]"):
+    with pytest.raises(InputError, match=r"a plan or a list of plans, at least 1, given \[\]"):
         fl.time([], [X])

@@ -118,7 +118,7 @@ def test_an_edit_compared_with_what_it_was_made_of():
     assert {m.name for m in found.moved} & {"T4", "T5", "T6", "T7"}
     with pytest.raises(InputError, match="of one definition"):
         fl.diff(plan, fl.segment(softmax(64, 65)))
-    with pytest.raises(ArgumentTypeError, match="after must be a Plan, given str"):
+    with pytest.raises(ArgumentTypeError, match="after must be a Plan, given '"):
         fl.diff(plan, "plan")
 
 
