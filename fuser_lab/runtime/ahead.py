@@ -8,6 +8,7 @@ import base64
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.runtime.compile import functions_of, is_compiled
 from fuser_lab.runtime.cubins import is_kept, machine_code_of
-from fuser_lab.runtime.interrupts import progress_bar
+from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
 _MOST_WORKERS = 8
@@ -83,7 +84,7 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
             thread.start()
         for kernel in _taken(pending.popleft):
             # What is refused is compiled again where it is needed, and told about there.
-            with contextlib.suppress(Exception):
+            with interrupts_deferred(), contextlib.suppress(Exception):
                 compile_kernel(kernel, cc)
             counted()
         for thread in threads:
@@ -104,9 +105,10 @@ def _processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
                 started.append(process)
         yield started
     finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+        with interrupts_deferred():
+            for process in started:
+                process.kill()
+                process.communicate()
 
 
 def _taken(take: Callable[[], GeneratedKernel]) -> Iterator[GeneratedKernel]:
@@ -158,6 +160,8 @@ def main(lines: Iterator[bytes], answer: Callable[[bytes], Any]) -> None:
 
 
 if __name__ == "__main__":
+    # A terminal sends Ctrl-C to this process as well; the one that asked ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What compilers print must not be taken for answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)

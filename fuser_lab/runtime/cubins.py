@@ -17,6 +17,7 @@ from pathlib import Path
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.runtime.compile import cache_directory
+from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
 
 _FORMAT = 2
@@ -52,7 +53,8 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
     place = _place(generated, cc)
     found = _read(place, phases)
     if found is None:
-        found = tuple(_linked(generated, compiled, cc) for compiled in compile_phases(generated, cc))
+        with interrupts_deferred():
+            found = tuple(_linked(generated, compiled, cc) for compiled in compile_phases(generated, cc))
         _write(place, found)
     return found
 

@@ -17,6 +17,7 @@ from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
+from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.launcher import HostCall, host_calls
 from fuser_lab.runtime.ptx import refused
 from fuser_lab.runtime.storage import ALIGNMENT
@@ -81,12 +82,13 @@ class HostMemory:
 
     def calls(self, generated: GeneratedKernel) -> tuple[HostCall, ...]:
         """Return the compiled functions of a kernel; CompilationError if Numba refuses it."""
-        try:
-            return host_calls(generated)
-        except FuserLabError:
-            raise
-        except Exception as error:
-            raise refused(generated, "the CPU", error) from error
+        with interrupts_deferred():
+            try:
+                return host_calls(generated)
+            except FuserLabError:
+                raise
+            except Exception as error:
+                raise refused(generated, "the CPU", error) from error
 
     def is_native(self, value: Any) -> bool:
         """Whether kernels can write to an array of the caller."""

@@ -1,14 +1,55 @@
-"""Imports that Ctrl-C does not cut in half, and the progress bars that they are for.
+"""Work that Ctrl-C does not cut in half: imports, and compilation by Numba and LLVM.
 
 An interrupt that falls into an import leaves some modules of a package behind and others not, and the next import of it
-fails. Interrupts are raised in the main thread only: what is imported by another one is imported as a whole.
+fails. Interrupts are raised in the main thread only: what is imported by another one is imported as a whole. Compilers
+register things lazily in tables of the process, and a table that is half filled fails every later compilation: there,
+an interrupt waits until the compiler is done with the kernel at hand.
 """
 
 import contextlib
 import importlib
+import signal
 import sys
 import threading
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
+
+
+class _Pending:
+    """A handler that keeps the last signal for later."""
+
+    def __init__(self) -> None:
+        self.received: tuple[int, FrameType | None] | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.received = number, frame
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Return a context in which SIGINT waits: its handler, which raises KeyboardInterrupt by default, runs at the end.
+
+    Whatever handler is installed runs, ipykernel's or a user's own, and what it raises takes the place of an exception
+    of the body. Signals are handled in the main thread only, so other threads have nothing to defer. Contexts nest: the
+    outermost one lets the signal through. Where SIGINT is ignored, or ends the process at once, it still does.
+    """
+    handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+    if not callable(handler) or isinstance(handler, _Pending):
+        yield
+        return
+    pending = _Pending()
+    try:
+        signal.signal(signal.SIGINT, pending)
+    except ValueError:  # the main thread of a subinterpreter receives no signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending.received is not None:
+            handler(*pending.received)
 
 
 def import_whole(name: str) -> None:
@@ -23,7 +64,8 @@ def import_whole(name: str) -> None:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
-    thread = threading.Thread(target=imported, name=f"import of {name}", daemon=True)
+    # No daemon: a process that ends inside of an import of compiled modules may crash.
+    thread = threading.Thread(target=imported, name=f"import of {name}")
     thread.start()
     thread.join()
 

@@ -9,6 +9,8 @@ import ctypes
 import functools
 from typing import Any
 
+from fuser_lab.runtime.interrupts import interrupts_deferred
+
 
 class Record(ctypes.Structure):
     """The launch of one kernel: what the driver is handed but for the stream; ``arguments`` are addresses of words."""
@@ -39,7 +41,8 @@ def loop() -> Any:
     It gives 0 and leaves ``next`` as it was, or stops at what the driver refuses: then ``next`` is its number, and the
     driver's status is returned.
     """
-    engine, address = _compiled()
+    with interrupts_deferred():
+        engine, address = _compiled()
     function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
     function.engine = engine  # type: ignore[attr-defined] # the code lives as long as it
     return function

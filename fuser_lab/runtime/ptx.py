@@ -11,6 +11,7 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
 from fuser_lab.errors import CompilationError, FuserLabError
 from fuser_lab.runtime.compile import content_key, functions_of, source_path
+from fuser_lab.runtime.interrupts import interrupts_deferred
 
 HOPPER = (9, 0)
 
@@ -52,16 +53,17 @@ def compile_phases(
     """
     if not generated.kernel_ir.phases:
         return ()
-    # Not at the top: kernels whose machine code is on disk run without Numba.
-    from fuser_lab.runtime import numba_compat
+    with interrupts_deferred():
+        # Not at the top: kernels whose machine code is on disk run without Numba.
+        from fuser_lab.runtime import numba_compat
 
-    numba_compat.require_numba_cuda()
-    try:
-        return _compiled(generated, cc, lineinfo=lineinfo)
-    except FuserLabError:
-        raise
-    except Exception as error:
-        raise refused(generated, f"cc {cc[0]}.{cc[1]}", error) from error
+        numba_compat.require_numba_cuda()
+        try:
+            return _compiled(generated, cc, lineinfo=lineinfo)
+        except FuserLabError:
+            raise
+        except Exception as error:
+            raise refused(generated, f"cc {cc[0]}.{cc[1]}", error) from error
 
 
 def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:

@@ -1,18 +1,84 @@
-"""Interrupts while something is imported: it is imported as a whole; bars that cannot be shown stop nothing."""
+"""Interrupts: imports are finished, compilers are not cut in half; bars that cannot be shown stop nothing."""
 
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fuser_lab.runtime.interrupts import import_whole, progress_bar
+from fuser_lab.runtime.interrupts import import_whole, interrupts_deferred, progress_bar
+from tests.interrupts import in_a_process
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent as on POSIX")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent as on POSIX")
+@pytest.fixture(autouse=True)
+def _sigint_is_handled() -> Iterator[None]:
+    """SIGINT is ignored where the tests were started in the background, or with nohup."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_waits_for_the_end_and_takes_the_place_of_an_error() -> None:
+    reached = []
+
+    def body() -> None:
+        with interrupts_deferred():
+            with interrupts_deferred():
+                signal.raise_signal(signal.SIGINT)
+                reached.append("inner")
+            reached.append("outer")
+            raise ValueError
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        body()
+    assert reached == ["inner", "outer"]
+    assert isinstance(caught.value.__context__, ValueError)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_the_users_own_is_called_afterwards() -> None:
+    called: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: called.append(number))
+    with interrupts_deferred():
+        signal.raise_signal(signal.SIGINT)
+        assert not called
+    assert called == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_what_no_handler_is_called_for_stays(handler: signal.Handlers) -> None:
+    signal.signal(signal.SIGINT, handler)
+    with interrupts_deferred():
+        assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_other_threads_have_nothing_to_defer() -> None:
+    seen: list[object] = []
+
+    def body() -> None:
+        with interrupts_deferred():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+@posix
+def test_sessions_interrupted_at_random_moments_compute_right_answers() -> None:
+    outcome = in_a_process(seed=17, count=4)
+    assert not outcome.failures
+    assert outcome.raised == outcome.sent == 4
+
+
+@posix
 def test_an_import_is_finished_though_waiting_for_it_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,130 @@
+"""Ctrl-C at random moments of sessions that import, compile and run: right answers afterwards, and no other exception.
+
+``python -m tests.interrupts --count 200`` prints how many interrupts were sent, where they came out, and what failed.
+Each session is a process of its own with an empty cache, so that imports and first compilations are interrupted too.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+EACH = 10  # interrupts of a session
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Interrupts sent, how many of them while something ran, how many came out as KeyboardInterrupt, and failures."""
+
+    sent: int
+    working: int
+    raised: int
+    failures: tuple[str, ...]
+
+
+def compute(number: int) -> None:
+    """Compile and run a definition that no other number has, and compare its result with NumPy's."""
+    import fuser_lab as fl
+
+    factor, size = 1 + number / 64, 16 + number
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        y = fd.ops.exp(fd.ops.mul(x, fd.define_scalar(factor)))
+        fd.add_output(fd.ops.div(y, fd.ops.sum(y, [1], keepdim=True)) if number % 2 else fd.ops.sum(y, [1]))
+    array = np.linspace(-1, 1, 8 * size, dtype=np.float32).reshape(8, size)
+    (got,) = fd.execute([array])
+    wanted = np.exp(array * np.float32(factor), dtype=np.float64)
+    sums = wanted.sum(1, keepdims=True)
+    np.testing.assert_allclose(got, wanted / sums if number % 2 else sums[:, 0], rtol=1e-5)
+
+
+def session(seed: int, count: int) -> Outcome:
+    """Interrupt this process at random moments of its work, then compute everything again, uninterrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a background job
+    chance = random.Random(seed)
+    failures: list[str] = []
+    tally: Counter[str] = Counter()
+    lasted = 2.0  # seconds that a computation takes, with the imports at first
+
+    def interrupt(finished: threading.Event) -> None:
+        tally["working"] += not finished.is_set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    for number in range(count):
+        finished = threading.Event()
+        timer = threading.Timer(chance.uniform(0, lasted), interrupt, (finished,))
+        try:
+            timer.start()
+            begin = time.perf_counter()
+            try:
+                compute(seed * count + number)
+            except Exception as error:  # noqa: BLE001 - told as it is
+                failures.append(f"interrupted: {type(error).__name__}: {error}")
+            else:
+                lasted = min(lasted, 1.2 * (time.perf_counter() - begin))
+            finished.set()
+            timer.join()
+            time.sleep(1)  # the signal is on its way
+        except KeyboardInterrupt:
+            tally["raised"] += 1
+        timer.join()
+    for number in range(count):
+        try:
+            compute(seed * count + number)
+        except Exception as error:  # noqa: BLE001
+            failures.append(f"afterwards: {type(error).__name__}: {error}")
+    return Outcome(count, tally["working"], tally["raised"], tuple(failures))
+
+
+def in_a_process(seed: int, count: int) -> Outcome:
+    """Return what a session came to in a process of its own."""
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.interrupts", "--session", str(seed), "--count", str(count)],
+            env={**os.environ, "FUSER_LAB_CACHE": cache}, cwd=Path(__file__).parents[1], text=True,
+            capture_output=True, check=False, timeout=60 + 30 * count,
+        )
+    if done.returncode:
+        told = (done.stderr.strip() or "nothing said").splitlines()[-1]
+        return Outcome(count, 0, 0, (f"session {seed} ended with status {done.returncode}: {told}",))
+    told = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(told["sent"], told["working"], told["raised"], tuple(told["failures"]))
+
+
+def main() -> int:
+    """Run sessions and print what they came to; the exit status says whether anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interrupts", description=__doc__)
+    parser.add_argument("--count", type=int, default=200, help="interrupts in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--session", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.session is not None:
+        found = session(asked.session, asked.count)
+        print(json.dumps({name: getattr(found, name) for name in Outcome.__slots__}))
+        return 0
+    outcomes = []
+    while (sent := sum(x.sent for x in outcomes)) < asked.count:
+        outcomes.append(in_a_process(asked.seed + len(outcomes), min(EACH, asked.count - sent)))
+    failures = [failure for x in outcomes for failure in x.failures]
+    print(
+        f"{sum(x.sent for x in outcomes)} interrupts in {len(outcomes)} sessions, "
+        f"{sum(x.working for x in outcomes)} while something ran, "
+        f"{sum(x.raised for x in outcomes)} came out as KeyboardInterrupt, {len(failures)} failures",
+        *failures, sep="\n",
+    )
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
