@@ -68,6 +68,7 @@ class ReasonCode(enum.Enum):
     # Resize
     NO_RESIZE = "no_resize"
     RESIZED_BROADCAST = "resized_broadcast"
+    RESIZED_WITH_BROADCAST = "resized_with_broadcast"
     RESIZE_BETWEEN_OUTPUTS = "resize_between_outputs"
     TRANSPOSE_LIKE = "transpose_like"
 
@@ -214,6 +215,10 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.NO_RESIZE: "there is no slice, pad or cat",
     ReasonCode.RESIZED_BROADCAST: (
         "{tensor} resizes an axis from size {before} to {after}, one of which is a broadcast axis"
+    ),
+    ReasonCode.RESIZED_WITH_BROADCAST: (
+        "{tensor} resizes an axis that meets a broadcast axis in {user}: axis {axis} of {broadcast} cannot be resized "
+        "along with it"
     ),
     ReasonCode.RESIZE_BETWEEN_OUTPUTS: (
         "outputs {tensor} and {reference} differ by a slice, pad or cat: no loop fits both"

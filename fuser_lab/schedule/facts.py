@@ -167,11 +167,11 @@ class CandidateFacts:
         """Whether nvFuser wants an expression's operand in memory.
 
         A cat has no resize of its own: its pads have. With memory promotion, nvFuser stores the operand of a
-        take_along_axis in the middle of a kernel; here its element is computed again instead.
+        take_along_axis, a slice or a pad in the middle of a kernel; here its element is computed again instead.
         """
-        if link.kind is OpKind.INDEXING:
-            return not (self.memory_promotion and link.op == "take_along_axis")
-        return link.kind is OpKind.RESIZE and link.op != "cat"
+        if self.memory_promotion and (link.kind is OpKind.RESIZE or link.op == "take_along_axis"):
+            return False
+        return link.kind is OpKind.INDEXING or (link.kind is OpKind.RESIZE and link.op != "cat")
 
     @cached_property
     def indexed(self) -> frozenset[int]:
@@ -333,40 +333,58 @@ class CandidateFacts:
         first = self.reduction
         return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
 
-    @property
+    @cached_property
     def inner_groups(self) -> dict[int, str]:
-        """Innermost axes of the inputs and outputs that have all axes of the reference, with a tensor for each."""
-        return {number: tensors[0].name for number, tensors in self.inner_tensors.items()}
+        """Innermost axes of all inputs and outputs, with a tensor for each (nvFuser: groupInputsOutputsByInnerDim)."""
+        found: dict[int, str] = {}
+        for tensor in (*self.outputs, *self.inputs):
+            number = self._innermost(tensor)
+            if number is not None:
+                found.setdefault(number, tensor.name)
+        return found
 
     @cached_property
     def inner_tensors(self) -> dict[int, list[TensorView]]:
         """Innermost axes of the inputs and outputs that have all axes of the reference, with these tensors.
 
-        Axes are classes joined through views; a broadcast axis counts as the axis that it meets. Two entries
-        mean a transpose: whatever is innermost in the loops, one of the tensors is read or written across its rows.
+        Two entries mean a transpose: whatever is innermost in the loops, one of the tensors is read or written across
+        its rows.
         """
-        exact, reference = self.exact, self.reference
+        reference = self.reference
         if not isinstance(reference, TensorView):
             return {}
-        wanted = exact.concrete(reference)
-        near = Neighbourhoods(exact)
+        wanted = self.exact.concrete(reference)
         found: dict[int, list[TensorView]] = {}
         complete: dict[tuple[int, ...], bool] = {}  # whether a tensor with these axes has those of the reference
         for tensor in (*self.inputs, *self.outputs):
-            numbers = exact.classes.get(tensor.name)
-            if not numbers:
+            number = self._innermost(tensor)
+            if number is None:
                 continue
-            number = numbers[tensor.domain.allocation_order[-1]]
-            if exact.broadcast[number]:
-                number = next(iter(exact.concretized.get(number, ())), -1)
-            if number < 0:
-                continue
-            source = near.of(number)
+            numbers = self.exact.classes[tensor.name]
             if numbers not in complete:
                 complete[numbers] = self._covers(numbers, wanted)
             if complete[numbers]:
-                found.setdefault(source, []).append(tensor)
+                found.setdefault(number, []).append(tensor)
         return found
+
+    def _innermost(self, tensor: TensorView) -> int | None:
+        """Return the axis of a tensor that is innermost in memory, None if it is a broadcast axis that meets none.
+
+        Axes are classes joined through views; a broadcast axis counts as the axis that it meets.
+        """
+        exact = self.exact
+        numbers = exact.classes.get(tensor.name)
+        if not numbers:
+            return None
+        number = numbers[tensor.domain.allocation_order[-1]]
+        if exact.broadcast[number]:
+            number = next(iter(exact.concretized.get(number, ())), -1)
+        return None if number < 0 else self.neighbourhoods.of(number)
+
+    @cached_property
+    def neighbourhoods(self) -> Neighbourhoods:
+        """Classes joined through views."""
+        return Neighbourhoods(self.exact)
 
     def _covers(self, own: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
         return Coverage(self.exact, own, through_resize=True).missing(wanted) is None

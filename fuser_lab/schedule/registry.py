@@ -138,7 +138,8 @@ class SchedulerRegistry:
     disabled
         Schedulers that refuse everything.
     memory_promotion
-        Whether what take_along_axis reads may be computed in the same segment (nvFuser's option of this name).
+        Whether what take_along_axis, a slice or a pad reads may be computed in the same segment (nvFuser's option of
+        this name).
     fuse_matmul
         Whether the Matmul scheduler may take matrix products with what is around them (nvFuser's option of this name).
     schedulers

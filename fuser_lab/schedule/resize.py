@@ -47,4 +47,19 @@ def _resized_broadcast(facts: CandidateFacts) -> Refusal | None:
                 before, after = str(step.source.visible_extent), str(step.result.visible_extent)
                 why = reason(ReasonCode.RESIZED_BROADCAST, tensor=link.name, before=before, after=after)
                 return why, (link.name,)
+    return _resized_with_broadcast(facts)
+
+
+def _resized_with_broadcast(facts: CandidateFacts) -> Refusal | None:
+    """Return a resized axis that a broadcast axis meets: the broadcast axis could not be resized along with it."""
+    exact = facts.exact
+    resized = {d.sources[0]: d.expr for d in exact.derivations if d.name == "resize"}
+    for source, targets in exact.concretized.items():
+        for target, user in targets.items():
+            if target in resized:
+                tensor, axis = exact.origin[source]
+                why = reason(
+                    ReasonCode.RESIZED_WITH_BROADCAST, tensor=resized[target], axis=axis, broadcast=tensor, user=user,
+                )
+                return why, facts.names
     return None

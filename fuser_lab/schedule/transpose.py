@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.analysis.coverage import Neighbourhoods
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
@@ -47,7 +46,7 @@ class Transpose:
         elements, wave = prod(extents), device.sms * TILE
         if elements < wave:
             return no(self.type, ReasonCode.TRANSPOSE_SMALL, tensor=first.name, elements=elements, wave=wave)
-        near = Neighbourhoods(exact)
+        near = facts.neighbourhoods
         place = next((i for i, c in enumerate(_in_memory(facts, first)) if near.of(c) == other), None)
         inner = prod(extents[place:]) if place is not None else elements
         if inner < TILE:

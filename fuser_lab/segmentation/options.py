@@ -53,7 +53,7 @@ class SegmenterOptions:
     disabled_schedulers
         Names of schedulers that refuse everything.
     memory_promotion
-        Whether what take_along_axis reads may be computed in the same segment.
+        Whether what take_along_axis, a slice or a pad reads may be computed in the same segment.
     fuse_matmul
         Whether matrix products share a segment with what is around them; the array library evaluates it then.
     least_capability

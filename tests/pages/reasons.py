@@ -395,6 +395,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
         source="x = ops.pad(ops.add(tensor(1, 16), 1.0), [0, 0, 0, 3])\nfd.add_output(ops.add(x, tensor(4, 16)))",
         remedy="expand instead of padding an axis of size 1, or pad a tensor that has the axis.",
     ),
+    R.RESIZED_WITH_BROADCAST: Example(
+        source=(
+            "x = ops.add(tensor(16, 8), tensor(1, 8))\n"
+            "fd.add_output(ops.neg(ops.slice(x, start_indices=[2, 0], end_indices=[9, 8])))"
+        ),
+        remedy="slice or pad before the broadcast axis comes in: add the bias to the part that is needed.",
+    ),
     R.RESIZE_BETWEEN_OUTPUTS: Example(
         source=(
             "x = ops.add(tensor(16), 1.0)\nfd.add_output(x)\n"

@@ -49,6 +49,8 @@ def schedulers(plan: fl.Plan) -> str:
 
 COVERED = "csrc/scheduler/tools/domain_map.cpp: areAllTargetIdsCoveredBy"
 TRANSFORMS = "csrc/scheduler/registry_utils.cpp: hasIncompatibleTransforms"
+INNER = "csrc/scheduler/tools/domain_map.cpp: groupInputsOutputsByInnerDim"
+PROMOTION = "csrc/scheduler/registry_utils.cpp: rejectScheduleForMemoryPromotion"
 RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
 FACTS = "fuser_lab.schedule.facts.CandidateFacts"
 COVERAGE = "fuser_lab.analysis.coverage"
@@ -85,6 +87,45 @@ fd.add_output(ops.neg(ops.cat([x, y], 1)))""": "pointwise",
 x = ops.sin(tensor(16, 100))
 fd.add_output(ops.sin(ops.slice(x, [0, 1], [16, 100])))
 fd.add_output(ops.sin(ops.slice(ops.sin(x), [0, 2], [16, 100])))""": "resize, resize",
+        },
+    ),
+    Rule(
+        of="resize", nvfuser=RESIZE, ours="fuser_lab.schedule.resize.Resize",
+        text="No broadcast axis meets an axis that is resized.",
+        shows={
+            """
+x = ops.add(tensor(16, 8), tensor(8))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
+            """
+x = ops.mul(tensor(16, 8), tensor(16, 1))
+fd.add_output(ops.neg(ops.pad(x, [1, 0])))""": "pointwise, resize",
+            """
+x = ops.mul(tensor(16, 8), tensor(16, 1))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "resize",
+        },
+    ),
+    Rule(
+        of="resize", nvfuser=INNER, ours=f"{FACTS}.inner_groups",
+        text="All inputs and outputs, incomplete ones too, have the same innermost axis.",
+        shows={
+            """
+x = ops.mul(tensor(16, 8), ops.broadcast(tensor(16), [False, True]))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
+        },
+    ),
+    Rule(
+        of="all kernels but resize", nvfuser=PROMOTION, ours=f"{FACTS}.index_input",
+        text="With memory_promotion, what a slice or a pad reads may be computed in the same segment.",
+        options={"enable": ["memory_promotion"]},
+        shows={
+            """
+x = ops.sum(tensor(16, 8), [1])
+fd.add_output(ops.neg(ops.slice(x, [2], [9])))""": "reduction",
+            """
+x = ops.relu(tensor(16, 8))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))
+fd.add_output(ops.neg(ops.slice(x, [0, 0], [2, 8])))
+fd.add_output(x)""": "pointwise",
         },
     ),
     Rule(

@@ -534,12 +534,13 @@ def test_memory_promotion_is_for_take_along_axis():
     assert ask(fusion_of(looked_up_on_the_way), None, registry).chosen is None
 
 
-def test_a_scale_per_row_is_no_transpose():
+def test_a_scale_per_row_is_a_transpose_for_resize_only():
     def body(fd):
         x = fd.ops.slice(fd.ops.neg(tensor(fd, 16, 8)), start_indices=[0, 2], end_indices=[16, 6])
         fd.add_output(fd.ops.mul(x, fd.ops.mul(tensor(fd, 16, 1), fd.ops.broadcast(tensor(fd, 16), [False, True]))))
 
-    assert chosen(body) is Type.RESIZE
+    answer = codes(ask(fusion_of(body)))
+    assert (answer[Type.RESIZE], answer[Type.TRANSPOSE]) == ("transpose_like", "index_input")
 
 
 def test_a_product_alone_is_a_library_call():
