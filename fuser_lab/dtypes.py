@@ -169,7 +169,10 @@ def narrowed(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
 
     Numbers too large become infinite, except in Float8_e4m3fn, which has no infinity: they become its largest number,
     as on a GPU and in torch. Float8_e8m0fnu has neither sign nor zero: it keeps magnitudes, and its smallest for 0.
+    Integers are made of floats as `truncated` says, and of wider integers by dropping bits.
     """
+    if dtype.is_integral and array.dtype.kind not in "biu":
+        return truncated(array, dtype, of_double=array.dtype == np.float64)
     if array.dtype == dtype.numpy or not dtype.is_reduced_float:
         return array.astype(dtype.numpy, copy=False)
     wide = array.astype(np.float32)
@@ -179,6 +182,37 @@ def narrowed(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
     elif dtype is DataType.Float8_e8m0fnu:
         wide = np.maximum(np.abs(wide), np.float32(2.0**-127))
     return wide.astype(dtype.numpy)
+
+
+def integer_of_nan(dtype: DataType, *, of_double: bool) -> int:
+    """Return the integer that NaN becomes: 0 from Float to Int32, else the one whose only bit is the highest.
+
+    Source: NaN in float-to-integer conversions of the PTX instruction ``cvt`` (PTX ISA).
+    """
+    if dtype is DataType.Int32 and not of_double:
+        return 0
+    return 2**63 if dtype is DataType.UInt64 else dtype.limits[0]
+
+
+def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> npt.NDArray[Any]:
+    """Return real numbers as integers by CUDA's rule: rounded toward zero and limited to the range of ``dtype``.
+
+    NaN becomes `integer_of_nan`. ``of_double`` says whether the numbers count as Double; floats of 16 and 8 bits count
+    as Float.
+    """
+    low, high = dtype.limits
+    wide = array.astype(np.float64)
+    nan, above = np.isnan(wide), wide >= float(high + 1)  # the limits themselves are not all float64 numbers
+    below = wide <= float(low)
+    inside = np.where(nan | above | below, 0, wide).astype(dtype.numpy)
+    known = (integer_of_nan(dtype, of_double=of_double), high, low)
+    return np.select([nan, above, below], [dtype.numpy.type(value) for value in known], inside)
+
+
+def number_of(value: complex | np.generic, dtype: DataType) -> Any:
+    """Return a number as a NumPy scalar of ``dtype``, whatever kind of number it is given as."""
+    with np.errstate(all="ignore"):
+        return narrowed(np.asarray(value), dtype)[()]
 
 
 REDUCED_NUMPY = frozenset(dtype.numpy for dtype in _REDUCED)

@@ -15,7 +15,7 @@ from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.definition.binding import bind
-from fuser_lab.dtypes import DataType, from_numpy
+from fuser_lab.dtypes import DataType, from_numpy, number_of
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import ExplicitSeeds
@@ -132,7 +132,7 @@ def _run_kernel(part: Any, known: dict[str, Any], strides: Mapping[str, tuple[in
             layout = layout_of(value, here)
             memory[value.name] = flat_view(array, value.dtype, layout.size, layout.offset)
         else:
-            memory[value.name] = known[value.name]
+            memory[value.name] = number_of(known[value.name], value.dtype).astype(value.dtype.compute.numpy)
     computed = [tv for tv in dict.fromkeys(fusion.outputs) if tv not in fusion.inputs]
     for tv in computed:
         memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))

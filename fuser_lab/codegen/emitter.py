@@ -63,8 +63,9 @@ REDUCED = {
     DataType.Float8_e5m2: "e5m2",
     DataType.Float8_e8m0fnu: "e8m0",
 }
-REDUCED_INTRINSICS = (
+CONVERSIONS = (
     "bf16_bits",
+    *(f"float_to_{kind}" for kind in ("int32", "int64", "uint64")),
     *(name for kind in REDUCED.values() for name in (f"{kind}_to_float", f"float_to_{kind}", f"round_{kind}")),
 )
 
@@ -346,6 +347,8 @@ class Emitter:
         if source.is_complex and not dtype.is_complex:
             text, source = f"{self._argument(value, 8)}.real", source.real
         name = TYPE_NAMES[dtype]
+        if source.is_float and dtype.is_integral:
+            return f"float_to_{name}({text})"
         same = TYPE_NAMES[source] == name
         if dtype.is_reduced_float:
             number = text if same else f"float32({text})"

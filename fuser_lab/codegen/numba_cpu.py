@@ -1,6 +1,6 @@
 """The CPU printer: `prange` over threads, plain inner loops that LLVM vectorizes."""
 
-from fuser_lab.codegen.emitter import REDUCED_INTRINSICS, TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -11,7 +11,7 @@ _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint64", "uintp",
 )
 _INTRINSICS = (
-    *REDUCED_INTRINSICS,
+    *CONVERSIONS,
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "scratch", "shift_left", "shift_right",

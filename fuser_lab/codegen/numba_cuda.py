@@ -5,7 +5,7 @@ The source imports numba.cuda but printing it does not: kernels can be read on a
 
 import re
 
-from fuser_lab.codegen.emitter import REDUCED_INTRINSICS, TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.index_math import Range, linear, range_of
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -42,7 +42,7 @@ _COMPLEX = {
 }
 COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
 _INTRINSICS = (
-    *REDUCED_INTRINSICS,
+    *CONVERSIONS,
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",

@@ -7,7 +7,7 @@ from math import prod
 from fuser_lab.arguments import shown
 from fuser_lab.definition.concretize import concretize
 from fuser_lab.definition.spec import TensorSpec, spec
-from fuser_lab.dtypes import DataType, of_python
+from fuser_lab.dtypes import DataType, number_of, of_python
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
 
@@ -112,7 +112,7 @@ def check_tensor(position: int, value: TensorView, given: Described) -> TensorSp
 
 
 def check_scalar(position: int, value: Scalar, given: Described) -> Number:
-    """Return a scalar input as a Python number of the scalar's kind, or raise InputError."""
+    """Return a scalar input as a Python number of the scalar's kind and precision, or raise InputError."""
     if isinstance(given, TensorSpec):
         msg = (
             f"Expected input {position}, {value}, to be a scalar but got {given.dtype.ir_name} tensor "
@@ -135,6 +135,8 @@ def check_scalar(position: int, value: Scalar, given: Described) -> Number:
             raise InputError(msg)
         return int(given.real)
     try:
+        if value.dtype.is_reduced_float:
+            return float(number_of(float(given.real), value.dtype))
         return complex(given) if value.dtype.is_complex else float(given.real) if value.dtype.is_float else given
     except OverflowError:
         msg = (

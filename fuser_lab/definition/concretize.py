@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.definition.builder import AxisNumbers
+from fuser_lab.dtypes import narrowed, number_of
 from fuser_lab.errors import DefinitionError, InputError, VerificationError
 from fuser_lab.ir import (
     AttrValue,
@@ -144,7 +145,10 @@ class _Concretizer:
         numbers = [self._number(v) for v in inputs]
         if any(number is None for number in numbers):
             return False
-        arrays = [v.dtype.compute.numpy.type(n) for v, n in zip(inputs, numbers, strict=True)]
+        arrays = [
+            number_of(n, v.dtype).astype(v.dtype.compute.numpy)
+            for v, n in zip(inputs, numbers, strict=True) if n is not None
+        ]
         with np.errstate(all="ignore"):
             found = OPS[expr.op.name].reference(*arrays, **attrs)
         constant = all(v.value is not None for v in inputs)
@@ -199,7 +203,7 @@ def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
 
 def _as_number(result: Any, out: Val) -> Number:
     with np.errstate(all="ignore"):
-        array = np.asarray(result).astype(out.dtype.numpy)
+        array = narrowed(np.asarray(result), out.dtype)
     if out.dtype.is_complex:
         return complex(array)
     if out.dtype.is_float:

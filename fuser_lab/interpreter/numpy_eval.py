@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import REDUCED_NUMPY, narrowed
+from fuser_lab.dtypes import REDUCED_NUMPY, DataType, narrowed, number_of, truncated
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
@@ -36,7 +36,8 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
     """
     known: dict[Val, Any] = {}
     for value, given in zip(fusion.inputs, inputs, strict=True):
-        known[value] = _widen(np.asarray(given)) if not exact else given
+        array = number_of(given, value.dtype) if isinstance(value, Scalar) else given
+        known[value] = array if exact else _widen(np.asarray(array))
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
         try:
@@ -64,7 +65,7 @@ def constant(value: Val) -> Any:
     if not isinstance(value, Scalar) or value.value is None:
         msg = f"{value} has no value here."
         raise KeyError(msg)
-    return value.dtype.numpy.type(value.value)
+    return number_of(value.value, value.dtype)
 
 
 def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) -> tuple[Array, ...]:
@@ -91,9 +92,12 @@ _MOVES = frozenset({OpKind.FACTORY, OpKind.INDEXING, OpKind.SCATTER})
 
 
 def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
-    dtype = expr.outputs[0].dtype
-    if not exact and dtype.is_float and np.asarray(x).dtype.kind == "f":
-        return np.asarray(x)
+    dtype, source = expr.outputs[0].dtype, expr.inputs[0].dtype
+    if not exact and np.asarray(x).dtype.kind == "f":
+        if dtype.is_float:
+            return np.asarray(x)
+        if dtype.is_integral:  # in float64 whatever it counts as
+            return truncated(np.asarray(x), dtype, of_double=source.real is DataType.Double)
     with np.errstate(all="ignore"):
         return np.asarray(OPS["cast"].reference(_to_compute(x), dtype=dtype))
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.analysis.aliasing import Strides, input_strides, view_strides
+from fuser_lab.dtypes import number_of
 from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
-from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy, torch_module
@@ -16,7 +17,10 @@ from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy
 
 def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outputs of a segment by name; operands are NumPy arrays or torch tensors, by name, and numbers."""
-    known: dict[Val, Any] = {value: given[value.name] for value in fusion.inputs}
+    known: dict[Val, Any] = {
+        value: number_of(given[value.name], value.dtype) if isinstance(value, Scalar) else given[value.name]
+        for value in fusion.inputs
+    }
     on_torch = any(is_torch(value) for value in known.values())
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]

@@ -11,6 +11,7 @@ from numba import float32, float64, int64, njit, types, uint32, uint64
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 
 _CACHE_LINE = 64
@@ -71,6 +72,36 @@ _float_of_bits = _reinterpreted(uint32, float32, ir.FloatType())
 _bits_of_float = _reinterpreted(float32, uint32, ir.IntType(32))
 _double_of_bits = _reinterpreted(int64, float64, ir.DoubleType())
 _bits_of_double = _reinterpreted(float64, int64, ir.IntType(64))
+
+
+def _truncation(dtype: DataType) -> Any:
+    """Return a function that makes integers of floats as `fuser_lab.dtypes.truncated` does, without a branch."""
+    bits, (low, high) = ir.IntType(8 * dtype.itemsize), dtype.limits
+
+    def rule(context: Any, x: Any) -> Any:
+        of_double = x == float64
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            (number,) = args
+
+            def limit(value: int) -> Any:
+                return ir.Constant(number.type, float(value))
+
+            # Out of range this is no defined number; the choices below never take it then.
+            inside = (builder.fptosi if low else builder.fptoui)(number, bits)
+            found = builder.select(builder.fcmp_ordered("<=", number, limit(low)), ir.Constant(bits, low), inside)
+            found = builder.select(builder.fcmp_ordered(">=", number, limit(high + 1)), ir.Constant(bits, high), found)
+            nan = ir.Constant(bits, integer_of_nan(dtype, of_double=of_double))
+            return builder.select(builder.fcmp_unordered("uno", number, number), nan, found)
+
+        return getattr(types, str(dtype.numpy))(x), generate
+
+    return intrinsic(rule)
+
+
+float_to_int32 = _truncation(DataType.Int32)
+float_to_int64 = _truncation(DataType.Int)
+float_to_uint64 = _truncation(DataType.UInt64)
 
 
 @intrinsic(prefer_literal=True)

@@ -178,6 +178,31 @@ _float_of_bits = _assembly("mov.b32 $0, $1;", types.float32, types.uint32, "=f,r
 _bits_of_float = _assembly("mov.b32 $0, $1;", types.uint32, types.float32, "=r,f")
 
 
+def _truncation(result: Any, letters: str) -> Any:
+    """Return a function that makes integers of floats by the instruction that `fuser_lab.dtypes.truncated` describes.
+
+    Written as the instruction: LLVM's own conversion leaves open what becomes of numbers out of range.
+    """
+
+    def rule(context: Any, x: Any) -> Any:
+        double = x == types.float64
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            bits = ir.IntType(int(letters[1:]))
+            kind = ir.FunctionType(bits, [ir.DoubleType() if double else _FLOAT])
+            register = "=l" if result.bitwidth > 32 else "=r"
+            text = f"cvt.rzi.{letters}.{'f64' if double else 'f32'} $0, $1;"
+            return builder.call(ir.InlineAsm(kind, text, f"{register},{'d' if double else 'f'}"), args)
+
+        return result(x), generate
+
+    return intrinsic(rule)
+
+
+float_to_int32 = _truncation(types.int32, "s32")
+float_to_int64 = _truncation(types.int64, "s64")
+float_to_uint64 = _truncation(types.uint64, "u64")
+
 _exp2 = _assembly("ex2.approx.ftz.f32 $0, $1;", types.float32, types.float32, "=f,f")
 _reciprocal = _assembly("rcp.approx.ftz.f32 $0, $1;", types.float32, types.float32, "=f,f")
 _LOG2_E = 1.4426950408889634

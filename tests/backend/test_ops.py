@@ -141,7 +141,17 @@ def test_reductions(dtype: DataType) -> None:
 def test_casts_between_all_dtypes(source: DataType) -> None:
     targets = [*DTYPES, *FLOAT8, *COMPLEX]
     fusion = build(lambda fd, x: [fd.ops.cast(x, t) for t in targets], [(40,)], source)
-    x = np.abs(numbers((40,), source).real.astype(np.float32) * 3 + 1).astype(source.numpy)
+    wide = numbers((40,), D.Float if source.is_float8 else source).real.astype(np.float32)
+    x = (np.abs(wide) * 3 + 1).astype(source.numpy)
+    run_and_compare(fusion, [x], [t.name for t in targets])
+
+
+@pytest.mark.parametrize("source", [D.Double, D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_floats_out_of_range_become_the_integers_of_the_reference(source: DataType) -> None:
+    edges = [s * (2.0**bits + step) for bits in (31, 32, 63, 64) for step in (-1, -0.5, 0, 1, 2048) for s in (1, -1)]
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 0.75, -0.75, 1e10, -1e10, 3e38, *edges]).astype(source.numpy)
+    targets = [D.Int, D.Int32, D.UInt64, D.Bool]
+    fusion = build(lambda fd, a: [fd.ops.cast(a, t) for t in targets], [x.shape], source)
     run_and_compare(fusion, [x], [t.name for t in targets])
 
 

@@ -71,6 +71,14 @@ def test_every_op_compiles(dtype: DataType) -> None:
             assert "trap" not in phase.ptx
 
 
+@pytest.mark.parametrize(("dtype", "name"), [(D.Float, "f32"), (D.Double, "f64")], ids=["Float", "Double"])
+def test_integers_are_made_of_floats_by_the_instruction_whose_rule_is_stated(dtype: DataType, name: str) -> None:
+    targets = {D.Int32: "s32", D.Int: "s64", D.UInt64: "u64"}
+    fusion = build(lambda fd, x: [fd.ops.cast(x, t) for t in targets], [(300,)], dtype)
+    (phase,) = compile_phases(generate(fusion, S.POINTWISE, "cuda"))
+    assert {f"cvt.rzi.{t}.{name}" for t in targets.values()} == set(re.findall(r"cvt\.rzi\.\w+\.\w+", phase.ptx))
+
+
 def test_random_numbers_and_all_reductions_compile() -> None:
     def record(fd: object, x: object) -> object:
         ops, scalar = fd.ops, fd.define_scalar  # type: ignore[attr-defined]

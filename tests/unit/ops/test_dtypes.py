@@ -6,7 +6,7 @@ import pytest
 from needs import needs
 
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.dtypes import DataType, from_numpy, narrowed, parse_dtype
+from fuser_lab.dtypes import DataType, from_numpy, narrowed, number_of, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.runtime.arrays import describe, from_numpy_as, storage_dtype, to_numpy
 from tests.unit.builders import apply
@@ -84,6 +84,42 @@ def test_rounding_is_to_the_nearest_number(dtype):
     nearest = np.abs(finite[None, :] - inside.astype(np.float64)[:, None]).min(1)
     np.testing.assert_array_equal(np.abs(got - inside), nearest)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(inside))
+
+
+INTEGERS_OF = {
+    #       Float to Int32, Double to Int32, Float and Double to Int, to UInt64
+    np.nan: (0, -(2**31), -(2**63), 2**63),
+    np.inf: (2**31 - 1, 2**31 - 1, 2**63 - 1, 2**64 - 1),
+    -np.inf: (-(2**31), -(2**31), -(2**63), 0),
+    1e10: (2**31 - 1, 2**31 - 1, 10**10, 10**10),
+    -1e10: (-(2**31), -(2**31), -(10**10), 0),
+    2.0**31: (2**31 - 1, 2**31 - 1, 2**31, 2**31),
+    -(2.0**31): (-(2**31), -(2**31), -(2**31), 0),
+    2.0**63: (2**31 - 1, 2**31 - 1, 2**63 - 1, 2**63),
+    2.0**64: (2**31 - 1, 2**31 - 1, 2**63 - 1, 2**64 - 1),
+    -0.75: (0, 0, 0, 0),
+    -0.0: (0, 0, 0, 0),
+    2.75: (2, 2, 2, 2),
+    -2.75: (-2, -2, -2, 0),
+}
+
+
+@pytest.mark.parametrize("value", INTEGERS_OF, ids=str)
+def test_integers_of_floats_are_those_of_cuda(value):
+    of_float, of_double, signed, unsigned = INTEGERS_OF[value]
+    with np.errstate(all="raise"):
+        for source, wanted in ((np.float32, of_float), (np.float64, of_double)):
+            x = np.array([value], source)
+            assert narrowed(x, D.Int32).tolist() == [wanted]
+            assert narrowed(x, D.Int).tolist() == [signed]
+            assert narrowed(x, D.UInt64).tolist() == [unsigned]
+            assert narrowed(x[0], D.Int32) == wanted
+        assert number_of(value, D.Int32) == of_double
+
+
+def test_integers_keep_their_low_bits():
+    assert narrowed(np.array([2**31, -1, 2**40 + 5]), D.Int32).tolist() == [-(2**31), -1, 5]
+    assert narrowed(np.array([-1]), D.UInt64).tolist() == [2**64 - 1]
 
 
 def test_numbers_too_large_for_8_bits():
