@@ -31,6 +31,8 @@ LARGEST = {"Float8_e4m3fn": 200.0, "Float8_e5m2": 10_000.0}
 LARGEST_FLOAT, LARGEST_INTEGER = 2e4, 2**24
 UNCERTAIN = 0.05  # of the magnitude: results with larger errors say nothing
 
+_DIRECTIONS: tuple[complex | None, ...] = (None, 1, -1, 1j, -1j)
+
 JUMPING = frozenset({"ceil", "floor", "round", "trunc", "frac", "fmod", "mod", "remainder", "nextafter"})
 ANSWERING = frozenset({"isfinite", "isinf", "isnan", "isreal", "isneginf", "isposinf"})  # of any value
 # Exact on small multiples of a power of two.
@@ -165,7 +167,7 @@ class Analysis:
         values = evaluate_expr(expr, [x.value for x in operands], exact=False)
         shifted = [values]
         if uncertain:
-            shifted += [evaluate_expr(expr, self._moved(operands, by), exact=False) for by in (None, 1.0, -1.0)]
+            shifted += [evaluate_expr(expr, self._moved(operands, by), exact=False) for by in _DIRECTIONS]
         results = []
         for position, out in enumerate(expr.outputs):
             known = Known(value=values[position])
@@ -176,19 +178,28 @@ class Analysis:
             else:
                 if uncertain and name not in ANSWERING and expr.kind is not OpKind.SCALAR:
                     raise Unfit(f"{name} of uncertain values is no integer")
-                self._check_integer(name, expr, operands, known)
+                if known.size > LARGEST_INTEGER:
+                    raise Unfit(f"{name} grows to {known.size}")
             results.append(known)
         return results
 
-    def _moved(self, operands: Sequence[Known], by: float | None) -> list[Any]:
+    def _moved(self, operands: Sequence[Known], by: complex | None) -> list[Any]:
+        """Operands moved by their errors: all in one direction, or each element in a random one.
+
+        A complex number moves along the real or the imaginary axis, a real one up or down.
+        """
         found = []
         for x in operands:
             if x.error == 0:
                 found.append(x.value)
                 continue
             shape = np.shape(x.value)
-            signs = self._numbers.choice([-1.0, 1.0], shape) if by is None else np.full(shape, by)
-            found.append(np.asarray(x.value + x.error * signs))
+            is_complex = np.asarray(x.value).dtype.kind == "c"
+            if by is None:
+                steps = self._numbers.choice([1, -1, 1j, -1j] if is_complex else [-1.0, 1.0], shape)
+            else:
+                steps = np.full(shape, by if is_complex else by.real + by.imag)
+            found.append(np.asarray(x.value + x.error * steps))
         return found
 
     def _rounding(self, expr: Expr, out: Val, operands: Sequence[Known], known: Known) -> float:
@@ -221,14 +232,6 @@ class Analysis:
         if not np.isfinite(np.asarray(known.value)).all() and isinstance(out, TensorView):
             raise Unfit(f"{name} is not finite")
 
-    def _check_integer(self, name: str, expr: Expr, operands: Sequence[Known], known: Known) -> None:
-        if known.size > LARGEST_INTEGER:
-            raise Unfit(f"{name} grows to {known.size}")
-        if expr.outputs[0].dtype is DataType.UInt64 and any(
-            np.asarray(x.value).dtype.kind in "if" and (np.asarray(x.value) < 0).any() for x in operands
-        ):
-            raise Unfit(f"{name} of negative numbers is unsigned")
-
 
 def _wide(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "biu":
@@ -242,8 +245,8 @@ def _distance(a: Any, b: Any) -> float:
         return 0.0
     with np.errstate(all="ignore"):
         difference = np.abs(a - b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
     # Where infinities or NaN appear or go away, nothing is certain.
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
     return float(np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference)).max())
 
 

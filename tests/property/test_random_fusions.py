@@ -57,6 +57,21 @@ def test_a_fixed_batch(batch):
     assert tally.calls > 5 * size
 
 
+def test_rounding_may_move_the_imaginary_part_of_what_is_complex():
+    inputs = (
+        TensorInput(name="a", values=np.array(0.1827114075422287j, np.complex64), dtype=DataType.ComplexFloat),
+        TensorInput(name="b", values=np.array([1.5, -0.5, 0.0]), dtype=DataType.Double),
+    )
+    calls = {"c": "fd.ops.exp2(a)", "d": "fd.ops.sub(b, c)", "e": "fd.ops.imag(d)"}
+    program = Program(
+        inputs=inputs, steps=tuple(Step(results=(name,), call=call, unpacks=False) for name, call in calls.items()),
+        outputs=("e",),
+    )
+    assert failure_of(program, Way(targets=())) is None
+    analysis = Analysis.of(program)
+    assert analysis.known("e").error >= analysis.known("c").error > 0
+
+
 @pytest.mark.parametrize("index", range(COMPILED))
 def test_compiled_kernels(index):
     program = generate(Seeded(SEED, 10_000 + index), 10)
