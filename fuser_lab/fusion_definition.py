@@ -393,9 +393,9 @@ class FusionDefinition(Executable, FusionBuilder):
         return self.fusion
 
     def _executor_cache(self) -> FusionExecutorCache:
-        kept = self._schedules
-        if self.fec is None and kept is not None:
+        if self.fec is None and self._end is not None:
             # What an equal definition has compiled is there.
+            kept = self._end.schedules
             self.fec = kept.made(lambda fusion: FusionExecutorCache(fusion, kept.fusion_id))
         return super()._executor_cache()
 

@@ -69,8 +69,9 @@ fd.state
 # %% [markdown]
 # ## 3. The cache: a tree of calls
 #
-# What was called is kept as a tree. A definition walks down along it, call by call. As long as the calls are known, *nothing
-# is built*: the values come from the tree. At the end of its path it finds everything that the first one like it left there.
+# What was called is kept as a tree of *canonical records*: what each call does, after its arguments are understood. A
+# definition walks down along it, call by call. As long as the calls are known, *nothing is built*: the values come from the
+# tree. At the end of its path it finds everything that the first one like it left there.
 # Definitions that begin alike share the beginning.
 #
 # Below, the same fusion is defined again, and one that differs in a single argument:
@@ -88,12 +89,12 @@ print("the same object:", again.fusion is fd.fusion)
 cache
 
 # %% [markdown]
-# **Predict:** if you define `rows_added` once more, but with the names `a` and
-# `b` for `x` and `y`, is that a hit? And if `broadcast` is called as `broadcast(total, [False, True])`, without the name of
-# the argument?
+# **Predict:** if you define `rows_added` once more, but with the names `a` and `b` for `x` and `y`, is that a hit? If
+# `sum` is called as `sum(a, [-1])`, with the axis counted from the end? And if `b` is added first, `add(total, b)` instead of
+# `add(b, total)`?
 
 # %%
-question = predict("Is it a hit? True or False", {"other names": None, "argument without its name": None})
+question = predict("Is it a hit? True or False", {"other names": None, "other spelling": None, "other order": None})
 question
 
 # %%
@@ -104,25 +105,32 @@ def other_names(fd):
     fd.add_output(fd.ops.add(b, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True])))
 
 
-def without_its_name(fd):
+def other_spelling(fd):
     a, b = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
-    fd.add_output(fd.ops.add(b, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), [False, True])))
+    fd.add_output(fd.ops.add(b, fd.ops.broadcast(fd.ops.sum(a, [-1]), [False, True])))
+
+
+def other_order(fd):
+    a, b = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
+    fd.add_output(fd.ops.add(fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]), b))
 
 
 hits = {}
-for name, define in (("other names", other_names), ("argument without its name", without_its_name)):
+ways = {"other names": other_names, "other spelling": other_spelling, "other order": other_order}
+for name, define in ways.items():
     before = cache.stats().hits
     with FusionDefinition(cache=cache) as attempt:
         define(attempt)
     hits[name] = cache.stats().hits > before
 outcomes = [question.reveal(
-    hits, hints={"other names": {False: "What is kept of a call is the op and its operands by number."}},
-    because="Names of Python variables are no part of a call. How an argument is spelled is part of it.",
+    hits, hints={"other order": {True: "No rule of arithmetic is applied: other operands are another record."}},
+    because="What is compared is the record after its arguments are understood. Names and spelling are no part of it.",
 )]
 outcomes[0]
 
 # %% [markdown]
-# The second is a fusion of its own, and harmless: it only costs its place in the tree.
+# The last one is a fusion of its own, and harmless: it only costs its place in the tree. The printed definition, `print(fd)`,
+# is the same fusion as the definition that it was printed from.
 #
 # ## 4. Schedules: what stands at the end of a path
 #

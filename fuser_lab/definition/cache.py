@@ -1,72 +1,37 @@
 """FusionCache: definitions by the calls they are made of, in a trie.
 
 After nvFuser's cache of that name (csrc/python_frontend/fusion_cache.h, removed in 2026 with the frontend it was made
-for). Each child of a node is one more call. While a definition walks along calls that are known, nothing is built: its
-handles come from the nodes. At the end it finds the `FusionSchedules` that an equal definition left there. Where it
-leaves the known paths, what it walked along is built after all.
+for). Each child of a node is one more canonical record (`fuser_lab.definition.canonical`). While a definition walks
+along calls that are known as they are spelled, nothing is built: its handles come from the nodes. At the end it finds
+the `FusionSchedules` that an equal definition left there. A call that is not known as it is spelled has the definition
+built; its records may be known all the same, and then the spelling is noted for the next time.
+
+Paths that end in equal fusions share what is kept, so that a definition and its printed form, which writes out the ops
+that an op is made of, are one fusion.
 
 nvFuser refuses the fusion after the last that its cache has room for; here the least recently used one goes.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 from fuser_lab.definition.cache_text import MOST_LINES, TreeLine, tree_html, tree_text
-from fuser_lab.definition.record import Record, Unrecordable, record_of, record_text
+from fuser_lab.definition.canonical import Step
+from fuser_lab.definition.record import Record, record_text
 from fuser_lab.definition.state import FusionState
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, StateError
+from fuser_lab.definition.trie import End, FusionSchedules, Node, Taken, Walk, counted
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, StateError
 from fuser_lab.ir import Fusion
 
 Payload = TypeVar("Payload")
 
 MAX_FUSIONS = 16384  # nvFuser's
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class FusionSchedules(Generic[Payload]):
-    """What stands at the end of a definition's path: the fusion, its states and what was made to run it.
-
-    ``payload`` is None until something has run.
-    """
-
-    fusion_id: int
-    fusion: Fusion
-    state: FusionState
-    hits: int = 0
-    payload: Payload | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def __repr__(self) -> str:
-        """Return one line."""
-        state = self.state
-        numbers = f"{len(state.states)} states, inputs {list(state.inputs)}, outputs {list(state.outputs)}"
-        numbers += f", extents {list(state.extent_fids)}"
-        run = "has not run" if self.payload is None else "has run"
-        return f"<FusionSchedules {self.fusion_id}: {numbers}, {_counted(self.hits, 'hit')}, {run}>"
-
-    def made(self, make: Callable[[Fusion], Payload]) -> Payload:
-        """Return the payload, made now if there is none; any number of threads may ask."""
-        with self._lock:
-            if self.payload is None:
-                self.payload = make(self.fusion)
-            return self.payload
-
-
-class Node(Generic[Payload]):
-    """A call at its place in the trie, with the values it returned; the root has none."""
-
-    __slots__ = ("children", "parent", "record", "result", "schedules")
-
-    def __init__(self, parent: "Node[Payload] | None", record: Record | None, result: Any) -> None:
-        self.parent = parent
-        self.record = record
-        self.result = result
-        self.children: dict[Record, Node[Payload]] = {}
-        self.schedules: FusionSchedules[Payload] | None = None
+_MOST_SPELLINGS = 64  # of the calls that may follow a record, as they were spelled
+_MOST_REFUSALS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +66,8 @@ class CacheStats:
 class FusionCache(Generic[Payload]):
     """Definitions that are known, by the calls they are made of; give it to each, ``FusionDefinition(cache=cache)``.
 
-    Equal calls in equal order are one definition: the spelling of arguments counts, names of variables do not. Any
-    number of threads may define at once.
+    Calls that do the same in the same order are one definition: neither the spelling of arguments counts nor names of
+    variables. Any number of threads may define at once. A call that is refused is remembered, and refused again.
 
     Parameters
     ----------
@@ -126,8 +91,10 @@ class FusionCache(Generic[Payload]):
             raise DefinitionError(msg)
         self._max = max_fusions
         self._lock = threading.Lock()
-        self._root: Node[Payload] = Node(None, None, None)
-        self._ends: OrderedDict[int, Node[Payload]] = OrderedDict()  # by fusion id, least recently used first
+        self.root = Node(None, None)
+        self._ends: OrderedDict[int, list[Node]] = OrderedDict()  # by fusion id, least recently used first
+        self._known: dict[str, FusionSchedules[Payload]] = {}  # by the fusion's digest
+        self._refusals: OrderedDict[tuple[Node, Record], None] = OrderedDict()
         self._next_id = self._records = self._lookups = self._hits = self._evictions = 0
         # The classmethod makes a new cache: called on this one, it would leave this one as it is.
         self.load = _refuse_to_load  # type: ignore[method-assign]
@@ -143,8 +110,8 @@ class FusionCache(Generic[Payload]):
 
     __len__ = num_fusions
 
-    def schedules(self, fusion_id: int) -> FusionSchedules[Payload]:
-        """Return what is kept of a fusion.
+    def end(self, fusion_id: int) -> End:
+        """Return what stands at the end of the path by which a fusion became known.
 
         Raises
         ------
@@ -152,33 +119,40 @@ class FusionCache(Generic[Payload]):
             If no fusion that is known has this number.
         """
         with self._lock:
-            node = self._ends.get(fusion_id)
-        if node is None or node.schedules is None:
+            nodes = self._ends.get(fusion_id, [])
+        ends = [node.end for node in nodes if node.end is not None]
+        if not ends:
             msg = f"FusionCache: no fusion has the number {fusion_id!r}; there are {self.num_fusions()}."
             raise DefinitionError(msg)
-        return node.schedules
+        return ends[0]
+
+    def schedules(self, fusion_id: int) -> FusionSchedules[Payload]:
+        """Return what is kept of a fusion; DefinitionError if no fusion that is known has this number."""
+        return self.end(fusion_id).schedules
 
     def __iter__(self) -> Iterator[FusionSchedules[Payload]]:
         """Iterate over what is kept of each fusion, least recently used first."""
         with self._lock:
-            nodes = list(self._ends.values())
-        return iter([node.schedules for node in nodes if node.schedules is not None])
+            ends = [nodes[0].end for nodes in self._ends.values()]
+        return iter([end.schedules for end in ends if end is not None])
 
     def stats(self) -> CacheStats:
         """Return counts of what is kept, looked up and found."""
         with self._lock:
-            ends = [(fusion_id, node.schedules) for fusion_id, node in reversed(self._ends.items())]
+            ends = [(fusion_id, nodes[0].end) for fusion_id, nodes in reversed(self._ends.items())]
             return CacheStats(
                 max_fusions=self._max, fusions=len(ends), records=self._records, lookups=self._lookups,
                 hits=self._hits, evictions=self._evictions,
-                hits_of=tuple((fusion_id, s.hits) for fusion_id, s in ends if s is not None),
+                hits_of=tuple((fusion_id, end.schedules.hits) for fusion_id, end in ends if end is not None),
             )
 
     def reset(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._root = Node(None, None, None)
+            self.root = Node(None, None)
             self._ends.clear()
+            self._known.clear()
+            self._refusals.clear()
             self._records = self._lookups = self._hits = self._evictions = 0
 
     def save(self, path: str | Path) -> Path:
@@ -223,48 +197,100 @@ class FusionCache(Generic[Payload]):
 
     def walk(self) -> "Walk[Payload]":
         """Return where a definition begins."""
-        return Walk(self, self._root)
+        return Walk(self, self.root)
 
-    def found(self, node: Node[Payload] | None) -> FusionSchedules[Payload] | None:
+    def found(self, node: Node | None, *, again: bool = False) -> End | None:
         """Return what an equal definition left at the end of its path, None beside all paths; count the question."""
         with self._lock:
-            self._lookups += 1
-            schedules = None if node is None else node.schedules
+            self._lookups += not again
+            end = None if node is None else node.end
             # A path that was forgotten or reset while a definition walked along it leads nowhere.
-            if schedules is None or self._ends.get(schedules.fusion_id) is not node:
+            if end is None or node not in self._ends.get(end.schedules.fusion_id, ()):
                 return None
-            self._hits += 1
-            schedules.hits += 1
-            self._ends.move_to_end(schedules.fusion_id)
-            return schedules
+            self._use(end.schedules)
+            return end
+
+    def _use(self, schedules: FusionSchedules[Payload]) -> None:
+        self._hits += 1
+        schedules.hits += 1
+        self._ends.move_to_end(schedules.fusion_id)
+
+    def child(self, node: Node, spelled: Record, steps: Sequence[Step]) -> Node | None:
+        """Return the node that the records of a call lead to, None if there is none; note how the call is spelled."""
+        with self._lock:
+            here: Node | None = node
+            for step in steps:
+                here = None if here is None else here.children.get(step.effect)
+            if here is not None:
+                _spell(node, spelled, here)
+            return here
 
     def insert(
-        self, path: list[tuple[Record, Any]], fusion: Fusion, state: FusionState, *, hits: int = 0,
-    ) -> FusionSchedules[Payload]:
-        """Return what is kept at the end of a path of calls with their results, which is made where there is none."""
+        self, taken: Sequence[Taken], fusion: Fusion, state: FusionState, *, hits: int = 0,
+        fusion_id: int | None = None,
+    ) -> End:
+        """Return what is kept at the end of a path of calls, which is made where there is none.
+
+        An equal fusion that is known by another path counts as found.
+        """
         with self._lock:
-            node = self._root
-            for record, result in path:
-                child = node.children.get(record)
+            node = self._path(taken)
+            if node.end is not None:
+                return node.end
+            schedules = self._known.get(fusion.digest)
+            if schedules is None:
+                number = self._next_id if fusion_id is None or fusion_id in self._ends else fusion_id
+                schedules = self._known[fusion.digest] = FusionSchedules(number, fusion, state, hits)
+                self._next_id = max(self._next_id, number + 1)
+                self._ends[number] = []
+            else:
+                self._use(schedules)
+            node.end = End(schedules, fusion, state, tuple(step for _, steps in taken for step in steps))
+            self._ends[schedules.fusion_id].append(node)
+            if len(self._ends) > self._max:
+                _, oldest = self._ends.popitem(last=False)
+                self._forget(oldest)
+            return node.end
+
+    def refuse(self, taken: Sequence[Taken], spelled: Record, error: FuserLabError) -> None:
+        """Remember that a call is refused behind a path of calls."""
+        with self._lock:
+            node = self._path(taken)
+            node.refused = {**node.refused, spelled: type(error)(*error.args)}
+            self._refusals[node, spelled] = None
+            if len(self._refusals) > _MOST_REFUSALS:
+                (oldest, call), _ = self._refusals.popitem(last=False)
+                oldest.refused = {known: said for known, said in oldest.refused.items() if known != call}
+                self._prune(oldest)
+
+    def _path(self, taken: Sequence[Taken]) -> Node:
+        node = self.root
+        for spelled, steps in taken:
+            begin = node
+            for step in steps:
+                child = node.children.get(step.effect)
                 if child is None:
-                    child = node.children[record] = Node(node, record, result)
+                    child = node.children[step.effect] = Node(node, step)
                     self._records += 1
                 node = child
-            if node.schedules is None:
-                node.schedules = FusionSchedules(self._next_id, fusion, state, hits)
-                self._ends[self._next_id] = node
-                self._next_id += 1
-                if len(self._ends) > self._max:
-                    _, oldest = self._ends.popitem(last=False)
-                    self._forget(oldest)
-            return node.schedules
+            if spelled is not None:
+                _spell(begin, spelled, node)
+        return node
 
-    def _forget(self, end: Node[Payload]) -> None:
-        end.schedules = None
+    def _forget(self, ends: Sequence[Node]) -> None:
         self._evictions += 1
-        node = end
-        while node.parent is not None and node.record is not None and not node.children and node.schedules is None:
-            del node.parent.children[node.record]
+        for node in ends:
+            if node.end is not None:
+                self._known.pop(node.end.schedules.fusion.digest, None)
+            node.end = None
+            self._prune(node)
+
+    def _prune(self, node: Node) -> None:
+        """Take away records that lead nowhere any more."""
+        while node.parent is not None and node.step is not None and node.leads_nowhere:
+            del node.parent.children[node.step.effect]
+            for owner, spelled in node.spellings:
+                owner.spelled.pop(spelled, None)
             self._records -= 1
             node = node.parent
 
@@ -274,20 +300,25 @@ class FusionCache(Generic[Payload]):
         """Return the calls, each before those that follow it, and the fusions that end there; of many the first."""
         found: list[TreeLine] = []
         with self._lock:
-            tops = list(self._root.children.values())
+            tops = list(self.root.children.values())
             waiting = [(0, len(tops) > 1, node) for node in reversed(tops)]
             while waiting and len(found) < MOST_LINES:
                 depth, begins, node = waiting.pop()
-                text = record_text(node.record, node.result) if node.record is not None else ""
+                text = record_text(node.step.record, node.step.result) if node.step is not None else ""
                 found.append(TreeLine(depth=depth, text=text, begins=begins))
-                kept = node.schedules
-                parts = len(node.children) + (kept is not None) > 1
-                if kept is not None:
-                    note = f"fusion {kept.fusion_id}: {_counted(kept.hits, 'hit')}, "
+                parts = len(node.children) + len(node.refused) + (node.end is not None) > 1
+                if node.end is not None:
+                    kept = node.end.schedules
+                    note = f"fusion {kept.fusion_id}: {counted(kept.hits, 'hit')}, "
                     note += "has not run" if kept.payload is None else "has run"
                     found.append(TreeLine(depth=depth + parts, text=note, begins=parts, is_end=True))
+                found += [
+                    TreeLine(depth=depth + parts, text=f"{record_text(call)} is refused: {error}", begins=parts)
+                    for call, error in node.refused.items()
+                ]
                 waiting += [(depth + parts, parts, child) for child in reversed(node.children.values())]
-            left = self._records + len(self._ends) - len(found)
+            every = self._records + len(self._refusals) + sum(map(len, self._ends.values()))
+            left = every - len(found)
         if left:
             found.append(TreeLine(depth=0, text=f"... and {left:,} more lines"))
         return found
@@ -305,81 +336,24 @@ class FusionCache(Generic[Payload]):
     def _headline(self) -> str:
         stats = self.stats()
         return (
-            f"FusionCache: {_counted(stats.fusions, 'fusion')} in {_counted(stats.records, 'record')}, "
-            f"{_counted(stats.lookups, 'lookup')}, {_counted(stats.hits, 'hit')}"
+            f"FusionCache: {counted(stats.fusions, 'fusion')} in {counted(stats.records, 'record')}, "
+            f"{counted(stats.lookups, 'lookup')}, {counted(stats.hits, 'hit')}"
         )
 
-    def paths(self) -> Iterator[tuple[FusionSchedules[Payload], list[Record]]]:
-        """Yield each fusion with its calls, least recently used first."""
+    def paths(self) -> Iterator[End]:
+        """Yield what stands at the end of each path, least recently used fusions first."""
         with self._lock:
-            ends = list(self._ends.values())
-        for end in ends:
-            calls: list[Record] = []
-            node: Node[Payload] | None = end
-            while node is not None and node.record is not None:
-                calls.append(node.record)
-                node = node.parent
-            if end.schedules is not None:
-                yield end.schedules, calls[::-1]
+            ends = [node.end for nodes in self._ends.values() for node in nodes]
+        yield from (end for end in ends if end is not None)
+
+
+def _spell(node: Node, spelled: Record, to: Node) -> None:
+    """Let a call as it was spelled lead from one node to another, which its records lead to."""
+    if node is not to and spelled not in node.spelled and len(node.spelled) < _MOST_SPELLINGS + len(node.children):
+        node.spelled[spelled] = to
+        to.spellings = (*to.spellings, (node, spelled))
 
 
 def _refuse_to_load(*_: object, **__: object) -> NoReturn:
     msg = "load: a cache that exists is not filled from a file; cache = FusionCache.load(path) makes a new one."
     raise StateError(msg)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
-class Walk(Generic[Payload]):
-    """Where a definition stands that is being recorded.
-
-    It is *following* as long as all its calls are known; `path` are its calls with their results.
-    """
-
-    __slots__ = ("_cache", "_node", "cacheable", "path")
-
-    def __init__(self, cache: FusionCache[Payload], root: Node[Payload]) -> None:
-        self._cache = cache
-        self._node: Node[Payload] | None = root
-        self.path: list[tuple[Record, Any]] = []
-        self.cacheable = True
-
-    @property
-    def following(self) -> bool:
-        """Whether nothing has been built so far."""
-        return self._node is not None
-
-    def record(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner: object) -> Record | None:
-        """Return a call as data; None if it has no written form, and then the definition is not kept."""
-        if not self.cacheable:
-            return None
-        try:
-            return record_of(name, args, kwargs, owner)
-        except Unrecordable:
-            self.cacheable = False
-            return None
-
-    def follow(self, record: Record | None) -> Node[Payload] | None:
-        """Return the next node if this call is known there."""
-        if self._node is None or record is None:
-            return None
-        child = self._node.children.get(record)
-        if child is not None:
-            self._node = child
-            self.path.append((record, child.result))
-        return child
-
-    def leave(self) -> list[tuple[Record, Any]]:
-        """Stop following, and return what has to be built."""
-        self._node = None
-        return self.path
-
-    def found(self) -> FusionSchedules[Payload] | None:
-        """Return what an equal definition left, now that the definition is complete."""
-        return self._cache.found(self._node)
-
-    def keep(self, fusion: Fusion, state: FusionState) -> FusionSchedules[Payload] | None:
-        """Return what is now kept of a definition that was built; None if it cannot be kept."""
-        return self._cache.insert(self.path, fusion, state) if self.cacheable else None

@@ -1,8 +1,8 @@
 """A fusion cache on disk: JSON that holds calls and nothing that could be executed.
 
-``records`` are the nodes of the trie as (place of the node before, call), ``fusions`` the places where fusions end with
-how often each was found, least recently used first. Reading defines every fusion again; kernels are compiled when they
-are needed.
+``records`` are canonical records as (place of the record before, call), ``fusions`` the places where fusions end with
+how often each was found and its number, least recently used first. Reading defines every fusion again; kernels are
+compiled when they are needed.
 """
 
 import json
@@ -18,7 +18,7 @@ from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.ir import Val
 
 FORMAT = "fuser_lab fusion cache"
-VERSION = 1
+VERSION = 2
 
 
 def path_of(method: str, path: object) -> Path:
@@ -39,11 +39,11 @@ def write_cache(cache: FusionCache[Any], path: Path) -> None:
     """
     places: dict[tuple[int, Record], int] = {}
     fusions: list[list[int]] = []
-    for schedules, calls in cache.paths():
+    for end in cache.paths():
         here = -1
-        for call in calls:
-            here = places.setdefault((here, call), len(places))
-        fusions.append([here, schedules.hits])
+        for step in end.steps:
+            here = places.setdefault((here, step.record), len(places))
+        fusions.append([here, end.schedules.hits, end.schedules.fusion_id])
     data = {
         "format": FORMAT,
         "version": VERSION,
@@ -83,8 +83,8 @@ def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
     cache: FusionCache[Any] = FusionCache(room if max_fusions is None else max_fusions)
     for end in fusions:
         match end:
-            case [int(place), int(hits)] if 0 <= place < len(calls) and hits >= 0:
-                _define(path, cache, calls, place, hits)
+            case [int(place), int(hits), int(number)] if 0 <= place < len(calls) and min(hits, number) >= 0:
+                _define(path, cache, calls, place, hits, number)
             case _:
                 raise _refused(path, f"{json.dumps(end)[:80]} is no place where a fusion ends")
     return cache
@@ -113,7 +113,9 @@ def _call(path: Path, place: int, entry: Any) -> tuple[int, Record]:
     raise _refused(path, f"record {place} has no call before it")
 
 
-def _define(path: Path, cache: FusionCache[Any], calls: list[tuple[int, Record]], end: int, hits: int) -> None:
+def _define(
+    path: Path, cache: FusionCache[Any], calls: list[tuple[int, Record]], end: int, hits: int, number: int,
+) -> None:
     places: list[int] = []
     here = end
     while here >= 0:
@@ -121,18 +123,16 @@ def _define(path: Path, cache: FusionCache[Any], calls: list[tuple[int, Record]]
         here = calls[here][0]
     builder = FusionBuilder()
     values: dict[str, Val] = {}
-    taken: list[tuple[Record, Any]] = []
     with builder:
         for place in reversed(places):
-            record = calls[place][1]
             try:
-                result = bare(builder.call(record, values))
+                result = bare(builder.call(calls[place][1], values))
             except (FuserLabError, TypeError, ValueError, RecursionError) as error:
                 raise _refused(path, f"record {place} cannot be carried out: {error}") from None
             values.update(named_in(result))
-            taken.append((record, result))
     try:
-        cache.insert(taken, builder.fusion, builder.state, hits=hits)
+        taken = [(step.record, (step,)) for step in builder.steps]
+        cache.insert(taken, builder.fusion, builder.state, hits=hits, fusion_id=number)
     except FuserLabError as error:
         raise _refused(path, f"record {end} ends no definition: {error}") from None
 

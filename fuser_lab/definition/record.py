@@ -1,4 +1,4 @@
-"""One call inside a definition as hashable data: what the fusion cache compares, prints and writes to disk.
+"""One call inside a definition as hashable data: what the fusion cache knows a spelling by, prints and writes to disk.
 
 Values are named, since equal calls in an equal order give equal names; numbers keep their type and every bit.
 """
@@ -59,6 +59,8 @@ def encoded(value: Any, owner: object) -> Encoded:
         value = value.val
     elif kind is list or kind is tuple:
         return (kind.__name__, *[encoded(entry, owner) for entry in value])
+    elif kind is range:
+        return ("list", *value)
     if isinstance(value, TensorView):
         return ("value", value.name)
     if isinstance(value, Scalar):

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.arguments import shown
-from fuser_lab.definition.cache import FusionCache, FusionSchedules, Walk
+from fuser_lab.definition.cache import FusionCache
+from fuser_lab.definition.canonical import Step, steps_of
 from fuser_lab.definition.handles import Handle
-from fuser_lab.definition.record import EMIT, Record, arguments, bare, named_in
+from fuser_lab.definition.record import EMIT, Record, Unrecordable, arguments, named_in
 from fuser_lab.definition.state import Called, FusionState, fusion_state
+from fuser_lab.definition.trie import End, Walk
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import COMPOSITES, OPS, OpDef
@@ -35,7 +37,7 @@ class Recording:
             raise ArgumentTypeError(msg)
         self.cache = cache
         self._walk: Walk[Any] | None = None if cache is None else cache.walk()
-        self._schedules: FusionSchedules[Any] | None = None
+        self._end: End | None = None
         self._calls: list[Called] = []
         self._inside = False  # a call of the user's, whose parts are no calls of the user's
         self._state: FusionState | None = None
@@ -67,35 +69,50 @@ class Recording:
         if walk is not None:
             record = walk.record(name, args, kwargs, self)
             known = walk.follow(record)
-            if known is not None:
-                return known.result if name == EMIT else self.wrap(known.result)
+            if known is not None and known.step is not None:
+                result = known.step.result
+                return (result if isinstance(result, tuple) else (result,)) if name == EMIT else self.wrap(result)
+            refused = walk.refused(record)
+            if refused is not None:
+                walk.give_up()
+                raise refused
             if walk.following:
                 self._build(walk)
         self._inside, first = True, len(self._exprs)
         try:
             result = carry_out(*args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             if walk is not None:
+                walk.remember(record, error)
                 # What a refused call has numbered already, no other definition would number.
-                walk.cacheable = False
+                walk.give_up()
             raise
         finally:
             self._inside = False
-        self._calls.append(Called(name, args, kwargs, first, len(self._exprs), result))
+        call = Called(name, args, kwargs, first, len(self._exprs), result)
+        self._calls.append(call)
         if walk is not None and record is not None:
-            walk.path.append((record, bare(result)))
+            try:
+                walk.advance(record, steps_of(call, self._exprs[first:], self))
+            except Unrecordable:
+                walk.give_up()
         return result
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The definition's canonical records, those so far while it is open."""
+        if self._end is not None:
+            return self._end.steps
+        if self._walk is not None and self._walk.following:
+            return self._walk.steps
+        return tuple(step for call in self._calls for step in steps_of(call, self._exprs[call.first : call.last], self))
 
     def _build(self, walk: "Walk[Any]") -> None:
         """Carry out the calls that a definition has only walked along."""
         path = walk.leave()
         values = dict(named for _, result in path for named in named_in(result))
-        self._walk = None
-        try:
-            for record, _ in path:
-                self.call(record, values)
-        finally:
-            self._walk = walk
+        for record, _ in path:
+            self.call(record, values)
 
     def call(self, record: Record, values: Mapping[str, Val]) -> Any:
         """Return the result of a recorded call, carried out here; its values are found by name.
@@ -123,29 +140,27 @@ class Recording:
 
     def _look_up(self, walk: "Walk[Any]") -> None:
         """Take what an equal definition left in the cache, or leave it there."""
-        self._schedules = walk.found()
-        if self._schedules is None:
-            if walk.following:
-                self._open = True
-                self._build(walk)
-                self._open = False
-            self._walk = None
-            if not self._outputs:
-                return
-            self._schedules = walk.keep(self.fusion, self.state)
+        self._end = walk.found()
+        if self._end is None and walk.following:
+            self._open = True
+            self._build(walk)
+            self._open = False
+            self._end = walk.found(again=True)
         self._walk = None
-        if self._schedules is not None:
-            self._restore(self._schedules)
+        if self._end is None and self._outputs:
+            self._end = walk.keep(self.fusion, self.state)
+        if self._end is not None:
+            self._restore(self._end)
 
-    def _restore(self, schedules: "FusionSchedules[Any]") -> None:
-        """Take over what an equal definition has made."""
-        self._fusion, self._state = schedules.fusion, schedules.state
-        self._stride_orders = {tv.name: tuple(ranks) for tv, ranks in schedules.fusion.stride_orders}
+    def _restore(self, end: End) -> None:
+        """Take over what a definition with the same records has made."""
+        self._fusion, self._state = end.fusion, end.state
+        self._stride_orders = {tv.name: tuple(ranks) for tv, ranks in end.fusion.stride_orders}
 
     @property
     def fusion_id(self) -> int | None:
         """Number of the fusion in the cache; None if it is in none."""
-        return None if self._schedules is None else self._schedules.fusion_id
+        return None if self._end is None else self._end.schedules.fusion_id
 
     @property
     def state(self) -> FusionState:

@@ -20,6 +20,8 @@ from fuser_lab.ops import COMPOSITES, OPS
 
 # An attribute of the expression, and an operand in nvFuser's: the first of what the user gives.
 _LENGTHS = {"iota": "length"}
+# All operands stand in one list, of tensors.
+_LISTED = frozenset({"cat"})
 # Numbers that are operands of an expression inside an op that is written with others.
 _OPERANDS_INSIDE = {"addcmul": frozenset({"alpha"}), "logical_right_shift": frozenset({"shift"})}
 
@@ -151,7 +153,7 @@ def fusion_state(calls: Sequence[Called], fusion: Fusion, exprs: Sequence[Expr])
     results = {tv.name for tv in fusion.outputs}
     for call in calls:
         made = exprs[call.first : call.last]
-        for scalar in _numbers(call, made):
+        for _, scalar in number_operands(call, made):
             add(StateKind.SCALAR, scalar)
         _add_results(call.result, add)
         if call.name == "add_output":
@@ -179,20 +181,21 @@ def _add_results(result: Any, add: Any) -> None:
         add(StateKind.TENSOR if isinstance(value, TensorView) else StateKind.SCALAR, value)
 
 
-def _numbers(call: Called, made: Sequence[Expr]) -> Iterator[Scalar]:
-    """Yield the numbers that a call was given as operands, as the constants they become."""
+def number_operands(call: Called, made: Sequence[Expr]) -> list[tuple[str | None, Scalar]]:
+    """Return the numbers that a call was given as operands, as the constants they become, with their parameters.
+
+    What was appended without a call of the user's has no parameters.
+    """
     if call.name == EMIT:
-        for expr in made:
-            yield from _constants(expr)
-        return
+        return [(None, scalar) for expr in made for scalar in _constants(expr)]
     names = _operand_names(call.name, made)
-    if not names:
-        return
-    for name, value in _named(call).items():
+    found: list[tuple[str | None, Scalar]] = []
+    for name, value in arguments_of(call).items() if names else ():
         if name in names and not isinstance(value, Handle):
             number = value.item() if hasattr(value, "item") else value
             if isinstance(number, bool | int | float | complex):
-                yield Scalar(name="", dtype=of_python(number), value=number)
+                found.append((name, Scalar(name="", dtype=of_python(number), value=number)))
+    return found
 
 
 def _constants(expr: Expr) -> Iterator[Scalar]:
@@ -204,9 +207,13 @@ def _constants(expr: Expr) -> Iterator[Scalar]:
     yield from (v for v in expr.inputs if isinstance(v, Scalar) and v.value is not None)
 
 
-def _named(call: Called) -> Mapping[str, Any]:
+def arguments_of(call: Called, *, defaults: bool = False) -> Mapping[str, Any]:
+    """Return the arguments of a call of an op by parameter; ``defaults`` adds those that were left out."""
     entry = OPS.get(call.name) or COMPOSITES[call.name]
-    return entry.signature.bind(*call.args, **call.kwargs).arguments
+    bound = entry.signature.bind(*call.args, **call.kwargs)
+    if defaults:
+        bound.apply_defaults()
+    return bound.arguments
 
 
 def _operand_names(op: str, made: Sequence[Expr]) -> frozenset[str]:
@@ -214,7 +221,7 @@ def _operand_names(op: str, made: Sequence[Expr]) -> frozenset[str]:
     if op in _OPERANDS_INSIDE:
         return _OPERANDS_INSIDE[op]
     expr = next((expr for expr in reversed(made) if expr.op.name == op), None)
-    if op not in OPS or expr is None:
+    if op not in OPS or op in _LISTED or expr is None:
         return frozenset()
     attrs = {name for name, _ in expr.attrs}
     free = [

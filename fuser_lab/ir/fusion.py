@@ -199,7 +199,8 @@ class Fusion:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content, as hex digits; stable between processes."""
-        return sha256(repr(self.key).encode()).hexdigest()
+        # Not by `key`, which would be kept: it is larger than the fusion.
+        return sha256(repr(_Canon().fusion(self)).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Compare by content, up to renaming."""

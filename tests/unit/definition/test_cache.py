@@ -11,6 +11,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition
 from fuser_lab.definition import builder
+from fuser_lab.definition.canonical import Step
 from fuser_lab.definition.spec import spec
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError, StateError, UnknownNameError
 
@@ -39,8 +40,8 @@ def test_the_same_calls_find_the_same_fusion():
     assert repr(second) == repr(first)
     stats = cache.stats()
     assert (stats.fusions, stats.lookups, stats.hits, stats.evictions) == (2, 3, 1, 0)
-    # The tensor is shared: 4 calls, and 3 more.
-    assert stats.records == 7
+    # The tensor is shared: 4 calls and the number that one of them was given, and 4 more.
+    assert stats.records == 9
 
 
 def test_a_known_definition_builds_nothing(monkeypatch):
@@ -109,9 +110,12 @@ def test_numbers_that_python_calls_equal_are_told_apart(a, b):
         fd.add_output(fd.ops.mul(fd.define_tensor(shape=[3]), number))
 
     first, second = defined(cache, define, a), defined(cache, define, b)
-    assert first.fusion_id != second.fusion_id
-    assert defined(cache, define, a).fusion is first.fusion
-    assert defined(cache, define, b).fusion is second.fusion
+    one, other = (s.states[1].values[0] for s in (first.state, second.state))
+    assert (repr(one.value), one.dtype) != (repr(other.value), other.dtype)
+    # As factors of floats, 1, 1.0 and True are one number.
+    assert (first.fusion_id == second.fusion_id) is (first.fusion == second.fusion)
+    assert defined(cache, define, a).state is first.state
+    assert defined(cache, define, b).state is second.state
 
 
 def test_nan_is_found_again():
@@ -235,8 +239,8 @@ def test_the_least_recently_used_fusion_goes():
     assert defined(cache, rows, 0).fusion is kept.fusion
     stats = cache.stats()
     assert stats.evictions == 1
-    # The tensor, three calls for one dim, and three for the other: what led only to the forgotten one is gone.
-    assert stats.records == 7
+    # The tensor, four records for one dim, and four for the other: what led only to the forgotten one is gone.
+    assert stats.records == 9
     fresh = defined(cache, rows, 1)
     assert fresh.fusion_id == 3
 
@@ -303,12 +307,12 @@ def test_many_threads_define_at_once():
     assert stats.lookups == 240
     assert sum(1 for _ in cache) == 8
     # No call is left that leads to no fusion.
-    assert stats.records == 1 + len({(s.fusion.exprs[0].attr("dims")) for s in cache}) + 2 * 8
+    assert stats.records == 1 + len({(s.fusion.exprs[0].attr("dims")) for s in cache}) + 3 * 8
 
 
 def test_a_payload_is_made_once():
     cache = FusionCache()
-    kept = defined(cache)._schedules
+    kept = cache.schedules(defined(cache).fusion_id)
     made = []
     threads = [threading.Thread(target=lambda: kept.made(lambda f: made.append(f) or object())) for _ in range(8)]
     for thread in threads:
@@ -326,15 +330,18 @@ def test_text_of_the_tree():
     defined(cache)
     defined(cache)
     defined(cache, rows, 0)
+    layout = "shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float, is_cpu=False"
     assert str(cache).splitlines() == [
-        "FusionCache: 2 fusions in 7 records, 3 lookups, 1 hit",
-        "  T0 = define_tensor(shape=[-1, -1], contiguity=True)",
-        "  - T1 = ops.sum(T0, dims=[1])",
-        "    T2 = ops.mul(T1, 2.0)",
+        "FusionCache: 2 fusions in 9 records, 3 lookups, 1 hit",
+        f"  T0 = define_tensor({layout}, stride_order=[1, 0])",
+        "  - T1 = ops.sum(T0, dims=[1], keepdim=False, dtype=DataType.Null)",
+        "    double(2) = define_scalar(2.0, dtype=DataType.Double)",
+        "    T2 = ops.mul(T1, double(2))",
         "    add_output(T2)",
         "    fusion 0: 1 hit, has not run",
-        "  - T1 = ops.sum(T0, dims=[0])",
-        "    T2 = ops.mul(T1, 2.0)",
+        "  - T1 = ops.sum(T0, dims=[0], keepdim=False, dtype=DataType.Null)",
+        "    double(2) = define_scalar(2.0, dtype=DataType.Double)",
+        "    T2 = ops.mul(T1, double(2))",
         "    add_output(T2)",
         "    fusion 1: 0 hits, has not run",
     ]
@@ -366,8 +373,10 @@ def test_html_of_the_tree_is_escaped():
 
     defined(cache, define)
     defined(cache)
-    record = next(iter(cache.paths()))[1][0]._replace(name="<script>alert(1)</script>")
-    cache.insert([(record, None)], next(iter(cache)).fusion, next(iter(cache)).state)
+    step = next(iter(cache.paths())).steps[0]
+    hostile = step.record._replace(name="<script>alert(1)</script>")
+    other = Step(("hostile",), hostile, None)
+    cache.insert([(hostile, (other,))], next(iter(cache)).fusion, next(iter(cache)).state)
     html = cache._repr_html_()
     assert "<script" not in html
     assert "&lt;script&gt;" in html
@@ -457,7 +466,7 @@ def damaged(content, change):
     ("change", "says"),
     [
         (lambda d: d.update(format="other"), "its format is not"),
-        (lambda d: d.update(version=2), "its version is 2; this one reads 1"),
+        (lambda d: d.update(version=1), "its version is 1; this one reads 2"),
         (lambda d: d.pop("records"), "records, fusions or max_fusions are missing"),
         (lambda d: d["records"].append([99, ["neg", [], []]]), "has no call before it"),
         (lambda d: d["records"].append([0, "neg"]), "is no recorded call"),
@@ -467,7 +476,7 @@ def damaged(content, change):
         (lambda d: d["records"][1].__setitem__(1, ["exp", [["pickle", "x"]], []]), "is no argument of a recorded call"),
         (lambda d: d["records"][1].__setitem__(1, ["exp", [], []]), "missing a required argument"),
         (lambda d: d["records"][1].__setitem__(1, ["emit", ["open", ["list"]], []]), "'open' is no op"),
-        (lambda d: d["fusions"].append([0, 0]), "ends no definition: Fusion is empty!"),
+        (lambda d: d["fusions"].append([0, 0, 0]), "ends no definition: Fusion is empty!"),
         (lambda d: d["fusions"].append(["x", 0]), "is no place where a fusion ends"),
     ],
 )

@@ -1,0 +1,148 @@
+"""Canonical records: a call inside a definition as what it does, however its arguments were spelled.
+
+``sum(t, [-1])`` and ``sum(t, dims=[1], keepdim=False)`` are one record, and so is what the printed definition writes.
+A Python number that is an operand is a constant with a record of its own, before that of the call.
+"""
+
+from collections.abc import Mapping, Sequence
+from inspect import Parameter
+from typing import Any, NamedTuple
+
+from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.record import EMIT, Record, bare, encoded, record_of
+from fuser_lab.definition.state import Called, arguments_of, number_operands
+from fuser_lab.ir import AttrValue, Expr, Scalar, TensorView, stride_order_of
+from fuser_lab.ops import COMPOSITES, OPS
+
+# What the trie compares: the call's own part, the expressions that it appended, and the values that it returned.
+Effect = tuple[object, ...]
+
+
+class Step(NamedTuple):
+    """One canonical record: what is compared, the call with all its arguments, and the values that it returned."""
+
+    effect: Effect
+    record: Record
+    result: Any
+
+
+def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, ...]:
+    """Return the canonical records of a call that has been carried out: its constants first, then itself.
+
+    Parameters
+    ----------
+    call
+        The call, with its arguments as they were given.
+    made
+        The expressions that it appended.
+    owner
+        The definition.
+
+    Raises
+    ------
+    Unrecordable
+        If an argument has no written form.
+    """
+    numbers = number_operands(call, made)
+    constants = tuple(_constant(scalar) for _, scalar in numbers)
+    named = {name: scalar for name, scalar in numbers if name is not None}
+    result = bare(call.result)
+    if isinstance(result, tuple) and len(result) == 1:
+        # An expression that was appended as it is, without a call, has its values in a tuple always.
+        result = result[0]
+    exprs = tuple(_effect_of(expr) for expr in made)
+    match call.name:
+        case "define_tensor":
+            return (Step(("define_tensor", result), _tensor_record(result), result),)
+        case "define_scalar":
+            return (_constant(result) if result.value is not None else _scalar_input(result),)
+        case "add_output" | "set_output_stride_order" | "define_vector":
+            args = tuple(list(value) if isinstance(value, list | tuple | range) else value for value in call.args)
+            record = record_of(call.name, args, call.kwargs, owner)
+            # A layout that `add_output` asks for stands in the expressions.
+            return (Step((call.name, record.args, exprs), record, result),)
+    if call.name == EMIT:
+        record = record_of(call.name, call.args, call.kwargs, owner)
+    else:
+        record = _call_record(call, made, named, owner)
+    return (*constants, Step(("", exprs, encoded(result, None)), record, result))
+
+
+def _constant(scalar: Scalar) -> Step:
+    value = encoded(scalar, None)
+    assert isinstance(value, tuple)
+    return Step(("", (), value), Record("define_scalar", (value[2],), (("dtype", scalar.dtype),)), scalar)
+
+
+def _scalar_input(scalar: Scalar) -> Step:
+    record = Record("define_scalar", (None,), (("dtype", scalar.dtype),))
+    return Step(("define_scalar", scalar.name, scalar.dtype), record, scalar)
+
+
+def _tensor_record(tensor: TensorView) -> Record:
+    domain = tensor.domain
+    shape = [axis.visible_extent if isinstance(axis.visible_extent, int) else -1 for axis in domain.logical]
+    given = {
+        "shape": shape, "contiguity": list(domain.contiguity or ()), "dtype": tensor.dtype, "is_cpu": tensor.is_cpu,
+        "stride_order": list(stride_order_of(domain.allocation_order)),
+    }
+    return record_of("define_tensor", (), given, None)
+
+
+def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scalar], owner: object) -> Record:
+    """Return a call with every argument in its place, defaults other than None too, and axes from the front."""
+    entry = OPS.get(call.name) or COMPOSITES[call.name]
+    expr = next((expr for expr in reversed(made) if expr.op.name == call.name), None)
+    attrs = {} if expr is None else dict(expr.attrs)
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    places = True
+    parameters = entry.signature.parameters
+    for name, value in arguments_of(call, defaults=True).items():
+        kind = parameters[name].kind
+        if kind is Parameter.VAR_KEYWORD:
+            named.update(value)
+            continue
+        if kind is Parameter.VAR_POSITIONAL:
+            if value:
+                # What stands before them has to be given by its place, too.
+                given, named = [*given, *named.values(), *value], {}
+            continue
+        if value is None and parameters[name].default is None and kind is not Parameter.POSITIONAL_ONLY:
+            places = False
+            continue
+        understood = numbers.get(name, _understood(value, attrs.get(name)))
+        if kind is Parameter.POSITIONAL_ONLY or (places and _is_operand(understood, first=not given)):
+            given.append(understood)
+        else:
+            places = False
+            named[name] = understood
+    return record_of(call.name, tuple(given), named, owner)
+
+
+def _is_operand(value: Any, *, first: bool) -> bool:
+    """Whether an argument is written without its name: tensors and scalars that begin a call, or a list of tensors."""
+    if first and isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, Handle | Scalar)
+
+
+def _understood(given: Any, attribute: AttrValue) -> Any:
+    """Return the axes that an expression has for axes that were given."""
+    if type(attribute) is int and type(given) is int:
+        return attribute
+    if isinstance(given, list | tuple | range):
+        if isinstance(attribute, tuple) and len(attribute) == len(given) and all(type(n) is int for n in attribute):
+            return list(attribute)
+        return list(given)
+    return given
+
+
+def _effect_of(expr: Expr) -> Effect:
+    return (
+        expr.op.name, tuple(encoded(value, None) for value in expr.inputs),
+        tuple((name, encoded(value, None)) for name, value in expr.attrs), tuple(value.name for value in expr.outputs),
+    )
+
+
+__all__ = ["Effect", "Step", "steps_of"]
