@@ -48,8 +48,8 @@ test: check browser
 # What asserts times runs alone, after everything else has been shared among the cores.
 pytest: $(TEST_READY)
 ifeq "$(PYTEST_ARGS)" ""
-	$(PY) -m pytest -n auto --dist worksteal -m "not (benchmark or browser or matrix)"
-	$(PY) -m pytest -m "benchmark or browser"
+	$(PY) -m pytest -n auto --dist worksteal -m "not (benchmark or matrix)"
+	$(PY) -m pytest -m benchmark
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif

@@ -190,6 +190,7 @@ def crowding() -> float:
     return (time.perf_counter() - wall) / (time.process_time() - own)
 
 
+@pytest.mark.benchmark
 def test_a_fusion_of_300_ops_is_drawn_and_edited_quickly(open_explorer, shots):
     cells = "plan = stub_plan.rope_like(30)\nprint(len(plan.fusion.exprs), 'ops')\nExplorer(plan, [], timer=timer)"
     desk = open_explorer(cells)
@@ -225,6 +226,7 @@ PAINTED = """async () => {
 }"""
 
 
+@pytest.mark.benchmark
 def test_300_ops_are_painted_within_a_second(open_explorer):
     desk = open_explorer("plan = stub_plan.rope_like(30)", "Explorer(plan, [], timer=timer)")
     quiet = []

@@ -13,8 +13,7 @@ from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import Relation, segment
 from tests.unit.segmentation.toy import everything, sum_broadcast_add
 
-OPS = 10_000
-PIECEMEAL = 2000
+OPS = 1000
 NOBODY = frozenset(
     {"expr_eval", "no_op", "matmul", "reduction", "resize", "transpose", "pointwise", "inner_persistent",
      "outer_persistent", "inner_outer_persistent", "greedy"},
@@ -159,31 +158,31 @@ def test_edits_that_cannot_be_say_why_in_a_sentence():
         assert str(raised.value) == text
 
 
-def additions(ops=OPS):
+def additions():
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([8], contiguity=True)
         y = x
-        for _ in range(ops):
+        for _ in range(OPS):
             y = fd.ops.add(y, x)
         fd.add_output(y)
     return fd
 
 
-def negations(ops=OPS):
+def negations():
     """Return a chain that bottom-up forwards as a whole, where nobody takes it in one piece."""
     with fl.FusionDefinition() as fd:
         y = fd.define_tensor([8], contiguity=True)
-        for _ in range(ops):
+        for _ in range(OPS):
             y = fd.ops.neg(y)
         fd.add_output(y)
     return fd
 
 
-def widened_twice(ops=OPS):
+def widened_twice():
     """Return a chain in which each widening cast has two readers, so that a quarter of it is replicated."""
     with fl.FusionDefinition() as fd:
         y = fd.define_tensor([8], contiguity=True, dtype=DataType.BFloat16)
-        for _ in range(ops // 4):
+        for _ in range(OPS // 4):
             wide = fd.ops.cast(y, DataType.Float)
             y = fd.ops.cast(fd.ops.add(fd.ops.sin(wide), wide), DataType.BFloat16)
         fd.add_output(y)
@@ -191,23 +190,23 @@ def widened_twice(ops=OPS):
 
 
 @pytest.mark.parametrize("make", [additions, negations, widened_twice])
-def test_nothing_recurses_over_10_000_ops(make):
+def test_nothing_recurses_over_a_long_chain(make, few_frames):
     plan = fl.segment(make())
     assert len(plan.segments) == 1
     assert len(plan.fusion.tensor_exprs) == OPS
-    check_edits(plan, "T5000")
+    check_edits(plan, "T500")
 
 
 @pytest.mark.parametrize("make", [additions, widened_twice])
-def test_nothing_recurses_where_thousands_are_merged_pair_by_pair(make):
-    plan = fl.segment(make(PIECEMEAL), options=fl.SegmenterOptions(whole_fusion=False))
+def test_nothing_recurses_where_many_are_merged_pair_by_pair(make, few_frames):
+    plan = fl.segment(make(), options=fl.SegmenterOptions(whole_fusion=False))
     assert len(plan.segments) == 1
-    assert len(plan.fusion.tensor_exprs) == PIECEMEAL
+    assert len(plan.fusion.tensor_exprs) == OPS
     assert bool(plan.decisions.filter(phase="privatize")) is (make is widened_twice)
-    check_edits(plan, "T1000")
+    check_edits(plan, "T500")
 
 
-def test_a_chain_that_is_forwarded_whole_is_one_segment():
+def test_a_chain_that_is_forwarded_whole_is_one_segment(few_frames):
     assert len(fl.segment(negations(), options=fl.SegmenterOptions(whole_fusion=False)).segments) == 1
 
 
@@ -222,9 +221,9 @@ def check_edits(plan, tensor):
     assert len(fl.diff(plan, cut).now_crossing) == 1
 
 
-def test_long_chains_are_explained_and_saved(tmp_path, capsys):
+def test_long_chains_are_explained_and_saved(tmp_path, capsys, few_frames):
     assert json.loads(fl.segment(additions()).save(tmp_path / "plan.json").read_text())
     script = tmp_path / "chain.py"
-    script.write_text(fl.segment(additions(PIECEMEAL)).to_python())
+    script.write_text(fl.segment(additions()).to_python())
     assert cli.main(["explain", str(script), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["segments"][0]["exprs"]) == PIECEMEAL
+    assert len(json.loads(capsys.readouterr().out)["segments"][0]["exprs"]) == OPS

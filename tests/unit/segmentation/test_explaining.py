@@ -252,15 +252,15 @@ def test_edits_that_do_nothing_or_cannot_be():
 
 
 @pytest.mark.parametrize("strategy", ["bottom_up", "top_down"])
-def test_chains_of_10_000_ops(strategy):
+def test_long_chains(strategy, few_frames):
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([8], contiguity=True)
         y = x
-        for _ in range(10_000):
+        for _ in range(1000):
             y = fd.ops.add(y, x)
         fd.add_output(y)
     plan = fl.segment(fd, strategy=strategy)
     assert len(plan.segments) == 1
-    cut = plan.cut("T5000")
+    cut = plan.cut("T500")
     assert len(cut.segments) == 2
-    assert cut.why("T5000", "T5001").relation is Relation.EDITED
+    assert cut.why("T500", "T501").relation is Relation.EDITED
