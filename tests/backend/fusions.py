@@ -1,10 +1,11 @@
 """Segments that kernels are tested with: what is computed, by whom, on which shapes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
@@ -16,6 +17,14 @@ S, D = SchedulerType, DataType
 TOLERANCE = {
     D.Double: 1e-11, D.Float: 2e-5, D.Half: 4e-3, D.BFloat16: 2e-2, D.ComplexFloat: 1e-5, D.ComplexDouble: 1e-12,
 }
+
+# One dtype for each way in which kernels compute: wide floats, converted floats, integers, complex numbers.
+OF_EACH_KIND = frozenset({D.Float, D.BFloat16, D.Int, D.ComplexFloat})
+
+
+def one_of_each_kind(dtypes: Iterable[DataType]) -> list[Any]:
+    """The dtypes as parameters; those that compute as another one does are left to ``make test-all``."""
+    return [d if d in OF_EACH_KIND else pytest.param(d, marks=pytest.mark.matrix) for d in dtypes]
 
 
 @dataclass(frozen=True, kw_only=True)

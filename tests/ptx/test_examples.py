@@ -32,7 +32,9 @@ def kernels(name: str) -> list[GeneratedKernel]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("cc", [(8, 0), (9, 0)], ids=["cc 8.0", "cc 9.0"])
+@pytest.mark.parametrize(
+    "cc", [pytest.param((8, 0), marks=pytest.mark.matrix), (9, 0)], ids=["cc 8.0", "cc 9.0"],
+)
 @pytest.mark.parametrize("name", fl.examples.names())
 def test_every_kernel(name: str, cc: tuple[int, int]) -> None:
     read_wide = written_wide = 0

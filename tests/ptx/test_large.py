@@ -36,7 +36,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("strides", [DENSE, ROW, COLUMN], ids=["dense", "one row for all", "one column for all"])
+@pytest.mark.parametrize(
+    "strides", [DENSE, *(pytest.param(strides, marks=pytest.mark.matrix) for strides in (ROW, COLUMN))],
+    ids=["dense", "one row for all", "one column for all"],
+)
 @pytest.mark.parametrize(
     ("record", "scheduler", "shapes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES],
 )
