@@ -239,8 +239,8 @@ def explore(
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
     others = {
         strategy: lambda strategy=strategy: segment(
-            plan.definition, list(plan.inputs), strategy=strategy, target=plan.oracle.device, options=plan.options,
-            schedulers=plan.oracle.schedulers,
+            plan.definition, list(plan.inputs), strategy=strategy, target=plan.oracle.device,
+            options=plan.options.for_strategy(strategy), schedulers=plan.oracle.schedulers,
         )
         for strategy in ("bottom_up", "top_down", "optimal", "unfused")
         if strategy != plan.strategy

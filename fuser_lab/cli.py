@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fuser_lab import __version__, examples
@@ -91,9 +91,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     from fuser_lab.report.explain import explain_data, explain_text
 
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
-    options = SegmenterOptions(
-        segment_set=arguments.segment_set, search_states=arguments.states, search_seconds=arguments.seconds,
-    )
+    options = replace(_options(arguments), search_states=arguments.states, search_seconds=arguments.seconds)
     plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
     if arguments.json:
         print(json.dumps(explain_data(plan, certificate=arguments.certificate), indent=1, ensure_ascii=False))
@@ -127,10 +125,24 @@ def _diff(arguments: argparse.Namespace) -> int:
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one for each strategy that was named."""
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
-    options = SegmenterOptions(segment_set=arguments.segment_set)
+    options = _options(arguments)
+    if "top_down" not in arguments.strategies:
+        options.check_strategy(arguments.strategies[0])
     return [
-        segment(fd, inputs, strategy=name, target=arguments.target, options=options) for name in arguments.strategies
+        segment(fd, inputs, strategy=name, target=arguments.target, options=options.for_strategy(name))
+        for name in arguments.strategies
     ]
+
+
+def _options(arguments: argparse.Namespace) -> SegmenterOptions:
+    """Return the switches of the segmenter that a command was given."""
+    return SegmenterOptions(
+        segment_set=arguments.segment_set,
+        whole_fusion=arguments.whole_fusion,
+        cut_reshape_inputs=arguments.cut_reshape_inputs,
+        cut_resize_inputs=arguments.cut_resize_inputs,
+        pieces_by_depth=arguments.pieces_by_depth,
+    )
 
 
 def _strategy(text: str) -> str:
@@ -182,8 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--name", help="which of several definitions: its function, class or variable")
     explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
     explain.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
-    meanings = [meaning.value for meaning in SegmentSetMeaning]
-    explain.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+    _add_switches(explain)
     text = "look for a cheaper plan; say what it saves and why this one missed it, or why no plan costs less"
     explain.add_argument("--certificate", action="store_true", help=text)
     text = "how many partial segments to look at, at most, for --certificate and the optimal strategy"
@@ -208,9 +219,23 @@ def _parser() -> argparse.ArgumentParser:
         text = f"separated by commas, of {', '.join(STRATEGIES)}; %(default)s if left out"
         command.add_argument("--strategies", type=_strategies, metavar="NAMES", help=text)
         command.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
-        command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+        _add_switches(command)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _add_switches(command: argparse.ArgumentParser) -> None:
+    """Add the switches of the segmenter that `_options` reads."""
+    meanings = [meaning.value for meaning in SegmentSetMeaning]
+    command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+    text = "do not try the fusion in one piece before anything else"
+    command.add_argument("--no-whole-fusion", dest="whole_fusion", action="store_false", help=text)
+    text = "top_down: cut edges into reshapes as well"
+    command.add_argument("--cut-reshape-inputs", action="store_true", help=text)
+    text = "top_down: cut edges into slices, pads and cats as well"
+    command.add_argument("--cut-resize-inputs", action="store_true", help=text)
+    text = "top_down: where another path leads around a cut, part the sides by depth instead of leaving one piece"
+    command.add_argument("--pieces-by-depth", action="store_true", help=text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

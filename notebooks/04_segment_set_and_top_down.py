@@ -63,13 +63,14 @@ print(f"without: {ignored.decisions}\n\nwith:    {plan.decisions}")
 # %% [markdown]
 # ## Top-down
 #
-# NVIDIA/Fuser issue #2224 proposes to read hints as what people mean by them. It was never built; here it is a strategy.
+# NVIDIA/Fuser issue #2224 proposes to replace the question about the whole fusion. It was never built; here it is a strategy.
 #
-# 1. **Contract**: join everything, except across hints. What hangs together is a *piece*. Readers of one input hang together.
+# 1. **Contract**: merge groups across all edges except those that leave a hint. What is connected then is a *piece*. Readers of
+#    one input are connected.
 # 2. **Check**: pieces must not wait for each other in a circle.
-# 3. **Attempt**: ask the schedulers about each piece. A piece that is accepted is **committed**; a piece that is refused is
-#    **shattered** into single ops.
-# 4. **Continue** as always, with committed pieces and single ops as groups.
+# 3. **Attempt**: ask the schedulers about each piece. A piece that is accepted is **final**: it is a segment, and nobody asks
+#    about it again. A piece that is refused is **shattered** into single ops.
+# 4. **Continue** bottom-up with the single ops of the shattered pieces.
 #
 # **Predict:** how many segments does the fusion above have top-down?
 
@@ -138,20 +139,20 @@ for piece in pieces(norms.fusion):
     print(piece)
 
 # %% [markdown]
-# **Predict:** how many of these two pieces are committed, and how many segments are there in the end?
+# **Predict:** how many of these two pieces are accepted, and how many segments are there in the end?
 
 # %%
-question = predict("Top-down on two norms", {"committed": None, "segments": None})
+question = predict("Top-down on two norms", {"accepted": None, "segments": None})
 question
 
 # %%
 cut = fl.segment(norms, strategy="top_down")
 attempts = cut.decisions.filter(phase="top-down")
 for attempt in attempts:
-    print("committed" if attempt.accepted else "shattered", "+".join(sum(attempt.subjects, ())), "\n   ", attempt.text, "\n")
+    print("accepted" if attempt.accepted else "shattered", "+".join(sum(attempt.subjects, ())), "\n   ", attempt.text, "\n")
 outcomes.append(
     question.reveal(
-        {"committed": sum(attempt.accepted for attempt in attempts), "segments": len(cut.segments)},
+        {"accepted": sum(attempt.accepted for attempt in attempts), "segments": len(cut.segments)},
         because="Columns of 4096 numbers are too long to be kept, so the second piece ends up as two kernels.",
     )
 )
@@ -176,9 +177,18 @@ around = defined(way_around, square, square)
 print(*pieces(around.fusion), sep="\n")
 
 # %% [markdown]
-# The last op and the first are in one piece, and `exp` needs the one and is needed by the other: a cycle. What counts then is
-# **depth**, the number of hints on the way to an op. Ops of one depth that hang together are a piece. Depth never goes down
-# along a path, so pieces made like this cannot form a cycle.
+# All of it is one piece, although a hint is inside. So it is in the proposal: hints that are no cut-set leave the complete
+# fusion, which the hint then shatters, and all goes on as in nvFuser today.
+
+# %%
+proposed = fl.segment(around, strategy="top_down")
+print(*(attempt.text for attempt in proposed.decisions.filter(phase="top-down")), sep="\n")
+print(proposed)
+
+# %% [markdown]
+# `SegmenterOptions(pieces_by_depth=True)` is our own reading, and so is `segment_set="cut"`. What counts there is **depth**, the
+# number of hints on the way to an op. Ops of one depth that are connected are a piece. Depth never goes down along a path, so
+# pieces made like this cannot form a cycle.
 #
 # **Predict:** on which side of the hint does `sin` land, before or after?
 
@@ -187,7 +197,7 @@ question = predict("Where is sin?", None, choices=["before", "after"])
 question
 
 # %%
-split = fl.segment(around, strategy="top_down")
+split = fl.segment(around, strategy="top_down", options=SegmenterOptions(pieces_by_depth=True))
 side = "before" if split.segmented.home["T5"] == split.segmented.home["T2"] else "after"
 outcomes.append(question.reveal(side, because="No hint is on the way to it, so its depth is 0. Its reader has depth 1."))
 print(split)
@@ -209,6 +219,7 @@ FUSIONS = {"issue #3096": fd, "two norms": norms, "way around": around, "sibling
 WAYS = {
     "hint": {},
     "hint, top-down": {"strategy": "top_down"},
+    "by depth": {"strategy": "top_down", "options": SegmenterOptions(pieces_by_depth=True)},
     "cut": {"options": SegmenterOptions(segment_set="cut")},
     "ignored": {"options": SegmenterOptions(segment_set="ignore")},
 }

@@ -106,21 +106,24 @@ def crossed(rng: Random) -> Fusion:
 def case_of(seed: int, index: int) -> Case:
     """Return a case by number."""
     rng = Random(f"{seed} {index}")
+    strategy = rng.choice(("bottom_up", "bottom_up", "top_down"))
+    options = SegmenterOptions(
+        segment_set=rng.choice(("hint", "cut", "ignore")),
+        forward_inputs=rng.random() < 0.7,
+        privatize=rng.random() < 0.8,
+        whole_fusion=rng.random() < 0.5,
+        combine_reductions=rng.random() < 0.8,
+        level_merge=rng.random() < 0.9,
+        final_merge=rng.random() < 0.8,
+        connect_through_inputs=rng.random() < 0.7,
+        cut_resize_inputs=rng.random() < 0.2,
+        pieces_by_depth=rng.random() < 0.3,
+    )
     return Case(
         fusion=crossed(rng) if rng.random() < 0.2 else graph(rng, rng.randint(1, 12)),
         oracle=chance(rng.randrange(10**6), rng.choice((0, 20, 50, 70, 80, 90, 95, 100))),
-        options=SegmenterOptions(
-            segment_set=rng.choice(("hint", "cut", "ignore")),
-            forward_inputs=rng.random() < 0.7,
-            privatize=rng.random() < 0.8,
-            whole_fusion=rng.random() < 0.5,
-            combine_reductions=rng.random() < 0.8,
-            level_merge=rng.random() < 0.9,
-            final_merge=rng.random() < 0.8,
-            connect_through_inputs=rng.random() < 0.7,
-            cut_resize_inputs=rng.random() < 0.2,
-        ),
-        strategy=rng.choice(("bottom_up", "bottom_up", "top_down")),
+        options=options.for_strategy(strategy),
+        strategy=strategy,
     )
 
 
@@ -200,7 +203,18 @@ def check(case: Case) -> list[str]:
     log = DecisionLog()
     segmented = segment(case.fusion, case.oracle, strategy=case.strategy, options=case.options, log=log)
     replayed = replay(case.fusion, log, case.oracle)
-    return [*problems(case.fusion, segmented, replayed), *hint_problems(segmented, case.options)]
+    found = [*problems(case.fusion, segmented, replayed), *hint_problems(segmented, case.options)]
+    return found + list(piece_problems(log)) if case.strategy == "top_down" else found
+
+
+def piece_problems(log: DecisionLog) -> Iterator[str]:
+    """Yield where an expression of a piece that top-down presegmentation accepted is asked about again."""
+    accepted: set[str] = set()
+    for attempt in log:
+        if attempt.phase == "top-down":
+            accepted |= attempt.names if attempt.accepted else set()
+        elif not attempt.phase.startswith("top-down") and not accepted.isdisjoint(attempt.names):
+            yield f"{attempt.phase} asks about {', '.join(sorted(accepted & attempt.names))} again"
 
 
 def _checked(seed: int, start: int, end: int) -> list[str]:

@@ -58,11 +58,16 @@ def segment(
     Raises
     ------
     InputError
-        If the strategy is unknown, or what a function returns is no legal partition.
+        If the strategy is unknown or does not take a switch that is on, or what a function returns is no legal
+        partition.
     ArgumentTypeError
         If a function does not take fusion and oracle.
     """
     chosen = options or SegmenterOptions()
+    if not callable(strategy) and strategy not in STRATEGIES:
+        msg = f"strategy {strategy!r} is unknown; there are {', '.join(map(repr, STRATEGIES))} or a function."
+        raise InputError(msg)
+    chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():
         segmented, attempts = _cut(fusion, oracle, strategy, chosen, told=log is not None)
     if log is not None:
@@ -113,10 +118,7 @@ def _attempts(
         return optimal(fusion, oracle, options)
     if strategy == "saving":
         return saving(fusion, oracle, options)
-    if strategy == "unfused":
-        return iter(())
-    msg = f"strategy {strategy!r} is unknown; there are {', '.join(map(repr, STRATEGIES))} or a function."
-    raise InputError(msg)
+    return iter(())
 
 
 def _partition(fusion: Fusion, groups: Partition) -> Attempt:

@@ -30,38 +30,49 @@ Signature = tuple[int, tuple[int, ...]]
 
 
 def bottom_up(
-    fusion: Fusion,
-    oracle: SchedulerOracle,
-    options: SegmenterOptions,
-    committed: Sequence[Iterable[Expr]] = (),
-    *,
-    told: bool = True,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, *, told: bool = True,
 ) -> Iterator[Attempt]:
     """Yield every attempt; the accepted ones, applied in order, make the segments.
 
-    ``committed`` are groups that top-down presegmentation has already decided on: they may grow, and the passes that
-    look for certain single expressions leave them alone. Without ``told`` attempts say what they are about and how
-    they ended, but not who said what.
+    Without ``told`` attempts say what they are about and how they ended, but not who said what.
 
     Where ``segment_set`` is a cut, what lies between the cuts is tried whole, each as if it were a fusion of its own.
     """
-    if options.whole_fusion and not committed and not has_hints(fusion, options):
+    committed: Sequence[Iterable[Expr]] = ()
+    if options.whole_fusion and not has_hints(fusion, options):
         asker = Asker(fusion, oracle, options, told=told)
         attempt, answer = asker.whole("whole fusion", fusion.tensor_exprs)
         yield attempt
         if attempt.accepted:
             yield from asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
             return
-    elif options.whole_fusion and not committed and options.segment_set is SegmentSetMeaning.CUT:
+    elif options.whole_fusion and options.segment_set is SegmentSetMeaning.CUT:
         sides = pieces(fusion, replace(options, cut_reshape_inputs=False, cut_resize_inputs=False))
         fusion, committed = yield from whole_pieces(fusion, oracle, options, sides, "between cuts", told=told)
+    yield from grown(fusion, oracle, options, committed, told=told)
+
+
+def grown(
+    fusion: Fusion,
+    oracle: SchedulerOracle,
+    options: SegmenterOptions,
+    committed: Sequence[Iterable[Expr]] = (),
+    *,
+    final: bool = False,
+    told: bool = True,
+) -> Iterator[Attempt]:
+    """Yield the attempts of all phases that merge groups, which begin with single expressions.
+
+    ``committed`` are groups that are accepted already: the passes that look for certain single expressions leave them
+    alone, and they may grow unless they are ``final``.
+    """
     fixed = [tuple(group) for group in committed]
     replicas = replicas_of(fusion, (expr for group in fixed for expr in group)) if options.privatize else []
     yield from attempts(replicas)
     fusion = with_replicas(fusion, replicas)
     fusion = yield from lone_welfords(fusion, oracle, options, {expr for group in fixed for expr in group}, told=told)
     fixed = [in_fusion(fusion, group) for group in fixed]
-    yield from _Finder(fusion, oracle, options, fixed, originals_of(replicas), told=told).run()
+    yield from _Finder(fusion, oracle, options, fixed, originals_of(replicas), final=final, told=told).run()
 
 
 def whole_pieces(
@@ -243,6 +254,7 @@ class _Finder:
         committed: Sequence[Iterable[Expr]],
         originals: Mapping[str, str],
         *,
+        final: bool,
         told: bool,
     ) -> None:
         self._fusion = fusion
@@ -252,11 +264,15 @@ class _Finder:
         self._told = told
         fixed = [frozenset(group) for group in committed]
         taken = {expr for group in fixed for expr in group}
-        self._chains: list[Chain] = list(forwarded_chains(fusion, options, taken))
+        self._chains: list[Chain] = [
+            chain for chain in forwarded_chains(fusion, options, taken)
+            if not final or taken.isdisjoint(fusion.users.get(chain.end, ()))
+        ]
         recomputed = frozenset(name for chain in self._chains for name in chain.names)
         singles = [[e] for e in fusion.tensor_exprs if e not in taken and e.name not in recomputed]
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
+        self._final = frozenset(self._committed) if final else frozenset()
         self._signed: dict[GroupId, frozenset[Signature]] = {}
         self._asker = Asker(fusion, oracle, options, recomputed, told=told)
         self._copies: dict[GroupId, list[Expr]] = {}
@@ -463,7 +479,8 @@ class _Finder:
         while True:
             number += 1
             pairs: list[tuple[GroupId, GroupId]] = []
-            yield from _Round(self._grouping, self._asker, f"level round {number}", pairs, tried).run()
+            phase = f"level round {number}"
+            yield from _Round(self._grouping, self._asker, phase, pairs, tried, self._final).run()
             if not pairs:
                 return
             for pair in pairs:
@@ -495,7 +512,7 @@ class _Finder:
         reach = grouping.reach()
         consumers = grouping.consumers(producer)
         for consumer in consumers:
-            if (producer, consumer) in tried:
+            if (producer, consumer) in tried or producer in self._final or consumer in self._final:
                 continue
             tried.add((producer, consumer))
             between = next((c for c in consumers if c != consumer and reach.leads(c, consumer)), None)
@@ -566,12 +583,14 @@ class _Round:
         phase: str,
         pairs: list[tuple[GroupId, GroupId]],
         tried: set[tuple[GroupId, GroupId]],
+        final: frozenset[GroupId],
     ) -> None:
         self._grouping = grouping
         self._asker = asker
         self._phase = phase
         self._pairs = pairs
         self._tried = tried
+        self._final = final
         self._partner: dict[GroupId, GroupId] = {}
         self._level = grouping.levels()
 
@@ -635,12 +654,13 @@ class _Round:
         return False
 
     def _candidates(self, group: GroupId) -> list[GroupId]:
-        if group in self._partner or self._blocked(group, (group,)):
+        if group in self._partner or group in self._final or self._blocked(group, (group,)):
             return []
         return [
             other
             for other in self._grouping.proposals(group)
-            if other not in self._partner and self._near(other, group) and not self._blocked(other, (group, other))
+            if other not in self._partner and other not in self._final
+            and self._near(other, group) and not self._blocked(other, (group, other))
         ]
 
 

@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fuser_lab.cost.verdict import SchedulerType
@@ -35,7 +35,8 @@ class SegmenterOptions:
     privatize
         Whether each reader of a widening cast, or of a squeeze with two readers, computes it for itself.
     whole_fusion
-        Whether the fusion is tried in one piece first, where no hint forbids it.
+        Whether the fusion is tried in one piece before anything else, where no cut forbids it. The strategies
+        "saving", "optimal" and "unfused" have no such step.
     combine_reductions, level_merge, final_merge
         Whether these phases run.
     welford
@@ -43,7 +44,11 @@ class SegmenterOptions:
     connect_through_inputs
         Top-down: pieces that share only an input are tried together.
     cut_reshape_inputs, cut_resize_inputs
-        Top-down: also cut before reshapes, or before slice, pad and cat.
+        Top-down: edges into reshapes, or into slice, pad and cat, are cut as well. Other strategies refuse them.
+    pieces_by_depth
+        Top-down: where another path leads around a cut, the expressions on both sides of it are parted by their depth,
+        the number of cut edges on the way to them; NVIDIA/Fuser issue #2224 leaves them in one piece. Where
+        ``segment_set`` is "cut", pieces are parted so in any case. Other strategies refuse it.
     io_to_lower_precision
         Whether Float tensors that pass between segments and lead to a Half or BFloat16 output pass as such, which
         halves their bytes and rounds them. It holds for what the segmenter cuts; boundaries made by edits
@@ -82,6 +87,7 @@ class SegmenterOptions:
     connect_through_inputs: bool = True
     cut_reshape_inputs: bool = False
     cut_resize_inputs: bool = False
+    pieces_by_depth: bool = False
     io_to_lower_precision: bool = False
     disabled_passes: frozenset[str] = frozenset()
     disabled_schedulers: frozenset[str] = frozenset()
@@ -116,6 +122,20 @@ class SegmenterOptions:
         given = _listed_names("disabled_schedulers", self.disabled_schedulers, known)
         names = [one.value if isinstance(one, SchedulerType) else one for one in given]
         object.__setattr__(self, "disabled_schedulers", _names("disabled_schedulers", names, known))
+
+    def check_strategy(self, strategy: object) -> None:
+        """Raise InputError if a switch is on that the strategy, a name or a function, has no use for."""
+        on = [name for name in TOP_DOWN_ONLY if getattr(self, name)]
+        if on and strategy != "top_down":
+            name = repr(strategy) if isinstance(strategy, str) else "that is a function"
+            msg = f"segment: the strategy {name} does not take {on[0]}; only 'top_down' makes such cuts."
+            raise InputError(msg)
+
+    def for_strategy(self, strategy: object) -> "SegmenterOptions":
+        """Return the options with the switches off that the strategy does not take."""
+        if strategy == "top_down":
+            return self
+        return replace(self, cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False)
 
     @classmethod
     def from_nvfuser(
@@ -181,6 +201,7 @@ def passes_of(options: SegmenterOptions) -> PassPipeline:
     return PassPipeline(tuple(everywhere if p.name == everywhere.name else p for p in PRESEGMENTATION.passes))
 
 
+TOP_DOWN_ONLY = ("cut_reshape_inputs", "cut_resize_inputs", "pieces_by_depth")
 FACTORIES = frozenset({"full", "iota", "constant"})
 LAYOUT_MODES = ("outputs", "propagate", "negotiate")
 

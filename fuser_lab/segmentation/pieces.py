@@ -1,32 +1,39 @@
-"""The pieces of a fusion between its cuts: what hangs together otherwise, as far as no pieces form a cycle."""
+"""The pieces of a fusion between its cuts: what remains connected when all other edges are contracted."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.hints import has_hints, is_hint
-from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 
 Edge = tuple[int, int, TensorView]
 
 
 def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
-    """Return the pieces as positions among the tensor expressions, in topological order, each sorted."""
-    exprs = fusion.tensor_exprs
+    """Return the pieces as positions among the tensor expressions, in topological order, each sorted.
+
+    The pieces are the connected components of the fusion without its cut edges. Pieces that read from each other in a
+    cycle are one piece, as NVIDIA/Fuser issue #2224 has it: cuts that another path leads around do not part the
+    fusion. With ``pieces_by_depth``, and where ``segment_set`` is a cut, such a piece is split by depth, which is the
+    number of cut edges on the way to an expression.
+    """
     edges = _edges(fusion)
-    cuts = [_is_cut(fusion, exprs[b], tensor, options) for _, b, tensor in edges]
+    cuts = [_is_cut(fusion, edge, options) for edge in edges]
     joined = [(a, b) for (a, b, _), cut in zip(edges, cuts, strict=True) if not cut]
     if options.connect_through_inputs:
         joined += _siblings(fusion, options)
-    label = components(len(exprs), joined)
+    label = components(len(fusion.tensor_exprs), joined)
     flow = [(label[a], label[b]) for a, b, _ in edges]
     strong = components(max(label, default=-1) + 1, flow, strongly=True)
     members: dict[int, list[int]] = {}
     for place, piece in enumerate(label):
         members.setdefault(strong[piece], []).append(place)
+    if not (options.pieces_by_depth or (options.segment_set is SegmentSetMeaning.CUT and has_hints(fusion, options))):
+        return _ordered(list(members.values()), edges)
     inside: dict[int, list[tuple[int, int, bool]]] = {}
     for (a, b, _), cut in zip(edges, cuts, strict=True):
         if strong[label[a]] == strong[label[b]]:
@@ -45,12 +52,21 @@ def _edges(fusion: Fusion) -> list[Edge]:
     ]
 
 
-def _is_cut(fusion: Fusion, reader: Expr, tensor: TensorView, options: SegmenterOptions) -> bool:
+def has_cuts(fusion: Fusion, options: SegmenterOptions) -> bool:
+    """Whether a ``segment_set`` counts, or another edge is cut."""
+    return has_hints(fusion, options) or any(_is_cut(fusion, edge, options) for edge in _edges(fusion))
+
+
+def _is_cut(fusion: Fusion, edge: Edge, options: SegmenterOptions) -> bool:
+    _, place, tensor = edge
+    reader = fusion.tensor_exprs[place]
     if is_hint(fusion.producers[tensor]):
         return has_hints(fusion, options)
     if options.cut_reshape_inputs and reader.kind is OpKind.RESHAPE:
         return True
-    return options.cut_resize_inputs and reader.kind is OpKind.RESIZE and reader.op.name != "cat"
+    # What cat reads are pads as a rule, which belong to it: the edges into these are cut.
+    is_padded = reader.op.name == "cat" and fusion.producers[tensor].op.name == "pad"
+    return options.cut_resize_inputs and reader.kind is OpKind.RESIZE and not is_padded
 
 
 def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]]:

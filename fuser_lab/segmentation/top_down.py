@@ -1,18 +1,18 @@
-"""Top-down presegmentation (nvFuser issue #2224): contract everything but the cuts, keep what schedules whole.
+"""Top-down presegmentation, as NVIDIA/Fuser issue #2224 proposes it.
 
-With no ``segment_set`` the pieces are the connected components of the fusion, so that it then gives what bottom-up
-gives, or fewer segments.
+nvFuser's first step, which schedules the complete fusion, is replaced: groups are merged across all edges but those
+that are cut, each piece is tried, and pieces that no scheduler takes are shattered into single expressions. An accepted
+piece is final: the bottom-up phases that follow work on what is left, and merge nothing with it.
 """
 
 from collections.abc import Iterator
 
 from fuser_lab.events import Attempt
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bottom_up import Asker, bottom_up, whole_pieces
-from fuser_lab.segmentation.hints import has_hints
+from fuser_lab.segmentation.bottom_up import Asker, grown, whole_pieces
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.pieces import pieces
+from fuser_lab.segmentation.pieces import has_cuts, pieces
 
 PHASE = "top-down"
 
@@ -20,19 +20,21 @@ PHASE = "top-down"
 def top_down(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, *, told: bool = True,
 ) -> Iterator[Attempt]:
-    """Yield every attempt: pieces first, then the bottom-up phases on committed pieces and single expressions."""
+    """Yield every attempt: pieces first, then the bottom-up phases on the expressions of shattered pieces.
+
+    A fusion without any cut is one piece. If it is disconnected and no scheduler takes all of it, its connected
+    components are the pieces, so that without cuts there are never more segments than bottom-up gives.
+    """
     found = pieces(fusion, options)
-    hinted = has_hints(fusion, options)
-    if len(found) > 1 and not hinted:
-        # nvFuser's own first attempt; schedulers that take disconnected graphs would be missed otherwise.
+    if not options.whole_fusion:
+        found = [piece for piece in found if len(piece) < len(fusion.tensor_exprs)]
+    elif len(found) > 1 and not has_cuts(fusion, options):
         asker = Asker(fusion, oracle, options, told=told)
         whole, answer = asker.whole(PHASE, fusion.tensor_exprs)
         yield whole
         if whole.accepted:
             yield from asker.rewritten(PHASE, fusion.tensor_exprs, answer)
             return
-    fusion, committed = yield from whole_pieces(fusion, oracle, options, found, PHASE, told=told)
-    soft = options.cut_reshape_inputs or options.cut_resize_inputs
-    if sum(map(len, committed)) == len(fusion.tensor_exprs) and not hinted and not soft:
-        return
-    yield from bottom_up(fusion, oracle, options, committed or [()], told=told)
+    fusion, accepted = yield from whole_pieces(fusion, oracle, options, found, PHASE, told=told)
+    if sum(map(len, accepted)) < len(fusion.tensor_exprs):
+        yield from grown(fusion, oracle, options, accepted, final=True, told=told)

@@ -121,6 +121,13 @@ def why(
         when = _when(last) if last is not None else "it was never tried, since it would have been refused"
         text = f"{head}; no scheduler takes both ({when})."
         relation = Relation.REFUSED
+    elif last is None and _accepted_piece(log, segmented, first, second):
+        hint = f"{kept_apart.verdicts[0].text}. " if kept_apart is not None else ""
+        text = (
+            f"{head}; top-down presegmentation accepted at least one of them as a piece, and merges nothing with it. "
+            f"{hint}The {answer.chosen.value} scheduler would take both: {glued}."
+        )
+        relation = Relation.NEVER_TRIED
     elif last is None:
         text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: "
         text += f"{glued}."
@@ -149,6 +156,13 @@ def why(
     return Why(
         relation=relation, text=text, segments=(first, second), verdicts=answer.verdicts, attempts=attempts,
     )
+
+
+def _accepted_piece(log: DecisionLog, segmented: SegmentedFusion, *segments: int) -> bool:
+    """Whether one of the segments is a piece that top-down presegmentation accepted."""
+    named = [frozenset(segmented.groups[index].names) for index in segments]
+    found = (attempt.names for attempt in log if attempt.accepted and attempt.phase.startswith("top-down"))
+    return any(names in named for names in found)
 
 
 def _nearest(segmented: SegmentedFusion, a: Sequence[int], b: Sequence[int]) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """Laws of segmentation over random fusions and random schedulers."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,6 +37,7 @@ OPTIONS = st.builds(
     level_merge=st.booleans(),
     final_merge=st.booleans(),
     connect_through_inputs=st.booleans(),
+    pieces_by_depth=st.booleans(),
 )
 
 
@@ -60,7 +63,7 @@ INPUTS = [np.array([1, -2, 0.5, 3], np.float32), np.array([0.25, 4, -1, 2], np.f
 def test_segments_cover_the_fusion_and_compute_it(fusion, oracle, options, strategy):
     # SegmentedFusion itself refuses cycles, lost and doubled expressions.
     log = DecisionLog()
-    segmented = segment(fusion, oracle, strategy=strategy, options=options, log=log)
+    segmented = segment(fusion, oracle, strategy=strategy, options=options.for_strategy(strategy), log=log)
     assert same(run(segmented, INPUTS), evaluate(fusion, INPUTS))
     assert replay(fusion, log, oracle) == segmented
     assert DecisionLog.from_json(log.to_json()) == log
@@ -79,6 +82,57 @@ def test_without_hints_top_down_gives_no_more_segments(fusion, oracle):
     options = SegmenterOptions(segment_set="ignore")
     bottom_up = segment(fusion, oracle, options=options)
     assert len(segment(fusion, oracle, strategy="top_down", options=options).groups) <= len(bottom_up.groups)
+
+
+def joined(parts, pairs):
+    """Return sets, in which those that hold the ends of a pair have become one."""
+    parts = set(parts)
+    for a, b in pairs:
+        ends = {part for part in parts if a in part or b in part}
+        parts = (parts - ends) | {frozenset().union(*ends)}
+    return parts
+
+
+def parts_between_cuts(fusion):
+    """Return the connected parts of a fusion without the edges that leave a segment_set, readers of an input joined."""
+    pairs = []
+    for value in fusion.tensors.values():
+        maker, users = fusion.producers.get(value), fusion.users.get(value, ())
+        if maker is None:
+            pairs += pairwise(user.name for user in users if user.op.name != "segment_set")
+        elif maker.op.name != "segment_set":
+            pairs += [(maker.name, user.name) for user in users]
+    return joined((frozenset({expr.name}) for expr in fusion.tensor_exprs), pairs)
+
+
+def without_cycles(fusion, parts):
+    """Return parts of which those that read from each other in a cycle are one."""
+    home = {name: part for part in parts for name in part}
+    reads = {part: set() for part in parts}
+    for expr in fusion.tensor_exprs:
+        reads[home[expr.name]] |= {home[fusion.producers[v].name] for v in expr.tensor_inputs if v in fusion.producers}
+    for _ in parts:
+        reads = {part: others.union(*(reads[other] for other in others)) for part, others in reads.items()}
+    cycles = [(part, other) for part, others in reads.items() for other in others if part in reads[other]]
+    return joined(parts, [(min(a), min(b)) for a, b in cycles])
+
+
+@settings(max_examples=200)
+@given(DAGS, ORACLES)
+def test_pieces_of_top_down_are_the_parts_between_cut_edges(fusion, oracle):
+    parts = parts_between_cuts(fusion)
+    expected = without_cycles(fusion, parts)
+    log = DecisionLog()
+    segment(fusion, oracle, strategy="top_down", options=SegmenterOptions(), log=log)
+    tried = [attempt for attempt in log if attempt.phase == "top-down"]
+    whole = frozenset(expr.name for expr in fusion.tensor_exprs)
+    if len(parts) > 1 and not any(expr.op.name == "segment_set" for expr in fusion.exprs):
+        assert tried[0].names == whole
+        if tried[0].accepted:
+            return
+        tried = tried[1:]
+    assert {attempt.names for attempt in tried} == expected
+    assert len(tried) == len(expected)
 
 
 @settings(max_examples=150)
@@ -120,7 +174,7 @@ def same_as_plain(fusion, oracle, options):
 def test_segments_are_those_of_the_plain_loop():
     for index in range(300):
         case = case_of(4, index)
-        assert same_as_plain(case.fusion, case.oracle, case.options), index
+        assert same_as_plain(case.fusion, case.oracle, case.options.for_strategy("bottom_up")), index
 
 
 def example_fusion(name):

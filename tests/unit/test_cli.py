@@ -46,6 +46,35 @@ def test_one_attempt_is_counted_in_the_singular(capsys, tmp_path):
     assert capsys.readouterr().out.splitlines()[-1] == "1 attempt, accepted"
 
 
+RESHAPED = """\
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[1024, 1024], contiguity=[True, True])
+    fd.add_output(fd.ops.sin(fd.ops.reshape(fd.ops.exp(x), [512, 2048])))
+"""
+
+
+def test_top_down_is_forced_by_switches(capsys, tmp_path):
+    script = tmp_path / "reshaped.py"
+    script.write_text(RESHAPED)
+    forced = ["--strategy", "top_down", "--cut-reshape-inputs"]
+
+    def explained(*switches):
+        assert cli.main(["explain", str(script), *switches, "--json"]) == 0
+        return [segment["exprs"] for segment in json.loads(capsys.readouterr().out)["segments"]]
+
+    assert [len(ops) for ops in explained("--strategy", "top_down")] == [3]
+    assert [len(ops) for ops in explained(*forced)] == [1, 2]
+    assert [len(ops) for ops in explained(*forced, "--pieces-by-depth", "--no-whole-fusion")] == [1, 2]
+    assert [len(ops) for ops in explained("--strategy", "top_down", "--cut-resize-inputs")] == [3]
+    assert cli.main(["explain", str(script), "--cut-reshape-inputs"]) == 2
+    assert "the strategy 'bottom_up' does not take cut_reshape_inputs" in capsys.readouterr().err
+    assert cli.main(["diff", str(script), "--strategies", "bottom_up,saving", "--cut-reshape-inputs"]) == 2
+    capsys.readouterr()
+    # Of several strategies, those that make no such cuts are compared without them.
+    assert cli.main(["diff", str(script), "--cut-reshape-inputs", "--json"]) == 0
+    assert capsys.readouterr().out
+
+
 def test_every_command_names_the_schema_of_its_json(capsys, tmp_path):
     script = tmp_path / "neg.py"
     script.write_text(NEG)

@@ -1,6 +1,7 @@
 """Top-down presegmentation: the readings of segment_set side by side, and each corner case of the proposal."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import OpKind
 from fuser_lab.planning import segment as plan_of
@@ -59,11 +61,18 @@ def around_the_hint(fd):
     fd.add_output(fd.ops.add(fd.ops.exp(fd.ops.segment_set(a)), fd.ops.sin(a)))
 
 
-def test_1_hints_that_are_no_cut_set_split_by_depth():
+def test_1_hints_that_are_no_cut_set_leave_one_piece_or_are_split_by_depth():
     fusion = record(around_the_hint)
-    assert top_down(fusion, segment_set="cut") == [("T2", "T3", "T5"), ("T4", "T6")]
-    for group in top_down(fusion):
+    split = [("T2", "T3", "T5"), ("T4", "T6")]
+    assert top_down(fusion, segment_set="cut") == split
+    assert top_down(fusion, pieces_by_depth=True) == split
+    # The proposal: the piece is the complete fusion, which the hint inside it shatters.
+    log = DecisionLog()
+    for group in top_down(fusion, log=log):
         assert not {"T3", "T4"} <= set(group)
+    (piece,) = log.filter(phase="top-down")
+    assert not piece.accepted
+    assert piece.code == "segment_set_inside"
     assert top_down(fusion, segment_set="ignore") == [("T2", "T3", "T4", "T5", "T6")]
 
 
@@ -76,10 +85,12 @@ def there_and_back(fd):
     fd.add_output(fd.ops.add(c, a))
 
 
-def test_2_cycles_from_contraction_are_refined():
+def test_2_cycles_from_contraction_are_one_piece_or_refined():
     fusion = record(there_and_back)
     # T2 and T6 are joined by an edge that is no cut; T4 reads the one and leads to the other.
-    assert pieces(fusion, SegmenterOptions(connect_through_inputs=False)) == [[0, 1], [2, 3], [4]]
+    assert pieces(fusion, SegmenterOptions(connect_through_inputs=False)) == [[0, 1, 2, 3, 4]]
+    by_depth = SegmenterOptions(connect_through_inputs=False, pieces_by_depth=True)
+    assert pieces(fusion, by_depth) == [[0, 1], [2, 3], [4]]
     assert top_down(fusion, segment_set="cut") == [("T2", "T3"), ("T4", "T5"), ("T6",)]
 
 
@@ -140,10 +151,10 @@ def reshaped(fd):
 PAIRS = Rule(lambda c: len(c.exprs) < 3)
 
 
-def tried(fusion, **options):
-    """Return the pieces that are tried where no scheduler takes three expressions, the whole fusion first."""
+def tried(fusion, oracle=PAIRS, **options):
+    """Return the pieces that are tried, where no scheduler takes three expressions unless another oracle is given."""
     log = DecisionLog()
-    top_down(fusion, PAIRS, log, **options)
+    top_down(fusion, oracle, log, **options)
     return [tuple(name for group in attempt.subjects for name in group) for attempt in log.filter(phase="top-down")]
 
 
@@ -151,22 +162,57 @@ def test_7_soft_cuts_at_reshapes_and_resizes():
     fusion = record(reshaped)
     whole = ("T1", "T2", "T3")
     assert tried(fusion) == [whole]
-    assert tried(fusion, cut_reshape_inputs=True) == [whole, ("T1",), ("T2", "T3")]
+    # The complete fusion is not asked about where something in it is cut.
+    assert tried(fusion, cut_reshape_inputs=True) == [("T1",), ("T2", "T3")]
+    assert tried(fusion, cut_resize_inputs=True) == [whole]
 
     def sliced(fd):
         fd.add_output(fd.ops.neg(fd.ops.slice(fd.ops.exp(tensor(fd, 8)), [1], [5])))
 
     assert tried(record(sliced)) == [whole]
-    assert tried(record(sliced), cut_resize_inputs=True) == [whole, ("T1",), ("T2", "T3")]
+    assert tried(record(sliced), cut_resize_inputs=True) == [("T1",), ("T2", "T3")]
+    assert tried(record(sliced), cut_reshape_inputs=True) == [whole]
+
+    def joined(fd):
+        fd.add_output(fd.ops.cat([fd.ops.exp(tensor(fd, 8)), fd.ops.sin(tensor(fd, 8))]))
+
+    # The pads belong to the cat.
+    assert tried(record(joined), everything(), cut_resize_inputs=True) == [("T1",), ("T3",), ("T4", "T5", "T6")]
 
 
-def test_7_soft_cuts_are_crossed_where_a_scheduler_takes_both_sides_and_hints_never():
+def test_7_forcing_cuts_an_exp_from_a_reshape_that_one_kernel_takes():
+    def body(fd):
+        fd.add_output(fd.ops.sin(fd.ops.reshape(fd.ops.exp(tensor(fd, 8, 6)), [48])))
+
+    fusion = record(body)
+    assert top_down(fusion) == [("T1", "T2", "T3")]
+    assert top_down(fusion, cut_reshape_inputs=True) == [("T1",), ("T2", "T3")]
+    # Without the attempt on the whole fusion its only piece is not tried, and grows bottom-up.
+    assert tried(fusion, everything(), whole_fusion=False) == []
+    assert top_down(fusion, whole_fusion=False) == [("T1", "T2", "T3")]
+
+
+def test_7_soft_cuts_that_another_path_leads_around_leave_one_piece_or_are_split_by_depth():
+    def body(fd):
+        a = fd.ops.exp(tensor(fd, 8, 6))
+        back = fd.ops.reshape(fd.ops.reshape(a, [48]), [8, 6])
+        fd.add_output(fd.ops.add(a, back))
+
+    fusion = record(body)
+    assert top_down(fusion, cut_reshape_inputs=True) == [("T1", "T2", "T3", "T4")]
+    by_depth = top_down(fusion, cut_reshape_inputs=True, pieces_by_depth=True)
+    assert by_depth == [("T1",), ("T2",), ("T3", "T4")]
+
+
+def test_7_accepted_pieces_are_not_tried_again_across_any_cut():
     def two_reshapes(fd):
         x = fd.ops.reshape(fd.ops.exp(tensor(fd, 8, 6)), [8, 2, 3])
         fd.add_output(fd.ops.reshape(x, [16, 3]))
 
-    # Three pieces, all of them taken; the first two are tried together after that, though all three are refused.
-    assert len(top_down(record(two_reshapes), PAIRS, cut_reshape_inputs=True)) == 2
+    # Crossing the soft cuts would give two segments: they are forced, so that nobody asks.
+    log = DecisionLog()
+    assert len(top_down(record(two_reshapes), PAIRS, log, cut_reshape_inputs=True)) == 3
+    assert [attempt.phase for attempt in log] == ["top-down"] * 3
 
     def hinted(fd):
         x = fd.ops.reshape(fd.ops.segment_set(fd.ops.exp(tensor(fd, 8, 6))), [8, 2, 3])
@@ -175,7 +221,20 @@ def test_7_soft_cuts_are_crossed_where_a_scheduler_takes_both_sides_and_hints_ne
     assert [len(group) for group in top_down(record(hinted), cut_reshape_inputs=True)] == [2, 2]
 
 
-def test_8_committed_pieces_grow_and_are_left_alone_by_the_passes_for_single_expressions():
+@pytest.mark.parametrize("switch", ["cut_reshape_inputs", "cut_resize_inputs", "pieces_by_depth"])
+@pytest.mark.parametrize("strategy", ["bottom_up", "saving", "optimal", "unfused", lambda fusion, oracle: []])
+def test_7_other_strategies_refuse_cuts_that_they_do_not_make(strategy, switch):
+    options = SegmenterOptions(**{switch: True})
+    named = repr(strategy) if isinstance(strategy, str) else "that is a function"
+    sentence = f"segment: the strategy {named} does not take {switch}; only 'top_down' makes such cuts."
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        segment(record(reshaped), everything(), strategy=strategy, options=options)
+    assert segment(
+        record(reshaped), everything(), strategy="bottom_up", options=options.for_strategy("bottom_up"),
+    ).groups
+
+
+def test_8_accepted_pieces_stay_as_they_are():
     def body(fd):
         x = tensor(fd)
         wide = fd.ops.cast(fd.ops.segment_set(fd.ops.cast(fd.ops.add(x, 1.0), dtype=DataType.Half)), DataType.Float)
@@ -184,10 +243,26 @@ def test_8_committed_pieces_grow_and_are_left_alone_by_the_passes_for_single_exp
     log = DecisionLog()
     segments = top_down(record(body), log=log)
     assert len(segments) == 2
-    assert [a.accepted for a in log.filter(phase="top-down")] == [True, True]
-    assert not log.filter(phase="cast group")
-    # A merge across the hint is refused by the hint, and said to be.
-    assert log.filter(phase="level round 1", code="segment_set_inside")
+    assert [a.accepted for a in log] == [True, True]
+
+
+def test_8_what_is_shattered_goes_on_beside_pieces_that_stay():
+    def body(fd):
+        x, y = tensor(fd, 4, 8), tensor(fd, 4, 8)
+        a = fd.ops.exp(fd.ops.add(x, y))
+        total = fd.ops.sum(fd.ops.segment_set(a), dims=[1])
+        fd.add_output(fd.ops.sum(fd.ops.exp(fd.ops.broadcast(total, [False, True])), dims=[0]))
+
+    picky = Rule(lambda c: sum(e.kind is OpKind.REDUCTION for e in c.exprs) < 2)
+    log = DecisionLog()
+    segments = top_down(record(body), picky, log)
+    first, second = log.filter(phase="top-down")
+    assert first.accepted
+    assert not second.accepted
+    assert len(segments) == 3
+    later = [attempt for attempt in log if attempt.phase != "top-down"]
+    assert later
+    assert not any(first.names & attempt.names for attempt in later)
 
 
 def test_9_a_committed_piece_keeps_its_own_copy_of_what_would_be_forwarded():
