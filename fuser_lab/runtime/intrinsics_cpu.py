@@ -38,12 +38,35 @@ def _llvm(name: str, arity: int) -> Any:
 
 maximum = _llvm("llvm.maximum", 2)  # NaN propagates
 minimum = _llvm("llvm.minimum", 2)
-fmax = _llvm("llvm.maxnum", 2)  # NaN is passed over
-fmin = _llvm("llvm.minnum", 2)
 floor = _llvm("llvm.floor", 1)
 ceil = _llvm("llvm.ceil", 1)
 trunc = _llvm("llvm.trunc", 1)
 rint = _llvm("llvm.rint", 1)
+
+
+def _running(name: str, identity: float) -> Any:
+    """Return one step of a reduction that passes over NaN: ``fmax(total, x)``, where the total is never NaN.
+
+    A number that may be NaN meets the identity first, which is one instruction and leaves a number, so that the step
+    itself needs no regard for NaN. Without that, LLVM 22 vectorizes the reduction with an exit at the first NaN. Only
+    one of its two cost models counts the exit: for many constant trip counts they choose different widths, and an
+    assertion ends the process.
+    """
+
+    def typed(context: Any, total: Any, x: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = args[0].type
+            function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * 2))
+            number = builder.call(function, [args[1], kind(identity)])
+            return builder.call(function, [args[0], number], fastmath=("nnan", "nsz"))
+
+        return x(x, x), generate
+
+    return intrinsic(typed)
+
+
+fmax = _running("llvm.maxnum", -math.inf)
+fmin = _running("llvm.minnum", math.inf)
 
 
 @intrinsic
