@@ -63,10 +63,11 @@ class CpuEmitter(Emitter):
         lines = ["import math"] if "math." in body else []
         if "np." in body:
             lines += ["", "import numpy as np"]
-        names = sorted({*used_names(body, _TYPES), "njit"})
-        lines += ["", f"from numba import {', '.join(names)}"]
+        if names := used_names(body, _TYPES):
+            lines += ["", f"from numba import {', '.join(sorted(names))}"]
         ours = {
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
+            "pipelines": ("njit",),
             "polynomials": used_names(body, _POLYNOMIALS),
             "threads": used_names(body, _THREADS),
         }

@@ -27,6 +27,9 @@ from fuser_lab.runtime.compiled_files import note_compiled, remove_compiled, sou
 MOST_BYTES = 512 << 20
 MOST_FILES = 10_000
 _KEPT_SHARE = 0.8  # of the limits, so that not every process has something to remove
+_MACHINE_CODE = (
+    "intrinsics_cpu.py", "intrinsics_cuda.py", "llvm_worker.py", "pipelines.py", "polynomials.py", "threads.py",
+)
 _YOUNG = 600  # seconds in which another process may just be writing or reading what it wrote
 
 _MODULES: dict[str, ModuleType] = {}
@@ -64,7 +67,7 @@ def _fingerprint() -> str:
     # Numba is not imported to be asked: what is on disk as machine code for a GPU needs no Numba.
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy")]
     digest = hashlib.sha256(", ".join(versions).encode())
-    for name in ("intrinsics_cpu.py", "intrinsics_cuda.py", "polynomials.py", "threads.py"):
+    for name in _MACHINE_CODE:
         digest.update((Path(__file__).parent / name).read_bytes())
     return digest.hexdigest()
 

@@ -7,12 +7,13 @@ import math
 from typing import Any
 
 from llvmlite import ir
-from numba import float32, float64, int64, njit, types, uint32, uint64
+from numba import float32, float64, int64, types, uint32, uint64
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from fuser_lab.runtime.pipelines import njit
 
 _CACHE_LINE = 64
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS

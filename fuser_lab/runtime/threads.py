@@ -13,12 +13,12 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.callwrapper import PyCallWrapper
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
-from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 from numba.extending import intrinsic
 from numba.np.ufunc.parallel import _launch_threads
+
+from fuser_lab.runtime.pipelines import Serial, WorkerLowering
 
 _BYTES, _SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
 # Numba's functions return a status, and take a place for the result, here None, and one for an exception before their
@@ -118,7 +118,7 @@ class _Lower(Lower):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _Lowering(BaseNativeLowering):
+class _Lowering(WorkerLowering):
     _name = "fuser_lab_threaded_lowering"
 
     @property
@@ -134,13 +134,7 @@ class _Lowering(BaseNativeLowering):
         return super().run_pass(state)
 
 
-class Threaded(CompilerBase):
+class Threaded(Serial):
     """Numba's compiler for kernels with a loop over `prange`: ``njit(..., pipeline_class=Threaded)``."""
 
-    def define_pipelines(self) -> list[PassManager]:
-        """Return the passes that any function goes through, the last of them replaced."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "threaded")
-        passes.add_pass_after(_Lowering, NativeLowering)
-        passes.passes = [made for made in passes.passes if made[0] is not NativeLowering]
-        passes.finalize()
-        return [passes]
+    lowering = _Lowering

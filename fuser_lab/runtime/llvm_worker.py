@@ -1,0 +1,136 @@
+"""From an LLVM module to its machine code: a program that reads modules, one after another, and answers each.
+
+It is a program because LLVM ends the process that it runs in when one of its own assertions fails, which no Python code
+can prevent. It imports llvmlite and the standard library only, so that it starts in a tenth of a second, and ends by
+itself when nothing was asked of it for a minute. `fuser_lab.runtime.llvm_process` is the other end.
+
+A message is a line of JSON and then the bytes whose counts the line gives.
+"""
+
+import json
+import os
+import sys
+from typing import IO, Any
+
+IDLE = 60.0  # seconds
+
+
+def send(stream: IO[bytes], head: dict[str, Any], *parts: bytes) -> None:
+    """Write a message."""
+    head = {**head, "sizes": [len(part) for part in parts]}
+    stream.write(b"".join((json.dumps(head).encode(), b"\n", *parts)))
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Return the next message and its bytes; None if the other end is gone."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        return None
+    head = json.loads(line)
+    parts = [stream.read(size) for size in head["sizes"]]
+    return (head, parts) if [len(part) for part in parts] == head["sizes"] else None
+
+
+def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Return a module after Numba's passes, as bitcode, and its machine code as an object file.
+
+    Parameters
+    ----------
+    bitcode
+        A module in which everything that it calls is defined or declared.
+    head
+        ``machine``: arguments of llvmlite's ``create_target_machine``. ``steps``: speed level, loop and SLP
+        vectorization of the two runs over the module, as in Numba's ``CPUCodeLibrary``. ``layout``: the data layout.
+        ``refprune``: the passes that remove pairs of reference counts, 0 for none.
+    """
+    import llvmlite.binding as llvm
+
+    # A context of its own, so that the memory is given back.
+    module = llvm.parse_bitcode(bitcode, llvm.create_context())
+    module.data_layout = head["layout"]
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(**head["machine"])
+    cheap, full = head["steps"]
+    functions = _builder(llvm, machine, full)
+    for function in module.functions:
+        passes = functions.getFunctionPassManager()
+        _add_refprune(llvm, passes, head)
+        passes.run(function, functions)
+    builder = _builder(llvm, machine, cheap)
+    passes = builder.getModulePassManager()
+    if full[0]:
+        passes.add_loop_rotate_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_jump_threading_pass()
+    _add_refprune(llvm, passes, head)
+    passes.run(module, builder)
+    builder = _builder(llvm, machine, full)
+    passes = builder.getModulePassManager()
+    _add_refprune(llvm, passes, head)
+    passes.run(module, builder)
+    module.verify()
+    return module.as_bitcode(), machine.emit_object(module)
+
+
+def _builder(llvm: Any, machine: Any, step: list[int]) -> Any:
+    options = llvm.create_pipeline_tuning_options()
+    options.speed_level, options.loop_vectorization, options.slp_vectorization = step
+    return llvm.create_pass_builder(machine, options)
+
+
+def _add_refprune(llvm: Any, passes: Any, head: dict[str, Any]) -> None:
+    if head["refprune"]:
+        passes.add_refprune_pass(llvm.RefPruneSubpasses(head["refprune"]))
+
+
+def main(questions: IO[bytes], answers: IO[bytes], arguments: list[str]) -> None:
+    """Answer until the other end is gone or asks nothing any more.
+
+    Parameters
+    ----------
+    questions, answers
+        Where messages come from, unbuffered or not read before, and where they go.
+    arguments
+        The directory that llvmlite is in, then LLVM's own options.
+    """
+    sys.path.append(arguments[0])
+    _leave_no_core()
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    for option in arguments[1:]:
+        llvm.set_option("fuser_lab", option)
+    while _is_asked(questions) and (message := receive(questions)) is not None:
+        head, parts = message
+        try:
+            bitcode, machine_code = compiled(parts[0], head)
+        except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+            send(answers, {"error": str(error)})
+        else:
+            send(answers, {"error": None}, bitcode, machine_code)
+
+
+def _is_asked(questions: IO[bytes]) -> bool:
+    """Wait for a question; False if none comes. Where pipes cannot be waited for, reading waits."""
+    if sys.platform == "win32":
+        return True
+    import select
+
+    return bool(select.select([questions], [], [], IDLE)[0])
+
+
+def _leave_no_core() -> None:
+    """Keep the system from writing the memory of this process to a file when LLVM ends it."""
+    try:
+        import resource
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+if __name__ == "__main__":
+    # What LLVM prints must not be taken for answers.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        main(sys.stdin.buffer, answers, sys.argv[1:])

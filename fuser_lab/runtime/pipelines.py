@@ -1,0 +1,102 @@
+"""How Numba compiles fuser_lab's CPU code: `njit` as Numba's, but LLVM runs in another process.
+
+Nothing of fuser_lab is compiled for the CPU in another way. Numba's types, its lowering, its cache on disk and its
+loading of machine code stay as they are.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import llvmlite.binding as llvm
+import numba
+from numba.core import config
+from numba.core.codegen import JITCodeLibrary, _parse_refprune_flags
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+
+from fuser_lab.runtime.llvm_process import LLVM, Pipeline, Request
+
+
+class Library(JITCodeLibrary):
+    """Numba's library of functions, whose module is optimized and compiled by `LLVM`."""
+
+    _machine_code: bytes | None = None
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as the method that this one replaces
+
+    def _optimize_final_module(self) -> None:
+        result = LLVM.compile(request_of(self.name, self._final_module, self._codegen))
+        self._final_module = llvm.parse_bitcode(result.bitcode)
+        self._final_module.name = self.name
+        self._machine_code = self._compiled_object = result.machine_code
+
+    def _get_compiled_object(self) -> Any:
+        # Numba forgets it once it is loaded.
+        return self._machine_code or super()._get_compiled_object()
+
+
+def request_of(name: str, module: Any, codegen: Any) -> Request:
+    """Return a module and the way in which a code generator of Numba's compiles modules."""
+    machine = {"opt": int(config.OPT)}
+    codegen._customize_tm_options(machine)  # noqa: SLF001 - how Numba makes its own
+    level, vectorize = codegen._opt_level, codegen._loopvect  # noqa: SLF001
+    return Request(
+        name=name, bitcode=module.as_bitcode(), layout=codegen._data_layout, machine=machine,  # noqa: SLF001
+        pipeline=Pipeline(
+            cheap=(level, vectorize, False),
+            full=(int(config.OPT), bool(config.LOOP_VECTORIZE), bool(config.SLP_VECTORIZE)),
+        ),
+        refprune=int(_parse_refprune_flags()) if config.LLVM_REFPRUNE_PASS else 0,
+    )
+
+
+class WorkerLowering(BaseNativeLowering):
+    """Numba's lowering, into a `Library`."""
+
+    def run_pass(self, state: Any) -> bool:
+        """Lower to LLVM's language, and load what LLVM makes of it."""
+        state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(WorkerLowering):
+    _name = "fuser_lab_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return Lower
+
+
+class Serial(CompilerBase):
+    """Numba's compiler for a function that one thread runs."""
+
+    lowering: Any = _Lowering
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the passes that any function goes through, the last of them replaced."""
+        # Ready by the time that Numba has typed the function.
+        with contextlib.suppress(OSError):
+            LLVM.start()
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, self.lowering.name())
+        passes.add_pass_after(self.lowering, NativeLowering)
+        passes.passes = [made for made in passes.passes if made[0] is not NativeLowering]
+        passes.finalize()
+        return [passes]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def njit(func: F, /) -> F: ...
+@overload
+def njit(*signatures: Any, **options: Any) -> Callable[[F], F]: ...
+def njit(*signatures: Any, **options: Any) -> Any:
+    """Return Numba's ``njit`` of a function, or a decorator, with `Serial` unless another compiler is named."""
+    return numba.njit(*signatures, **{"pipeline_class": Serial, **options})

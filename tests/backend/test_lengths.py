@@ -1,0 +1,28 @@
+"""A share of `tests.sweep_lengths`: the rows at which LLVM aborted on processors by AMD, compiled for those."""
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from fuser_lab.runtime import compile as compiling
+from fuser_lab.runtime import pipelines
+from tests.sweep_lengths import OWN, RecordingProcess, swept
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingProcess:
+    recording = RecordingProcess()
+    monkeypatch.setattr(pipelines, "LLVM", recording)
+    monkeypatch.setattr(compiling, "_MODULES", {})
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    return recording
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="processors by AMD are of another kind")
+@pytest.mark.parametrize("length", [79, 94, 95, 105, 109, 120, 127, 190])
+def test_rows_compile_for_processors_by_amd(process: RecordingProcess, length: int) -> None:
+    found = swept(process, length, ["float32"], ["softmax"], ["znver4", "znver5"])
+    assert not found.aborts
+    assert not found.wrong
+    assert found.modules["znver4"] == found.modules["znver5"] == found.modules[OWN] > 0
