@@ -231,8 +231,8 @@ def number(least: float | None = None, *, above: float | None = None) -> Kind:
 
 def _ranged(accepted: str, least: float | None, most: float | None) -> str:
     if least is not None and most is not None:
-        return f"{accepted} from {least:g} to {most:g}"
-    return accepted if least is None else f"{accepted} of at least {least:g}"
+        return f"{accepted} from {least:,} to {most:,}"
+    return accepted if least is None else f"{accepted} of at least {least:,}"
 
 
 def one_of(*names: str) -> Kind:

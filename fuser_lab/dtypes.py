@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
 
@@ -253,10 +254,10 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
     try:
         # NumPy reads None as float64.
         resolved = None if text is None else np.dtype(text)
-    except (TypeError, ValueError, SyntaxError):
+    except Exception:  # noqa: BLE001 - NumPy asks whatever it is given for its dtype, which may fail in any way
         resolved = None
     if resolved is None:
-        msg = f"{str(text)[:60]!r} is not a dtype; use a DataType, a NumPy dtype or its name."
+        msg = f"{shown(text)} is not a dtype; use a DataType, a NumPy dtype or its name."
         raise ArgumentTypeError(msg)
     return from_numpy(resolved)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, takes
+from fuser_lab.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,6 +164,12 @@ class DecisionLog:
     ``passes`` are the rewrites that came before the first attempt, ``layouts`` what was chosen after the last one.
     """
 
+    @takes(
+        "DecisionLog",
+        attempts=listed(instance(Attempt), "a list of attempts", lazy=True),
+        passes=listed(instance(PassApplied), "a list of passes", lazy=True),
+        layouts=listed(instance(LayoutChosen), "a list of layouts", lazy=True),
+    )
     def __init__(
         self, attempts: Iterable[Attempt] = (), passes: Iterable[PassApplied] = (),
         layouts: Iterable[LayoutChosen] = (),
@@ -175,10 +182,12 @@ class DecisionLog:
         for attempt in attempts:
             self.append(attempt)
 
+    @takes(attempt=instance(Attempt))
     def append(self, attempt: Attempt) -> None:
         """Add an attempt and number it."""
         self._attempts.append(replace(attempt, seq=len(self._attempts)))
 
+    @takes(names=listed(TEXT, "a list of names", lazy=True))
     def about(self, names: Iterable[str]) -> set[int]:
         """Return the numbers of the attempts that are about any of these expressions."""
         for attempt in self._attempts[self._indexed :]:
@@ -208,6 +217,10 @@ class DecisionLog:
 
     __hash__ = None  # type: ignore[assignment]  # a log grows
 
+    @takes(
+        phase=optional(TEXT), accepted=optional(FLAG), code=optional(TEXT), op=optional(TEXT),
+        kind=optional(TEXT | instance(enum.Enum)), scheduler=optional(TEXT | instance(enum.Enum)),
+    )
     def filter(
         self,
         *,
@@ -231,9 +244,6 @@ class DecisionLog:
         ArgumentTypeError
             If ``accepted`` is neither a bool nor None.
         """
-        if accepted is not None and not isinstance(accepted, bool):
-            msg = f"filter: accepted must be True, False or None, given {accepted!r}."
-            raise ArgumentTypeError(msg)
         wanted = None if kind is None else _known("kind", kind, [one.value for one in Kind])
         asked = None if scheduler is None else _known("scheduler", scheduler, SCHEDULER_NAMES)
         tests: list[Callable[[Attempt], bool]] = []
@@ -259,6 +269,7 @@ class DecisionLog:
         return "\n".join([head, *passes, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self), *layouts])
 
     @classmethod
+    @takes(text=TEXT)
     def from_json(cls, text: str) -> "DecisionLog":
         """Return the log that `to_json` wrote; blank lines are passed over.
 
@@ -269,9 +280,6 @@ class DecisionLog:
         InputError
             If it is no decision log of this schema version, or a line of it is no record; the text names the line.
         """
-        if not isinstance(text, str):
-            msg = f"DecisionLog.from_json: text must be a str, given {type(text).__name__}."
-            raise ArgumentTypeError(msg)
         lines = text.split("\n")
         try:
             head = json.loads(lines[0])
@@ -341,7 +349,7 @@ def _known(argument: str, given: object, names: Sequence[str]) -> str:
     name = given.value if isinstance(given, enum.Enum) else given
     if isinstance(name, str) and name in names:
         return name
-    msg = f"filter: {argument} {given!r} is unknown; there are {', '.join(map(repr, names))}."
+    msg = f"filter: {argument} {shown(given)} is unknown; there are {', '.join(map(repr, names))}."
     raise InputError(msg)
 
 

@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.arguments import shown, takes, whole
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.definition.binding import bind, default_inputs
@@ -59,6 +60,7 @@ class Shrunk:
         return f"{before} ops became {after} ({self.tried} plans tried); {self.kept}.\n{self.fd}"
 
 
+@takes(most_plans=whole(0))
 def shrink(
     fd: object,
     inputs: Sequence[Any] | None = None,
@@ -155,7 +157,7 @@ def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
         return lambda plan: _cause(plan, a, b) == cause, f"{text} ({', '.join(cause)})"
     msg = (
         "shrink: keep must be two names of tensors, the code of a reason, or a function of the plan; "
-        f"given {type(keep).__name__}."
+        f"given {shown(keep)}."
     )
     raise ArgumentTypeError(msg)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import ANYTHING, TEXT, instance, listed, mapping, number, optional, takes
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
@@ -92,6 +93,7 @@ class Prediction:
             return ""
         return f"{shown(self.predicted)} is none of the choices; there are {', '.join(map(shown, self.choices))}."
 
+    @takes(because=TEXT, within=number(0), hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")))
     def reveal(
         self, answer: Any, *, because: str = "", within: float = 0.0, hints: Mapping[Any, Any] | None = None,
     ) -> Outcome:
@@ -185,6 +187,7 @@ class Score:
         return {"text/plain": repr(self), "text/html": to_html(page)}
 
 
+@takes(question=TEXT, choices=optional(listed(ANYTHING, "a list of choices", lazy=True)))
 def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | None = None) -> Prediction:
     """Return a question with the reader's prediction, which `Prediction.reveal` compares with the answer.
 
@@ -201,11 +204,13 @@ def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | No
     return Prediction(question=question, predicted=predicted, choices=listed)
 
 
+@takes(outcomes=instance(Outcome))
 def score(*outcomes: Outcome) -> Score:
     """Return how many of these predictions hold."""
     return Score(outcomes=outcomes)
 
 
+@takes(inputs=listed(ANYTHING, "a list of arrays and numbers"))
 def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
     """Return the inputs with NumPy arrays as torch tensors on the GPU; None where there is no GPU, or no torch."""
     try:

@@ -16,8 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fuser_lab import arguments
+from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, CompilationError, InputError, OutOfMemoryError, ScheduleError
+from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import flattened
 from fuser_lab.report import html
@@ -145,6 +147,14 @@ class Tuning:
         )
 
 
+@takes(
+    plan=instance(Plan),
+    segments=optional(listed(whole(accepted="the number of a segment"), "a list of numbers of segments", lazy=True)),
+    seconds=arguments.number(0),
+    again=FLAG,
+    progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
+    cancelled=optional(FUNCTION.worded("a function without arguments")),
+)
 def tune(
     plan: Plan, inputs: Sequence[Any], *, segments: Sequence[int] | None = None, seconds: float = 0.1,
     again: bool = False, progress: TuneProgress | bool | None = None, cancelled: Callable[[], bool] | None = None,
@@ -176,9 +186,6 @@ def tune(
     InputError
         If inputs do not fit or are abstract, or there is no such segment.
     """
-    if not isinstance(plan, Plan):
-        msg = f"tune: plan must be a Plan, given {type(plan).__name__}."
-        raise ArgumentTypeError(msg)
     flat = flattened(inputs)
     if any(isinstance(value, TensorSpec) for value in flat):
         msg = "tune: abstract inputs cannot run; give arrays (spec.materialize() makes one)."

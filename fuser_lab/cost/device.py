@@ -1,12 +1,31 @@
 """Devices that decide where a fusion is cut: the few numbers that schedulers ask for."""
 
-import math
 from dataclasses import dataclass
 
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.arguments import TEXT, instance, is_whole, number, take_fields, whole
 
 KIB = 1024
-_MAY_BE_0 = frozenset({"bf16", "l2", "shared_per_sm", "shared_per_block"})
+_MOST = 10**12
+_PAIR = "two whole numbers such as (9, 0)"
+CAPABILITY = instance(tuple, accepted=_PAIR).but(
+    lambda cc: len(cc) == 2 and all(is_whole(part) and 0 <= part < 1000 for part in cc), _PAIR,
+)
+_COUNT = whole(1, _MOST)
+_BYTES = whole(0, _MOST)
+_RATE = number(above=0)
+_FIELDS = {
+    "name": TEXT,
+    "cc": CAPABILITY,
+    "sms": _COUNT,
+    "registers": _COUNT,
+    "max_threads_per_block": _COUNT,
+    "shared_per_sm": _BYTES,
+    "shared_per_block": _BYTES,
+    "l2": _BYTES,
+    "bandwidth": _RATE,
+    "fp32": _RATE,
+    "bf16": number(0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,30 +56,7 @@ class Device:
 
     def __post_init__(self) -> None:
         """Raise for what no GPU has."""
-        if not isinstance(self.name, str):
-            msg = f"Device: name must be a str, given {self.name!r}."
-            raise ArgumentTypeError(msg)
-        if not (isinstance(self.cc, tuple) and len(self.cc) == 2 and all(type(part) is int for part in self.cc)):
-            msg = f"Device: cc must be two whole numbers such as (9, 0), given {self.cc!r}."
-            raise ArgumentTypeError(msg)
-        for field in ("sms", "registers", "max_threads_per_block", "shared_per_sm", "shared_per_block", "l2"):
-            value = getattr(self, field)
-            least = 0 if field in _MAY_BE_0 else 1
-            if not isinstance(value, int) or isinstance(value, bool):
-                msg = f"Device: {field} must be a whole number of at least {least}, given {value!r}."
-                raise ArgumentTypeError(msg)
-            if value < least:
-                msg = f"Device: {field} must be at least {least}, given {value}."
-                raise InputError(msg)
-        for field in ("bandwidth", "fp32", "bf16"):
-            value = getattr(self, field)
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                msg = f"Device: {field} must be a number, given {value!r}."
-                raise ArgumentTypeError(msg)
-            if not math.isfinite(value) or value < 0 or (value == 0 and field not in _MAY_BE_0):
-                least_said = "of at least 0" if field in _MAY_BE_0 else "above 0"
-                msg = f"Device: {field} must be a finite number {least_said}, given {value}."
-                raise InputError(msg)
+        take_fields(self, **_FIELDS)
 
     @property
     def register_file(self) -> int:

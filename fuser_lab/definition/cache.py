@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
+from fuser_lab.arguments import PATH, optional, shown, takes, whole
 from fuser_lab.definition.cache_text import MOST_LINES, TreeLine, tree_html, tree_text
 from fuser_lab.definition.canonical import Step
 from fuser_lab.definition.record import Record, record_text
 from fuser_lab.definition.state import FusionState
 from fuser_lab.definition.trie import End, FusionSchedules, Node, Taken, Walk, counted
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, StateError
+from fuser_lab.errors import DefinitionError, FuserLabError, StateError
 from fuser_lab.ir import Fusion
 
 Payload = TypeVar("Payload")
@@ -82,12 +83,10 @@ class FusionCache(Generic[Payload]):
         If it is below 1.
     """
 
+    @takes("FusionCache", max_fusions=whole(accepted="an int"))
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
-        if not isinstance(max_fusions, int) or isinstance(max_fusions, bool):
-            msg = f"FusionCache: max_fusions must be an int, given {max_fusions!r}."
-            raise ArgumentTypeError(msg)
         if max_fusions < 1:
-            msg = f"FusionCache: max_fusions is {max_fusions}; there must be room for 1 fusion at least."
+            msg = f"FusionCache: max_fusions is {shown(max_fusions)}; there must be room for 1 fusion at least."
             raise DefinitionError(msg)
         self._max = max_fusions
         self._lock = threading.Lock()
@@ -110,6 +109,7 @@ class FusionCache(Generic[Payload]):
 
     __len__ = num_fusions
 
+    @takes("FusionCache.end", fusion_id=whole(accepted="the number of a fusion"))
     def end(self, fusion_id: int) -> End:
         """Return what stands at the end of the path by which a fusion became known.
 
@@ -122,10 +122,11 @@ class FusionCache(Generic[Payload]):
             nodes = self._ends.get(fusion_id, [])
         ends = [node.end for node in nodes if node.end is not None]
         if not ends:
-            msg = f"FusionCache: no fusion has the number {fusion_id!r}; there are {self.num_fusions()}."
+            msg = f"FusionCache: no fusion has the number {shown(fusion_id)}; there are {self.num_fusions()}."
             raise DefinitionError(msg)
         return ends[0]
 
+    @takes("FusionCache.schedules", fusion_id=whole(accepted="the number of a fusion"))
     def schedules(self, fusion_id: int) -> FusionSchedules[Payload]:
         """Return what is kept of a fusion; DefinitionError if no fusion that is known has this number."""
         return self.end(fusion_id).schedules
@@ -155,6 +156,7 @@ class FusionCache(Generic[Payload]):
             self._refusals.clear()
             self._records = self._lookups = self._hits = self._evictions = 0
 
+    @takes("FusionCache.save", path=PATH)
     def save(self, path: str | Path) -> Path:
         """Write the calls of all fusions to a JSON file, without what is compiled, and return its path.
 
@@ -165,13 +167,14 @@ class FusionCache(Generic[Payload]):
         InputError
             If nothing can be written there.
         """
-        from fuser_lab.definition.cache_file import path_of, write_cache
+        from fuser_lab.definition.cache_file import write_cache
 
-        target = path_of("save", path)
+        target = Path(path)
         write_cache(self, target)
         return target
 
     @classmethod
+    @takes("FusionCache.load", path=PATH, max_fusions=optional(whole(1)))
     def load(cls, path: str | Path, max_fusions: int | None = None) -> "FusionCache[Any]":
         """Return the cache that `save` wrote; reading executes nothing, and each fusion is defined and checked again.
 
@@ -189,9 +192,9 @@ class FusionCache(Generic[Payload]):
         InputError
             If the file is no such cache.
         """
-        from fuser_lab.definition.cache_file import path_of, read_cache
+        from fuser_lab.definition.cache_file import read_cache
 
-        return read_cache(path_of("load", path), max_fusions)
+        return read_cache(Path(path), max_fusions)
 
     # Walking along
 

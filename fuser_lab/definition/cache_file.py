@@ -14,19 +14,11 @@ from typing import Any
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
-from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
+from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.ir import Val
 
 FORMAT = "fuser_lab fusion cache"
 VERSION = 2
-
-
-def path_of(method: str, path: object) -> Path:
-    """Return the path that a method of FusionCache is given, or raise ArgumentTypeError for what is none."""
-    if not isinstance(path, str | os.PathLike):
-        msg = f"FusionCache.{method}: path must be a str or a Path, given {path!r}."
-        raise ArgumentTypeError(msg)
-    return Path(path)
 
 
 def write_cache(cache: FusionCache[Any], path: Path) -> None:

@@ -7,13 +7,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import instance, listed, number, one_of, shown, take_fields, takes, whole
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
 
 _FILLS = ("normal", "uniform", "integers", "range", "values")
+_BOUND = (number() | instance(bool)).but(lambda bound: abs(bound) < 2.0**1023, "a finite number")
+_VALUES = listed(instance(bool, int, float, complex, accepted="a number"), "a tuple of numbers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +33,8 @@ class Fill:
 
     def __post_init__(self) -> None:
         """Reject an unknown kind, an empty range and missing values."""
-        numbers = (self.low, self.high, *self.values)
-        if self.kind not in _FILLS or not all(isinstance(n, bool | int | float | complex) for n in numbers):
-            given = f"kind {shown(self.kind)} with the numbers {shown(numbers)}"
-            msg = f"Fill: {given} is none; kinds are {', '.join(_FILLS)}, and the others are numbers."
-            raise ArgumentTypeError(msg)
+        take_fields(self, kind=one_of(*_FILLS), low=_BOUND, high=_BOUND, values=_VALUES)
+        object.__setattr__(self, "values", tuple(self.values))
         if self.kind in {"uniform", "integers"} and not self.low < self.high:
             msg = f"Fill: low is {self.low} and high is {self.high}; low must be below high."
             raise InputError(msg)
@@ -88,6 +87,7 @@ class TensorSpec:
         stored = (n for n, s in zip(self.shape, self.strides, strict=True) if s != 0)
         return int(np.prod(list(stored), dtype=np.int64)) * self.dtype.itemsize
 
+    @takes(seed=whole(0))
     def materialize(self, seed: int = 0) -> Array:
         """Return an array as described; without a `fill`: standard normal floats, integers in 0..9, random booleans."""
         rng = np.random.default_rng(seed)

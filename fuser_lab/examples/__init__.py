@@ -1,5 +1,6 @@
 """Real fusions with real and small sizes, each with an independent float64 evaluation."""
 
+from fuser_lab.arguments import TEXT, shown, takes
 from fuser_lab.errors import InputError
 from fuser_lab.examples import normalization, pointwise, rope
 from fuser_lab.examples.example import Example
@@ -24,6 +25,7 @@ def names() -> list[str]:
     return [example.name for example in ALL]
 
 
+@takes("examples.get", name=TEXT)
 def get(name: str) -> Example:
     """Return the example called ``name``.
 
@@ -35,7 +37,7 @@ def get(name: str) -> Example:
     for example in ALL:
         if example.name == name:
             return example
-    msg = f"there is no example {name!r}; there are {', '.join(names())}."
+    msg = f"there is no example {shown(name)}; there are {', '.join(names())}."
     raise InputError(msg)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import shown
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import InputError
@@ -38,7 +39,7 @@ class Example:
     def sizes(self, size: str) -> Sizes:
         """Return the sizes called ``"full"`` or ``"small"``."""
         if size not in {"full", "small"}:
-            msg = f"example {self.name} has the sizes 'full' and 'small', not {size!r}."
+            msg = f"example {self.name} has the sizes 'full' and 'small', not {shown(size)}."
             raise InputError(msg)
         return self.full if size == "full" else self.small
 

@@ -1,26 +1,33 @@
 """What calls may be given: plain Python arguments checked in one place, with one sentence each."""
 
+from functools import cache
+
 import numpy as np
 
+from fuser_lab import arguments as kinds
 from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
+# What axes, sizes and strides are counted with.
+_WHOLE = kinds.whole(accepted="an int").but(lambda n: -(1 << 63) <= n < 1 << 63, "an int of at most 64 bits")
+
+
+@cache
+def _list(of: str) -> kinds.Kind:
+    return kinds.listed(kinds.ANYTHING, f"a list of {of}")
+
 
 def whole(value: object, op: str, argument: str) -> int:
-    """Return an int argument, or raise ArgumentTypeError."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return int(value)
-    msg = f"{op}: {argument} must be an int, given {shown(value)}."
-    raise ArgumentTypeError(msg)
+    """Return an int argument, or raise ArgumentTypeError, or DefinitionError for one of more than 64 bits."""
+    found: int = _WHOLE.of(value, op, argument, DefinitionError)
+    return found
 
 
 def listed(value: object, op: str, argument: str, of: str = "ints") -> list[object]:
     """Return a list argument, or raise ArgumentTypeError."""
-    if isinstance(value, list | tuple | range):
-        return list(value)
-    msg = f"{op}: {argument} must be a list of {of}, given {shown(value)}."
-    raise ArgumentTypeError(msg)
+    found: list[object] = _list(of).of(value, op, argument, DefinitionError)
+    return found
 
 
 def wholes(value: object, op: str, argument: str) -> list[int]:

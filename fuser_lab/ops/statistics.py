@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser_lab.arguments import is_whole
+from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
@@ -53,7 +53,7 @@ def _full(rec: Recorder, sizes: Sequence[Operand], value: Operand, dtype: DataTy
 def _named_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
     """Return the axes to reduce; unlike those of a sum they have to be a list."""
     if dims is None or is_whole(dims):
-        msg = f"{op}: dims must be a list of ints, given {dims}."
+        msg = f"{op}: dims must be a list of ints, given {shown(dims)}."
         raise ArgumentTypeError(msg)
     return reduced_axes(tensor, dims, op)
 

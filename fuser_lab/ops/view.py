@@ -23,7 +23,7 @@ from fuser_lab.ir import (
 )
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
-from fuser_lab.ops.arguments import listed, wholes
+from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import (
     Arg,
     Array,
@@ -88,7 +88,7 @@ SEGMENT_SET = _identity("segment_set", "A copy of x that asks the segmenter to e
 
 def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Val:
     tensor = rec.tensor(arg, "permute", "arg")
-    given = listed(dims, "permute", "dims")
+    given = wholes(dims, "permute", "dims")
     if len(given) != tensor.ndim:
         msg = f"permute: dims={given} has {len(given)} entries for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)

@@ -2,16 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 
+from fuser_lab.arguments import FUNCTION, TEXT, instance, shown, takes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import InputError
 from fuser_lab.schedule.base import Rule, RuledScheduler, Scheduler, no
 from fuser_lab.schedule.facts import CandidateFacts
-from fuser_lab.schedule.registry import SCHEDULERS
+from fuser_lab.schedule.registry import SCHEDULER_LIST, SCHEDULERS
 from fuser_lab.segmentation.signatures import check_called
 
 
+@takes(
+    rule=FUNCTION.worded("a function of facts and device"),
+    types=TEXT.worded("a scheduler's name") | instance(SchedulerType),
+    schedulers=SCHEDULER_LIST,
+)
 def with_rule(
     rule: Rule, *types: str | SchedulerType, schedulers: Iterable[Scheduler] = SCHEDULERS,
 ) -> tuple[Scheduler, ...]:
@@ -35,16 +41,13 @@ def with_rule(
     InputError
         If there is no scheduler of some name.
     """
-    if not callable(rule):
-        msg = f"with_rule: rule must be a function of facts and device, given {rule!r}."
-        raise ArgumentTypeError(msg)
     check_called("with_rule: the rule", rule, "facts", "device")
     given = tuple(schedulers)
     chosen = {one.value if isinstance(one, SchedulerType) else one for one in types}
     unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in given}))
     if unknown:
         names = ", ".join(scheduler.type.value for scheduler in given)
-        msg = f"with_rule: there is no scheduler {unknown[0]!r}; there are {names}."
+        msg = f"with_rule: there is no scheduler {shown(unknown[0])}; there are {names}."
         raise InputError(msg)
     return tuple(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler

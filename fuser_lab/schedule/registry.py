@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.domain_map import FusionLinks
+from fuser_lab.arguments import instance, listed, shown
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
@@ -39,6 +40,12 @@ SCHEDULERS: tuple[Scheduler, ...] = (
     OuterPersistent(),
     InnerOuterPersistent(),
     Greedy(),
+)
+
+_SCHEDULER = "a scheduler, which has a type and a method can_schedule(facts, device)"
+SCHEDULER_LIST = listed(
+    instance(Scheduler, accepted=_SCHEDULER).but(lambda given: not isinstance(given, type), _SCHEDULER),
+    "a list of schedulers", lazy=True,
 )
 
 # Who may take what the common gate refuses for all others.
@@ -108,16 +115,10 @@ def _without_rules(scheduler: Scheduler) -> Scheduler:
 
 def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
     """Return schedulers as a tuple, or raise ArgumentTypeError for what is none."""
-    if not isinstance(schedulers, Iterable):
-        msg = f"schedulers must be a list of schedulers, given {schedulers!r}."
-        raise ArgumentTypeError(msg)
-    given = tuple(schedulers)
+    given = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
     for scheduler in given:
-        if isinstance(scheduler, type) or not isinstance(scheduler, Scheduler):
-            msg = f"schedulers: {scheduler!r} is no scheduler; one has a type and a method can_schedule(facts, device)."
-            raise ArgumentTypeError(msg)
         if not isinstance(scheduler.type, SchedulerType):
-            msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {scheduler.type!r}."
+            msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {shown(scheduler.type)}."
             raise ArgumentTypeError(msg)
         own = _without_rules(scheduler)
         if own not in SCHEDULERS:

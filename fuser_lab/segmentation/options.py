@@ -6,8 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fuser_lab.arguments import (
+    FLAG,
+    TEXT,
+    Kind,
+    instance,
+    listed,
+    mapping,
+    number,
+    one_of,
+    optional,
+    take_fields,
+    takes,
+    whole,
+)
+from fuser_lab.cost.device import CAPABILITY
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import InputError
 from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, PassPipeline
 
 
@@ -17,6 +32,59 @@ class SegmentSetMeaning(enum.Enum):
     HINT = "hint"  # nvFuser today: a segment may end with it; another path around it may still be merged
     CUT = "cut"  # nothing before and after it, on any path, is in one segment
     IGNORE = "ignore"  # a plain copy
+
+
+TOP_DOWN_ONLY = ("cut_reshape_inputs", "cut_resize_inputs", "pieces_by_depth")
+FACTORIES = frozenset({"full", "iota", "constant"})
+LAYOUT_MODES = ("outputs", "propagate", "negotiate")
+
+_ENABLE = (
+    "fuse_matmul", "io_to_lower_precision", "memory_promotion", "resize_scheduler", "warp_specialized_normalization",
+)
+# The scheduler that goes with a name; empty where nothing here does.
+_DISABLE = {"resize_scheduler": SchedulerType.RESIZE.value, "kernel_reuse": "", "parallel_compile": ""}
+_ENTRIES = ("executor_cache", "segmenter_only")
+_PHASES = {
+    "run_combine_reductions": "combine_reductions",
+    "run_herrmann_merge": "level_merge",
+    "run_final_merge": "final_merge",
+    "run_translate_welford": "welford",
+}
+# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; and
+# there is one GPU.
+_NEEDLESS = (
+    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "PropagateShardingsPass", "DecomposeReshardingsPass",
+    "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
+)
+_PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfuser} | dict.fromkeys(_NEEDLESS, "")
+
+
+
+def _names(*known: str, also: Kind | None = None) -> Kind:
+    """Return the kind of lists of some names."""
+    name = one_of(*sorted(known))
+    return listed(name if also is None else name | also, f"a list of names among {', '.join(sorted(known))}", lazy=True)
+
+
+_SCHEDULERS = tuple(scheduler.value for scheduler in SchedulerType)
+_FIELDS = {
+    "segment_set": one_of(*(meaning.value for meaning in SegmentSetMeaning)) | instance(SegmentSetMeaning),
+    "forward_factories": _names(*FACTORIES),
+    "disabled_passes": _names(*(one.name for one in PRESEGMENTATION.passes)),
+    "disabled_schedulers": _names(*_SCHEDULERS, also=instance(SchedulerType)),
+    "least_capability": optional(CAPABILITY),
+    "layout_mode": one_of(*LAYOUT_MODES),
+    "search_states": whole(0),
+    "search_seconds": optional(number(0), "for no limit"),
+}
+_NVFUSER = {
+    "enable": _names(*_ENABLE),
+    "disable": _names(*_DISABLE),
+    "disable_preseg": _names(*_PASSES),
+    "segmenter": optional(mapping(one_of(*_PHASES), FLAG, "a dict of switches")),
+    "entry": one_of(*_ENTRIES),
+    "requires": optional(TEXT),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,28 +168,13 @@ class SegmenterOptions:
 
     def __post_init__(self) -> None:
         """Take meanings and schedulers by name too, and raise for what a field does not take."""
-        for switch in fields(self):
-            if isinstance(switch.default, bool) and not isinstance(getattr(self, switch.name), bool):
-                msg = f"{switch.name} must be True or False, given {getattr(self, switch.name)!r}."
-                raise ArgumentTypeError(msg)
-        object.__setattr__(self, "segment_set", _meaning(self.segment_set))
-        if self.layout_mode not in LAYOUT_MODES:
-            msg = f"layout_mode: {self.layout_mode!r} is unknown; there are {_listed(LAYOUT_MODES)}."
-            raise InputError(msg)
-        _check_limits(self.search_states, self.search_seconds)
-        _check_least(self.least_capability)
-        factories = _listed_names("forward_factories", self.forward_factories, FACTORIES)
-        unknown = [name for name in factories if name not in tuple(FACTORIES)]
-        if unknown:
-            msg = f"forward_factories: {unknown[0]!r} cannot be recomputed; there are {_listed(FACTORIES)}."
-            raise InputError(msg)
-        object.__setattr__(self, "forward_factories", frozenset(factories))
-        passes = _names("disabled_passes", self.disabled_passes, [p.name for p in PRESEGMENTATION.passes])
-        object.__setattr__(self, "disabled_passes", passes)
-        known = [scheduler.value for scheduler in SchedulerType]
-        given = _listed_names("disabled_schedulers", self.disabled_schedulers, known)
-        names = [one.value if isinstance(one, SchedulerType) else one for one in given]
-        object.__setattr__(self, "disabled_schedulers", _names("disabled_schedulers", names, known))
+        switches = {switch.name: FLAG for switch in fields(self) if isinstance(switch.default, bool)}
+        take_fields(self, **switches, **_FIELDS)
+        for name in ("forward_factories", "disabled_passes"):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
+        disabled = frozenset(SchedulerType(given).value for given in self.disabled_schedulers)
+        object.__setattr__(self, "disabled_schedulers", disabled)
+        object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
 
     def check_strategy(self, strategy: object) -> None:
         """Raise InputError if a switch is on that the strategy, a name or a function, has no use for."""
@@ -138,6 +191,7 @@ class SegmenterOptions:
         return replace(self, cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False)
 
     @classmethod
+    @takes("from_nvfuser", **_NVFUSER)
     def from_nvfuser(
         cls,
         *,
@@ -176,21 +230,17 @@ class SegmenterOptions:
         InputError
             If a name is none of these.
         """
-        on, off = _names("from_nvfuser: enable", enable, _ENABLE), _names("from_nvfuser: disable", disable, _DISABLE)
-        passes = {_PASSES[name] for name in _names("from_nvfuser: disable_preseg", disable_preseg, _PASSES)}
-        phases = _phases({} if segmenter is None else segmenter)
-        if entry not in _ENTRIES:
-            msg = f"from_nvfuser: entry {entry!r} is unknown; there are {_listed(_ENTRIES)}."
-            raise InputError(msg)
+        passes = {_PASSES[name] for name in disable_preseg}
+        phases: dict[str, Any] = {_PHASES[name]: value for name, value in (segmenter or {}).items()}
         alone = entry == "segmenter_only"
         return cls(
             **phases,
             whole_fusion=not alone,
             disabled_passes=frozenset(name for name in (_PASSES.values() if alone else passes) if name),
-            disabled_schedulers=frozenset(_DISABLE[name] for name in off if _DISABLE[name]),
-            memory_promotion="memory_promotion" in on,
-            fuse_matmul="fuse_matmul" in on,
-            io_to_lower_precision="io_to_lower_precision" in on,
+            disabled_schedulers=frozenset(_DISABLE[name] for name in disable if _DISABLE[name]),
+            memory_promotion="memory_promotion" in enable,
+            fuse_matmul="fuse_matmul" in enable,
+            io_to_lower_precision="io_to_lower_precision" in enable,
             least_capability=_capability(requires),
         )
 
@@ -201,99 +251,6 @@ def passes_of(options: SegmenterOptions) -> PassPipeline:
     return PassPipeline(tuple(everywhere if p.name == everywhere.name else p for p in PRESEGMENTATION.passes))
 
 
-TOP_DOWN_ONLY = ("cut_reshape_inputs", "cut_resize_inputs", "pieces_by_depth")
-FACTORIES = frozenset({"full", "iota", "constant"})
-LAYOUT_MODES = ("outputs", "propagate", "negotiate")
-
-_ENABLE = (
-    "fuse_matmul", "io_to_lower_precision", "memory_promotion", "resize_scheduler", "warp_specialized_normalization",
-)
-# The scheduler that goes with a name; empty where nothing here does.
-_DISABLE = {"resize_scheduler": SchedulerType.RESIZE.value, "kernel_reuse": "", "parallel_compile": ""}
-_ENTRIES = ("executor_cache", "segmenter_only")
-_PHASES = {
-    "run_combine_reductions": "combine_reductions",
-    "run_herrmann_merge": "level_merge",
-    "run_final_merge": "final_merge",
-    "run_translate_welford": "welford",
-}
-# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; and
-# there is one GPU.
-_NEEDLESS = (
-    "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "PropagateShardingsPass", "DecomposeReshardingsPass",
-    "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
-)
-_PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfuser} | dict.fromkeys(_NEEDLESS, "")
-
-
-def _check_limits(states: object, seconds: object) -> None:
-    """Raise if a search is limited by anything but a whole number of states and a number of seconds, or None."""
-    if not isinstance(states, int) or isinstance(states, bool):
-        msg = f"search_states must be a whole number of at least 0, given {states!r}."
-        raise ArgumentTypeError(msg)
-    if states < 0:
-        msg = f"search_states must be at least 0, given {states}."
-        raise InputError(msg)
-    if seconds is not None and (not isinstance(seconds, int | float) or isinstance(seconds, bool)):
-        msg = f"search_seconds must be a number of at least 0, or None for no limit, given {seconds!r}."
-        raise ArgumentTypeError(msg)
-    if seconds is not None and not seconds >= 0:
-        msg = f"search_seconds must be at least 0, or None for no limit, given {seconds}."
-        raise InputError(msg)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, sorted(names)))
-
-
-def _meaning(given: object) -> SegmentSetMeaning:
-    for meaning in SegmentSetMeaning:
-        if given in (meaning, meaning.value):
-            return meaning
-    msg = f"segment_set: {given!r} is unknown; there are {_listed(m.value for m in SegmentSetMeaning)}."
-    raise InputError(msg)
-
-
-def _check_least(given: object) -> None:
-    """Raise if the least compute capability is neither None nor two whole numbers."""
-    if given is not None and not (isinstance(given, tuple) and len(given) == 2 and all(type(n) is int for n in given)):
-        msg = f"least_capability must be two whole numbers such as (9, 0), or None, given {given!r}."
-        raise ArgumentTypeError(msg)
-
-
-def _listed_names(argument: str, given: object, known: Iterable[str]) -> tuple[Any, ...]:
-    """Return what is given as a list, or raise ArgumentTypeError that lists the names."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"{argument} must be a list of names, given {given!r}; there are {_listed(known)}."
-        raise ArgumentTypeError(msg)
-    return tuple(given)
-
-
-def _names(argument: str, given: object, known: Iterable[str]) -> frozenset[str]:
-    """Return names that are known, or raise InputError for the first that is none."""
-    names, accepted = _listed_names(argument, given, known), tuple(known)
-    for name in names:
-        if name not in accepted:
-            msg = f"{argument} names {name!r}, which is unknown here; there are {_listed(accepted)}."
-            raise InputError(msg)
-    return frozenset(names)
-
-
-def _phases(given: Mapping[str, bool]) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        msg = f"from_nvfuser: segmenter must map names of switches to True and False, given {given!r}."
-        raise ArgumentTypeError(msg)
-    _names("from_nvfuser: segmenter", given, _PHASES)
-    for name, value in given.items():
-        if not isinstance(value, bool):
-            msg = f"from_nvfuser: segmenter[{name!r}] must be True or False, given {value!r}."
-            raise ArgumentTypeError(msg)
-    return {_PHASES[name]: value for name, value in given.items()}
-
-
 def _capability(text: str | None) -> tuple[int, int] | None:
-    if text is not None and not isinstance(text, str):
-        msg = f"from_nvfuser: requires must be a text such as 'compute capability 9.0', given {text!r}."
-        raise ArgumentTypeError(msg)
     found = re.search(r"compute capability (\d+)\.(\d+)", text or "")
     return None if found is None else (int(found[1]), int(found[2]))

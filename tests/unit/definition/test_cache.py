@@ -507,8 +507,8 @@ def test_a_file_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda at: FusionCache().save(None), ArgumentTypeError, "FusionCache.save: path must be a str .* None"),
-        (lambda at: FusionCache.load(None), ArgumentTypeError, "FusionCache.load: path must be a str .* None"),
+        (lambda at: FusionCache().save(None), ArgumentTypeError, "FusionCache.save: path must be a path, as str or "),
+        (lambda at: FusionCache.load(None), ArgumentTypeError, "FusionCache.load: path must be a path, as str or "),
         (
             lambda at: FusionCache().save(at / "no" / "x.json"), InputError,
             r"^FusionCache.save: \S+/no/x\.json cannot be written: No such file or directory\.$",

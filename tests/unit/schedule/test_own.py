@@ -188,15 +188,15 @@ class OfNothing(OfFacts):
     ("given", "said"),
     [
         (5, "must be a list of schedulers, given 5"),
-        (["pointwise"], "'pointwise' is no scheduler"),
-        ([InTwoPasses], "is no scheduler"),
+        (["pointwise"], r"a scheduler, which has a type and a method can_schedule\(facts, device\), given 'pointwise'"),
+        ([InTwoPasses], "must be a scheduler, which has"),
         ([OfFacts()], r"can_schedule of OfFacts\(\) is called with facts and device; it takes facts\."),
         ([OfNothing()], r"can_schedule of OfNothing\(\) must be a method, given 3\."),
         ([InTwoPasses(type="reduction")], "must be a SchedulerType, given 'reduction'"),
     ],
 )
 def test_what_is_no_scheduler_is_named(given, said):
-    with pytest.raises(ArgumentTypeError, match=said):
+    with pytest.raises((ArgumentTypeError, InputError), match=said):
         fl.segment(rows_added(), [fl.spec((4, 4))] * 2, schedulers=given)
 
 
@@ -257,6 +257,7 @@ def test_no_acceptance_makes_a_result_wrong(define, kind):
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
+MOST = "1,000,000,000,000"
 SMALL = {
     "name": "small", "cc": (9, 0), "sms": 8, "shared_per_sm": 2**15, "shared_per_block": 2**14, "l2": 0,
     "bandwidth": 100, "fp32": 1, "bf16": 0,
@@ -269,13 +270,11 @@ SMALL = {
         ({"bandwidth": 0}, InputError, "Device: bandwidth must be a finite number above 0, given 0."),
         ({"bandwidth": float("nan")}, InputError, "Device: bandwidth must be a finite number above 0, given nan."),
         ({"bf16": -1}, InputError, "Device: bf16 must be a finite number of at least 0, given -1."),
-        ({"registers": 0}, InputError, "Device: registers must be at least 1, given 0."),
         ({"cc": "9.0"}, ArgumentTypeError, "Device: cc must be two whole numbers such as (9, 0), given '9.0'."),
-        ({"fp32": "x"}, ArgumentTypeError, "Device: fp32 must be a number, given 'x'."),
-        ({"sms": 0}, InputError, "Device: sms must be at least 1, given 0."),
-        ({"shared_per_sm": -1}, InputError, "Device: shared_per_sm must be at least 0, given -1."),
-        ({"max_threads_per_block": 0}, InputError, "Device: max_threads_per_block must be at least 1, given 0."),
-        ({"l2": None}, ArgumentTypeError, "Device: l2 must be a whole number of at least 0, given None."),
+        ({"fp32": "x"}, ArgumentTypeError, "Device: fp32 must be a finite number above 0, given 'x'."),
+        ({"sms": 0}, InputError, f"Device: sms must be a whole number from 1 to {MOST}, given 0."),
+        ({"l2": -1}, InputError, f"Device: l2 must be a whole number from 0 to {MOST}, given -1."),
+        ({"l2": None}, ArgumentTypeError, f"Device: l2 must be a whole number from 0 to {MOST}, given None."),
         ({"name": None}, ArgumentTypeError, "Device: name must be a str, given None."),
     ],
 )

@@ -66,15 +66,15 @@ def test_every_name_is_documented():
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"enable": ["id_model"]}, InputError, "enable names 'id_model', which is unknown here; there are 'fuse_mat"),
-        ({"disable": ["everything"]}, InputError, "disable names 'everything', which is unknown here"),
-        ({"disable_preseg": ["MovePad"]}, InputError, "disable_preseg names 'MovePad', which is unknown here"),
-        ({"segmenter": {"run_all": True}}, InputError, "segmenter names 'run_all', which is unknown here"),
+        ({"enable": ["id_model"]}, InputError, "enable\\[0\\] must be 'fuse_mat"),
+        ({"disable": ["everything"]}, InputError, "disable\\[0\\] must be 'kernel_reuse', "),
+        ({"disable_preseg": ["MovePad"]}, InputError, "disable_preseg\\[0\\] must be 'AddAxiomsPass', "),
+        ({"segmenter": {"run_all": True}}, InputError, "segmenter must be 'run_combine_reductions', "),
         ({"segmenter": {"run_final_merge": 1}}, ArgumentTypeError, r"segmenter\['run_final_merge'\] must be True or"),
-        ({"segmenter": True}, ArgumentTypeError, "segmenter must map names of switches to True and False, given True"),
-        ({"entry": "front_door"}, InputError, "entry 'front_door' is unknown; there are 'executor_cache', 'segmenter"),
-        ({"enable": "fuse_matmul"}, ArgumentTypeError, "enable must be a list of names, given 'fuse_matmul'"),
-        ({"requires": 9.0}, ArgumentTypeError, "requires must be a text such as 'compute capability 9.0', given 9.0"),
+        ({"segmenter": True}, ArgumentTypeError, "segmenter must be a dict of switches or None, given True"),
+        ({"entry": "front_door"}, InputError, "entry must be 'executor_cache' or 'segmenter_only', given"),
+        ({"enable": "fuse_matmul"}, ArgumentTypeError, "enable must be a list of names among fuse_matmul, "),
+        ({"requires": 9.0}, ArgumentTypeError, "requires must be a str or None, given 9.0"),
     ],
 )
 def test_names_that_are_none(given, error, text):
@@ -89,41 +89,34 @@ SWITCHES = [field.name for field in fields(SegmenterOptions) if isinstance(field
 @pytest.mark.parametrize("given", ["off", float("nan"), 0, None])
 def test_switches_are_true_or_false(name, given):
     assert len(SWITCHES) == 14
-    with pytest.raises(ArgumentTypeError, match=f"^{name} must be True or False, given {given!r}\\.$"):
+    with pytest.raises(ArgumentTypeError, match=f"^SegmenterOptions: {name} must be True or False, given {given!r}"):
         SegmenterOptions(**{name: given})
 
 
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"segment_set": "nope"}, InputError, "segment_set: 'nope' is unknown; there are 'cut', 'hint', 'ignore'."),
-        (
-            {"disabled_schedulers": ["nope"]}, InputError,
-            "disabled_schedulers names 'nope', which is unknown here; there are 'expr_eval', 'greedy', ",
-        ),
+        ({"segment_set": "nope"}, InputError, "segment_set must be 'hint', 'cut' or 'ignore', given 'nope'."),
+        ({"disabled_schedulers": ["nope"]}, InputError, "disabled_schedulers[0] must be 'expr_eval', 'greedy', "),
         (
             {"disabled_schedulers": "yes"}, ArgumentTypeError,
-            "disabled_schedulers must be a list of names, given 'yes'; there are 'expr_eval', 'greedy', ",
+            "disabled_schedulers must be a list of names among expr_eval, greedy, ",
         ),
-        ({"disabled_schedulers": None}, ArgumentTypeError, "must be a list of names, given None; there are 'expr_ev"),
-        ({"disabled_schedulers": [["resize"]]}, InputError, "disabled_schedulers names ['resize'], which is unknown"),
+        ({"disabled_schedulers": None}, ArgumentTypeError, "disabled_schedulers must be a list of names among expr_ev"),
+        ({"disabled_schedulers": [["resize"]]}, ArgumentTypeError, "or a SchedulerType, given ['resize']."),
         (
             {"forward_factories": None}, ArgumentTypeError,
-            "forward_factories must be a list of names, given None; there are 'constant', 'full', 'iota'.",
+            "forward_factories must be a list of names among constant, full, iota, given None.",
         ),
-        ({"forward_factories": 3}, ArgumentTypeError, "forward_factories must be a list of names, given 3; there are"),
-        ({"forward_factories": [[]]}, InputError, "forward_factories: [] cannot be recomputed; there are 'constant'"),
-        (
-            {"disabled_passes": None}, ArgumentTypeError,
-            "disabled_passes must be a list of names, given None; there are 'allocation_domain', ",
-        ),
-        ({"disabled_passes": ["nope"]}, InputError, "disabled_passes names 'nope', which is unknown here; there are"),
+        ({"forward_factories": [[]]}, ArgumentTypeError, "must be 'constant', 'full' or 'iota', given []."),
+        ({"disabled_passes": None}, ArgumentTypeError, "disabled_passes must be a list of names among allocation_do"),
+        ({"disabled_passes": ["nope"]}, InputError, "disabled_passes[0] must be 'allocation_domain', 'consecutive_ca"),
         (
             {"least_capability": "9.0"}, ArgumentTypeError,
-            "least_capability must be two whole numbers such as (9, 0), or None, given '9.0'.",
+            "least_capability must be two whole numbers such as (9, 0) or None, given '9.0'.",
         ),
-        ({"least_capability": 3}, ArgumentTypeError, "must be two whole numbers such as (9, 0), or None, given 3."),
-        ({"least_capability": [1]}, ArgumentTypeError, "must be two whole numbers such as (9, 0), or None, given [1]."),
+        ({"least_capability": (9,)}, InputError, "must be two whole numbers such as (9, 0), given (9,)."),
+        ({"search_seconds": float("nan")}, InputError, "must be a finite number of at least 0, given nan."),
     ],
 )
 def test_values_that_a_field_does_not_take(given, error, text):

@@ -305,7 +305,7 @@ def test_a_line_that_is_no_record_is_named(added, text):
 
 
 def test_a_log_is_read_from_a_str_and_blank_lines_are_passed_over():
-    with pytest.raises(ArgumentTypeError, match="from_json: text must be a str, given NoneType"):
+    with pytest.raises(ArgumentTypeError, match="from_json: text must be a str, given None"):
         DecisionLog.from_json(None)
     log = DecisionLog()
     segment(sum_broadcast_add(), one_reduction(), log=log)
@@ -328,7 +328,7 @@ def test_a_log_is_filtered_by_names_and_by_members():
         ({"kind": "glue"}, "filter: kind 'glue' is unknown; there are 'merge', 'forward', "),
         ({"kind": SchedulerType.RESIZE}, "filter: kind <SchedulerType.RESIZE: 'resize'> is unknown; there are 'merge'"),
         ({"scheduler": "pointwize"}, "filter: scheduler 'pointwize' is unknown; there are 'expr_eval', 'no_op', "),
-        ({"accepted": "yes"}, "filter: accepted must be True, False or None, given 'yes'."),
+        ({"accepted": "yes"}, "filter: accepted must be True or False or None, given 'yes'."),
     ],
 )
 def test_filters_that_are_none(given, text):
