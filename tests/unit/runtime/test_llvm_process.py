@@ -39,6 +39,7 @@ import os, sys
 sys.path.insert(0, {folder!r})
 import llvm_worker
 
+{before}
 known = llvm_worker.compiled
 
 def compiled(bitcode, head):
@@ -50,7 +51,7 @@ llvm_worker.compiled = compiled
 llvm_worker.main(sys.stdin.buffer, sys.stdout.buffer, sys.argv[1:])
 """
 
-Start = Callable[[str, str], LlvmProcess]
+Start = Callable[..., LlvmProcess]
 
 
 @pytest.fixture
@@ -58,9 +59,9 @@ def start() -> Iterator[Start]:
     """Start a process whose worker acts under a condition."""
     processes: list[LlvmProcess] = []
 
-    def started(condition: str = "False", act: str = "os.abort()") -> LlvmProcess:
+    def started(condition: str = "False", act: str = "os.abort()", before: str = "") -> LlvmProcess:
         folder = str(Path(llvm_worker.__file__).parent)
-        program = WORKER.format(folder=folder, condition=condition, act=act)
+        program = WORKER.format(folder=folder, condition=condition, act=act, before=before)
         processes.append(LlvmProcess([sys.executable, "-I", "-S", "-c", program, worker_command()[-1]]))
         return processes[-1]
 
@@ -130,7 +131,7 @@ def test_a_module_that_llvm_refuses_is_an_error_and_the_next_compiles(start: Sta
 def test_a_worker_that_ended_itself_is_started_again(
     start: Start, request_: Request, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    process = start("setattr(llvm_worker, 'IDLE', 0.1)")
+    process = start(before="llvm_worker.IDLE = 0.1")
     process.compile(request_)
     first = process._worker
     assert first is not None
@@ -139,6 +140,11 @@ def test_a_worker_that_ended_itself_is_started_again(
     monkeypatch.setattr(first, "poll", lambda: None)
     assert is_vectorized(process.compile(request_).bitcode)
     assert process._worker is not first
+
+
+def test_workers_that_end_after_each_module_compile_all(start: Start, request_: Request) -> None:
+    process = start(before="llvm_worker.MOST = 1")
+    assert all(is_vectorized(process.compile(request_).bitcode) for _ in range(3))
 
 
 def test_without_processes_nothing_is_vectorized(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
