@@ -2,8 +2,8 @@
 
 It is a program because LLVM ends the process that it runs in when one of its own assertions fails, which no Python code
 can prevent. It imports llvmlite and the standard library only, so that it starts in a tenth of a second. It ends by
-itself when nothing was asked of it for a minute, and after a number of modules, because LLVM keeps up to half a megabyte
-of each. `fuser_lab.runtime.llvm_process` is the other end.
+itself when nothing was asked of it for a minute, and after a number of modules, because LLVM keeps up to half a
+megabyte of each. `fuser_lab.runtime.llvm_process` is the other end.
 
 A message is a line of JSON and then the bytes whose counts the line gives.
 """
