@@ -82,6 +82,10 @@ class EvaluationWarning(UserWarning):
     """A segment that should have a kernel has none: the array library evaluates it, and the text says why."""
 
 
+class CacheWarning(UserWarning):
+    """A cache directory that others may write to: nothing is read from it or kept in it, and the text says why."""
+
+
 class ScheduleError(FuserLabError, RuntimeError):
     """A transform of a schedule by hand that is illegal, or a schedule that no kernel follows; the text says why."""
 

@@ -9,11 +9,8 @@ import contextlib
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fuser_lab import arguments
@@ -26,10 +23,11 @@ from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import seconds_label
+from fuser_lab.runtime import store
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.clocks import DeviceClock, HostClock, Turns
-from fuser_lab.runtime.compile import cache_directory, content_key
+from fuser_lab.runtime.compile import content_key
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
@@ -369,7 +367,7 @@ class _Search:
             for trial, (low, median, high) in zip(trials, quartiles, strict=True)
         ]
 
-    def _place(self, segment: Segment, prepared: PreparedPlan, device: str) -> Path:
+    def _place(self, segment: Segment, prepared: PreparedPlan, device: str) -> str:
         """Return where results are kept: by all that decides them."""
         fusion = segment.fusion
         tensors = [(tv.name, tv.dtype.name, tv.shape, str(tv.domain)) for tv in fusion.tensors.values()]
@@ -380,7 +378,7 @@ class _Search:
             _FORMAT, device, self._kind, content_key(""), str(segment.scheduler), segment.changes, tensors, exprs,
             specs, content_key(segment.source(self._kind)),
         )
-        return _directory() / f"{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}.json"
+        return f"tuned/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}.json"
 
 
 class _Ended(Exception):  # noqa: N818 - an outcome that the caller asked for
@@ -400,14 +398,13 @@ def _best(trials: Sequence[Trial]) -> Trial | None:
     return min(faster, key=lambda t: t.median, default=base)
 
 
-def _directory() -> Path:
-    return cache_directory() / "tuned"
-
-
-def _read(place: Path, segment: int) -> list[Trial] | None:
+def _read(place: str, segment: int) -> list[Trial] | None:
     """Return the trials kept for a segment; None if there are none, or none that can be read."""
+    content = store.read(place)
+    if content is None:
+        return None
     try:
-        records = json.loads(place.read_text(encoding="utf-8"))
+        records = json.loads(content)
         return [
             Trial(
                 segment=segment, nest=record["nest"],
@@ -417,7 +414,7 @@ def _read(place: Path, segment: int) -> list[Trial] | None:
             )
             for record in records
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -425,15 +422,10 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def _write(place: Path, trials: Sequence[Trial]) -> None:
-    """Keep trials on disk, whole or not at all."""
+def _write(place: str, trials: Sequence[Trial]) -> None:
+    """Keep trials on disk."""
     records = [
         {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in asdict(trial).items()}
         for trial in trials
     ]
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(records, file)
-        Path(temporary).replace(place)
+    store.write(place, json.dumps(records, allow_nan=False).encode())

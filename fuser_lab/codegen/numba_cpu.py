@@ -66,8 +66,8 @@ class CpuEmitter(Emitter):
         if names := used_names(body, _TYPES):
             lines += ["", f"from numba import {', '.join(sorted(names))}"]
         ours = {
+            "cpu_kernels": ("kernel",),
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
-            "pipelines": ("njit",),
             "polynomials": used_names(body, _POLYNOMIALS),
             "threads": used_names(body, _THREADS),
         }
@@ -82,10 +82,10 @@ class CpuEmitter(Emitter):
         if parallel:
             _check_shared(phase)
         flags = ", ".join(f'"{flag}"' for flag in FASTMATH)
-        options = ['error_model="numpy"', f"fastmath={{{flags}}}", "nogil=True", "cache=True"]
+        options = ['error_model="numpy"', f"fastmath={{{flags}}}", "nogil=True"]
         if parallel:
             options.insert(0, "pipeline_class=Threaded")
-        self._line("@njit(")
+        self._line("@kernel(")
         self._line(f'    "void({", ".join(types)})",')
         self._line(f"    {', '.join(options)},")
         self._line(")")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.runtime.compile import functions_of, is_compiled
+from fuser_lab.runtime import store
 from fuser_lab.runtime.cubins import is_kept, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
 
@@ -36,6 +36,8 @@ def compile_ahead(
 ) -> None:
     """Compile those of some kernels that are not on disk yet, if they are so many that it pays to share them.
 
+    Where nothing can be kept on disk, other processes cannot hand over what they compile: then this does nothing.
+
     Parameters
     ----------
     kernels
@@ -45,6 +47,10 @@ def compile_ahead(
     progress
         Called as ``progress(done, total)``; None or True shows a bar in a terminal or notebook, False none.
     """
+    if not store.is_usable():
+        return
+    if cc is None:
+        from fuser_lab.runtime.cpu_kernels import is_compiled
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
     pending = deque(k for k in distinct if not (is_compiled(k.source) if cc is None else is_kept(k, cc)))
     if len(pending) < SHARED_FROM:
@@ -142,6 +148,8 @@ def _fed(
 def compile_kernel(kernel: GeneratedKernel, cc: Capability) -> None:
     """Compile a kernel, so that it is on disk."""
     if cc is None:
+        from fuser_lab.runtime.cpu_kernels import functions_of
+
         functions_of(kernel.source, tuple(phase.name for phase in kernel.kernel_ir.phases))
     else:
         machine_code_of(kernel, cc)

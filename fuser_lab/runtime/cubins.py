@@ -9,18 +9,15 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
-from fuser_lab.runtime.compile import cache_directory
+from fuser_lab.runtime import store
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
 
-_FORMAT = 2
+_FORMAT = 3
 # Whose versions machine code depends on, beside Numba's and NumPy's, which are part of a kernel's key.
 _COMPILERS = (
     "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12",
@@ -61,7 +58,7 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
 
 def is_kept(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
     """Whether the machine code of a kernel is on disk."""
-    return _place(generated, cc).exists()
+    return store.has(_place(generated, cc))
 
 
 def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, int]) -> LoadablePhase:
@@ -81,43 +78,30 @@ def _compilers() -> str:
     return ", ".join(found)
 
 
-def _place(generated: GeneratedKernel, cc: tuple[int, int]) -> Path:
+def _place(generated: GeneratedKernel, cc: tuple[int, int]) -> str:
     content = f"{_FORMAT}\n{_compilers()}\n{kernel_key(generated)!r}"
     name = hashlib.sha256(content.encode()).hexdigest()[:32]
-    return cache_directory() / f"gpu_{name}.sm_{cc[0]}{cc[1]}.json"
+    return f"gpu_{name}.sm_{cc[0]}{cc[1]}.json"
 
 
-def _read(place: Path, phases: tuple[Phase, ...]) -> tuple[LoadablePhase, ...] | None:
+def _read(place: str, phases: tuple[Phase, ...]) -> tuple[LoadablePhase, ...] | None:
+    content = store.read(place)
+    if content is None:
+        return None
     try:
-        written = json.loads(place.read_text(encoding="utf-8"))
-        if written["checksum"] != _checksum(place, written["launches"]):
-            return None
         return tuple(
             LoadablePhase(
                 phase=phase, entry=record["entry"], ptx=record["ptx"], log=record["log"],
                 cubin=base64.b64decode(record["cubin"], validate=True),
             )
-            for phase, record in zip(phases, written["launches"], strict=True)
+            for phase, record in zip(phases, json.loads(content), strict=True)
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
-def _write(place: Path, found: tuple[LoadablePhase, ...]) -> None:
-    """Write a record, which appears whole or not at all; a disk that is full costs the next process time, no more."""
+def _write(place: str, found: tuple[LoadablePhase, ...]) -> None:
     launches = [
         {"entry": x.entry, "ptx": x.ptx, "log": x.log, "cubin": base64.b64encode(x.cubin).decode()} for x in found
     ]
-    with contextlib.suppress(OSError):
-        handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"checksum": _checksum(place, launches), "launches": launches}, file)
-            Path(temporary).replace(place)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-
-
-def _checksum(place: Path, launches: object) -> str:
-    """Return a hash of what a file holds and of its name: a driver that is given other bytes may take them."""
-    return hashlib.sha256(f"{place.name}\n{json.dumps(launches)}".encode()).hexdigest()
+    store.write(place, json.dumps(launches).encode())

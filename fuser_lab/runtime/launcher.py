@@ -7,7 +7,7 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Loop, Phase, walk
 from fuser_lab.runtime import numba_compat
-from fuser_lab.runtime.compile import functions_of
+from fuser_lab.runtime.cpu_kernels import functions_of
 from fuser_lab.schedule.state import ParallelType
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from fuser_lab.runtime import llvm_worker
 
+_MOST_MODULES = 100  # of a worker, before a fresh one takes its place: LLVM's passes leave up to 1 MB for each
 _STARTS = 3  # of a worker that ends itself because it was not asked, just when it is
 
 
@@ -81,6 +82,7 @@ class LlvmProcess:
         self._command = command
         self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
+        self._answered = 0  # modules, by the worker
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
@@ -164,6 +166,9 @@ class LlvmProcess:
                 self._end(wait=0)
                 raise
             if answer is not None:
+                self._answered += 1
+                if self._answered >= _MOST_MODULES:
+                    self._end()
                 return answer
             if self._end() != 0:
                 break
@@ -183,7 +188,7 @@ class LlvmProcess:
 
     def _end(self, wait: float = 1) -> int | None:
         """Forget the worker and return its exit status; None if it has to be stopped, after seconds to wait."""
-        worker, self._worker = self._worker, None
+        worker, self._worker, self._answered = self._worker, None, 0
         if worker is None:
             return None
         assert worker.stdin is not None

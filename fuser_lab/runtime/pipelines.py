@@ -1,7 +1,7 @@
-"""How Numba compiles fuser_lab's CPU code: `njit` as Numba's, but LLVM runs in another process.
+"""How Numba compiles fuser_lab's CPU code: types and lowering are Numba's, but LLVM runs in another process.
 
-Nothing of fuser_lab is compiled for the CPU in another way. Numba's types, its lowering, its cache on disk and its
-loading of machine code stay as they are.
+Nothing of fuser_lab is compiled for the CPU in another way. `njit` is for what kernels call, which Numba loads and
+keeps; generated kernels go the same way up to their machine code, and then that of `fuser_lab.runtime.cpu_kernels`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from fuser_lab.runtime.llvm_process import LLVM, Pipeline, Request
 class Library(JITCodeLibrary):
     """Numba's library of functions, whose module is optimized and compiled by `LLVM`."""
 
-    _machine_code: bytes | None = None
+    machine_code = b""  # an object file, once the library is final
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as the method that this one replaces
@@ -32,11 +32,11 @@ class Library(JITCodeLibrary):
         result = LLVM.compile(request_of(self.name, self._final_module, self._codegen))
         self._final_module = llvm.parse_bitcode(result.bitcode)
         self._final_module.name = self.name
-        self._machine_code = self._compiled_object = result.machine_code
+        self.machine_code = self._compiled_object = result.machine_code
 
     def _get_compiled_object(self) -> Any:
         # Numba forgets it once it is loaded.
-        return self._machine_code or super()._get_compiled_object()
+        return self.machine_code or super()._get_compiled_object()
 
 
 def request_of(name: str, module: Any, codegen: Any) -> Request:
@@ -55,12 +55,13 @@ def request_of(name: str, module: Any, codegen: Any) -> Request:
 
 
 class WorkerLowering(BaseNativeLowering):
-    """Numba's lowering, into a `Library`."""
+    """Numba's lowering, into a `Library`: the one that is given, or one for Numba to load."""
 
     def run_pass(self, state: Any) -> bool:
-        """Lower to LLVM's language, and load what LLVM makes of it."""
-        state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
+        """Lower to LLVM's language."""
+        if state.library is None:
+            state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.enable_object_caching()
         return super().run_pass(state)
 
 

@@ -69,10 +69,9 @@ def compile_phases(
 def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
     """Return what to raise where a compiler refuses a kernel: its source stays where the text says."""
     said = str(error).strip().partition("\n")[0] or type(error).__name__
-    return CompilationError(
-        f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said} "
-        f"(its source is kept in {source_path(generated.source)}).",
-    )
+    place = source_path(generated.source)
+    kept = f" (its source is kept in {place})" if place is not None else ""
+    return CompilationError(f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said}{kept}.")
 
 
 def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:

@@ -16,7 +16,8 @@ from fuser_lab.codegen.generate import generate
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime import compile as compiling
+from fuser_lab.runtime.compile import defined_in
+from fuser_lab.runtime.cpu_kernels import compiled_library
 from fuser_lab.runtime.executor import prepare
 
 
@@ -123,20 +124,11 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 # Vector instructions
 
 
-@pytest.fixture
-def _nothing_compiled(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code that comes from the cache cannot be looked at."""
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(compiling, "_MODULES", {})
-
-
 def assembly(fusion: Fusion, scheduler: S) -> list[str]:
     """The machine code of each phase."""
     generated = generate(fusion, scheduler, "cpu")
-    functions: tuple[Any, ...] = compiling.functions_of(
-        generated.source, tuple(phase.name for phase in generated.kernel_ir.phases),
-    )
-    return [f.inspect_asm(f.signatures[0]) for f in functions]
+    defined = defined_in(generated.source)
+    return [compiled_library(defined[phase.name])[0].get_asm_str() for phase in generated.kernel_ir.phases]
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S, str]] = {
@@ -148,7 +140,6 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S, str
 }
 
 
-@pytest.mark.usefixtures("_nothing_compiled")
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Half], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", KERNELS)
 def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
@@ -159,14 +150,12 @@ def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
     assert not re.search(r"\b(expf|tanhf)\b", asm)
 
 
-@pytest.mark.usefixtures("_nothing_compiled")
 def test_sums_of_rows_have_several_accumulators() -> None:
     (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((512, 512),), D.Float), S.REDUCTION)
     registers = set(re.findall(r"^\s+vaddps\s.*, (%[yz]mm\d+)$", asm, re.MULTILINE))
     assert len(registers) >= 2, registers
 
 
-@pytest.mark.usefixtures("_nothing_compiled")
 def test_no_scratch_memory_is_allocated_by_calls() -> None:
     asm = assembly(build(softmax, ((512, 512),), D.Float), S.INNER_PERSISTENT)[0]
     assert "NRT_MemInfo_alloc" not in asm

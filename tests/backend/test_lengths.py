@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fuser_lab.runtime import compile as compiling
-from fuser_lab.runtime import pipelines
+from fuser_lab.runtime import cpu_kernels, pipelines
+from fuser_lab.runtime.recent import Recent
 from tests.sweep_lengths import OWN, RecordingProcess, swept
 
 
@@ -14,7 +14,7 @@ from tests.sweep_lengths import OWN, RecordingProcess, swept
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingProcess:
     recording = RecordingProcess()
     monkeypatch.setattr(pipelines, "LLVM", recording)
-    monkeypatch.setattr(compiling, "_MODULES", {})
+    monkeypatch.setattr(cpu_kernels, "_LOADED", Recent(4))
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     return recording
 

@@ -100,12 +100,12 @@ def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(
     machine_code_of(other, (9, 0))
     (foreign,) = (file for file in tmp_path.glob("kernels/gpu_*.json") if file != place)
     for damage in (
-        lambda text: text[:-30], lambda text: text[: len(text) // 2], lambda text: "\0" * len(text),
-        lambda text: text.replace("mov", "add", 1), lambda _: foreign.read_text(),
+        lambda kept: kept[:-30], lambda kept: bytes(len(kept)), lambda kept: kept.replace(b"mov", b"add", 1),
+        lambda _: foreign.read_bytes(),
     ):
-        text, count = place.read_text(), len(compiled)
-        place.write_text(damage(text))
-        assert place.read_text() != text
+        kept, count = place.read_bytes(), len(compiled)
+        place.write_bytes(damage(kept))
+        assert place.read_bytes() != kept
         (made,) = machine_code_of(generated, (9, 0))
         assert len(compiled) == count + 1
         assert made.entry in made.ptx

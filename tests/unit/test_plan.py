@@ -214,7 +214,7 @@ def test_rich_forms_are_static():
 
 def test_sources_without_a_gpu():
     plan = fl.segment(defined(), SPECS)
-    assert "njit" in plan.segments[0].source("cpu")
+    assert "@kernel(" in plan.segments[0].source("cpu")
     assert "cuda" in plan.segments[0].source("cuda")
     with pytest.raises(InputError, match="source: target must be 'cpu' or 'cuda', given 'metal'"):
         plan.segments[0].source("metal")

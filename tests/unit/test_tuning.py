@@ -28,7 +28,7 @@ def plan() -> fl.Plan:
 @pytest.fixture(autouse=True)
 def _few_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tuning, "suggestions", lambda _: ((("grain", 2),), (("grain", 4),), (("partial", 64),)))
-    monkeypatch.setattr(tuning, "_directory", lambda: tmp_path)
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
 
 
 def clock(
@@ -133,11 +133,11 @@ def test_results_are_read_from_disk_the_next_time(
     assert second.trials == first.trials
     fl.tune(plan, [X], progress=False, again=True)
     assert len(measured) == 2 * count
-    (place,) = tmp_path.glob("*.json")
+    (place,) = tmp_path.rglob("*.json")
     place.write_text("[{")
     assert fl.tune(plan, [X], progress=False).kept == frozenset()
     fl.tune(plan.with_params(0, target="cpu", partial=128), [X], progress=False)
-    assert len(list(tmp_path.glob("*.json"))) == 2, "another beginning is another search"
+    assert len(list(tmp_path.rglob("*.json"))) == 2, "another beginning is another search"
 
 
 def test_wrong_results_are_never_taken(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_search_can_be_ended(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, t
     assert not found.complete
     assert [t.text for t in found.trials] == ["as the plan is", "grain=2"]
     assert found.plan.segments[0].params("cpu")[0].values["grain"] == 2
-    assert not list(tmp_path.glob("*.json")), "half a search is not kept"
+    assert not list(tmp_path.rglob("*.json")), "half a search is not kept"
 
 
 def test_progress_counts_candidates(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from backend.fusions import D, S, build
 
 from fuser_lab.codegen.generate import GeneratedKernel, generate
 from fuser_lab.runtime import ahead
-from fuser_lab.runtime.compile import is_compiled
+from fuser_lab.runtime.cpu_kernels import is_compiled
 
 
 def kernels(count: int, size: int) -> list[GeneratedKernel]:

@@ -1,19 +1,21 @@
-"""The cache of generated kernels: one file per content, reused by other processes, safe against concurrent writers."""
+"""Kernels on disk and in memory: one file per content, reused by other processes, safe against concurrent writers."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
-import tempfile
-import time
+import weakref
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from backend.fusions import D, S, build
 
 from fuser_lab.codegen.generate import generate
-from fuser_lab.runtime import compile as kernels
+from fuser_lab.runtime import cpu_kernels, store
+from fuser_lab.runtime.compile import content_key, functions_of, source_path
+from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.storage import Lifetime, plan_storage
 
 PROGRAM = """
@@ -21,16 +23,15 @@ import json, sys, time
 begin = time.perf_counter()
 import numpy as np
 from backend.fusions import D, S, build
-from fuser_lab.runtime.compile import load_source
+from fuser_lab.runtime import cpu_kernels
 from fuser_lab.runtime.executor import prepare
+made, compiled = [], cpu_kernels.compiled
+cpu_kernels.compiled = lambda definition: made.append(definition) or compiled(definition)
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
 plan = prepare(fusion, [(fusion, S.REDUCTION)], allow_fallback=False)
 (got,) = plan.run([np.zeros((700, 300), np.float32)])
 assert (got == 300).all()
-(step,) = plan.steps()
-function = getattr(load_source(step.generated.source), step.generated.kernel_ir.phases[0].name)
-hits = sum(function.stats.cache_hits.values())
-print(json.dumps({"hits": hits, "seconds": time.perf_counter() - begin}))
+print(json.dumps({"compiled": len(made), "seconds": time.perf_counter() - begin}))
 """
 
 
@@ -53,18 +54,18 @@ def test_concurrent_writers_then_a_process_that_compiles_nothing(tmp_path: Path)
     for process in [start(tmp_path), start(tmp_path)]:
         result(process)
     files = sorted(p.name for p in (tmp_path / "kernels").iterdir())
-    assert sum(name.endswith(".py") for name in files) == 1
-    assert not any(name.endswith(".tmp") for name in files)
-    assert result(start(tmp_path))["hits"] == 1
+    assert len(files) == 1
+    assert files[0].endswith(".bin")
+    assert result(start(tmp_path))["compiled"] == 0
 
 
 def test_processes_that_find_damaged_files_together(tmp_path: Path) -> None:
     result(start(tmp_path))
-    for file in (tmp_path / "kernels").rglob("*.nb[ci]"):
+    for file in (tmp_path / "kernels").iterdir():
         file.write_bytes(file.read_bytes()[:100])
     for process in [start(tmp_path), start(tmp_path)]:
         result(process)
-    assert result(start(tmp_path))["hits"] == 1
+    assert result(start(tmp_path))["compiled"] == 0
 
 
 @pytest.mark.benchmark
@@ -73,37 +74,12 @@ def test_first_result_of_a_new_fusion_comes_within_three_seconds(tmp_path: Path)
     assert min(seconds) < 3
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("no directory")
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(blocked))
-    place = kernels.cache_directory()
-    assert place.is_dir()
-    assert blocked not in place.parents
-    assert kernels.cache_directory() == place
-
-
 def test_the_key_is_the_content() -> None:
     fusion = build(lambda fd, x: fd.ops.exp(x), [(7,)], D.Float)
     source = generate(fusion, S.POINTWISE).source
-    assert kernels.content_key(source) == kernels.content_key("# another comment\n" + source)
-    assert kernels.content_key(source) != kernels.content_key(source.replace("range(7)", "range(6)"))
-    assert kernels.load_source(source) is kernels.load_source(source)
-
-
-def test_a_broken_source_leaves_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    before = set(sys.modules)
-    with pytest.raises(ZeroDivisionError):
-        kernels.load_source("1 / 0\n")
-    assert not [name for name in set(sys.modules) - before if name.startswith("fuser_lab_kernel_")]
-
-
-def test_the_cache_directory_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("FUSER_LAB_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    if sys.platform == "linux":
-        assert kernels.cache_directory() == tmp_path / "fuser_lab" / "kernels"
+    assert content_key(source) == content_key("# another comment\n" + source)
+    assert content_key(source) != content_key(source.replace("range(7)", "range(6)"))
+    assert functions_of("def f(): ...\n", ("f",)) == functions_of("def f(): ...  \n# f\n".replace("  \n", "\n"), ("f",))
 
 
 def test_values_alive_together_have_different_blocks() -> None:
@@ -120,141 +96,137 @@ def test_values_alive_together_have_different_blocks() -> None:
     assert len(plan.blocks) == 2
 
 
-@pytest.mark.benchmark
-def test_time_is_not_spent_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SOURCE = """
+from fuser_lab.runtime.cpu_kernels import kernel
+
+@kernel("void(int64[::1])", nogil=True)
+def add(x):
+    x[0] += 1234567
+
+@kernel("void(int64[::1])")
+def fail(x):
+    raise MemoryError("no room")
+"""
+
+
+@pytest.fixture
+def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is compiled, with an empty cache and nothing in memory."""
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    source = generate(build(lambda fd, x: fd.ops.tanh(x), [(11,)], D.Float), S.POINTWISE).source
-    kernels.load_source(source)
-    begin = time.perf_counter()
-    kernels.load_source(source)
-    assert time.perf_counter() - begin < 0.01
+    monkeypatch.setattr(cpu_kernels, "_LOADED", Recent(4))
+    names: list[str] = []
+    compiled = cpu_kernels.compiled
+
+    def counted(definition: cpu_kernels.Definition) -> cpu_kernels.MachineCode:
+        names.append(definition.function.__name__)
+        return compiled(definition)
+
+    monkeypatch.setattr(cpu_kernels, "compiled", counted)
+    return names
 
 
-def filled(place: Path, count: int) -> None:
-    """Make kernels of 300 bytes in three files each, the first the oldest."""
-    (place / "__pycache__").mkdir(parents=True)
-    for number in range(count):
-        for name in (f"seg_{number}.py", f"__pycache__/seg_{number}.f-1.nbi", f"__pycache__/seg_{number}.f-1.1.nbc"):
-            (place / name).write_bytes(bytes(100))
-            os.utime(place / name, (1e9 + number, 1e9 + number))
-
-
-@pytest.mark.parametrize("limits", [{"most_bytes": 3000}, {"most_files": 30}])
-def test_the_oldest_kernels_go_when_there_are_too_many(tmp_path: Path, limits: dict[str, int]) -> None:
-    filled(tmp_path, 10)
-    kernels.remove_oldest(tmp_path, **limits)
-    assert len(list(tmp_path.rglob("seg_*"))) == 30, "nothing goes within the limits"
-    young = tmp_path / "seg_young.py"
-    young.write_bytes(bytes(100))
-    kernels.remove_oldest(tmp_path, **limits)
-    assert sorted(p.name for p in tmp_path.glob("*.py")) == [*(f"seg_{n}.py" for n in range(3, 10)), young.name]
-    assert len(list(tmp_path.rglob("seg_*"))) == 22
-    kernels.remove_oldest(tmp_path, most_bytes=0)
-    assert [p.name for p in tmp_path.rglob("seg_*")] == [young.name], "what is young stays"
-    kernels.remove_oldest(tmp_path / "missing")
-
-
-def test_the_first_kernel_of_a_process_bounds_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    seen: list[Path] = []
-    monkeypatch.setattr(kernels, "remove_oldest", seen.append)
-    for number in range(3):
-        kernels.load_source(f"NUMBER = 'bounded {number}'")
-    assert seen == [tmp_path / "kernels"]
-
-
-def test_a_kernel_that_is_removed_while_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    written, removed = kernels._written, []
-
-    def once_removed(key: str, source: str) -> Path:
-        path = written(key, source)
-        if not removed:
-            path.unlink()
-            removed.append(path)
-        return path
-
-    monkeypatch.setattr(kernels, "_written", once_removed)
-    assert kernels.load_source("NUMBER = 'removed'").NUMBER == "removed"
-    assert removed[0].exists()
+def added() -> int:
+    add, fail = cpu_kernels.functions_of(SOURCE, ("add", "fail"))
+    array = np.array([1])
+    add(array)
+    with pytest.raises(MemoryError, match="no room"):
+        fail(array)
+    return int(array[0])
 
 
 def damaged(file: Path, kind: str) -> None:
-    """Do to a file what a crash, a full disk or a user does."""
+    """Do to a file what a crash, a full disk, a user or an attacker does."""
     content = file.read_bytes()
+    file.unlink()
     if kind == "a directory":
-        file.unlink()
         file.mkdir()
-        return
-    middle = len(content) // 2
-    file.write_bytes({
-        "empty": b"", "cut short": content[:-20], "half": content[:middle], "random": os.urandom(len(content)),
-        "null": bytes(len(content)), "longer": content + b"\nx = ",
-        "another byte": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
-    }[kind])
+    elif kind == "a FIFO":
+        os.mkfifo(file)
+    else:
+        middle = len(content) // 2
+        file.write_bytes({
+            "cut short": content[:-20],
+            "another byte": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
+        }[kind])
 
 
-KINDS = ["empty", "cut short", "half", "random", "null", "longer", "another byte", "a directory"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", [".py", ".nbi", ".nbc", ".sums"])
-def test_a_damaged_file_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: str) -> None:
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    source = "from numba import njit\n\n@njit('int64(int64)', cache=True)\ndef f(x):\n    return x + 1234567\n"
-
-    def again() -> Any:
-        monkeypatch.setattr(kernels, "_MODULES", {})
-        return kernels.load_source(source)
-
-    again()
-    assert again().f.stats.cache_hits, "what is sound is read"
-    (file,) = tmp_path.rglob(f"*{suffix}")
+@pytest.mark.parametrize("kind", ["cut short", "another byte", "a directory", "a FIFO"])
+def test_a_damaged_file_is_made_again(tmp_path: Path, compilations: list[str], kind: str) -> None:
+    if kind == "a FIFO" and not hasattr(os, "mkfifo"):
+        pytest.skip("there are no FIFOs here")
+    assert not cpu_kernels.is_compiled(SOURCE)
+    assert added() == 1234568
+    cpu_kernels._LOADED.clear()
+    assert cpu_kernels.is_compiled(SOURCE)
+    assert added() == 1234568
+    assert compilations == ["add", "fail"], "what is sound is read"
+    (file,) = (tmp_path / "kernels").iterdir()
     damaged(file, kind)
-    module = again()
-    assert module.f(1) == 1234568
+    cpu_kernels._LOADED.clear()
+    assert added() == 1234568
+    assert len(compilations) == 4
     if kind != "a directory":
-        assert again().f.stats.cache_hits, "what was made again is read"
-        assert not list(tmp_path.rglob("*.tmp*"))
+        cpu_kernels._LOADED.clear()
+        assert added() == 1234568
+        assert len(compilations) == 4, "what was made again is read"
 
 
-def test_an_edited_source_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_directory_kernels_are_compiled_in_memory(
+    tmp_path: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path / "file"))
+    assert added() == added() == 1234568
+    assert compilations == ["add", "fail"]
+    written = source_path(SOURCE)
+    assert written is not None
+    assert written.read_text() == SOURCE, "what people read is written elsewhere"
+
+
+def test_a_kernel_lives_as_long_as_someone_holds_it(compilations: list[str]) -> None:
+    (add,) = cpu_kernels.functions_of(SOURCE, ("add",))
+    engine = next(x for held in gc.get_referents(add) for x in gc.get_referents(held) if type(x) is tuple)[0]
+    ended = weakref.ref(engine)
+    del engine
+    cpu_kernels._LOADED.clear()
+    gc.collect()
+    array = np.array([1])
+    add(array)
+    assert array[0] == 1234568
+    assert ended() is not None
+    del add
+    gc.collect()
+    assert ended() is None
+
+
+def test_the_least_recently_used_is_forgotten() -> None:
+    kept = Recent[str, int](2)
+    assert kept.keep("a", 1) == 1
+    assert kept.keep("a", 2) == 1, "the first stays"
+    kept.keep("b", 2)
+    assert kept.get("a") == 1
+    kept.keep("c", 3)
+    assert kept.get("b") is None
+    assert "a" in kept
+    assert len(kept) == 2
+    kept.clear()
+    assert kept.get("c") is None
+
+
+def test_a_source_that_is_refused_is_tried_once_and_said(compilations: list[str]) -> None:
+    refused = SOURCE.replace("x[0] += 1234567", "x.nothing()")
+    for _ in range(2):
+        with pytest.raises(Exception, match="nothing"):
+            cpu_kernels.functions_of(refused, ("add",))
+    assert compilations == ["add", "add"]
+    assert store.read(cpu_kernels._place(refused)) is None
+
+
+def test_a_file_of_a_source_is_not_what_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    source = "NUMBER = 15\n"
-    place = kernels.source_path(source)
-    place.write_text("NUMBER = 25\n")
-    assert kernels.load_source(source).NUMBER == 15
+    source = "def answer():\n    return 15\n"
+    place = source_path(source)
+    assert place is not None
+    place.write_text("def answer():\n    return 25\n")
+    assert functions_of(source, ("answer",))[0]() == 15
     assert place.read_text() == source
-    place.write_text("# a comment more\nNUMBER = 15\n")
-    assert kernels.source_path(source).read_text().startswith("# a comment more"), "comments are no other kernel"
-
-
-def test_a_source_that_the_compiler_refuses_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    tried: list[Path] = []
-    loading = kernels._import
-
-    def counted(key: str, path: Path, compiled: tuple[Path, ...]) -> object:
-        tried.append(path)
-        return loading(key, path, compiled)
-
-    monkeypatch.setattr(kernels, "_import", counted)
-    with pytest.raises(ZeroDivisionError):
-        kernels.load_source("2 / 0\n")
-    assert len(tried) == 1
-
-
-def test_a_full_disk_does_not_stop_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    kernels.cache_directory()
-    making = tempfile.mkstemp
-
-    def full(**given: Any) -> tuple[int, str]:
-        if tmp_path in Path(given["dir"]).parents:
-            raise OSError(28, "No space left on device")
-        return making(**given)
-
-    monkeypatch.setattr(tempfile, "mkstemp", full)
-    module = kernels.load_source("NUMBER = 'full'\n")
-    assert module.NUMBER == "full"
-    assert tmp_path not in Path(str(module.__file__)).parents

@@ -1,0 +1,215 @@
+"""CPU kernels from source to machine code, on disk and in memory.
+
+Numba types and lowers a kernel and LLVM makes an object file of it (`fuser_lab.runtime.pipelines`). That file is all
+that is kept, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and, loaded by an execution
+engine of its own, in memory. Nothing of a kernel stays in the tables of Numba, whose dispatchers and shared engine keep
+machine code for the life of a process. A kernel's memory is given back with the last reference to its function: a plan
+that has it, or a thread that runs it, keeps it.
+"""
+
+import ctypes
+import functools
+import hashlib
+import importlib.metadata
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba import _dynfunc  # type: ignore[attr-defined]
+from numba.core import compiler as numba_compiler
+from numba.core import config as numba_config
+from numba.core import sigutils
+from numba.core.codegen import JITCPUCodegen
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.core.runtime.nrt import rtsys
+from numba.np.ufunc.parallel import _launch_threads
+
+from fuser_lab.runtime import store
+from fuser_lab.runtime.compile import content_key, defined_in
+from fuser_lab.runtime.pipelines import Library, Serial
+from fuser_lab.runtime.recent import Recent
+
+compiler: Any = numba_compiler  # its names are not exported for type checkers
+config: Any = numba_config
+
+MOST_KERNELS = 256  # in memory, beside those that are in use; about 100 KB each
+
+Functions = Mapping[str, Callable[..., None]]
+
+_LOADED: Recent[str, Functions] = Recent(MOST_KERNELS)
+_LOCK = threading.Lock()  # Numba compiles one kernel at a time in any case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A Python function that is to be compiled: Numba's signature, and Numba's options by name."""
+
+    function: Callable[..., None]
+    signature: str
+    options: Mapping[str, Any]
+
+
+def kernel(signature: str, **options: Any) -> Callable[[Callable[..., None]], Definition]:
+    """Return a decorator that marks a function as a kernel; options are those of Numba's ``njit``."""
+    return lambda function: Definition(function=function, signature=signature, options=options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCode:
+    """A kernel as an object file: what Python calls, and the place for the address of its `Environment`.
+
+    ``threaded`` says that it calls Numba's pool, ``lasting`` that another process may load it.
+    """
+
+    name: str
+    entry: str
+    environment: str
+    threaded: bool
+    lasting: bool
+    code: bytes
+
+
+class KernelLibrary(Library):
+    """A library of functions that is compiled and not loaded."""
+
+    def _finalize_specific(self) -> None:
+        """Load nothing."""
+
+
+class _Codegen(JITCPUCodegen):
+    """Numba's code generator for this processor, whose modules do not go to Numba's engine."""
+
+    _library_class = KernelLibrary
+
+    def _add_module(self, module: Any) -> None:
+        """Leave the module to the library."""
+
+
+@functools.cache
+def _codegen() -> Any:
+    return _Codegen("fuser_lab")
+
+
+def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
+    """Return a kernel as a library, whose assembly can be read, and Numba's description of the function."""
+    with global_compiler_lock:
+        options = dict(definition.options)
+        pipeline = options.pop("pipeline_class", Serial)
+        flags = compiler.Flags()
+        options |= {"nopython": True, "boundscheck": None}
+        cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
+        flags.no_compile = True  # as far as LLVM's language, that is: nothing is loaded or registered
+        flags.no_cfunc_wrapper = True
+        library = _codegen().create_library(definition.function.__qualname__)
+        arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
+        done = compiler.compile_extra(
+            cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},
+            library=library, pipeline_class=pipeline,
+        )
+        library.finalize()
+        return library, done.fndesc
+
+
+def compiled(definition: Definition) -> MachineCode:
+    """Return a kernel as machine code for this processor; what Numba and LLVM raise is not caught."""
+    library, described = compiled_library(definition)
+    return MachineCode(
+        name=definition.function.__name__, entry=described.llvm_cpython_wrapper_name,
+        environment=cpu_target.target_context.get_env_name(described),
+        threaded="pipeline_class" in definition.options, lasting=not library.has_dynamic_globals,
+        code=library.machine_code,
+    )
+
+
+def loaded(kernel: MachineCode) -> Callable[..., None]:
+    """Return a kernel as a function that Python calls; its memory is freed with the function."""
+    _symbols()
+    if kernel.threaded:
+        _launch_threads()  # type: ignore[no-untyped-call]
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(
+        llvm.parse_assembly("", llvm.create_context()), machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
+    )
+    engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
+    engine.finalize_object()
+    environment = _dynfunc.Environment({})
+    place = ctypes.c_void_p.from_address(engine.get_global_value_address(kernel.environment))
+    place.value = id(environment)
+    function: Callable[..., None] = _dynfunc.make_function(
+        sys.modules[__name__], kernel.name, f"the kernel {kernel.name}", engine.get_function_address(kernel.entry),
+        environment, (engine,),
+    )
+    return function
+
+
+@functools.cache
+def _symbols() -> None:
+    """Let LLVM know the functions of Numba's runtime that machine code calls."""
+    with global_compiler_lock:
+        rtsys.initialize(cpu_target.target_context)
+
+
+def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:
+    """Return the kernels of generated source by name: as they are in memory, from disk, or compiled."""
+    key = content_key(source)
+    found = _LOADED.get(key)
+    if found is None:
+        with _LOCK:
+            found = _LOADED.get(key) or _LOADED.keep(key, _made(source))
+    return tuple(found[name] for name in names)
+
+
+def _made(source: str) -> Functions:
+    place = _place(source)
+    content = store.read(place)
+    if content is not None:
+        kernels = _unpacked(content)
+    else:
+        definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
+        kernels = tuple(compiled(definition) for definition in definitions)
+        if all(kernel.lasting for kernel in kernels):
+            store.write(place, _packed(kernels))
+    return {kernel.name: loaded(kernel) for kernel in kernels}
+
+
+def is_compiled(source: str) -> bool:
+    """Whether kernels are loaded, or their machine code on disk."""
+    return content_key(source) in _LOADED or store.has(_place(source))
+
+
+def _place(source: str) -> str:
+    return f"cpu_{content_key(source)}.{_processor()}.bin"
+
+
+@functools.cache
+def _processor() -> str:
+    """Return a hash of what machine code depends on besides the source and what is hashed with it."""
+    settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
+    versions = (importlib.metadata.version("llvmlite"), sys.implementation.cache_tag)
+    known = (*versions, *map(str, settings), *_codegen().magic_tuple())
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:12]
+
+
+def _packed(kernels: Sequence[MachineCode]) -> bytes:
+    """Return kernels as a line of JSON and their object files."""
+    head = [
+        {"name": k.name, "entry": k.entry, "environment": k.environment, "threaded": k.threaded, "size": len(k.code)}
+        for k in kernels
+    ]
+    return b"".join((json.dumps(head).encode(), b"\n", *(k.code for k in kernels)))
+
+
+def _unpacked(content: bytes) -> tuple[MachineCode, ...]:
+    """Return the kernels that `_packed` made this content of."""
+    head, _, codes = content.partition(b"\n")
+    kernels, start = [], 0
+    for record in json.loads(head):
+        end = start + record.pop("size")
+        kernels.append(MachineCode(**record, lasting=True, code=codes[start:end]))
+        start = end
+    return tuple(kernels)

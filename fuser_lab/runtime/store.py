@@ -1,0 +1,297 @@
+"""What is kept on disk between sessions: files of this user only, authenticated, and read without waiting.
+
+Files lie in ``kernels`` below the directory that the environment variable ``FUSER_LAB_CACHE`` names, or else below the
+user's cache directory (``~/.cache/fuser_lab`` on Linux). Whoever may write there could have machine code run, so:
+
+* A directory is used only if it belongs to this user and no one else may write to it; those made here are for the user
+  alone (mode 0700). Where one is not, a `CacheWarning` says so, once, and nothing is kept.
+* Each file begins with an HMAC of its name and content, under a secret of the user that lies elsewhere (`secret`).
+  Content with any other HMAC is taken for missing.
+* Directories are opened and checked first, and files opened relative to them; links are not followed, a FIFO is not
+  waited for, and what is checked is what is open. So nothing can be exchanged between the check and the use.
+
+Nothing here raises an error: what cannot be read is made again, and what cannot be written is made again next time.
+"""
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fuser_lab.errors import CacheWarning
+from fuser_lab.runtime.oldest import remove_oldest
+
+MOST_FILE_BYTES = 64 << 20
+_FOLDER = "kernels"
+_MAGIC = b"fuser_lab 1\n"
+_DIGEST = 32  # bytes
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_POSIX = os.name == "posix"
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+
+_TOLD: set[str] = set()
+_LOCK = threading.Lock()
+
+
+class _UntrustedError(Exception):
+    """A directory that someone else may write to."""
+
+
+class _Folder:
+    """An open directory that was found to be this user's own; files are named relative to it."""
+
+    def __init__(self, path: Path, descriptor: int | None) -> None:
+        self.path, self.descriptor = path, descriptor
+
+    def read(self, name: str, most: int = MOST_FILE_BYTES) -> bytes | None:
+        """Return the content of a regular file of limited size; None for anything else."""
+        try:
+            descriptor = os.open(self._name(name), _READ, dir_fd=self.descriptor)
+        except OSError:
+            return None
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+                return None
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(most)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, which appears whole or not at all; OSError if it cannot be written."""
+        temporary = f"{secrets.token_hex(8)}.tmp"
+        try:
+            with os.fdopen(os.open(self._name(temporary), _WRITE, 0o600, dir_fd=self.descriptor), "wb") as file:
+                file.write(content)
+            os.replace(
+                self._name(temporary), self._name(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor,
+            )
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name(temporary), dir_fd=self.descriptor)
+
+    def _name(self, name: str) -> str:
+        return name if self.descriptor is not None else str(self.path / name)
+
+
+def read(name: str) -> bytes | None:
+    """Return what `write` kept under a name, ``"file"`` or ``"folder/file"``; None if it is not there as written."""
+    key = secret()
+    if key is None:
+        return None
+    with _opened(name) as (folder, file):
+        content = folder.read(file) if folder is not None else None
+    start = len(_MAGIC) + _DIGEST
+    if content is None or not content.startswith(_MAGIC):
+        return None
+    sealed = hmac.compare_digest(content[len(_MAGIC) : start], _seal(key, name, content[start:]))
+    return content[start:] if sealed else None
+
+
+def write(name: str, content: bytes) -> None:
+    """Keep content under a name for `read`, if there is a place for it."""
+    key = secret()
+    if key is None or len(content) + len(_MAGIC) + _DIGEST > MOST_FILE_BYTES:
+        return
+    with _opened(name) as (folder, file), contextlib.suppress(OSError):
+        if folder is not None:
+            _bounded(folder.path)
+            folder.write(file, _MAGIC + _seal(key, name, content) + content)
+
+
+def write_text(name: str, text: str) -> Path | None:
+    """Write a file for people to read and return where it is, None if nowhere; nothing here reads it again."""
+    with _opened(name) as (folder, file), contextlib.suppress(OSError):
+        if folder is not None:
+            _bounded(folder.path)
+            folder.write(file, text.encode("utf-8"))
+            return folder.path / file
+    return None
+
+
+def is_usable() -> bool:
+    """Whether what is written can be read by another process of this user."""
+    if secret() is None:
+        return False
+    with _opened("file") as (folder, _):
+        return folder is not None and os.access(folder.path, os.W_OK)
+
+
+def has(name: str) -> bool:
+    """Whether something is kept under a name; not whether it is sound."""
+    with _opened(name) as (folder, file):
+        return folder is not None and (folder.path / file).is_file()
+
+
+@functools.cache
+def _bounded(place: Path) -> None:
+    """Bound a directory, once per process."""
+    remove_oldest(place)
+
+
+def _seal(key: bytes, name: str, content: bytes) -> bytes:
+    return hmac.digest(key, hashlib.sha256(name.encode()).digest() + content, "sha256")
+
+
+# Directories
+
+
+def configured() -> Path:
+    """Return the directory that the user names, or the usual one of the system, which need not exist."""
+    return Path(os.environ.get("FUSER_LAB_CACHE") or _usual("cache")).expanduser()
+
+
+def _usual(kind: str) -> Path:
+    """Return where the system has a user's cache, or data that are no cache."""
+    windows, mac, variable, linux = {
+        "cache": ("LOCALAPPDATA", "Caches", "XDG_CACHE_HOME", "~/.cache"),
+        "data": ("APPDATA", "Application Support", "XDG_DATA_HOME", "~/.local/share"),
+    }[kind]
+    if sys.platform == "win32":
+        return Path(os.environ.get(windows, "~")) / "fuser_lab"
+    if sys.platform == "darwin":
+        return Path("~/Library") / mac / "fuser_lab"
+    return Path(os.environ.get(variable) or linux) / "fuser_lab"
+
+
+def directory() -> Path | None:
+    """Return the directory that files are kept in, made if need be; None if there is none that can be trusted."""
+    with _opened("file") as (folder, _):
+        return None if folder is None else folder.path
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[tuple[_Folder | None, str]]:
+    """Return the directory of a name, open, or None, and the name in it."""
+    *folders, file = name.split("/")
+    with contextlib.ExitStack() as stack:
+        folder: _Folder | None = None
+        try:
+            base = configured()
+            str(base).encode("utf-8")  # a path that cannot be printed is of no use to messages and compilers
+            folder = stack.enter_context(_walked(base, (_FOLDER, *folders)))
+        except _UntrustedError as error:
+            _tell(str(error))
+        except (OSError, RuntimeError, ValueError):
+            pass  # no home, no permission, a file in place of a directory, no text
+        yield folder, file
+
+
+@contextmanager
+def _walked(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
+    """Return a directory below another one, both made if need be, after checking each on the way."""
+    _make(base)
+    path = base.joinpath(*inner)
+    if not _POSIX:
+        path.mkdir(parents=True, exist_ok=True)
+        yield _Folder(path, None)
+        return
+    link = base.lstat()
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in {os.geteuid(), 0}:
+        msg = f"{base} is a link of another user"
+        raise _UntrustedError(msg)
+    descriptor = os.open(base, _OPEN_FOLDER)
+    try:
+        _check(base, descriptor)
+        here = base
+        for name in inner:
+            here /= name
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=descriptor)
+            outer, descriptor = descriptor, os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(outer)
+            _check(here, descriptor)
+            if os.fstat(descriptor).st_mode & _OTHERS:  # made by an earlier version
+                os.fchmod(descriptor, 0o700)
+        yield _Folder(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make(folder: Path) -> None:
+    """Make a directory and those above it, each for this user only."""
+    if not folder.is_dir():
+        if folder.parent != folder:
+            _make(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+
+
+def _check(path: Path, descriptor: int) -> None:
+    """Refuse an open directory of another user, and one that others may write to."""
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid():
+        msg = f"{path} belongs to another user"
+        raise _UntrustedError(msg)
+    if found.st_mode & _OTHERS_WRITE:
+        msg = f"others than its owner may write to {path} (chmod go-w would change that)"
+        raise _UntrustedError(msg)
+
+
+def _tell(why: str) -> None:
+    with _LOCK:
+        if why in _TOLD:
+            return
+        _TOLD.add(why)
+    msg = f"Compiled kernels are not kept on disk: {why}; FUSER_LAB_CACHE can name a directory of your own."
+    warnings.warn(msg, CacheWarning, stacklevel=2)
+
+
+# The secret
+
+
+def secret() -> bytes | None:
+    """Return the bytes that only this user knows, made at the first call; None if they can be kept nowhere.
+
+    They lie in ``fuser_lab/cache_key`` below the user's data directory (``~/.local/share`` on Linux), readable for the
+    user only.
+    """
+    try:
+        return _secret(_usual("data").expanduser())
+    except _UntrustedError as error:
+        _tell(str(error))
+    except (OSError, RuntimeError, ValueError):
+        pass
+    return None
+
+
+@functools.lru_cache(maxsize=4)
+def _secret(place: Path) -> bytes:
+    with _walked(place, ()) as folder:
+        found = _known_secret(folder)
+        if found is None:
+            # Where two processes make one at a time, one of them stays; what the other one sealed is made again.
+            folder.write("cache_key", secrets.token_bytes(_DIGEST))
+            found = _known_secret(folder)
+    if found is None:
+        msg = f"the secret in {place} is not what was written."
+        raise OSError(msg)
+    return found
+
+
+def _known_secret(folder: _Folder) -> bytes | None:
+    """Return the secret in a directory, None if there is none or others may have read it."""
+    if folder.descriptor is not None:
+        try:
+            found = os.stat("cache_key", dir_fd=folder.descriptor, follow_symlinks=False)
+        except OSError:
+            return None
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            return None
+    content = folder.read("cache_key", most=_DIGEST + 1)
+    return content if content is not None and len(content) == _DIGEST else None
