@@ -73,6 +73,29 @@ def _lies_so(tensor: TensorView, strides: Strides) -> bool:
     return all(slower >= faster for slower, faster in pairwise(along))
 
 
+def settled_strides(expr: Expr, strides: Strides) -> Strides | None:
+    """Return the strides of an expression's result as a view if it may lie so, or None.
+
+    A result without a layout of its own lies row-major and dense (nvFuser: EmptyAllocationAs::kLogical).
+    """
+    found = view_strides(expr, strides)
+    if found is None or expr.out.domain.allocation is not None:
+        return found
+    return found if is_dense(expr.out, found) else None
+
+
+def is_dense(tensor: TensorView, strides: Strides) -> bool:
+    """Whether strides are those of a tensor's axes one behind the other, row-major; broadcast axes have any."""
+    step = 1
+    for axis, stride in zip(reversed(tensor.domain.axes), reversed(strides), strict=True):
+        if axis.is_broadcast or axis.extent == 1:
+            continue
+        if stride != step:
+            return False
+        step *= axis.extent if isinstance(axis.extent, int) else 1
+    return True
+
+
 def _seen_strides(expr: Expr, strides: Strides) -> Strides | None:
     source, out = expr.tensor_inputs[0], expr.out
     kind = expr.kind
@@ -115,7 +138,7 @@ def first_not_view(exprs: Iterable[Expr], kept: frozenset[str]) -> Expr | None:
         source = expr.tensor_inputs[0]
         if source.name not in known:
             known[source.name] = input_strides(source)
-        strides = view_strides(expr, known[source.name])
+        strides = settled_strides(expr, known[source.name])
         if strides is None:
             return expr
         known[expr.name] = strides

@@ -482,7 +482,7 @@ class FusionBuilder(Recording):
     ) -> None:
         """Make ``output`` a result, or write it over ``alias_input`` in place (then it is not returned).
 
-        A tensor that is a result already is returned once more, as a copy. ``stride_order`` is the layout of the
+        A tensor that is a result already is one value that is returned twice. ``stride_order`` is the layout of the
         result: the rank of each axis counted from the fastest.
         """
         self.require_open("add_output")
@@ -524,9 +524,7 @@ class FusionBuilder(Recording):
             if tensor not in self._outputs:
                 self._outputs.append(tensor)
             return
-        if tensor in self._returned:
-            tensor = self.tensor(self.ops.set(tensor), "add_output", "output")
-        elif tensor in self._outputs:
+        if tensor in self._outputs and tensor not in self._returned:
             # Results come in the order in which they are named here, not in that of the aliases.
             self._outputs.remove(tensor)
         self._returned.add(tensor)

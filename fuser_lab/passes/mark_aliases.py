@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fuser_lab.analysis.aliasing import Strides, input_strides, view_strides
+from fuser_lab.analysis.aliasing import Strides, input_strides, is_dense, view_strides
 from fuser_lab.ir import Expr, Fusion, OrderHint, TensorView, Val
 from fuser_lab.passes.base import Pass
-from fuser_lab.passes.rewriter import Rewriter, in_memory_order
+from fuser_lab.passes.rewriter import Rewriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class MarkAliases(Pass):
     """``output = permute(x)`` becomes ``output = permute(segment_set(x))``, for any run of views up to an output.
 
     The hint goes to where the run leaves what is computed from: a view that also feeds arithmetic stays with it. Where
-    ``x`` is itself an output, it becomes the result of the hint, so that it is still written once. Outputs that are
-    views get the memory order that makes them views.
+    ``x`` is itself an output, it becomes the result of the hint, so that it is still written once. Each view gets the
+    memory order that makes it one, unless it is dense and row-major anyway.
     """
 
     name: ClassVar[str] = "mark_aliases_prepare"
@@ -29,10 +29,8 @@ class MarkAliases(Pass):
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with hints before its trailing views."""
         views = views_of(fusion)
-        if views.keys().isdisjoint(fusion.outputs):
-            return fusion
         hinted = _hinted(fusion, views)
-        orders = {tensor: order for tensor in fusion.outputs if (order := _order(tensor, views)) is not None}
+        orders = {tensor: order for tensor in views if (order := _order(tensor, views)) is not None}
         if not hinted and not orders:
             return fusion
         return _Marking(fusion, hinted, orders).run()
@@ -41,15 +39,12 @@ class MarkAliases(Pass):
 def views_of(fusion: Fusion) -> dict[TensorView, Strides]:
     """Return strides of the results that are views of another tensor of the fusion."""
     strides: dict[TensorView, Strides] = {}
-    written, results = {output for output, _ in fusion.aliases}, set(fusion.outputs)
+    written = {output for output, _ in fusion.aliases}
     views: dict[TensorView, Strides] = {}
     for expr in fusion.tensor_exprs:
         if not expr.kind.is_view or expr.out in written or expr.op.name == "pad":
             continue
         source = expr.tensor_inputs[0]
-        if expr.op.name == "set" and source in results and source not in views:
-            # An output that is returned once more: one kernel writes both.
-            continue
         found = view_strides(expr, strides[source] if source in strides else input_strides(source))
         if found is not None:
             views[expr.out] = strides[expr.out] = found
@@ -57,14 +52,13 @@ def views_of(fusion: Fusion) -> dict[TensorView, Strides]:
 
 
 def _order(tensor: TensorView, views: Mapping[TensorView, Strides]) -> tuple[int, ...] | None:
-    """Return the memory order of a view whose layout is left open, None if it is row-major."""
-    if tensor not in views or tensor.domain.allocation is not None:
+    """Return the memory order of a view whose layout is left open, None if it lies row-major and dense."""
+    if tensor.domain.allocation is not None or is_dense(tensor, views[tensor]):
         return None
     strides, axes = views[tensor], tensor.domain.axes
     places = [place for place, axis in enumerate(axes) if not axis.is_broadcast]
     ranked = iter(sorted(places, key=lambda place: -strides[place]))
-    order = tuple(next(ranked) if place in places else place for place in range(len(axes)))
-    return None if order == tuple(range(len(axes))) else order
+    return tuple(next(ranked) if place in places else place for place in range(len(axes)))
 
 
 def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorView, tuple[Expr, ...]]:
@@ -131,7 +125,7 @@ class _Marking:
             if out in self._orders:
                 order, viewed = self._orders[out], current.tensor_inputs[0].name
                 hint = OrderHint(order=order, origin=viewed, strength=out.ndim)
-                placed = replace(out, domain=replace(in_memory_order(out.domain, order), hint=hint))
+                placed = replace(out, domain=replace(out.domain, allocation=order, contiguity=None, hint=hint))
                 made[out] = placed
             if out in self._hinted and out in self._fusion.outputs:
                 made[out] = replace(placed, name=self._writer.new_name(out.name, "computed"))
@@ -142,9 +136,11 @@ class _Marking:
             if out in self._fusion.outputs:
                 self._final[out] = self._hint(out, made[out], out.name)
             else:
-                self._hint(out, out, self._writer.new_name(out.name, "hint"))
+                self._hint(out, made.get(out, out), self._writer.new_name(out.name, "hint"))
 
     def _hint(self, old: TensorView, source: TensorView, name: str) -> TensorView:
-        hint = self._writer.copy(name, "segment_set", source)
+        # The hint of an input with gaps is a view as well, so that its order is settled.
+        gaps = old in self._fusion.inputs and not is_dense(old, input_strides(old))
+        hint = self._writer.copy(name, "segment_set", source, source.domain.allocation_order if gaps else None)
         self._hints.update(((user, old), hint) for user in self._hinted[old])
         return hint

@@ -110,9 +110,9 @@ class Rewriter:
         self.replace(old, new)
         return new
 
-    def copy(self, name: str, op: str, source: TensorView) -> TensorView:
-        """Add a copy, by ``set`` or ``segment_set``, in the memory order of what is copied."""
-        return self._emit(name, op, (source,), {}, source.domain.allocation)
+    def copy(self, name: str, op: str, source: TensorView, order: tuple[int, ...] | None = None) -> TensorView:
+        """Add a copy, by ``set`` or ``segment_set``, in a memory order, by default that of what is copied."""
+        return self._emit(name, op, (source,), {}, order or source.domain.allocation)
 
     def _emit(
         self, name: str, op: str, inputs: tuple[Val, ...], attrs: dict[str, AttrValue], order: tuple[int, ...] | None,
@@ -127,7 +127,7 @@ class Rewriter:
         if required is not None:
             domain = replace(result.domain, allocation=required)
         else:
-            domain = result.domain if order is None else in_memory_order(result.domain, order)
+            domain = result.domain if order is None else replace(result.domain, allocation=order, contiguity=None)
         out = TensorView(name=name, dtype=result.dtype, domain=domain)
         self._add(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out

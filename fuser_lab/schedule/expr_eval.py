@@ -18,7 +18,7 @@ class ExprEval:
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or which expression is no view."""
         exprs = facts.candidate.exprs
-        alone = facts.reserved or facts.matmul or facts.inexact_gather
+        alone = facts.reserved or facts.matmul or facts.inexact_gather or facts.gather
         if len(exprs) == 1 and alone is not None:
             return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
         if not exprs:

@@ -88,6 +88,11 @@ class CandidateFacts:
         return next((link for link in self.links if link.op in {"gather", "embedding_fwd"}), None)
 
     @cached_property
+    def gather(self) -> Link | None:
+        """An indexed read of one element for each of the result's."""
+        return next((link for link in self.links if link.op in {"gather", "take_along_axis"}), None)
+
+    @cached_property
     def gate(self) -> Refusal | None:
         """Why no kernel at all may hold these expressions, or None (nvFuser: checkCanSchedule)."""
         matmul = self.matmul

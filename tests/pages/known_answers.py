@@ -5,7 +5,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tests.unit.segmentation.test_known_answers import CASES, CONTRADICTED, GALLERY, at_head, segmented
+from tests.unit.segmentation.test_known_answers import (
+    CASES,
+    CONTRADICTED,
+    GALLERY,
+    at_head,
+    count_holds,
+    holds,
+    schedulers,
+    segmented,
+    stated_schedulers,
+)
 
 COMMAND = "python -m tests.pages.known_answers > docs/known_answers.md"
 STATUS = {
@@ -17,31 +27,34 @@ STATUS = {
 RELATION = {"==": "", "<=": "at most ", ">=": "at least "}
 
 
-def holds(case: dict[str, Any], count: int) -> bool:
-    """Return whether a number of segments is as expected."""
-    wanted: int = case["segments"]
-    return {"==": count == wanted, "<=": count <= wanted, ">=": count >= wanted}[case["relation"]]
-
-
 def row(case: dict[str, Any]) -> tuple[bool, str]:
     """Return whether a case holds, and its line of the table."""
-    groups = segmented(case).groups
-    said = Counter(g.scheduler.value if g.scheduler else "none" for g in groups)
-    schedulers = ", ".join(f"{n} x {name}" if n > 1 else name for name, n in said.items())
-    good = holds(case, len(groups))
+    result = segmented(case)
+    count, got, stated = len(result.groups), schedulers(result), stated_schedulers(case)
+    mark = "" if count_holds(case, count) else " (NO)"
+    if case["id"] in CONTRADICTED:
+        mark = f" (no: rule {CONTRADICTED[case['id']][1]})"
     expected = f"{RELATION[case['relation']]}{case['segments']}"
-    mark = "" if good else f" (no: rule {CONTRADICTED[case['id']][1]})" if case["id"] in CONTRADICTED else " (NO)"
-    cells = (f"`{case['id']}`", expected, f"{len(groups)}{mark}", schedulers, STATUS[case["segments_status"]])
-    return good, f"| {' | '.join(cells)} |"
+    beside = "" if stated in (None, got) else " (NO)"
+    said = "not said" if stated is None else listed(stated)
+    status = STATUS[case["segments_status"]]
+    cells = (f"`{case['id']}`", expected, f"{count}{mark}", said, f"{listed(got)}{beside}", status)
+    return holds(case, result), f"| {' | '.join(cells)} |"
+
+
+def listed(names: list[str]) -> str:
+    """Return names with how often each occurs."""
+    return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(names).items())
 
 
 def table(cases: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a table with a sentence before it that counts."""
     rows = [row(case) for case in cases]
-    yield f"{sum(good for good, _ in rows)} of {len(rows)} hold."
+    both = sum(stated_schedulers(case) is not None for case in cases)
+    yield f"{sum(good for good, _ in rows)} of {len(rows)} hold; {both} of them state the schedulers as well."
     yield ""
-    yield "| case | segments expected | got | schedulers that took them | who says so |"
-    yield "|---|---:|---:|---|---|"
+    yield "| case | segments expected | got | schedulers expected | got | who says so |"
+    yield "|---|---:|---:|---|---|---|"
     yield from (line for _, line in rows)
 
 
@@ -52,9 +65,10 @@ def page() -> str:
         "",
         "# Known answers",
         "",
-        "Fusions for which the number of segments is known: from nvFuser's own tests, from its rules, and from issues",
-        "of NVIDIA/Fuser. Each is cut bottom-up for an H200 with nvFuser's passes and the case's switches",
-        "(`SegmenterOptions.from_nvfuser`), as `tests/unit/segmentation/test_known_answers.py` does.",
+        "Fusions for which the number of segments is known, and for many the schedulers that take them: from nvFuser's",
+        "own tests, from its rules, and from issues of NVIDIA/Fuser. Each is cut bottom-up for an H200 with nvFuser's",
+        "passes and the case's switches (`SegmenterOptions.from_nvfuser`), as",
+        "`tests/unit/segmentation/test_known_answers.py` does.",
         "",
         "## From nvFuser's tests and rules",
         "",

@@ -49,13 +49,65 @@ def schedulers(plan: fl.Plan) -> str:
 
 COVERED = "csrc/scheduler/tools/domain_map.cpp: areAllTargetIdsCoveredBy"
 TRANSFORMS = "csrc/scheduler/registry_utils.cpp: hasIncompatibleTransforms"
+EXPR_EVAL = "csrc/scheduler/expr_eval_sched.cpp: canScheduleCompileTime"
 INNER = "csrc/scheduler/tools/domain_map.cpp: groupInputsOutputsByInnerDim"
 PROMOTION = "csrc/scheduler/registry_utils.cpp: rejectScheduleForMemoryPromotion"
 RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
 FACTS = "fuser_lab.schedule.facts.CandidateFacts"
 COVERAGE = "fuser_lab.analysis.coverage"
 
+UNMARKED = {"disable_preseg": ["MarkAliasesPreparePass", "AllocationDomainPass"]}
+
 RULES = (
+    Rule(
+        of="expr_eval", nvfuser=f"{EXPR_EVAL}, csrc/alias_analysis.cpp: okToRelayout",
+        ours="fuser_lab.analysis.aliasing.settled_strides", options=UNMARKED,
+        text=(
+            "A result without a layout of its own is row-major and dense: a permutation or slice is a view only where "
+            "MarkAliasesPrepare says so."
+        ),
+        asserted="test_transpose.cpp: TransposeTest.TransposeSplitAggregatedVectorizationWidth",
+        shows={
+            "fd.add_output(ops.permute(tensor(8, 16), [1, 0]))": "pointwise",
+            "fd.add_output(ops.slice(tensor(8, 16), [0, 2], [8, 9]))": "resize",
+            "fd.add_output(ops.slice(tensor(8, 16), [2, 0], [5, 16]))": "expr_eval",
+            "fd.add_output(ops.reshape(tensor(8, 16), [4, 32]))": "expr_eval",
+        },
+    ),
+    Rule(
+        of="expr_eval", nvfuser="csrc/preseg_passes/mark_aliases_prepare.cpp",
+        ours="fuser_lab.passes.mark_aliases.MarkAliases",
+        text="MarkAliasesPrepare gives each view the layout that makes it one.",
+        asserted="test_alias.cpp: AliasTest.PerfDebugVerboseWhenSomeKernelsNotLaunched",
+        shows={
+            "fd.add_output(ops.permute(tensor(8, 16), [1, 0]))": "expr_eval",
+            "fd.add_output(ops.slice(tensor(8, 16), [0, 2], [8, 9]))": "expr_eval",
+            "fd.add_output(ops.permute(ops.neg(tensor(8, 16)), [1, 0]))": "expr_eval, pointwise",
+        },
+    ),
+    Rule(
+        of="expr_eval", nvfuser=EXPR_EVAL, ours="fuser_lab.schedule.expr_eval.ExprEval",
+        text="A gather or take_along_axis that stands alone is a library call.",
+        shows={
+            "fd.add_output(ops.take_along_axis(tensor(4, 8), tensor(4, 2, dtype=DataType.Int), 1))": "expr_eval",
+            "fd.add_output(ops.gather(tensor(4, 8), tensor(2, 3, dtype=DataType.Int), 1))": "expr_eval",
+        },
+    ),
+    Rule(
+        of="fusion", nvfuser="csrc/fusion.cpp: Fusion::addOutput",
+        ours="fuser_lab.definition.builder.FusionBuilder.add_output",
+        text="An output that is given twice is one value.", asserted="test_alias.cpp: AliasTest.DuplicateOutputs",
+        shows={
+            """
+x = ops.add(tensor(4, 8), 3.0)
+fd.add_output(x)
+fd.add_output(x)""": "pointwise",
+            """
+x = ops.matmul(tensor(4, 8), tensor(8, 5))
+fd.add_output(x)
+fd.add_output(x)""": "expr_eval",
+        },
+    ),
     Rule(
         of="pointwise", nvfuser=COVERED, ours=f"{FACTS}.reference",
         text="Outputs may be slices, pads and cats of what the reference is made of.",

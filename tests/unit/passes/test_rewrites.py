@@ -340,7 +340,9 @@ def test_a_view_that_feeds_arithmetic_stays_with_it():
         x = fd.ops.permute(fd.define_tensor([2, 3]), [1, 0])
         fd.add_output(fd.ops.exp(x))
 
-    assert untouched("mark_aliases_prepare", body)
+    changed = after("mark_aliases_prepare", body)
+    assert ops(changed) == ["T1 permute", "T2 exp"]
+    assert [expr.out.domain.allocation for expr in changed.exprs] == [(1, 0), None]
 
 
 def test_an_output_that_is_viewed_is_written_once():

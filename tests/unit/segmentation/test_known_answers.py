@@ -19,6 +19,8 @@ DATA = Path(__file__).parents[2] / "data"
 CASES = json.loads((DATA / "segmentation_cases.json").read_text())
 GALLERY = json.loads((DATA / "gallery.json").read_text())
 
+NAMES = {kind.value.replace("_", ""): kind.value for kind in SchedulerType}  # by nvFuser's names in lower case
+
 # Counts that are not asserted by nvFuser's tests but were read off its rules, and that these rules contradict.
 CONTRADICTED = {
     "forwarded_then_slice": (
@@ -55,17 +57,35 @@ def segmented(case: dict) -> SegmentedFusion:
     return result
 
 
-def holds(case: dict) -> bool:
-    """Return whether the number of segments is as stated."""
-    count = len(segmented(case).groups)
+def count_holds(case: dict, count: int) -> bool:
+    """Return whether a number of segments is as stated."""
     return {"==": count == case["segments"], "<=": count <= case["segments"], ">=": count >= case["segments"]}[
         case["relation"]
     ]
 
 
+def stated_schedulers(case: dict) -> list[str] | None:
+    """Return the names of the schedulers that a case states, in alphabetical order; None if it states none."""
+    stated = case.get("schedulers")
+    return None if stated is None else sorted(NAMES[name.lower()] for name in stated)
+
+
+def schedulers(result: SegmentedFusion) -> list[str]:
+    """Return the names of the schedulers of all segments in alphabetical order."""
+    return sorted(group.scheduler.value if group.scheduler else "none" for group in result.groups)
+
+
+def holds(case: dict, result: SegmentedFusion) -> bool:
+    """Return whether the number of segments, and the schedulers if they are stated, are as stated."""
+    stated = stated_schedulers(case)
+    return count_holds(case, len(result.groups)) and stated in (None, schedulers(result))
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c["id"] not in CONTRADICTED], ids=lambda c: c["id"])
 def test_known_answer(case):
-    assert holds(case), f"expected {case['relation']} {case['segments']}: {case['notes']}"
+    result = segmented(case)
+    assert count_holds(case, len(result.groups)), f"expected {case['relation']} {case['segments']}: {case['notes']}"
+    assert stated_schedulers(case) in (None, schedulers(result))
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["id"] in CONTRADICTED], ids=lambda c: c["id"])
@@ -86,7 +106,7 @@ def at_head(case: dict) -> bool:
 
 @pytest.mark.parametrize("case", [c for c in GALLERY if at_head(c)], ids=lambda c: c["id"])
 def test_gallery(case):
-    assert holds(case)
+    assert holds(case, segmented(case))
 
 
 @pytest.mark.parametrize("case", GALLERY, ids=lambda c: c["id"])
