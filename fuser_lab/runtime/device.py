@@ -23,9 +23,10 @@ from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, to_numpy
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cubins import machine_code_of
-from fuser_lab.runtime.driver import Function, Launch, Launches
+from fuser_lab.runtime.driver import Function, Launch, Launches, unload_unused
 from fuser_lab.runtime.ptx import kernel_key
 from fuser_lab.runtime.ready import ReadyRuns
+from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.this_gpu import described
 
 # Parameters that a scalar becomes: a complex one is two, as Numba's kernels take it.
@@ -84,7 +85,9 @@ class DeviceCall:
         return Launch(self.function, self.phase, words)
 
 
-_FUNCTIONS: dict[tuple[object, int], tuple[tuple[Phase, Function], ...]] = {}
+MOST_MODULES = 256  # loaded beside those that are in use
+
+_FUNCTIONS: Recent[tuple[object, int], tuple[tuple[Phase, Function], ...]] = Recent(MOST_MODULES)
 _LOCK = threading.Lock()
 
 
@@ -96,12 +99,14 @@ def _loaded(generated: GeneratedKernel, device: int) -> tuple[tuple[Phase, Funct
     if found is None:
         codes = machine_code_of(generated, torch.cuda.get_device_capability(device))
         with _LOCK:
-            if key not in _FUNCTIONS:
+            found = _FUNCTIONS.get(key)
+            if found is None:
                 # Torch makes its context current lazily; modules are loaded into the current one.
                 torch.cuda.current_stream().synchronize()
                 torch.empty(1, device="cuda")
-                _FUNCTIONS[key] = tuple((c.phase, Function(c.cubin, c.entry, c.phase, device)) for c in codes)
-            found = _FUNCTIONS[key]
+                functions = tuple((c.phase, Function(c.cubin, c.entry, c.phase, device)) for c in codes)
+                found = _FUNCTIONS.keep(key, functions)
+                unload_unused()
     return found
 
 

@@ -7,6 +7,8 @@ is another number in one of the words.
 import ctypes
 import functools
 import importlib
+import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,10 +49,33 @@ def failure(status: int, what: str) -> str:
     return f"{what} failed: the CUDA driver says {name}."
 
 
-class Function:
-    """A kernel loaded on one device."""
+# Modules whose functions nobody holds any more, with their contexts, waiting for `unload_unused`.
+_UNUSED: "deque[tuple[int, Any]]" = deque()
 
-    __slots__ = ("context", "device", "handle", "module")
+
+def unload_unused() -> None:
+    """Unload the modules whose functions are gone.
+
+    Not where the last reference goes: that may be while a graph is captured or another context is current, and launches
+    may still run. Each module's context is waited for first, so nothing may be captured in this thread.
+    """
+    while _UNUSED:
+        try:
+            context, module = _UNUSED.popleft()
+        except IndexError:  # another thread has it
+            return
+        driver = bindings()
+        (status,) = driver.cuCtxPushCurrent(driver.CUcontext(context))
+        if int(status) == 0:  # else the context has gone, and its modules with it
+            driver.cuCtxSynchronize()
+            driver.cuModuleUnload(module)
+            driver.cuCtxPopCurrent()
+
+
+class Function:
+    """A kernel loaded on one device; its module is unloaded once nobody holds it, by `unload_unused`."""
+
+    __slots__ = ("__weakref__", "context", "device", "handle", "module")
 
     def __init__(self, cubin: bytes, entry: str, phase: Phase, device: int) -> None:
         """Load a cubin into the current context."""
@@ -66,6 +91,8 @@ class Function:
         status, context = driver.cuCtxGetCurrent()
         check(status, f"loading {phase.name}")
         self.module, self.handle, self.context, self.device = module, int(function), int(context), device
+        # Not at exit: the driver may be gone by then, and everything else goes with the process.
+        weakref.finalize(self, _UNUSED.append, (self.context, module)).atexit = False
 
 
 class Launch:

@@ -11,18 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from backend.fusions import D, S, build
+from numba.core.registry import cpu_target
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.runtime import cpu_kernels, store
-from fuser_lab.runtime.compile import content_key, functions_of, source_path
+from fuser_lab.runtime.compile import content_key, defined_in, functions_of, source_path
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.storage import Lifetime, plan_storage
+from tests.memory_bound import resident
 
 PROGRAM = """
 import json, sys, time
 begin = time.perf_counter()
 import numpy as np
 from backend.fusions import D, S, build
+from numba.core.registry import cpu_target
 from fuser_lab.runtime import cpu_kernels
 from fuser_lab.runtime.executor import prepare
 made, compiled = [], cpu_kernels.compiled
@@ -197,6 +200,29 @@ def test_a_kernel_lives_as_long_as_someone_holds_it(compilations: list[str]) -> 
     del add
     gc.collect()
     assert ended() is None
+
+
+def test_nothing_of_a_kernel_stays_in_numba(compilations: list[str]) -> None:
+    added()
+    context = cpu_target.target_context
+    before = len(context.codegen()._engine._defined_symbols), len(context._defns)
+    for number in range(2):
+        cpu_kernels.functions_of(SOURCE.replace("1234567", str(number)), ("add",))
+    assert len(compilations) == 6
+    assert (len(context.codegen()._engine._defined_symbols), len(context._defns)) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
+def test_the_memory_of_forgotten_kernels_is_used_again(compilations: list[str]) -> None:
+    machine = cpu_kernels.compiled(defined_in(SOURCE)["add"])
+
+    def loaded(count: int) -> int:
+        for _ in range(count):
+            cpu_kernels.loaded(machine)
+        return resident()
+
+    before = loaded(50)
+    assert loaded(300) - before < 10 << 20, "each one is about 100 KB"
 
 
 def test_the_least_recently_used_is_forgotten() -> None:

@@ -1,6 +1,7 @@
 """What the CUDA driver is handed for a launch, seen by a function in its place."""
 
 import ctypes
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from fuser_lab.codegen.kernel_ir import Launch as LaunchShape
 from fuser_lab.codegen.kernel_ir import Phase
-from fuser_lab.runtime import driver
+from fuser_lab.runtime import device, driver
+from fuser_lab.runtime.recent import Recent
 
 _UINT, _PLACE = ctypes.c_uint, ctypes.c_void_p
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, _PLACE, *(_UINT,) * 7, _PLACE, ctypes.POINTER(_PLACE), _PLACE)
@@ -96,3 +98,54 @@ def test_what_the_driver_refuses_is_raised(handed: list[Any]) -> None:
     handed[-1].append(2)
     with pytest.raises(MemoryError, match="launching kernel failed: 2"):
         launch()(3)
+
+
+def test_a_module_is_unloaded_in_its_context_once_nobody_holds_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    alive = [True]
+
+    def noted(name: str) -> Any:
+        return lambda *given: done.append((name, *given)) or (0 if alive[0] else 201,)
+
+    monkeypatch.setattr(driver, "_UNUSED", deque())
+    monkeypatch.setattr(driver, "bindings", lambda: SimpleNamespace(
+        cuModuleLoadData=lambda cubin: (0, cubin.decode()), cuModuleGetFunction=lambda *_: (0, 7),
+        cuCtxGetCurrent=lambda: (0, 5), CUcontext=int, cuCtxPushCurrent=noted("push"), cuCtxSynchronize=noted("wait"),
+        cuModuleUnload=noted("unload"), cuCtxPopCurrent=noted("pop"),
+    ))
+    phase = Phase(name="kernel", buffers=(), scalars=(), body=(), launch=LaunchShape(blocks=1, threads=(32, 1)))
+    kept = Recent[str, driver.Function](1)
+    held = kept.keep("a", driver.Function(b"a", "entry", phase, 0))
+    kept.keep("b", driver.Function(b"b", "entry", phase, 0))
+    driver.unload_unused()
+    assert not done, "what is forgotten is still held, by a plan or a launch"
+    kept.keep("c", driver.Function(b"c", "entry", phase, 0))
+    assert not done, "where the last reference goes nothing is unloaded"
+    driver.unload_unused()
+    assert done == [("push", 5), ("wait",), ("unload", "b"), ("pop",)]
+    del held
+    alive[0] = False
+    driver.unload_unused()
+    assert done[4:] == [("push", 5)], "a context that has gone took its modules with it"
+
+
+def test_the_least_recently_used_modules_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def function(cubin: str, *_: Any) -> SimpleNamespace:
+        loaded.append(cubin)
+        return SimpleNamespace()
+
+    stream = SimpleNamespace(synchronize=lambda: None)
+    here = SimpleNamespace(get_device_capability=lambda _: (9, 0), current_stream=lambda: stream)
+    monkeypatch.setattr(device, "_torch", lambda: SimpleNamespace(cuda=here, empty=lambda *_, **__: None))
+    monkeypatch.setattr(device, "kernel_key", lambda generated: generated)
+    monkeypatch.setattr(
+        device, "machine_code_of", lambda generated, _: [SimpleNamespace(cubin=generated, entry="", phase=None)],
+    )
+    monkeypatch.setattr(device, "Function", function)
+    monkeypatch.setattr(device, "_FUNCTIONS", Recent(2))
+    kernels: Any = ["a", "b", "a", "c", "a", "b"]
+    for kernel in kernels:
+        device._loaded(kernel, 0)
+    assert loaded == ["a", "b", "c", "b"]

@@ -180,3 +180,17 @@ def test_an_unused_worker_is_gone_when_its_process_has_ended() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
     assert not done.stderr
     assert not Path(f"/proc/{done.stdout.strip()}").exists()
+
+
+def test_a_worker_is_replaced_before_it_has_grown(
+    start: Start, request_: Request, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llvm_process, "_MOST_MODULES", 2)
+    process = start()
+    process.compile(request_)
+    first = process._worker
+    process.compile(request_)
+    assert first is not None
+    assert first.poll() == 0, "it has ended by itself"
+    process.compile(request_)
+    assert process._worker is not first
