@@ -1,7 +1,6 @@
 """The command line: ``python -m fuser_lab``. Every command is a thin call of a public function."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
@@ -64,7 +64,7 @@ def _examples(arguments: argparse.Namespace) -> int:
             _print_report(reports[-1], first=len(reports) == 1)
     if arguments.json:
         data = {"schema": "fuser_lab.examples", "version": 1, "examples": [asdict(r) for r in reports]}
-        print(json.dumps(data, indent=1))
+        print(json_text(data, indent=1))
     return 0 if all(r.max_error < 1 for r in reports) else 1
 
 
@@ -79,7 +79,7 @@ def _ops(arguments: argparse.Namespace) -> int:
     from fuser_lab.report import op_page
 
     if arguments.json:
-        print(json.dumps(op_page.op_data(), indent=1))
+        print(json_text(op_page.op_data(), indent=1))
     elif arguments.markdown:
         print(op_page.op_markdown(), end="")
     else:
@@ -94,7 +94,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     options = replace(_options(arguments), search_states=arguments.states, search_seconds=arguments.seconds)
     plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
     if arguments.json:
-        print(json.dumps(explain_data(plan, certificate=arguments.certificate), indent=1, ensure_ascii=False))
+        print(json_text(explain_data(plan, certificate=arguments.certificate), indent=1))
     else:
         print(explain_text(plan, log=arguments.log, certificate=arguments.certificate))
     return 0 if all(s.scheduler for s in plan.segments) else 1
@@ -106,7 +106,7 @@ def _report(arguments: argparse.Namespace) -> int:
     path = report(plans, arguments.output, title=title)
     if arguments.json:
         data = {"schema": "fuser_lab.report", "version": 1, "path": str(path), "plans": [p.name for p in plans]}
-        print(json.dumps(data, indent=1))
+        print(json_text(data, indent=1))
     else:
         print(path)
     return 0
@@ -118,7 +118,7 @@ def _diff(arguments: argparse.Namespace) -> int:
         msg = f"diff: --strategies must name two strategies or more, given {', '.join(arguments.strategies)}."
         raise InputError(msg)
     found = diff(*plans)
-    print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if arguments.json else found)
+    print(json_text(found.to_dict(), indent=1) if arguments.json else found)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, takes
 from fuser_lab.errors import InputError
+from fuser_lab.json_text import json_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,10 +264,10 @@ class DecisionLog:
 
     def to_json(self) -> str:
         """Return JSON lines: the schema version, then the passes, one attempt a line, then the layouts."""
-        head = json.dumps({"schema": "fuser_lab.decisions", "version": SCHEMA_VERSION})
-        passes = [json.dumps({"pass": asdict(applied)}) for applied in self.passes]
-        layouts = [json.dumps({"layout": asdict(chosen)}) for chosen in self.layouts]
-        return "\n".join([head, *passes, *(json.dumps(_to_dict(a), ensure_ascii=False) for a in self), *layouts])
+        head = json_text({"schema": "fuser_lab.decisions", "version": SCHEMA_VERSION})
+        passes = [json_text({"pass": asdict(applied)}) for applied in self.passes]
+        layouts = [json_text({"layout": asdict(chosen)}) for chosen in self.layouts]
+        return "\n".join([head, *passes, *(json_text(_to_dict(a)) for a in self), *layouts])
 
     @classmethod
     @takes(text=TEXT)

@@ -17,6 +17,7 @@ from fuser_lab import arguments
 from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
+from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import flattened
 from fuser_lab.report import html
@@ -424,8 +425,4 @@ def _number(value: float | None) -> float:
 
 def _write(place: str, trials: Sequence[Trial]) -> None:
     """Keep trials on disk."""
-    records = [
-        {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in asdict(trial).items()}
-        for trial in trials
-    ]
-    store.write(place, json.dumps(records, allow_nan=False).encode())
+    store.write(place, json_text([asdict(trial) for trial in trials]).encode())

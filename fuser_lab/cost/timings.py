@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fuser_lab.json_text import plain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingRow:
@@ -112,7 +114,7 @@ class Timings:
         return replace(self, rows=rows)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the rows as plain data."""
+        """Return the rows as data that JSON can hold: None stands for NaN."""
         return [_record(row) for row in self.rows]
 
 
@@ -120,4 +122,5 @@ def _record(row: TimingRow) -> dict[str, Any]:
     names = [f.name for f in fields(row)]
     record = {name: getattr(row, name) for name in names}
     record["bandwidth"] = row.bandwidth
-    return record
+    found: dict[str, Any] = plain(record)
+    return found

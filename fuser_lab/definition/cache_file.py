@@ -16,6 +16,7 @@ from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.ir import Val
+from fuser_lab.json_text import json_text
 
 FORMAT = "fuser_lab fusion cache"
 VERSION = 2
@@ -43,7 +44,7 @@ def write_cache(cache: FusionCache[Any], path: Path) -> None:
         "records": [[before, to_json(call)] for before, call in places],
         "fusions": fusions,
     }
-    text = json.dumps(data, separators=(",", ":"))
+    text = json_text(data)
     if not path.name or path.is_dir():
         msg = f"FusionCache.save: {path} is a directory; give the path of a file."
         raise InputError(msg)
@@ -78,7 +79,7 @@ def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
             case [int(place), int(hits), int(number)] if 0 <= place < len(calls) and min(hits, number) >= 0:
                 _define(path, cache, calls, place, hits, number)
             case _:
-                raise _refused(path, f"{json.dumps(end)[:80]} is no place where a fusion ends")
+                raise _refused(path, f"{json_text(end)[:80]} is no place where a fusion ends")
     return cache
 
 
@@ -90,7 +91,7 @@ def _content(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise _refused(path, f"its format is not {FORMAT!r}")
     if data.get("version") != VERSION:
-        raise _refused(path, f"its version is {json.dumps(data.get('version'))[:80]}; this one reads {VERSION}")
+        raise _refused(path, f"its version is {json_text(data.get('version'))[:80]}; this one reads {VERSION}")
     return data
 
 

@@ -3,7 +3,6 @@
 Values are named, since equal calls in an equal order give equal names; numbers keep their type and every bit.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from fuser_lab.definition.handles import Handle
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.ir import Scalar, TensorView, Val
+from fuser_lab.json_text import json_text
 
 # None, ints, strings and dtypes stand for themselves; all others are tuples that begin with what they are.
 Encoded = int | str | DataType | tuple[Any, ...] | None
@@ -210,7 +210,7 @@ def from_json(data: Any) -> Record:
     match data:
         case [str(name), list(args), list(kwargs)] if all(_is_pair(pair) for pair in kwargs):
             return Record(name, tuple(map(_read, args)), tuple((key, _read(value)) for key, value in kwargs))
-    msg = f"{json.dumps(data)[:80]} is no recorded call."
+    msg = f"{json_text(data)[:80]} is no recorded call."
     raise InputError(msg)
 
 
@@ -229,5 +229,5 @@ def _read(data: Any) -> Encoded:
             return data
         case [("list" | "tuple" | "value" | "constant" | "bool" | "float" | "complex") as kind, *rest]:
             return (kind, *map(_read, rest))
-    msg = f"{json.dumps(data)[:80]} is no argument of a recorded call."
+    msg = f"{json_text(data)[:80]} is no argument of a recorded call."
     raise InputError(msg)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.json_text import json_text
 from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapsed
 from fuser_lab.report.html import plan_parts
@@ -39,7 +39,7 @@ def report_page(
     title
         Title of the document.
     """
-    packed = base64.b64encode(zlib.compress(json.dumps(data, ensure_ascii=False).encode(), 9)).decode()
+    packed = base64.b64encode(zlib.compress(json_text(data).encode(), 9)).decode()
     head = element(
         "head",
         element("meta", charset="utf-8"),

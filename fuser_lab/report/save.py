@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.json_text import json_text
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.log_picture import decisions_svg
@@ -116,7 +116,7 @@ def table_writers(
     """Return writers of a table: CSV of its numbers, JSON of its data, a page and text."""
     return {
         ".csv": lambda: records_csv(records()),
-        ".json": lambda: json.dumps(data(), indent=1, ensure_ascii=False),
+        ".json": lambda: json_text(data(), indent=1),
         ".html": lambda: document(title, table_html(table, note=note)),
         ".txt": lambda: f"{table_text(table)}\n",
     }

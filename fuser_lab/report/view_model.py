@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fuser_lab.events import group_text
 from fuser_lab.ir import TensorView
+from fuser_lab.json_text import json_text
 from fuser_lab.report import measure
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.passes import PassView, view_passes
@@ -174,7 +173,7 @@ class ViewModel:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the JSON text; floats that are not numbers become null."""
-        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json_text(self.to_dict(), indent=indent)
 
 
 def view_plan(
@@ -473,13 +472,3 @@ def _verdict(verdict: Any) -> VerdictView:
         code=verdict.code,
         text=verdict.text,
     )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value

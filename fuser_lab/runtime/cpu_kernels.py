@@ -29,6 +29,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.np.ufunc.parallel import _launch_threads
 
+from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import content_key, defined_in
 from fuser_lab.runtime.pipelines import Library, Serial
@@ -201,7 +202,7 @@ def _packed(kernels: Sequence[MachineCode]) -> bytes:
         {"name": k.name, "entry": k.entry, "environment": k.environment, "threaded": k.threaded, "size": len(k.code)}
         for k in kernels
     ]
-    return b"".join((json.dumps(head).encode(), b"\n", *(k.code for k in kernels)))
+    return b"".join((json_text(head).encode(), b"\n", *(k.code for k in kernels)))
 
 
 def _unpacked(content: bytes) -> tuple[MachineCode, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
@@ -104,4 +105,4 @@ def _write(place: str, found: tuple[LoadablePhase, ...]) -> None:
     launches = [
         {"entry": x.entry, "ptx": x.ptx, "log": x.log, "cubin": base64.b64encode(x.cubin).decode()} for x in found
     ]
-    store.write(place, json.dumps(launches).encode())
+    store.write(place, json_text(launches).encode())

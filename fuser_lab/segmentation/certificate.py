@@ -1,13 +1,13 @@
 """Certificates: what a plan costs, what every plan costs at least, and why, as data."""
 
 import enum
-import json
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.traffic import CostModel
+from fuser_lab.json_text import json_text
 from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.origins import origins_told
@@ -262,7 +262,7 @@ class Certificate:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the same as JSON text."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+        return json_text(self.to_dict(), indent=indent)
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return the terms as a table."""

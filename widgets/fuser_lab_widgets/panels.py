@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.json_text import json_text
 from fuser_lab.report import plots
 from fuser_lab.report.diff_picture import diff_svg
 from fuser_lab.report.markup import element, to_html
@@ -120,11 +120,11 @@ def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> st
     """Return a certificate, or the button that asks for it; ``known`` says that it is that of the shown plan."""
     if searching:
         status = element("p", "Searching … edits, drawing and source go on meanwhile.", css="fx-empty")
-        stop = json.dumps({"type": "stop"})
+        stop = json_text({"type": "stop"})
         cancel = element("button", "Cancel the search", css="fx-button", type="button", data_send=stop)
         return to_html(status) + to_html(element("div", cancel, css="fx-actions"))
     if not known:
-        send = json.dumps({"type": "certificate"})
+        send = json_text({"type": "certificate"})
         ask = element("button", "Look for a cheaper plan", css="fx-button", type="button", data_send=send)
         about = "Is there a cheaper plan, in bytes and launches? If not, this shows why not."
         return to_html(element("p", about, css="fx-empty")) + to_html(element("div", ask, css="fx-actions"))
@@ -164,7 +164,7 @@ def comparison(
     )
     buttons = [
         element(
-            "button", words, css="fx-mode", type="button", data_send=json.dumps({"type": "compare", "with": key}),
+            "button", words, css="fx-mode", type="button", data_send=json_text({"type": "compare", "with": key}),
             aria_pressed=str(key == chosen).lower(),
         )
         for key, words in (("", "nothing"), *((key, words) for key, words, _ in plans))
