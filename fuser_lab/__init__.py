@@ -26,6 +26,8 @@ _PUBLIC = {
     "FusionDefinition": "fuser_lab.fusion_definition",
     "MemoryType": "fuser_lab.ir.transform",
     "ParallelType": "fuser_lab.ir.transform",
+    "PASSES": "fuser_lab.passes",
+    "Pass": "fuser_lab.passes",
     "Plan": "fuser_lab.plan",
     "PlanDiff": "fuser_lab.report.diff",
     "SCHEDULERS": "fuser_lab.schedule.registry",

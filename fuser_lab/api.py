@@ -12,6 +12,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
+from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
 from fuser_lab.planning import flattened, segment
 from fuser_lab.report import html, plots, records, save, timings
@@ -190,7 +191,8 @@ def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
     Parameters
     ----------
     before, after
-        Plans of one definition: of two strategies, for two targets, or before and after an edit.
+        Plans of one definition: of two strategies, for two targets, or before and after an edit. Annotations may
+        differ (`Plan.annotate`).
     others
         More plans of that definition.
 
@@ -199,10 +201,17 @@ def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
     InputError
         If they are plans of different definitions or sizes.
     """
-    if any(before.definition != plan.definition or before.inputs != plan.inputs for plan in (after, *others)):
+    if any(not _are_comparable(before, plan) for plan in (after, *others)):
         msg = "diff: the plans must be of one definition and of inputs of the same sizes."
         raise InputError(msg)
     return plan_comparison((before, after, *others)) if others else plan_diff(before, after)
+
+
+def _are_comparable(a: Plan, b: Plan) -> bool:
+    """Whether two plans are of one definition, ``segment_set`` aside, and of the same sizes."""
+    if a.inputs != b.inputs:
+        return False
+    return a.definition == b.definition or bare(a.definition) == bare(b.definition)
 
 
 @takes(title=optional(TEXT))
@@ -238,10 +247,7 @@ def explore(
         raise UnsupportedError(msg) from None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
     others = {
-        strategy: lambda strategy=strategy: segment(
-            plan.definition, list(plan.inputs), strategy=strategy, target=plan.oracle.device,
-            options=plan.options.for_strategy(strategy), schedulers=plan.oracle.schedulers,
-        )
+        strategy: lambda strategy=strategy: plan.resegmented(strategy)
         for strategy in ("bottom_up", "top_down", "optimal", "unfused")
         if strategy != plan.strategy
     }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from fuser_lab.arguments import TEXT, takes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind
@@ -28,7 +29,8 @@ from fuser_lab.executors import FusionExecutorCache, KernelExecutor
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
-from fuser_lab.plan import Plan
+from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
+from fuser_lab.plan import READERS, Plan
 from fuser_lab.planning import described_input, device_of, flattened, registry
 from fuser_lab.profiling import FusionProfile, joined, receiving
 from fuser_lab.report import html, save
@@ -391,6 +393,49 @@ class FusionDefinition(Executable, FusionBuilder):
     def definition(self) -> Fusion:
         """The recorded fusion; the same as ``fusion``."""
         return self.fusion
+
+    @takes(tensor=TEXT.worded("a tensor's name"), readers=READERS)
+    def with_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
+        """Return a definition with ``fd.ops.segment_set`` of a tensor, read by readers of it in place of the tensor.
+
+        All other tensors keep their names; the new one is named after what it copies, as ``T2_hint``.
+
+        Parameters
+        ----------
+        tensor
+            Name of an input or a result, as ``"T2"``.
+        readers
+            Names of the results of those readers, as ``["T4", "T5"]``; all readers if left out.
+
+        Raises
+        ------
+        IllegalEdit
+            If there is no such tensor, or a reader does not read it.
+        """
+        return type(self).of(with_segment_set(self.fusion, tensor, readers))
+
+    @takes(tensor=TEXT.worded("a tensor's name"), readers=READERS)
+    def without_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
+        """Return a definition in which readers of each ``segment_set`` of a tensor read the tensor itself.
+
+        Parameters
+        ----------
+        tensor
+            Name of the tensor that is copied, or of the result of ``segment_set``.
+        readers
+            Names of the results of those readers; all if left out.
+
+        Raises
+        ------
+        IllegalEdit
+            If there is no such ``segment_set``.
+        """
+        return type(self).of(without_segment_set(self.fusion, tensor, readers))
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """Every ``segment_set`` of the definition."""
+        return annotations_of(self.fusion)
 
     def _executor_cache(self) -> FusionExecutorCache:
         if self.fec is None and self._end is not None:

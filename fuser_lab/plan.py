@@ -14,10 +14,20 @@ from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
+from fuser_lab.definition.repro.writing import script_text
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import CodegenError, FuserLabError, IllegalEdit, InputError, SegmentationError
+from fuser_lab.errors import (
+    ArgumentTypeError,
+    CodegenError,
+    FuserLabError,
+    IllegalEdit,
+    InputError,
+    SegmentationError,
+    UnsupportedError,
+)
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.passes import PASSES, Annotation, Pass, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.report.fusions import fusion_view
 from fuser_lab.schedule.own import written
@@ -29,6 +39,7 @@ from fuser_lab.segmentation import (
     SegmentedFusion,
     SegmentedGroup,
     SegmenterOptions,
+    Strategy,
     Why,
     certify,
     edits,
@@ -51,6 +62,8 @@ _RUNS_ON = TEXT.but(
 _SEGMENT = whole(accepted="the number of a segment")
 _TENSOR = TEXT.worded("a tensor's name")
 _TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")
+READERS = optional((TEXT | listed(TEXT, "a list of tensors' names")).worded("a reader's name or a list of such names"))
+FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
 _PLACE = "a tensor's name, or the pair of a tensor and its reader"
 
 
@@ -266,6 +279,8 @@ class Plan:
     edits: tuple[Edit, ...] = ()
     given: tuple[SegmentChange, ...] = ()
     agreed: Layouts | None = None
+    passes: tuple[Pass, ...] = PASSES
+    method: Strategy = "bottom_up"
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -331,6 +346,103 @@ class Plan:
         self._check_kept(IllegalEdit, tensor, consumer)
         changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
+
+    @takes(tensor=_TENSOR, readers=READERS)
+    def annotate(self, tensor: str, readers: str | Sequence[str] | None = None) -> "Plan":
+        """Return the plan of the definition with a ``segment_set`` of a tensor, which its readers read instead.
+
+        The definition is segmented anew, by the plan's strategy and options: this is what nvFuser would do, whereas
+        `cut` overrules the segmenter. Edits of the partition (`cut`, `glue`, `move`, `with_params`) that were made
+        before are not repeated. All other tensors keep their names; the new one is called ``T2_hint``.
+
+        Parameters
+        ----------
+        tensor
+            Name of an input or a result of the definition, as ``"T2"``.
+        readers
+            Names of the results of those readers, as ``["T4", "T5"]``; all readers if left out.
+
+        Raises
+        ------
+        IllegalEdit
+            If the definition has no such tensor, or a reader does not read it.
+        """
+        self._check_recorded(tensor)
+        return self._annotated(with_segment_set(self.definition, tensor, readers))
+
+    @takes(tensor=_TENSOR, readers=READERS)
+    def without_annotation(self, tensor: str, readers: str | Sequence[str] | None = None) -> "Plan":
+        """Return the plan of the definition in which readers of each ``segment_set`` of a tensor read the tensor.
+
+        The definition is segmented anew, as by `annotate`.
+
+        Parameters
+        ----------
+        tensor
+            Name of the tensor that is copied, or of the result of ``segment_set``.
+        readers
+            Names of the results of those readers; all if left out.
+
+        Raises
+        ------
+        IllegalEdit
+            If the definition has no such ``segment_set``; those that passes make are not the definition's.
+        """
+        self._check_recorded(tensor)
+        return self._annotated(without_segment_set(self.definition, tensor, readers))
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """Every ``segment_set`` of the definition."""
+        return annotations_of(self.definition)
+
+    def resegmented(self, strategy: Strategy | None = None, **switches: Any) -> "Plan":
+        """Return the plan of the same definition, with its annotations, by another strategy or with other options.
+
+        Parameters
+        ----------
+        strategy
+            As for `fuser_lab.segment`; the plan's own if left out.
+        **switches
+            Fields of `SegmenterOptions` by name, as ``segment_set="cut"`` or ``cut_reshape_inputs=True``; all others
+            stay as they are, except that switches which the strategy does not take are off.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If there is no option of some name.
+        InputError
+            If the strategy is unknown, or does not take a switch.
+        """
+        unknown = sorted(switches.keys() - SegmenterOptions.__dataclass_fields__.keys())
+        if unknown:
+            names = ", ".join(SegmenterOptions.__dataclass_fields__)
+            msg = f"resegmented: there is no option {unknown[0]!r}; there are {names}."
+            raise ArgumentTypeError(msg)
+        chosen = self.method if strategy is None else strategy
+        return self._segmented_anew(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
+
+    def _annotated(self, definition: Fusion) -> "Plan":
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        return self._segmented_anew(definition, self.method, self.options).renamed(name)
+
+    def _segmented_anew(self, definition: Fusion, strategy: Strategy, options: SegmenterOptions) -> "Plan":
+        from fuser_lab.planning import segment
+
+        return segment(
+            definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
+            schedulers=self.oracle.schedulers, passes=self.passes,
+        )
+
+    def _check_recorded(self, tensor: str) -> None:
+        """Raise for a tensor that passes or the segmenter made: annotations are of the definition."""
+        if tensor in self.fusion.tensors and tensor not in self.definition.tensors:
+            maker = self._origins.get(tensor, "the segmenter")
+            msg = (
+                f"{tensor} is made by {maker}, so that the definition does not have it; annotations name its tensors: "
+                f"{', '.join(self.definition.tensors)}."
+            )
+            raise IllegalEdit(msg)
 
     @takes(a=_SEGMENT, b=_SEGMENT)
     def glue(self, a: int, b: int) -> "Plan":
@@ -458,7 +570,8 @@ class Plan:
 
     @cached_property
     def _origins(self) -> dict[str, str]:
-        return origins(bind(self.definition, self.inputs).fusion, self.fusion, self.options, self.decisions)
+        bound = bind(self.definition, self.inputs).fusion
+        return origins(bound, self.fusion, self.options, self.decisions, self.passes)
 
     def boundaries(self) -> tuple[Why, ...]:
         """Return, for each two segments between which a tensor passes, why they are apart."""
@@ -559,12 +672,28 @@ class Plan:
                 )
             return self._cache[key]
 
-    def to_python(self) -> str:
+    @takes(form=one_of(*FORMS))
+    def to_python(self, form: str = "fuser_lab") -> str:
         """Return code that makes this plan again; its plan has the same hash.
 
-        Schedulers of your own cannot be written as code: they are taken from a variable ``schedulers``, and a comment
-        says what it has to hold.
+        Schedulers and passes of your own cannot be written as code: they are taken from variables ``schedulers`` and
+        ``passes``, and a comment says what these have to hold.
+
+        Parameters
+        ----------
+        form
+            ``"fuser_lab"``, or a script for nvFuser: ``"nvfuser_direct"`` for its direct bindings, ``"nvfuser"`` for
+            the frontend before them. Such a script holds the definition, ``segment_set`` included, and inputs;
+            strategy, options and edits of the partition stand in a comment, as nvFuser cannot be told them. Read by
+            `fuser_lab.load_repro` and segmented so, it gives a plan of the same hash.
+
+        Raises
+        ------
+        UnsupportedError
+            If a script for nvFuser is asked for, and an input has negative strides, which torch does not have.
         """
+        if form != "fuser_lab":
+            return self._script(form)
         names = recorded_names(self.definition)
         lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
         lines += ["", definition_text(self.definition), ""]
@@ -573,14 +702,29 @@ class Plan:
         lines += self._segmentation(names)
         return "\n".join([*lines, ""])
 
+    def _script(self, form: str) -> str:
+        """Return a script for a frontend of nvFuser."""
+        specs = [value for value in self.inputs if isinstance(value, TensorSpec)]
+        if any(stride < 0 for spec in specs for stride in spec.strides):
+            msg = f"to_python: form {form!r} makes inputs with torch, which has no negative strides as these have."
+            raise UnsupportedError(msg)
+        told = f"{self._strategy()}{self._options()}"
+        untold = [f"# fl.segment(fd, inputs{told}) in fuser_lab; nvFuser cannot be told that."] if told else []
+        edits = [f"{method}({', '.join(map(str, arguments))})" for method, arguments in self.edits]
+        if edits:
+            untold.append(f"# Edits of the partition are left out: {', '.join(edits)}.")
+        return "\n".join([*untold, script_text(self.definition, self.inputs, frontend=form)])
+
+    def _strategy(self) -> str:
+        return "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
+
     def _segmentation(self, names: dict[str, str]) -> list[str]:
         """Return the lines that segment and edit; a strategy that was a function is written as its result."""
         if self.strategy not in STRATEGIES:
             groups = [[_recorded(e.name, names) for e in s.exprs if e.tensor_outputs] for s in self.segments]
             shown = f"strategy=lambda fusion, oracle: {groups}"
             return [*self._needed(), f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]
-        strategy = "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
-        lines = [*self._needed(), f"plan = fl.segment(fd, inputs{strategy}{self._options()})"]
+        lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
         for method, arguments in self.edits:
             if method == "with_params":
                 lines.append(f"plan = plan.with_params({', '.join(map(str, arguments))})")
@@ -590,13 +734,22 @@ class Plan:
         return lines
 
     def _needed(self) -> list[str]:
-        """Return comments that say which schedulers whoever runs the code has to supply."""
-        if self.oracle.schedulers == SCHEDULERS:
-            return []
-        return [
-            "# Code cannot hold schedulers of your own. The next line needs those that the plan was made with:",
-            f"# schedulers = {written(self.oracle.schedulers)}",
-        ]
+        """Return comments that say which schedulers and passes whoever runs the code has to supply."""
+        needed = []
+        if self.oracle.schedulers != SCHEDULERS:
+            needed += [
+                "# Code cannot hold schedulers of your own. The next line needs those that the plan was made with:",
+                f"# schedulers = {written(self.oracle.schedulers)}",
+            ]
+        if self.passes != PASSES:
+            own = [f"{type(one).__name__}()" for one in self.passes if one not in PASSES]
+            ours = self.passes[: len(PASSES)] == PASSES
+            shown = ", ".join(["*fl.PASSES", *own] if ours else [f"{type(one).__name__}()" for one in self.passes])
+            needed += [
+                "# Code cannot hold passes of your own. The next line needs those that the plan was made with:",
+                f"# passes = [{shown}]",
+            ]
+        return needed
 
     def _options(self) -> str:
         found = ""
@@ -610,6 +763,8 @@ class Plan:
             found += f", options=fl.SegmenterOptions({shown})"
         if self.oracle.schedulers != SCHEDULERS:
             found += ", schedulers=schedulers"
+        if self.passes != PASSES:
+            found += ", passes=passes"
         return found
 
     def show(self) -> None:
@@ -653,6 +808,8 @@ class Plan:
 
 def _recorded(name: str, names: dict[str, str]) -> str:
     """Return the name that a tensor has in the fusion of the printed definition; passes name theirs after others."""
+    if name in names:
+        return names[name]
     base, mark, rest = name.partition("_")
     return f"{names.get(base, base)}{mark}{rest}"
 

@@ -12,7 +12,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import Pass, text_digest
+from fuser_lab.passes import PASSES, Pass, text_digest
 from fuser_lab.plan import Plan
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
@@ -22,7 +22,7 @@ from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
-from fuser_lab.segmentation.options import passes_of
+from fuser_lab.segmentation.options import rewritten as run_passes
 from fuser_lab.shown_log import ShownLog
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
@@ -85,6 +85,7 @@ def has_arrays(inputs: Sequence[Any]) -> bool:
     target=optional(TEXT.worded("a device's name") | instance(Device)),
     options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
     schedulers=listed(ANYTHING, "a list of schedulers", lazy=True),
+    passes=listed(instance(Pass), "a list of passes", lazy=True),
     log=optional(instance(DecisionLog)),
     name=optional(TEXT),
 )
@@ -96,6 +97,7 @@ def segment(
     target: str | Device | None = None,
     options: SegmenterOptions | None = None,
     schedulers: Iterable[Scheduler] = SCHEDULERS,
+    passes: Iterable[Pass] = PASSES,
     log: DecisionLog | None = None,
     name: str | None = None,
 ) -> Plan:
@@ -120,6 +122,9 @@ def segment(
     schedulers
         Who is asked for each candidate, in this order, until one accepts; nvFuser's if left out. `with_rule` adds a
         rule to these; one of your own has a ``type``, whose kernels it gets, and ``can_schedule(facts, device)``.
+    passes
+        What rewrites the fusion before it is cut, in this order; nvFuser's if left out. One of your own is a
+        `fuser_lab.Pass`: ``[*fuser_lab.PASSES, Mine()]``.
     log
         Where decisions are recorded; ``plan.decisions`` has them in any case.
     name
@@ -128,7 +133,8 @@ def segment(
     Raises
     ------
     InputError
-        If inputs do not fit, or strategy or target are unknown.
+        If inputs do not fit, strategy or target are unknown, or a pass returns no fusion of the same inputs and
+        outputs.
     """
     definition = definition_of(fd)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
@@ -145,7 +151,8 @@ def segment(
         raise InputError(msg)
     oracle = registry(device, chosen, schedulers)
     decisions = ShownLog() if log is None else log
-    fusion = rewritten(bound.fusion, chosen, decisions)
+    ran = tuple(passes)
+    fusion = rewritten(bound.fusion, chosen, decisions, ran)
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
     agreed = None
     if chosen.layout_mode == "negotiate":
@@ -165,6 +172,8 @@ def segment(
         oracle=oracle,
         decisions=decisions,
         agreed=agreed,
+        passes=ran,
+        method=strategy,
     )
 
 
@@ -184,16 +193,16 @@ def registry(
     )
 
 
-def rewritten(fusion: Fusion, options: SegmenterOptions, log: DecisionLog) -> Fusion:
+def rewritten(
+    fusion: Fusion, options: SegmenterOptions, log: DecisionLog, passes: Sequence[Pass] = PASSES,
+) -> Fusion:
     """Return a concretized fusion after the pre-segmentation passes; those that changed it are noted in the log."""
 
     def note(one: Pass, before: Fusion, after: Fusion, seconds: float) -> None:
         digests = text_digest(before), text_digest(after)
         log.passes.append(PassApplied(name=one.name, before=digests[0], after=digests[1], seconds=seconds))
 
-    return passes_of(options).run(
-        fusion, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,
-    )
+    return run_passes(fusion, options, passes, note)
 
 
 def described_input(value: Any) -> Described:

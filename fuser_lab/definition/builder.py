@@ -18,6 +18,7 @@ from fuser_lab.definition.record import EMIT
 from fuser_lab.definition.recording import Recording
 from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.definition.state import Called
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -195,6 +196,22 @@ class FusionBuilder(Recording):
         self._open: bool | None = None
         self._left_by: str | None = None  # the exception that ended the block
         self._fusion: Fusion | None = None
+
+    @classmethod
+    def of(cls, fusion: Fusion) -> Self:
+        """Return a finished definition of a fusion, in which each expression is a call; it belongs to no cache."""
+        made = cls()
+        made._open, made._fusion = False, fusion
+        made._inputs, made._outputs = list(fusion.inputs), list(fusion.outputs)
+        made._exprs, made._aliases = list(fusion.exprs), list(fusion.aliases)
+        made._returned = set(fusion.outputs) - fusion.hidden
+        made._stride_orders = {tv.name: ranks for tv, ranks in fusion.stride_orders}
+        inputs = [("define_tensor" if isinstance(v, TensorView) else "define_scalar", v) for v in fusion.inputs]
+        made._calls = [Called(name, (), {}, 0, 0, value) for name, value in inputs]
+        made._calls += [
+            Called(EMIT, (), {}, place, place + 1, expr.outputs) for place, expr in enumerate(fusion.exprs)
+        ]
+        return made
 
     @functools.cached_property
     def hand(self) -> HandSchedule:

@@ -1,6 +1,7 @@
 """Rewrites before the cut, in the order in which they run, which is nvFuser's."""
 
 from fuser_lab.passes.allocation_domain import AllocationDomain
+from fuser_lab.passes.annotations import Annotation, annotations_of, bare, with_segment_set, without_segment_set
 from fuser_lab.passes.base import Pass, PassPipeline, text_digest
 from fuser_lab.passes.consecutive_casts import ConsecutiveCasts
 from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_of
@@ -36,10 +37,13 @@ PRESEGMENTATION = PassPipeline(
         ExplicitSeeds(),
     ),
 )
+PASSES = PRESEGMENTATION.passes
 
 __all__ = [
+    "PASSES",
     "PRESEGMENTATION",
     "AllocationDomain",
+    "Annotation",
     "ConsecutiveCasts",
     "ExplicitSeeds",
     "FMinFMaxPromotion",
@@ -56,6 +60,10 @@ __all__ = [
     "TranslateNoReductionMatmul",
     "TranslateRepeat",
     "TranslateScatterAccumulate",
+    "annotations_of",
+    "bare",
     "offsets_of",
     "text_digest",
+    "with_segment_set",
+    "without_segment_set",
 ]

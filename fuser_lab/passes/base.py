@@ -72,11 +72,32 @@ class PassPipeline:
             if one.name in off or (one.only_without and one.only_without not in missing):
                 continue
             started = perf_counter()
-            after = one.run(fusion)
+            after = _checked(one, fusion, one.run(fusion))
             if callback is not None and after is not fusion:
                 callback(one, fusion, after, perf_counter() - started)
             fusion = after
         return fusion
+
+
+def _checked(one: Pass, before: Fusion, after: object) -> Fusion:
+    """Return what a pass made, or raise InputError if it is no fusion with the same inputs and outputs."""
+    if not isinstance(after, Fusion):
+        msg = f"pass {one.name!r}: run must return a Fusion, given {type(after).__name__}."
+        raise InputError(msg)
+    if after is before:
+        return after
+    for what, old, new in (("inputs", before.inputs, after.inputs), ("outputs", before.outputs, after.outputs)):
+        if _types(old) != _types(new):
+            msg = (
+                f"pass {one.name!r}: run must keep the {what} of the fusion, which are {', '.join(_types(old))}; it "
+                f"returned {', '.join(_types(new)) or 'none'}."
+            )
+            raise InputError(msg)
+    return after
+
+
+def _types(values: Iterable[Val]) -> list[str]:
+    return [f"{v.dtype.name} {list(v.shape) if isinstance(v, TensorView) else 'scalar'}" for v in values]
 
 
 def text_digest(fusion: Fusion) -> str:

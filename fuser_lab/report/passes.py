@@ -7,8 +7,9 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.definition.binding import bind
+from fuser_lab.passes import PASSES
 from fuser_lab.report.expressions import expr_text
-from fuser_lab.segmentation.options import passes_of
+from fuser_lab.segmentation.options import rewritten
 
 if TYPE_CHECKING:
     from fuser_lab.ir import Fusion
@@ -49,17 +50,13 @@ def view_passes(plan: Any) -> tuple[PassView, ...]:
     def note(one: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
         changed[one.name] = before, after
 
-    options = plan.options
-    pipeline = passes_of(options)
-    pipeline.run(
-        bind(plan.definition, plan.inputs).fusion, disabled=options.disabled_passes,
-        without_schedulers=options.disabled_schedulers, callback=note,
-    )
-    return tuple(_view(one, changed.get(one.name), options) for one in pipeline.passes)
+    passes = getattr(plan, "passes", PASSES)
+    rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, passes, note)
+    return tuple(_view(one, changed.get(one.name), plan.options) for one in passes)
 
 
 def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassView:
-    about = (type(one).__doc__ or "").strip().splitlines()[0].replace("``", "")
+    about = next(iter((type(one).__doc__ or "").strip().splitlines()), "").replace("``", "")
     if sides is not None:
         before, after = map(_lines, sides)
         return PassView(

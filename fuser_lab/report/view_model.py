@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fuser_lab.events import group_text
 from fuser_lab.ir import TensorView
 from fuser_lab.json_text import json_text
+from fuser_lab.passes import annotations_of
 from fuser_lab.report import measure
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.passes import PassView, view_passes
@@ -149,6 +150,22 @@ class LayoutView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotationView:
+    """A ``segment_set`` of the fusion that is cut: what it copies, its result, and the names of those that read that.
+
+    ``own`` says that the definition has it, so that ``plan.without_annotation(hint)`` takes it out; others are made by
+    passes. ``node`` is its op, and ``edges`` are those that leave it, which carry the mark.
+    """
+
+    tensor: str
+    hint: str
+    readers: tuple[str, ...]
+    own: bool
+    node: str
+    edges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewModel:
     """Everything a view of one plan shows, as plain data."""
 
@@ -161,6 +178,7 @@ class ViewModel:
     sources: Mapping[str, Mapping[str, str]] | None = None
     layouts: tuple[LayoutView, ...] = ()
     passes: tuple[PassView, ...] = ()
+    annotations: tuple[AnnotationView, ...] = ()
 
     @property
     def compact(self) -> bool:
@@ -198,6 +216,24 @@ def view_plan(
         sources=sources,
         layouts=_layouts(plan),
         passes=view_passes(plan) if passes else (),
+        annotations=_annotations(plan, drawing),
+    )
+
+
+def _annotations(plan: PlanLike, drawing: _Drawing) -> tuple[AnnotationView, ...]:
+    found = annotations_of(plan.fusion)
+    recorded = {one.hint for one in annotations_of(plan.definition)} if found and hasattr(plan, "definition") else set()
+    nodes = {node.tensor: node.id for node in drawing.nodes if node.kind == "op"} if found else {}
+    return tuple(
+        AnnotationView(
+            tensor=one.tensor,
+            hint=one.hint,
+            readers=one.readers,
+            own=one.hint in recorded,
+            node=nodes[one.hint],
+            edges=tuple(edge.id for edge in drawing.edges if edge.tensor == one.hint),
+        )
+        for one in found
     )
 
 

@@ -2,7 +2,7 @@
 
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -23,7 +23,9 @@ from fuser_lab.arguments import (
 from fuser_lab.cost.device import CAPABILITY
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import InputError
-from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, PassPipeline
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import PASSES, PRESEGMENTATION, AllocationDomain, Pass, PassPipeline
+from fuser_lab.passes.base import Callback
 
 
 class SegmentSetMeaning(enum.Enum):
@@ -245,10 +247,16 @@ class SegmenterOptions:
         )
 
 
-def passes_of(options: SegmenterOptions) -> PassPipeline:
-    """Return the passes that run before the cut, those that the options switch off among them."""
+def rewritten(
+    fusion: Fusion, options: SegmenterOptions, passes: Sequence[Pass] = PASSES, callback: Callback | None = None,
+) -> Fusion:
+    """Return a concretized fusion after those of the passes that the options leave on; see `PassPipeline.run`."""
     everywhere = AllocationDomain(every_tensor=options.layout_mode == "propagate")
-    return PassPipeline(tuple(everywhere if p.name == everywhere.name else p for p in PRESEGMENTATION.passes))
+    pipeline = PassPipeline(tuple(everywhere if type(p) is AllocationDomain else p for p in passes))
+    return pipeline.run(
+        fusion, disabled=options.disabled_passes.intersection(p.name for p in passes),
+        without_schedulers=options.disabled_schedulers, callback=callback,
+    )
 
 
 def _capability(text: str | None) -> tuple[int, int] | None:

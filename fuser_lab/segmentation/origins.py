@@ -1,13 +1,13 @@
 """Where names come from that the user did not give: which pass or which rule of the segmenter made them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import Pass
+from fuser_lab.passes import PASSES, Pass
 from fuser_lab.segmentation.hints import is_hint
-from fuser_lab.segmentation.options import SegmenterOptions, passes_of
+from fuser_lab.segmentation.options import SegmenterOptions, rewritten
 from fuser_lab.segmentation.privatization import replicas_in
 
 _NAME = re.compile(r"\b[A-Za-z]\w*\b")
@@ -18,7 +18,9 @@ _RULES = {
 }
 
 
-def origins(bound: Fusion, final: Fusion, options: SegmenterOptions, log: DecisionLog) -> dict[str, str]:
+def origins(
+    bound: Fusion, final: Fusion, options: SegmenterOptions, log: DecisionLog, passes: Sequence[Pass] = PASSES,
+) -> dict[str, str]:
     """Return what made each expression that the user did not record, by the name of its result.
 
     A result that keeps the user's name counts if a pass made a hint of it.
@@ -33,6 +35,8 @@ def origins(bound: Fusion, final: Fusion, options: SegmenterOptions, log: Decisi
         The options under which it was segmented.
     log
         The passes and decisions that made the plan.
+    passes
+        The passes that ran.
     """
     found: dict[str, str] = {}
 
@@ -42,12 +46,8 @@ def origins(bound: Fusion, final: Fusion, options: SegmenterOptions, log: Decisi
         made = (e.name for e in after.exprs if e.name not in names or (is_hint(e) and e.name not in hints))
         found.update(dict.fromkeys(made, f"the pass {one.name}"))
 
-    rewritten = bound
-    if log.passes:
-        rewritten = passes_of(options).run(
-            bound, disabled=options.disabled_passes, without_schedulers=options.disabled_schedulers, callback=note,
-        )
-    known = {expr.name for expr in rewritten.exprs}
+    cut = rewritten(bound, options, passes, note) if log.passes else bound
+    known = {expr.name for expr in cut.exprs}
     added = [expr.name for expr in final.exprs if expr.name not in known]
     for attempt in log:
         if not attempt.accepted:

@@ -26,6 +26,12 @@ class EditablePlan(PlanLike, Protocol):
     def move(self, tensor: str, segment: int, /) -> EditablePlan:
         """Return the plan with an expression in another segment."""
 
+    def annotate(self, tensor: str, readers: Any = None, /) -> EditablePlan:
+        """Return the plan of the definition with a segment_set of a tensor, for all of its readers or for some."""
+
+    def without_annotation(self, tensor: str, readers: Any = None, /) -> EditablePlan:
+        """Return the plan of the definition without the segment_sets of a tensor."""
+
     def why(self, a: str, b: str, /) -> Any:
         """Return why two expressions are together or apart."""
 
@@ -96,6 +102,16 @@ class Session:
     def move(self, tensor: str, segment: int) -> None:
         """Move the expression that computes a tensor to another segment."""
         self._push(self.plan.move(tensor, segment), f"move({tensor}, S{segment})")
+
+    def annotate(self, tensor: str, reader: str | None = None) -> None:
+        """Insert a segment_set behind a tensor, or only on its way to one reader."""
+        where = tensor if reader is None else f"{tensor} → {reader}"
+        self._push(self.plan.annotate(tensor, reader), f"segment_set({where})")
+
+    def without_annotation(self, tensor: str, reader: str | None = None) -> None:
+        """Take the segment_sets of a tensor out, or only on its way to one reader."""
+        where = tensor if reader is None else f"{tensor} → {reader}"
+        self._push(self.plan.without_annotation(tensor, reader), f"without segment_set({where})")
 
     @property
     def start(self) -> EditablePlan:
