@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 llvmlite = pytest.importorskip("llvmlite.binding", reason="LLVM comes with Numba: pip install numba")
 
-from fuser_lab.runtime import llvm_process, llvm_worker  # noqa: E402
+from fuser_lab.runtime import llvm_process, llvm_worker, pipelines  # noqa: E402
 from fuser_lab.runtime.llvm_process import LlvmError, LlvmProcess, Pipeline, Request, worker_command  # noqa: E402
 
 FULL = Pipeline(cheap=(0, False, False), full=(3, True, False))
@@ -155,6 +156,20 @@ def test_without_processes_nothing_is_vectorized(request_: Request, monkeypatch:
     result = LlvmProcess().compile(request_)
     assert not is_vectorized(result.bitcode)
     assert result.machine_code
+
+
+def test_a_function_that_llvm_fails_with_computes_the_same(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "LLVM", start("head['steps'][1][1]"))
+    with pytest.warns(RuntimeWarning, match="LLVM fails with .*total as it would optimize it"):
+
+        @pipelines.njit("float32(float32[::1])", fastmath={"reassoc"})
+        def total(x: np.ndarray) -> float:
+            found = np.float32(0)
+            for value in x:
+                found += value
+            return found
+
+    assert total(np.arange(1000, dtype=np.float32)) == 499500
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
