@@ -208,7 +208,7 @@ class LlvmProcess:
         self._lock = threading.Lock()
         if self._worker is not None:
             self._worker.returncode = 0  # so that it is not waited for
-            self._worker = None
+            self._worker, self._answered = None, 0
 
 
 def _head(request: Request, pipeline: Pipeline) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """From an LLVM module to its machine code: a program that reads modules, one after another, and answers each.
 
 It is a program because LLVM ends the process that it runs in when one of its own assertions fails, which no Python code
-can prevent. It imports llvmlite and the standard library only, so that it starts in a tenth of a second. It ends by
-itself when nothing was asked of it for a minute, and after a number of modules, because LLVM keeps up to half a
-megabyte of each. `fuser_lab.runtime.llvm_process` is the other end.
+can prevent. It imports llvmlite and the standard library only, so that it starts in a tenth of a second, and ends by
+itself when nothing was asked of it for a minute. `fuser_lab.runtime.llvm_process` is the other end.
 
 A message is a line of JSON and then the bytes whose counts the line gives.
 """
@@ -14,7 +13,6 @@ import sys
 from typing import IO, Any
 
 IDLE = 60.0  # seconds
-MOST = 200  # modules
 
 
 def send(stream: IO[bytes], head: dict[str, Any], *parts: bytes) -> None:
@@ -86,7 +84,7 @@ def _add_refprune(llvm: Any, passes: Any, head: dict[str, Any]) -> None:
 
 
 def main(questions: IO[bytes], answers: IO[bytes], arguments: list[str]) -> None:
-    """Answer until the other end is gone or asks nothing any more, `MOST` times.
+    """Answer until the other end is gone or asks nothing any more.
 
     Parameters
     ----------
@@ -103,9 +101,7 @@ def main(questions: IO[bytes], answers: IO[bytes], arguments: list[str]) -> None
     llvm.initialize_native_asmprinter()
     for option in arguments[1:]:
         llvm.set_option("fuser_lab", option)
-    for _ in range(MOST):
-        if not _is_asked(questions) or (message := receive(questions)) is None:
-            return
+    while _is_asked(questions) and (message := receive(questions)) is not None:
         head, parts = message
         try:
             bitcode, machine_code = compiled(parts[0], head)

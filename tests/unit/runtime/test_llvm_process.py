@@ -143,9 +143,16 @@ def test_a_worker_that_ended_itself_is_started_again(
     assert process._worker is not first
 
 
-def test_workers_that_end_after_each_module_compile_all(start: Start, request_: Request) -> None:
-    process = start(before="llvm_worker.MOST = 1")
-    assert all(is_vectorized(process.compile(request_).bitcode) for _ in range(3))
+def test_a_worker_that_has_compiled_many_modules_makes_room(
+    start: Start, request_: Request, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llvm_process, "_MOST_MODULES", 2)
+    process = start()
+    workers = []
+    for _ in range(4):
+        assert is_vectorized(process.compile(request_).bitcode)
+        workers.append(process._worker)
+    assert [worker is None for worker in workers] == [False, True, False, True]
 
 
 def test_without_processes_nothing_is_vectorized(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
