@@ -77,10 +77,14 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> object:
     """Return a public name, loading its module."""
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"fuser_lab.{name}")
+    module = _PUBLIC.get(name) or (f"fuser_lab.{name}" if name in _MODULES else None)
+    if module is not None:
+        from fuser_lab.runtime.interrupts import interrupts_deferred
+
+        # Ops register themselves: half of them would be in the way when they are imported again.
+        with interrupts_deferred():
+            found = importlib.import_module(module)
+        return found if name in _MODULES else getattr(found, name)
     msg = f"module 'fuser_lab' has no attribute {name!r}"
     raise AttributeError(msg)
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -76,6 +77,32 @@ def test_sessions_interrupted_at_random_moments_compute_right_answers() -> None:
     outcome = in_a_process(seed=17, count=4)
     assert not outcome.failures
     assert outcome.raised == outcome.sent == 4
+
+
+_CUT_IMPORT = """
+import importlib.abc, signal, sys
+import fuser_lab as fl
+
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "fuser_lab.ops.reduction":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+try:
+    fl.FusionDefinition
+except KeyboardInterrupt:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1]), [0]))
+    print("right")
+"""
+
+
+def test_ops_are_imported_as_a_whole() -> None:
+    done = subprocess.run([sys.executable, "-c", _CUT_IMPORT], capture_output=True, text=True, check=False)
+    assert done.stdout == "right\n", done.stderr
 
 
 @posix
