@@ -171,7 +171,7 @@ def time(
             msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
             raise InputError(msg)
     found = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
-    return Timings(rows=found.rows, preallocated=found.preallocated)
+    return Timings(rows=found.rows, preallocated=found.preallocated, load=found.load, cores=found.cores)
 
 
 @overload

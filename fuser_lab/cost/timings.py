@@ -90,11 +90,14 @@ class TimingRow:
 class Timings:
     """Rows in order, the total of each plan after its segments.
 
-    ``preallocated`` says that outputs were allocated before the measurement, so that page faults do not count.
+    ``preallocated`` says that outputs were allocated before the measurement, so that page faults do not count. ``load``
+    is how many processes wanted a core of the machine's ``cores`` in the minute before it, NaN where nothing says so.
     """
 
     rows: tuple[TimingRow, ...]
     preallocated: bool = True
+    load: float = math.nan
+    cores: int = 1
 
     @property
     def totals(self) -> tuple[TimingRow, ...]:

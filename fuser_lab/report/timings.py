@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _NOT_MEASURED: Final = "not measured"
 _WIDTH: Final = 100  # characters of a line of text
 _COMPARED: Final = 2  # plans, from which on they are compared
+_WIDE: Final = 0.3  # interquartile range / median, beyond which a median says little
+_FEW: Final = 10  # samples
+_NAMED: Final = 4  # rows in a sentence
 
 
 def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
@@ -53,8 +56,32 @@ def timing_note(timings: Timings) -> str:
     if any(not math.isnan(row.warm) for row in timings.rows):
         note += " Warm: with what the run before has left in the second-level cache, which is cold otherwise."
     if "CPU" in _device(timings):
-        note += " Outputs were allocated beforehand. These are times of this machine's CPU, not of a GPU."
-    return note
+        note += (
+            " Warm: caches hold what the run before has left, and segments are timed inside runs of their plan, so that"
+            " they add up to it. Outputs were allocated beforehand."
+            " These are times of this machine's CPU, not of a GPU."
+        )
+    return " ".join((note, *_doubts(timings)))
+
+
+def _doubts(timings: Timings) -> list[str]:
+    """Return sentences on why the numbers may be off: wide spreads, few samples, a busy machine."""
+    measured = [row for row in timings.rows if row.samples and row.median > 0]
+    wide = [row for row in measured if row.iqr > _WIDE * row.median]
+    few = [row for row in measured if row.samples < _FEW]
+    found = []
+    if wide:
+        found.append(f"The spread is above {100 * _WIDE:.0f} % in {_named(wide)}.")
+    if few:
+        found.append(f"There are fewer than {_FEW} samples of {_named(few)}.")
+    if timings.load > timings.cores:
+        found.append(f"The machine was busy: a load of {timings.load:.1f} on {timings.cores} cores.")
+    return found
+
+
+def _named(rows: Sequence[TimingRow]) -> str:
+    names = [row.plan if row.segment is None else f"{row.plan} S{row.segment}" for row in rows]
+    return ", ".join(names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"])
 
 
 def timing_bars(timings: Timings) -> list[Bar]:

@@ -6,8 +6,11 @@ import importlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,29 @@ class HostClock:
             return (time.perf_counter() - begin) / repeats
 
         return measured
+
+    def measured_in_order(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
+        """Return what measures each of several calls inside runs of all of them in order, in seconds.
+
+        Each call finds in the caches what the one before it left there, as in a run, so that the times add up to that
+        of a run. One run gives a sample of every call.
+        """
+        for _ in range(WARM_UP):
+            for call in calls:
+                call()
+        waiting: list[deque[float]] = [deque(maxlen=MOST_SAMPLES) for _ in calls]
+
+        def measured(number: int) -> float:
+            if not waiting[number]:
+                ends = [time.perf_counter()]
+                for call in calls:
+                    call()
+                    ends.append(time.perf_counter())
+                for times, (begin, end) in zip(waiting, pairwise(ends), strict=True):
+                    times.append(end - begin)
+            return waiting[number].popleft()
+
+        return [partial(measured, number) for number in range(len(calls))]
 
     def measured_warm(self, call: Callable[[], object]) -> None:
         """Return None: this clock never finds the caches cold."""

@@ -6,6 +6,7 @@ All that is measured takes turns: a machine that slows down for a while slows do
 import inspect
 import itertools
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -166,6 +167,8 @@ class _Measurement:
         self._target, self._inputs, self._cancelled = target, inputs, cancelled
         self._peers = peers
         self._first: list[Any] = []  # results of the first plan
+        # Before the measurement, which is a load itself.
+        self._load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
         self._found: list[_Measured] = []
         self._turns, self._warm_turns = Turns(seconds), Turns(seconds / 2)
         self._clocks: dict[str, HostClock | DeviceClock] = {}
@@ -179,7 +182,7 @@ class _Measurement:
             row = self._row(found)
             parts = [r.median for r in rows if r.plan == row.plan]
             rows.append(replace(row, kernels=sum(parts)) if row.segment is None and parts and row.samples else row)
-        return Timings(rows=tuple(rows)).compared()
+        return Timings(rows=tuple(rows), load=self._load, cores=os.cpu_count() or 1).compared()
 
     def _row(self, found: _Measured) -> TimingRow:
         if found.cold is None or found.clock is None:
@@ -207,10 +210,13 @@ class _Measurement:
             bound = prepared.bind(inputs, kept)
             clock = self._clock(prepared.target)
             runs = [step.runs for step in prepared.steps(inputs)]
-            for row, call in self._calls(plan, bound, runs, partial(prepared.run, inputs, kept)):
+            rows = self._calls(plan, bound, runs, partial(prepared.run, inputs, kept))
+            inside = clock.measured_in_order(bound.steps) if isinstance(clock, HostClock) and error < 1 else []
+            for (row, call), measured in itertools.zip_longest(rows, inside):
                 if self._cancelled():
                     break
-                self._add(replace(row, plan=name, device=prepared.memory.label(), error=error, note=note), call, clock)
+                told = replace(row, plan=name, device=prepared.memory.label(), error=error, note=note)
+                self._add(told, call, clock, measured)
                 progress(done, total, self._so_far)
         for name, peer in self._peers.items():
             if self._cancelled() or not plans:
@@ -234,13 +240,19 @@ class _Measurement:
         if complete and self._found:
             progress(total, total, self._so_far)
 
-    def _add(self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock) -> None:
-        """Add a row, and its calls to those that take turns, unless its results are wrong."""
+    def _add(
+        self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock,
+        inside: Callable[[], float] | None = None,
+    ) -> None:
+        """Add a row, and its calls to those that take turns, unless its results are wrong.
+
+        ``inside`` measures the call as a part of a run; without it, the call is measured by itself.
+        """
         if row.error >= 1:
             wrong = replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}")
             self._found.append(_Measured(row=wrong))
             return
-        cold = self._turns.add(clock.measured(call))
+        cold = self._turns.add(inside or clock.measured(call))
         self._turns.first(cold)
         measured = clock.measured_warm(call)
         warm = None if measured is None else self._warm_turns.add(measured)
