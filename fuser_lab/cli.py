@@ -82,6 +82,14 @@ def _ops(arguments: argparse.Namespace) -> int:
         print(json_text(op_page.op_data(), indent=1))
     elif arguments.markdown:
         print(op_page.op_markdown(), end="")
+    elif arguments.accuracy or arguments.write:
+        from fuser_lab.accuracy import measure_all
+        from fuser_lab.report import accuracy_page
+
+        found = measure_all()
+        print(accuracy_page.accuracy_text(found))
+        if arguments.write:
+            print(accuracy_page.save(found))
     else:
         print(op_page.op_text(op_page.op_rows()))
     return 0
@@ -188,6 +196,10 @@ def _parser() -> argparse.ArgumentParser:
     form = ops.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown: the page docs/ops.md")
     form.add_argument("--json", action="store_true", help="print JSON")
+    text = "measure the largest errors of the pointwise ops on this machine, in units in the last place"
+    form.add_argument("--accuracy", action="store_true", help=text)
+    text = "with --accuracy: keep what is measured as the numbers that docs/ops.md states"
+    ops.add_argument("--write", action="store_true", help=text)
     ops.set_defaults(call=_ops)
     explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are apart")
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")

@@ -69,6 +69,15 @@ CONVERSIONS = (
     *(name for kind in REDUCED.values() for name in (f"{kind}_to_float", f"float_to_{kind}", f"round_{kind}")),
 )
 
+# Functions of complex numbers that both targets have of their own (`fuser_lab.runtime.complex_functions`).
+COMPLEX_FUNCTIONS = {
+    name: f"complex_{name}"
+    for name in (
+        "acosh", "cos", "cosh", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "sin", "sinh", "tan",
+        "tanh",
+    )
+}
+
 
 def storage_name(buffer: Buffer) -> str:
     """Return Numba's name of the type that a buffer's elements are stored as."""

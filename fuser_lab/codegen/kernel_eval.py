@@ -324,10 +324,10 @@ def _rounding(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 _NAMES: dict[str, Callable[..., Any]] = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
     "atan2": np.arctan2, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "exp": np.exp, "exp2": np.exp2,
-    "expm1": np.expm1, "imag": np.imag, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2,
+    "expm1": np.expm1, "imag": np.imag, "log": np.log, "log10": np.log10, "log2": np.log2,
     "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "add": np.add,
-    "mul": np.multiply, "abs": np.abs, "real": np.real, "max": np.maximum, "min": np.minimum, "fmax": np.fmax,
-    "fmin": np.fmin,
+    "mul": np.multiply, "abs": np.abs, "real": np.real, "max": OPS["maximum"].reference,
+    "min": OPS["minimum"].reference, "fmax": np.fmax, "fmin": np.fmin,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
@@ -336,7 +336,10 @@ _NAMES: dict[str, Callable[..., Any]] = {
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_NAMES,
-    **{name: OPS[name].reference for name in ("complex", "div", "fmod", "lgamma", "neg", "pow", "remainder", "sub")},
+    **{
+        name: OPS[name].reference
+        for name in ("complex", "div", "fmod", "lgamma", "log1p", "neg", "pow", "remainder", "sub")
+    },
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "quotient": OPS["div"].reference,
     "not": _not,

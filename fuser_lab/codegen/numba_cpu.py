@@ -1,6 +1,6 @@
 """The CPU printer: `prange` over threads, plain inner loops that LLVM vectorizes."""
 
-from fuser_lab.codegen.emitter import CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -11,7 +11,7 @@ _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint64", "uintp",
 )
 _INTRINSICS = (
-    *CONVERSIONS,
+    *CONVERSIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "scratch", "shift_left", "shift_right",
@@ -29,15 +29,8 @@ _BY_MATH = frozenset(
 )
 
 _COMPLEX = {
-    "abs": "abs", "div": "complex_div",
-    **{f"a{name}": f"np.arc{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
-    **{
-        name: f"np.{name}"
-        for name in (
-            "cos", "cosh", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan",
-            "tanh",
-        )
-    },
+    "abs": "abs", "div": "complex_div", "sqrt": "np.sqrt", **COMPLEX_FUNCTIONS,
+    **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
 LARGEST_STACK = 128 << 10  # bytes of all rows of a function; threads have stacks of at least 512 KiB

@@ -5,7 +5,7 @@ The source imports numba.cuda but printing it does not: kernels can be read on a
 
 import re
 
-from fuser_lab.codegen.emitter import CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.index_math import Range, linear, range_of
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -28,17 +28,9 @@ from fuser_lab.ir.term import Apply, Term, Var
 from fuser_lab.schedule.state import Evict, ParallelType
 
 _TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint8", "uint16", "uint64")
-# Our own: cmath has all but these for complex numbers, or has them in double precision only.
 _COMPLEX = {
-    "abs": "complex_abs", "div": "complex_div", "pow": "complex_pow", "exp2": "complex_exp2", "expm1": "complex_expm1",
-    "log1p": "complex_log1p", "log2": "complex_log2", "sqrt": "complex_sqrt",
-    **{
-        name: f"cmath.{name}"
-        for name in (
-            "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "log", "log10", "sin", "sinh",
-            "tan", "tanh",
-        )
-    },
+    "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **COMPLEX_FUNCTIONS,
+    **{name: f"cmath.{name}" for name in ("acos", "asin", "asinh", "atan", "atanh")},
 }
 COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
 _INTRINSICS = (

@@ -12,6 +12,7 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import OpKind, Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Const, Term
+from fuser_lab.ops.extremes import larger, smaller
 from fuser_lab.ops.pointwise_calls import unary_misuses
 from fuser_lab.ops.promotion import (
     CAST,
@@ -56,6 +57,20 @@ FLOAT, KEEP, BOOL = Promotion.FLOAT, Promotion.KEEP, ResultType.BOOL
 _NEAR_ONE, _INSIDE, _POSITIVE = ((-1.0, 1.0),), ((-0.95, 0.95),), ((0.1, 4.0),)
 Domain = tuple[tuple[float, float], ...]
 
+
+def _log1p(x: Array) -> Array:
+    if not np.iscomplexobj(x):
+        return np.asarray(np.log1p(x))
+    # NumPy's complex one is log(1 + x), which has no digits left near 0.
+    a, b = np.real(x), np.imag(x)
+    near = (np.abs(a) < 0.5) & (np.abs(b) < 0.5)
+    above = np.array(x)
+    above.real += 1  # not x + 1, which drops the sign of a zero
+    found = np.asarray(np.log(above))
+    found.real[...] = np.where(near, np.log1p(a * (2 + a) + b * b) / 2, found.real)
+    return found
+
+
 _FLOAT_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
     ("acos", np.arccos, "Inverse cosine in radians.", _NEAR_ONE),
     ("acosh", np.arccosh, "Inverse hyperbolic cosine.", ((1.1, 4.0),)),
@@ -70,7 +85,7 @@ _FLOAT_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
     ("expm1", np.expm1, "exp(x) - 1, accurate near 0.", ()),
     ("log", np.log, "Natural logarithm.", _POSITIVE),
     ("log10", np.log10, "Logarithm to base 10.", _POSITIVE),
-    ("log1p", np.log1p, "log(1 + x), accurate near 0.", ((-0.9, 4.0),)),
+    ("log1p", _log1p, "log(1 + x), accurate near 0.", ((-0.9, 4.0),)),
     ("log2", np.log2, "Logarithm to base 2.", _POSITIVE),
     ("sin", np.sin, "Sine of radians.", ()),
     ("sinh", np.sinh, "Hyperbolic sine.", ()),
@@ -99,7 +114,19 @@ for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
 
 
 def _logistic(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x)) if np.iscomplexobj(x) else np.asarray(special.expit(x))
+    if not np.iscomplexobj(x):
+        return np.asarray(special.expit(x))
+    left = np.real(x) < 0  # where exp(-x) may overflow
+    power = np.exp(np.where(left, x, -x))
+    return np.asarray(np.where(left, power, 1) / (1 + power))
+
+
+def _logistic_term(x: Term) -> Term:
+    if not x.dtype.is_complex:
+        return 1 / (1 + t.apply("exp", -x))
+    left = _part("real")(x) < 0
+    power = t.apply("exp", t.select(left, x, -x))
+    return t.select(left, power, 1) / (1 + power)
 
 
 pointwise(
@@ -108,7 +135,7 @@ pointwise(
 )
 pointwise("reciprocal", lambda x: 1 / x, lambda x: 1 / x, "1 / x.", FLOAT, domain=_POSITIVE)
 pointwise(
-    "sigmoid", lambda x: 1 / (1 + t.apply("exp", -x)), _logistic, "Logistic function 1 / (1 + exp(-x)).", FLOAT,
+    "sigmoid", _logistic_term, _logistic, "Logistic function 1 / (1 + exp(-x)).", FLOAT,
 )
 
 
@@ -132,7 +159,7 @@ pointwise(
 )
 pointwise(
     "silu",
-    lambda x: x / (1 + t.apply("exp", -x)),
+    lambda x: x * _logistic_term(x) if x.dtype.is_complex else x / (1 + t.apply("exp", -x)),
     lambda x: x * _logistic(x),
     "x * sigmoid(x).",
     Promotion.FLOATING,
@@ -223,9 +250,12 @@ def _floor_remainder(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    if np.result_type(a, b).kind in "fc":
+    if np.result_type(a, b).kind == "f":
         return np.asarray(np.power(a, b))
     a, b = np.broadcast_arrays(a, b)
+    if a.dtype.kind == "c":
+        # NumPy has NaN for powers that are not real.
+        return np.asarray(np.where((a == 0) & (b.real > 0), 0, np.power(a, b)))
     if a.dtype.kind == "u":
         return np.asarray(np.power(a, b))
     # Integers have no fractions: what 1 / a**n truncates to.
@@ -252,8 +282,14 @@ pointwise(
     "pow", _binary("pow"), _as_numbers(_power), "lhs to the power rhs; a negative power of an integer truncates.",
     arity=2, domain=((0.2, 3.0), (0.0, 3.0)),
 )
-pointwise("maximum", _binary("max"), np.maximum, "Larger of both, NaN propagates.", arity=2, takes_complex=False)
-pointwise("minimum", _binary("min"), np.minimum, "Smaller of both, NaN propagates.", arity=2, takes_complex=False)
+pointwise(
+    "maximum", _binary("max"), larger, "Larger of both, NaN propagates; 0.0 is larger than -0.0.", arity=2,
+    takes_complex=False,
+)
+pointwise(
+    "minimum", _binary("min"), smaller, "Smaller of both, NaN propagates; -0.0 is smaller than 0.0.", arity=2,
+    takes_complex=False,
+)
 pointwise(
     "atan2", _binary("atan2"), np.arctan2, "Angle of the point (rhs, lhs) in radians.", FLOAT, arity=2,
     takes_complex=False,

@@ -11,6 +11,7 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag, listed, whole
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.extremes import largest, smallest
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     OPS,
@@ -268,7 +269,7 @@ def _highest(dtype: DataType) -> bool | int | float:
 
 def _extreme(fold: Any, identity: Callable[[DataType], bool | int | float]) -> Callable[..., Array]:
     def reference(x: Array, *, dims: tuple[int, ...]) -> Array:
-        return np.asarray(fold(x, axis=dims, initial=identity(from_numpy(x.dtype))))
+        return np.asarray(fold(x, dims, identity(from_numpy(x.dtype))))
 
     return reference
 
@@ -290,12 +291,12 @@ PROD = _reduction(
     doc="Product over dims (all axes if left out); bool and integers multiply as Int.",
 )
 MAX = _reduction(
-    "max", Combine(fn="max", identity=_lowest), _extreme(np.max, _lowest), converts=False,
-    doc="Largest element over dims, NaN propagates.",
+    "max", Combine(fn="max", identity=_lowest), _extreme(largest, _lowest), converts=False,
+    doc="Largest element over dims, NaN propagates; 0.0 is larger than -0.0.",
     misuses=_extreme_misuses("max"),
 )
 MIN = _reduction(
-    "min", Combine(fn="min", identity=_highest), _extreme(np.min, _highest), converts=False,
-    doc="Smallest element over dims, NaN propagates.",
+    "min", Combine(fn="min", identity=_highest), _extreme(smallest, _highest), converts=False,
+    doc="Smallest element over dims, NaN propagates; -0.0 is smaller than 0.0.",
     misuses=_extreme_misuses("min"),
 )

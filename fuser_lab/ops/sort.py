@@ -6,7 +6,7 @@ import numpy as np
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
-from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, Val
+from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.registry import (
     Arg,
@@ -27,12 +27,23 @@ from fuser_lab.ops.scan import axes_of_first, axis_in_bounds, check_ordered, ord
 
 
 def _order(x: Array, dim: int, *, descending: bool) -> Array:
-    """Return the positions of elements in order; equal elements stay in theirs."""
+    """Return the positions of elements in order; equal elements stay in theirs, and a single number is at 0."""
+    if not x.ndim:
+        return np.zeros((), np.int64)
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
     # Reversed twice: the largest come first, and of equal ones the first comes first.
     order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
     return np.asarray(np.flip(x.shape[dim] - 1 - order, dim))
+
+
+def _axis(dim: object, tensor: TensorView, op: str) -> int:
+    """Return an axis counted from the front; a 0-d tensor is sorted like its one element, along axis 0 or -1."""
+    return axis_in_bounds(dim, max(tensor.ndim, 1), op)
+
+
+def _sorted_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDomain:
+    return scanned_domain(tensor, dim, axes) if tensor.ndim else TensorDomain(logical=())
 
 
 def _dim(attrs: Attrs) -> int:
@@ -44,13 +55,13 @@ def _argsort(rec: Recorder, arg: Operand, dim: int, descending: bool = False, st
     tensor = rec.tensor(arg, "argsort", "arg")
     check_ordered(tensor, "argsort")
     return rec.emit(
-        ARGSORT, [tensor], dim=axis_in_bounds(dim, tensor.ndim, "argsort"),
+        ARGSORT, [tensor], dim=_axis(dim, tensor, "argsort"),
         descending=flag(descending, "argsort", "descending"), stable=flag(stable, "argsort", "stable"),
     )[0]
 
 
 def _infer_argsort(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    return (Result(DataType.Int, scanned_domain(tensor_at(inputs), _dim(attrs), axes)),)
+    return (Result(DataType.Int, _sorted_domain(tensor_at(inputs), _dim(attrs), axes)),)
 
 
 def _reference_argsort(x: Array, *, dim: int, descending: bool, stable: bool) -> Array:
@@ -80,12 +91,13 @@ ARGSORT = register(
             Sample("fd.ops.argsort(a, 0, stable=True)", (Arg((9,), DataType.Bool, 0, 2),)),
             Sample("fd.ops.argsort(a, 1)", (Arg((3, 1), DataType.Double),)),
             Sample("fd.ops.argsort(a, 0)", (Arg((0, 2)),)),
+            Sample("fd.ops.argsort(a, -1, True)", (Arg(()),)),
             Sample("fd.ops.add(fd.ops.argsort(fd.ops.neg(a), 1), 1)"),
         ),
         misuses=(
             Misuse("fd.ops.argsort(x)", "missing a required argument: 'dim'", ArgumentTypeError),
             Misuse("fd.ops.argsort(x, 2)", "argsort: Tried to access out of boundary index 2"),
-            Misuse("fd.ops.argsort(s, 0)", "argsort: Tried to access out of boundary index 0"),
+            Misuse("fd.ops.argsort(s, 1)", "argsort: Tried to access out of boundary index 1"),
             Misuse("fd.ops.argsort(x, 0, 'a')", "argsort: descending must be True or False", ArgumentTypeError),
             Misuse("fd.ops.argsort(x, 0, stable=2)", "argsort: stable must be True or False", ArgumentTypeError),
             Misuse("fd.ops.argsort(z, 0)", "argsort: arg has dtype DataType.ComplexFloat"),
@@ -107,7 +119,7 @@ def _topk(
         raise DefinitionError(msg)
     values, indices = rec.emit(
         TOPK, [tensor], k=count if count.value is None else int(count.value.real),
-        dim=axis_in_bounds(dim, tensor.ndim, "topk"), largest=flag(largest, "topk", "largest"),
+        dim=_axis(dim, tensor, "topk"), largest=flag(largest, "topk", "largest"),
         sorted=flag(sorted, "topk", "sorted"),
     )
     return values, indices
@@ -116,13 +128,18 @@ def _topk(
 def _infer_topk(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor, dim, k = tensor_at(inputs), _dim(attrs), attrs["k"]
     count = k if isinstance(k, int | Scalar) else 0
-    size = tensor.extents[dim]
+    size = tensor.extents[dim] if tensor.ndim else 1
+    if isinstance(count, int) and not tensor.ndim and count != 1:
+        msg = f"topk: k is {count}; of a tensor without axes it must be 1."
+        raise DefinitionError(msg)
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
         msg = f"topk: k is {count}, out of range for axis {dim} of size {size}."
         raise DefinitionError(msg)
 
     def domain() -> TensorDomain:
         logical = [axes.copy(axis) for axis in tensor.domain.axes]
+        if not logical:
+            return TensorDomain(logical=())
         logical[dim] = axes.fresh(1, IterType.BROADCAST) if count == 1 else axes.fresh(count)
         return TensorDomain(logical=tuple(logical))
 
@@ -132,6 +149,8 @@ def _infer_topk(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tup
 def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Array, Array]:
     del sorted
     data = np.asarray(x)
+    if not data.ndim:
+        return data, _order(data, dim, descending=largest)
     if not 0 <= k <= data.shape[dim]:
         msg = f"topk: k is {k}, out of range for axis {dim} of size {data.shape[dim]}."
         raise InputError(msg)
@@ -143,7 +162,7 @@ def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted
     del sorted  # always: which of equal elements are found, and in which order, must not depend on where they lie
     given = x.to(torch.uint8) if x.dtype is torch.bool else ordered(torch, x)
     found = torch.sort(given, dim=dim, descending=largest, stable=True)
-    values, indices = (part.narrow(dim, 0, k).contiguous() for part in found)
+    values, indices = (part.narrow(dim, 0, k).contiguous() if x.ndim else part for part in found)
     return (values.to(torch.bool) if x.dtype is torch.bool else unordered(torch, values, x.dtype)), indices
 
 
@@ -165,6 +184,7 @@ TOPK = register(
             Sample("fd.ops.topk(a, fd.define_scalar(1, DataType.Int))", (Arg((3, 9), DataType.Double),)),
             Sample("fd.ops.topk(a, fd.define_scalar(0, DataType.Int))", (Arg((3, 4)),)),
             Sample(f"fd.ops.topk(a, {_THREE}, 1)", (Arg((0, 4)),)),
+            Sample("fd.ops.topk(a, fd.define_scalar(1, DataType.Int))", (Arg(()),)),
             Sample(f"fd.ops.add(fd.ops.topk(fd.ops.neg(a), {_THREE})[0], 1.0)", (Arg((3, 9)),)),
         ),
         misuses=(
@@ -172,7 +192,8 @@ TOPK = register(
             Misuse("fd.ops.topk(x, s)", "topk: k must be a scalar of the definition", ArgumentTypeError),
             Misuse("fd.ops.topk(x, d)", "topk: k must be an integer, given DataType.Double"),
             Misuse(f"fd.ops.topk(x, {_THREE}, 2)", "topk: Tried to access out of boundary index 2"),
-            Misuse(f"fd.ops.topk(s, {_THREE})", "topk: Tried to access out of boundary index -1"),
+            Misuse(f"fd.ops.topk(s, {_THREE})", "topk: k is 3; of a tensor without axes it must be 1"),
+            Misuse(f"fd.ops.topk(s, {_THREE}, 1)", "topk: Tried to access out of boundary index 1"),
             Misuse(f"fd.ops.topk(x, {_THREE}, largest='a')", "topk: largest must be True or False", ArgumentTypeError),
             Misuse(f"fd.ops.topk(x, {_THREE}, sorted=None)", "topk: sorted must be True or False", ArgumentTypeError),
             Misuse("fd.ops.topk(x, fd.define_scalar(5))", "topk: k is 5, out of range for axis 1 of size 4"),

@@ -21,6 +21,7 @@ from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
 from fuser_lab.ops.registry import Sample
 from fuser_lab.ops.unsupported import UNSUPPORTED
 from fuser_lab.passes import PRESEGMENTATION
+from fuser_lab.report.accuracy_page import accuracy_lines, stated
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedGroup, segment
 
@@ -202,6 +203,20 @@ def op_data() -> dict[str, Any]:
     }
 
 
+_ACCURACY = (
+    "The largest error of each pointwise op that was found, in units in the last place of the result's dtype, against",
+    "a reference of higher precision: float64 for floats of up to 32 bits, long double or mpmath for Double. Operands",
+    "are random bit patterns, numbers of everyday size, neighbours of zeros and poles, and special values; an",
+    "infinity or NaN in the wrong place would be shown as NaN. Errors of complex results are distances in the plane,",
+    "for operands that are finite and whose squares neither overflow nor vanish. CUDA kernels may flush results below",
+    "the smallest normal number to zero; such results are left out there. `lerp` and `addcmul` add terms that may",
+    "cancel, so that their errors are small relative to the operands, not to the result; the real `sigmoid` and",
+    "`silu` give 0 where exp(-x) overflows. `exp2` and `pow` of ComplexDouble lose what their angle has of whole",
+    "turns. `python -m fuser_lab ops --accuracy` measures again; [numbers](numbers.md) has the rules for special",
+    "values.",
+)
+
+
 def op_markdown() -> str:
     """Return the page as Markdown."""
     rows = op_rows()
@@ -221,6 +236,7 @@ def op_markdown() -> str:
         family = [row for row in rows if row.family == title]
         if family:
             lines += [f"## {title}", "", *_family_table(family), ""]
+    lines += ["## Accuracy", "", *_ACCURACY, "", *accuracy_lines(stated())]
     lines += ["## Not supported", "", *_unsupported_table(missing), ""]
     return "\n".join(lines)
 

@@ -6,6 +6,7 @@ Everything here is inlined by LLVM. None of it uses fast-math beyond contraction
 import math
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, types, uint32, uint64
 from numba.extending import intrinsic
@@ -13,6 +14,7 @@ from numba.np import arrayobj
 
 from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from fuser_lab.runtime.complex_functions import complex_functions
 from fuser_lab.runtime.pipelines import njit
 
 _CACHE_LINE = 64
@@ -20,8 +22,18 @@ _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
 
-def _llvm(name: str, arity: int) -> Any:
-    """Return an intrinsic that is one LLVM instruction on floats, so that it vectorizes."""
+class _Exact(ir.instructions.FastMathFlags):  # type: ignore[misc]
+    """Flags of a call that stay none: Numba adds those of the kernel to every call, signs of zeros among them."""
+
+    def add(self, name: str) -> None:
+        """Leave a flag out."""
+
+
+def _llvm(name: str, arity: int, *, exact: bool = False) -> Any:
+    """Return an intrinsic that is one LLVM instruction on floats, so that it vectorizes.
+
+    The flags of a kernel hold for it, unless it is to be ``exact``.
+    """
 
     def unary(context: Any, x: Any) -> Any:
         return x(x), generate
@@ -32,13 +44,17 @@ def _llvm(name: str, arity: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = args[0].type
         function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * arity))
-        return builder.call(function, args)
+        call = builder.call(function, args)
+        if exact:
+            call.fastmath = _Exact()
+        return call
 
     return intrinsic(unary if arity == 1 else binary)
 
 
-maximum = _llvm("llvm.maximum", 2)  # NaN propagates
-minimum = _llvm("llvm.minimum", 2)
+# NaN propagates, and zeros have signs.
+maximum = _llvm("llvm.maximum", 2, exact=True)
+minimum = _llvm("llvm.minimum", 2, exact=True)
 floor = _llvm("llvm.floor", 1)
 ceil = _llvm("llvm.ceil", 1)
 trunc = _llvm("llvm.trunc", 1)
@@ -454,6 +470,16 @@ def complex_div(a: Any, b: Any) -> Any:
     ratio = b.real / b.imag
     divisor = b.real * ratio + b.imag
     return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
+
+
+# Without the freedoms of the kernels that call them, which would be theirs as well if none were named.
+_COMPLEX = complex_functions(njit(error_model="numpy", fastmath=False), float64, np.arccos)
+complex_exp, complex_exp2, complex_expm1 = _COMPLEX["exp"], _COMPLEX["exp2"], _COMPLEX["expm1"]
+complex_log, complex_log10 = _COMPLEX["log"], _COMPLEX["log10"]
+complex_log1p, complex_log2 = _COMPLEX["log1p"], _COMPLEX["log2"]
+complex_cosh, complex_sinh, complex_tanh = _COMPLEX["cosh"], _COMPLEX["sinh"], _COMPLEX["tanh"]
+complex_cos, complex_sin, complex_tan = _COMPLEX["cos"], _COMPLEX["sin"], _COMPLEX["tan"]
+complex_acosh, complex_pow = _COMPLEX["acosh"], _COMPLEX["pow"]
 
 
 @njit(error_model="numpy")

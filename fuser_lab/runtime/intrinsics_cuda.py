@@ -1,5 +1,6 @@
 """Functions that generated CUDA kernels call; the twins of `intrinsics_cpu`, compiled for a GPU."""
 
+import cmath
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from fuser_lab.runtime.complex_functions import complex_functions
 
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
@@ -127,6 +129,7 @@ def _extreme(larger: bool) -> Any:
     """Return maximum or minimum with NaN propagating: one instruction for float32, else comparisons and no branch."""
     sign = ">" if larger else "<"
     single = "max.NaN.f32 $0, $1, $2;" if larger else "min.NaN.f32 $0, $1, $2;"
+    wide = ir.IntType(64)
 
     def rule(context: Any, x: Any, y: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -134,7 +137,11 @@ def _extreme(larger: bool) -> Any:
             if x == types.float32:
                 return builder.call(ir.InlineAsm(ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT]), single, "=f,f,f"), args)
             chosen = builder.or_(builder.fcmp_ordered(sign, a, b), builder.fcmp_unordered("uno", a, a))
-            return builder.select(chosen, a, b)
+            other = builder.select(chosen, a, b)
+            # Of equal numbers only the signs of zeros differ: the larger has a sign if both have one.
+            bits = [builder.bitcast(value, wide) for value in args]
+            zero = builder.bitcast((builder.and_ if larger else builder.or_)(*bits), ir.DoubleType())
+            return builder.select(builder.fcmp_ordered("==", a, b), zero, other)
 
         return x(x, x), generate
 
@@ -410,45 +417,13 @@ def complex_sqrt(x: Any) -> Any:
     return complex(abs(other), math.copysign(size, x.imag))
 
 
-@cuda.jit(device=True)
-def complex_pow(a: Any, b: Any) -> Any:
-    """Return a complex number to a complex power, on the main branch."""
-    size = math.hypot(a.real, a.imag)
-    if size == 0:
-        if b.real == 0 and b.imag == 0:
-            return complex(size + 1, size)
-        return complex(size, size)
-    log, angle = math.log(size), math.atan2(a.imag, a.real)
-    length = math.exp(b.real * log - b.imag * angle)
-    turn = b.imag * log + b.real * angle
-    return complex(length * math.cos(turn), length * math.sin(turn))
-
-
-@cuda.jit(device=True)
-def complex_exp2(x: Any) -> Any:
-    """Return 2 to a complex power."""
-    length = 2 ** x.real
-    turn = x.imag * 0.6931471805599453
-    return complex(length * math.cos(turn), length * math.sin(turn))
-
-
-@cuda.jit(device=True)
-def complex_expm1(x: Any) -> Any:
-    """Return exp(x) - 1 of a complex number, accurate near 0."""
-    grown, half = math.expm1(x.real), math.sin(x.imag / 2)
-    return complex(grown * math.cos(x.imag) - 2 * half * half, (grown + 1) * math.sin(x.imag))
-
-
-@cuda.jit(device=True)
-def complex_log1p(x: Any) -> Any:
-    """Return log(1 + x) of a complex number."""
-    return complex(math.log(math.hypot(x.real + 1, x.imag)), math.atan2(x.imag, x.real + 1))
-
-
-@cuda.jit(device=True)
-def complex_log2(x: Any) -> Any:
-    """Return the logarithm of a complex number to base 2."""
-    return complex(math.log2(math.hypot(x.real, x.imag)), math.atan2(x.imag, x.real) / 0.6931471805599453)
+_COMPLEX = complex_functions(cuda.jit(device=True), types.float64, cmath.acos)
+complex_exp, complex_exp2, complex_expm1 = _COMPLEX["exp"], _COMPLEX["exp2"], _COMPLEX["expm1"]
+complex_log, complex_log10 = _COMPLEX["log"], _COMPLEX["log10"]
+complex_log1p, complex_log2 = _COMPLEX["log1p"], _COMPLEX["log2"]
+complex_cosh, complex_sinh, complex_tanh = _COMPLEX["cosh"], _COMPLEX["sinh"], _COMPLEX["tanh"]
+complex_cos, complex_sin, complex_tan = _COMPLEX["cos"], _COMPLEX["sin"], _COMPLEX["tan"]
+complex_acosh, complex_pow = _COMPLEX["acosh"], _COMPLEX["pow"]
 
 
 @cuda.jit(device=True)

@@ -278,3 +278,35 @@ def test_complex_division_by_zero_is_infinite_or_nan(dtype: DataType) -> None:
 
     fusion = build(record, [x.shape, y.shape], dtype)
     run_and_compare(fusion, [x, y], ["div", "truediv", "by a number", "reciprocal", "rsqrt"])
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.Double], ids=lambda d: d.name)
+def test_zeros_have_signs_in_maxima_and_minima(dtype: DataType) -> None:
+    x, y = (v.ravel() for v in np.meshgrid(np.array([0.0, -0.0, 1.0, np.nan]), np.array([0.0, -0.0, -1.0])))
+    x, y = x.astype(dtype.numpy), y.astype(dtype.numpy)
+    names = ["maximum", "minimum"]
+    fusion = build(all_of(names), [x.shape] * 2, dtype)
+    results = [prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([x, y]), evaluate(fusion, [x, y])]
+    for largest, smallest in results:
+        np.testing.assert_array_equal(largest, np.maximum(x, y))
+        np.testing.assert_array_equal(smallest, np.minimum(x, y))
+        zeros = (x == 0) & (y == 0)
+        np.testing.assert_array_equal(np.signbit(largest[zeros]), np.signbit(x[zeros]) & np.signbit(y[zeros]))
+        np.testing.assert_array_equal(np.signbit(smallest[zeros]), np.signbit(x[zeros]) | np.signbit(y[zeros]))
+
+
+def test_complex_functions_give_numbers_where_the_reference_does() -> None:
+    part = np.array([0.0, 1.0, -0.5, -2.0, 30.0, -100.0, 710.0, -1e10, 1.7e308, np.inf, -np.inf, np.nan])
+    real, imag = (v.ravel() for v in np.meshgrid(part, part))
+    x = real.astype(np.complex128)
+    x.imag = imag
+    names = ["acosh", "cos", "log2", "tanh", "exp2", "sigmoid"]
+    fusion = build(all_of(names), [x.shape], D.ComplexDouble)
+    got = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([x])
+    known = ~(np.isnan(x.real) ^ np.isnan(x.imag))  # else either part of a result may be NaN
+    for name, a, b in zip(names, got, evaluate(fusion, [x]), strict=True):
+        for of_a, of_b in ((a.real, b.real), (a.imag, b.imag)):
+            wrong = known & np.isnan(of_a) & ~np.isnan(of_b)
+            assert not wrong.any(), f"{name} of {x[wrong]}: {a[wrong]}, {b[wrong]}"
+        finite = np.isfinite(b) & (np.abs(x) < 1e9)
+        np.testing.assert_allclose(a[finite], b[finite], rtol=1e-12, err_msg=name)

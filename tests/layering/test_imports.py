@@ -25,8 +25,8 @@ HOUSE = (
     ("runtime",),
     ("report",),
     (
-        "plan", "planning", "profiling", "executors", "segments", "validation", "fusion_definition", "api", "cli",
-        "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning", "__main__",
+        "accuracy", "plan", "planning", "profiling", "executors", "segments", "validation", "fusion_definition", "api",
+        "cli", "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}

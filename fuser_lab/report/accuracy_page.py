@@ -1,0 +1,95 @@
+"""The accuracy of ops as it is stated: numbers that `fuser_lab.accuracy` measured, kept beside this file, as tables."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = Path(__file__).with_name("accuracy.json")
+TARGETS = ("cpu", "cuda")
+_TITLES = {"cpu": "CPU kernels", "cuda": "CUDA kernels"}
+ROUNDED = 0.5  # units in the last place: the exact result, rounded once
+_PLAIN = 10.0  # below it errors are told to tenths
+
+Errors = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """The largest error of each op by dtype, in units in the last place, and the device that it was measured on."""
+
+    target: str
+    device: str
+    ulps: Errors
+
+
+def stated() -> dict[str, Stated]:
+    """Return what was measured, by target; targets without measurement are left out."""
+    data = json.loads(FILE.read_text(encoding="utf-8"))
+    return {
+        target: Stated(
+            target=target, device=part["device"],
+            ulps={op: {d: math.inf if x is None else x for d, x in row.items()} for op, row in part["ulps"].items()},
+        )
+        for target, part in data["targets"].items()
+    }
+
+
+def save(found: Mapping[str, Stated]) -> Path:
+    """Replace what is stated for the targets given, keep that for others, and return the file."""
+    targets = {
+        target: {
+            "device": part.device,
+            "ulps": {op: {d: _stored(x) for d, x in row.items()} for op, row in part.ulps.items()},
+        }
+        for target, part in sorted({**(stated() if FILE.exists() else {}), **found}.items())
+    }
+    data = {"schema": "fuser_lab.accuracy", "version": 1, "targets": targets}
+    FILE.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return FILE
+
+
+def _stored(ulps: float) -> float | None:
+    """Return an error rounded up to hundredths, or to two digits if it is large; JSON has no infinity."""
+    if math.isinf(ulps):
+        return None
+    step = 0.01 if ulps < _PLAIN else 10.0 ** (math.floor(math.log10(ulps)) - 1)
+    return round(math.ceil(ulps / step - 1e-9) * step, 2)
+
+
+def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
+    """Yield the tables as Markdown; ops that round once, or not at all, are named in a sentence."""
+    for target in TARGETS:
+        part = found.get(target)
+        if part is None:
+            yield from (f"### {_TITLES[target]}", "", "Not measured on a GPU yet.", "")
+            continue
+        dtypes = list(dict.fromkeys(d for row in part.ulps.values() for d in row))
+        exact = sorted(op for op, row in part.ulps.items() if max(row.values()) <= ROUNDED)
+        yield from (f"### {_TITLES[target]}", "", f"Measured on {part.device}.", "")
+        yield from ("| op | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|")
+        for op in sorted(set(part.ulps) - set(exact)):
+            yield f"| `{op}` | " + " | ".join(_shown(part.ulps[op].get(dtype)) for dtype in dtypes) + " |"
+        yield from ("", f"At most {ROUNDED} in every dtype: {', '.join(f'`{op}`' for op in exact)}.", "")
+
+
+def accuracy_text(found: Mapping[str, Stated]) -> str:
+    """Return the tables as plain text, one line for each op."""
+    lines = []
+    for part in found.values():
+        dtypes = list(dict.fromkeys(d for row in part.ulps.values() for d in row))
+        lines += [f"{_TITLES[part.target]}, measured on {part.device}: largest error in units in the last place", ""]
+        lines.append(f"{'op':<12}" + "".join(f"{dtype:>15}" for dtype in dtypes))
+        for op, row in sorted(part.ulps.items()):
+            lines.append(f"{op:<12}" + "".join(f"{_shown(row.get(dtype)):>15}" for dtype in dtypes))
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _shown(ulps: float | None) -> str:
+    if ulps is None:
+        return ""
+    if math.isinf(ulps):
+        return "NaN"
+    return f"{math.ceil(ulps * 10 - 1e-9) / 10:g}" if ulps < _PLAIN else f"{ulps:.2g}"
