@@ -20,6 +20,7 @@ class Pass(ABC):
 
     name: ClassVar[str]
     nvfuser: ClassVar[str] = ""  # nvFuser's name of it, without "Pass"; empty for passes that it does not have
+    adds_scalars: ClassVar[bool] = False  # whether scalar inputs may follow those of the fusion
     only_without: ClassVar[str] = ""  # scheduler that makes the pass needless: it runs only where that one is off
 
     @abstractmethod
@@ -86,7 +87,11 @@ def _checked(one: Pass, before: Fusion, after: object) -> Fusion:
         raise InputError(msg)
     if after is before:
         return after
-    for what, old, new in (("inputs", before.inputs, after.inputs), ("outputs", before.outputs, after.outputs)):
+    inputs = after.inputs
+    if one.adds_scalars:
+        added = inputs[len(before.inputs) :]
+        inputs = (*inputs[: len(before.inputs)], *(v for v in added if isinstance(v, TensorView)))
+    for what, old, new in (("inputs", before.inputs, inputs), ("outputs", before.outputs, after.outputs)):
         if _types(old) != _types(new):
             msg = (
                 f"pass {one.name!r}: run must keep the {what} of the fusion, which are {', '.join(_types(old))}; it "

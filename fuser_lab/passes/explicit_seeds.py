@@ -21,6 +21,7 @@ class ExplicitSeeds(Pass):
     """
 
     name: ClassVar[str] = "explicit_seeds"
+    adds_scalars: ClassVar[bool] = True
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion whose random numbers all depend on inputs."""

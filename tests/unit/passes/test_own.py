@@ -92,3 +92,11 @@ def test_what_is_no_pass_is_refused_in_one_sentence():
         fl.segment(fd, passes=[LosesAnOutput()])
     with pytest.raises(ArgumentTypeError, match="passes"):
         fl.segment(fd, passes=["mark_aliases_prepare"])
+
+
+def test_seeds_become_inputs_beside_the_checks_of_passes():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4])
+        fd.add_output(fd.ops.add(x, fd.ops.uniform(0.0, 1.0, [3, 4], dtype=fl.DataType.Float)))
+    plan = fl.segment(fd, [fl.spec((3, 4))])
+    assert [v.dtype for v in plan.fusion.inputs[1:]] == [fl.DataType.Int] * 2
