@@ -49,6 +49,7 @@ from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.origins import origins
 
 if TYPE_CHECKING:
+    from fuser_lab.annotating import Told
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
@@ -396,6 +397,24 @@ class Plan:
         """Every ``segment_set`` of the definition."""
         return annotations_of(self.definition)
 
+    @takes(tries=whole(1))
+    def to_annotations(self, *, tries: int = 200) -> "Told":
+        """Return the fewest ``segment_set`` with which bottom-up or top-down gives this partition by itself.
+
+        So what was found by editing, or by the strategy "optimal", can be told to nvFuser: ``.plan.to_python()`` is the
+        annotated definition. The partition is compared as sets of expressions, ``segment_set`` aside; the annotations
+        that the definition has already count like all others. Of equally few, those are taken with which nvFuser's own
+        segmenter gives it (bottom-up, as hints). The result is false, with the reasons, where no way was found.
+
+        Parameters
+        ----------
+        tries
+            How many sets of annotations are segmented, about; a few more where the last set is reduced.
+        """
+        from fuser_lab.annotating import to_annotations
+
+        return to_annotations(self, tries)
+
     def resegmented(self, strategy: Strategy | None = None, **switches: Any) -> "Plan":
         """Return the plan of the same definition, with its annotations, by another strategy or with other options.
 
@@ -420,13 +439,14 @@ class Plan:
             msg = f"resegmented: there is no option {unknown[0]!r}; there are {names}."
             raise ArgumentTypeError(msg)
         chosen = self.method if strategy is None else strategy
-        return self._segmented_anew(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
+        return self.segmented_anew(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
 
     def _annotated(self, definition: Fusion) -> "Plan":
         name = self.name if self.name.endswith("*") else f"{self.name}*"
-        return self._segmented_anew(definition, self.method, self.options).renamed(name)
+        return self.segmented_anew(definition, self.method, self.options).renamed(name)
 
-    def _segmented_anew(self, definition: Fusion, strategy: Strategy, options: SegmenterOptions) -> "Plan":
+    def segmented_anew(self, definition: Fusion, strategy: Strategy, options: SegmenterOptions) -> "Plan":
+        """Return the plan of another definition of the same inputs, for the same target, schedulers and passes."""
         from fuser_lab.planning import segment
 
         return segment(

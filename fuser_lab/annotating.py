@@ -1,0 +1,248 @@
+"""A plan expressed by annotations: the fewest ``segment_set`` with which a segmenter gives its partition by itself.
+
+Every answer is checked by segmenting. Only tensors that pass between segments come into question: a ``segment_set``
+that counts ends a segment, so that what reads it is in another one.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import comb
+
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
+from fuser_lab.passes.annotations import HINT
+from fuser_lab.plan import Plan
+from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning
+
+Partition = Counter[frozenset[str]]
+Mark = tuple[str, tuple[str, ...]]  # a tensor, and the readers that are to read its copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A strategy, how it reads ``segment_set``, and whether readers of one input are tried together (top-down)."""
+
+    strategy: str
+    reading: SegmentSetMeaning
+    connect_through_inputs: bool = True
+
+    def options(self, options: SegmenterOptions) -> SegmenterOptions:
+        """Return the options of a plan for this way: without cuts that are no ``segment_set``."""
+        return replace(
+            options, segment_set=self.reading, connect_through_inputs=self.connect_through_inputs,
+            cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False,
+        )
+
+    def __str__(self) -> str:
+        """Return it as ``bottom-up, segment_set as a hint``."""
+        apart = "" if self.connect_through_inputs else ", connect_through_inputs=False"
+        return f"{self.strategy.replace('_', '-')}, segment_set as a {self.reading.value}{apart}"
+
+
+_HINT, _CUT = SegmentSetMeaning.HINT, SegmentSetMeaning.CUT
+# What nvFuser does today comes first: of equally few annotations its own are taken.
+WAYS = (
+    Way(strategy="bottom_up", reading=_HINT),
+    Way(strategy="bottom_up", reading=_CUT),
+    Way(strategy="top_down", reading=_HINT),
+    Way(strategy="top_down", reading=_CUT),
+    Way(strategy="top_down", reading=_HINT, connect_through_inputs=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What `Plan.to_annotations` found; false where no way gives the partition, and ``reasons`` then say why.
+
+    Attributes
+    ----------
+    plan
+        The plan of the annotated definition, made by the strategy and the options that give the partition; None if
+        there is none.
+    annotations
+        Every ``segment_set`` of its definition.
+    way
+        Strategy and reading.
+    fewest
+        Whether every smaller set of annotations was tried, in each way; otherwise none of those that were added can be
+        left out.
+    reasons
+        For each way that was tried and failed with all places annotated, a sentence.
+    tries
+        How many definitions were segmented.
+    """
+
+    plan: Plan | None
+    way: Way | None = None
+    fewest: bool = False
+    reasons: tuple[str, ...] = ()
+    tries: int = 0
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """Every ``segment_set`` of the definition that was found."""
+        return () if self.plan is None else self.plan.annotations
+
+    def __bool__(self) -> bool:
+        """Whether the partition can be told."""
+        return self.plan is not None
+
+    def __str__(self) -> str:
+        """Return the annotations and the way, or the reasons."""
+        if self.plan is None:
+            return "\n".join(("No set of annotations that was tried gives this partition.", *self.reasons))
+        if not self.annotations:
+            return f"No annotation is needed ({self.way})."
+        word = "the fewest" if self.fewest else "no added one can be left out"
+        return f"{'; '.join(map(str, self.annotations))} ({self.way}; {word})"
+
+    __repr__ = __str__
+
+
+def to_annotations(plan: Plan, tries: int) -> Told:
+    """Return the fewest annotations with which the segmenter gives a plan's partition; see `Plan.to_annotations`."""
+    unscheduled = [segment.index for segment in plan.segments if segment.scheduler is None]
+    if unscheduled:
+        reason = f"No scheduler takes segment {unscheduled[0]}, so that no segmenter makes it."
+        return Told(plan=None, reasons=(reason,))
+    stripped = _stripped(plan.definition)
+    told = _Search(plan, stripped, tries).run()
+    if told or stripped == plan.definition:
+        return told
+    # Without some annotation of the definition the passes may make another fusion of it.
+    kept = _Search(plan, plan.definition, tries).run()
+    return replace(kept or told, fewest=False, tries=told.tries + kept.tries)
+
+
+def _stripped(definition: Fusion) -> Fusion:
+    """Return a definition without its annotations, except those whose result is an output of the fusion."""
+    outputs = {tensor.name for tensor in definition.outputs}
+    for one in annotations_of(definition):
+        if one.hint not in outputs:
+            definition = without_segment_set(definition, one.hint)
+    return definition
+
+
+class _Search:
+    def __init__(self, plan: Plan, base: Fusion, tries: int) -> None:
+        self._plan = plan
+        self._left = tries
+        self._tries = 0
+        self._base = base
+        self._target = partition_of(plan, {one.hint for one in plan.annotations} - base.tensors.keys())
+        self._made: dict[tuple[Way, frozenset[Mark]], tuple[Plan, bool]] = {}
+
+    def run(self) -> Told:
+        reasons: list[str] = []
+        for marks in places(self._plan, self._base):
+            complete = -1  # how many annotations all sets have that were tried, or fewer
+            for size in range(len(marks) + 1):
+                if comb(len(marks), size) * len(WAYS) > self._left:
+                    break
+                complete = size
+                for way in WAYS:
+                    for chosen in combinations(marks, size):
+                        if self._gives(way, chosen):
+                            return self._found(way, chosen, fewest=True)
+            every = [way for way in WAYS if complete < len(marks) and self._gives(way, marks)]
+            smallest = min(((self._reduced(way, marks), way) for way in every), key=lambda f: len(f[0]), default=None)
+            if smallest is not None:
+                return self._found(smallest[1], smallest[0], fewest=len(smallest[0]) <= complete + 1)
+            reasons = [self._reason(way, marks) for way in WAYS]
+        return self._failed(tuple(reasons))
+
+    def _gives(self, way: Way, marks: Sequence[Mark]) -> bool:
+        """Whether the segmenter makes the partition of a definition with these annotations."""
+        return self._segmented(way, marks)[1]
+
+    def _segmented(self, way: Way, marks: Sequence[Mark]) -> tuple[Plan, bool]:
+        key = way, frozenset(marks)
+        if key not in self._made:
+            self._left -= 1
+            self._tries += 1
+            definition = self._base
+            for tensor, readers in marks:
+                definition = with_segment_set(definition, tensor, readers)
+            plan = self._plan.segmented_anew(definition, way.strategy, way.options(self._plan.options))
+            new = definition.tensors.keys() - self._base.tensors.keys()
+            self._made[key] = plan, partition_of(plan, new) == self._target
+        return self._made[key]
+
+    def _reduced(self, way: Way, marks: Sequence[Mark]) -> tuple[Mark, ...]:
+        """Return annotations of which none can be left out."""
+        kept = tuple(marks)
+        for mark in marks:
+            fewer = tuple(one for one in kept if one != mark)
+            if self._gives(way, fewer):
+                kept = fewer
+        return kept
+
+    def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> Told:
+        return Told(plan=self._segmented(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
+
+    def _failed(self, reasons: tuple[str, ...]) -> Told:
+        return Told(plan=None, reasons=reasons, tries=self._tries)
+
+    def _reason(self, way: Way, marks: Sequence[Mark]) -> str:
+        """Return a pair of expressions that comes out wrong with all annotations, and why."""
+        plan = self._segmented(way, marks)[0]
+        placed = f"all {len(marks)} places annotated" if marks else "nothing to annotate"
+        head = f"{way}, {placed}"
+        for a, b in _pairs(self._plan):
+            if a in plan.segmented.home and b in plan.segmented.home:
+                here, there = _together(self._plan, a, b), _together(plan, a, b)
+                if here != there:
+                    place = "one segment" if here else "apart"
+                    return f"{head}: {a} and {b} are {place} here, but {plan.why(a, b).text}"
+        return f"{head}: other expressions are computed in several segments, or made by passes and rewrites."
+
+
+def partition_of(plan: Plan, left_out: set[str]) -> Partition:
+    """Return the segments of a plan as sets of names, without some; replicas count as what they repeat."""
+    original = plan.segmented.replicas
+    return Counter(
+        frozenset(original.get(e.name, e.name) for e in segment.exprs if e.tensor_outputs and e.name not in left_out)
+        for segment in plan.segments
+    )
+
+
+def places(plan: Plan, base: Fusion) -> Iterator[tuple[Mark, ...]]:
+    """Yield where annotations can be: behind what passes between segments, for all readers, then for each segment's."""
+    homes = plan.segmented.homes
+    together: list[Mark] = []
+    apart: list[Mark] = []
+    for tensor in base.tensors.values():
+        maker = base.producers.get(tensor)
+        if maker is None or maker.name not in homes or maker.op.name == HINT:
+            continue
+        users = [u for u in base.users.get(tensor, ()) if u.name in homes and u.op.name != HINT]
+        outside = [user for user in users if not set(homes[user.name]) & set(homes[maker.name])]
+        if outside:
+            together.append((tensor.name, tuple(user.name for user in outside)))
+        by_segment: dict[int, list[str]] = {}
+        for user in outside:
+            by_segment.setdefault(homes[user.name][0], []).append(user.name)
+        apart += [(tensor.name, tuple(names)) for names in by_segment.values()]
+    yield tuple(together)
+    if len(apart) > len(together):
+        yield tuple(apart)
+
+
+def _pairs(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield neighbouring expressions of a plan by name."""
+    for expr in plan.fusion.tensor_exprs:
+        for tensor in expr.tensor_inputs:
+            maker = plan.fusion.producers.get(tensor)
+            if maker is not None:
+                yield maker.name, expr.name
+    names = [expr.name for expr in plan.fusion.tensor_exprs]
+    yield from combinations(names, 2)
+
+
+def _together(plan: Plan, a: str, b: str) -> bool:
+    return bool(set(plan.segmented.homes[a]) & set(plan.segmented.homes[b]))
+
+
+__all__ = ["WAYS", "Told", "Way", "partition_of", "places", "to_annotations"]
