@@ -168,7 +168,7 @@ class FusionExecutorCache:
     def plan_for(self, inputs: Iterable[Any]) -> Plan:
         """Return the plan that `execute` runs for these inputs."""
         flat = flattened(inputs)
-        return self._plan(flat, tuple(describe(value) for value in flat), SegmenterOptions())
+        return self._plan(flat, tuple(described_input(value) for value in flat), SegmenterOptions())
 
     def _plan(self, flat: Sequence[Any], described: Sequence[Described], options: SegmenterOptions) -> Plan:
         key = (self._key(described), options)

@@ -45,7 +45,7 @@ from fuser_lab.segments import SegmentedDefinition
 from fuser_lab.validation import check_outputs, expected_outputs
 
 if TYPE_CHECKING:
-    from fuser_lab.nvfuser_direct.schedule import Sched
+    from fuser_lab.bindings.schedule import Sched
 
 Library = Literal["torch", "numpy"]
 
@@ -62,14 +62,14 @@ class Executable:
     _repro_inputs: tuple[tuple[Described, ...], Library] | None = None
 
     @property
-    def definition(self) -> Fusion:
+    def recorded_fusion(self) -> Fusion:
         """The recorded fusion; raises EmptyDefinitionError where there is none."""
         raise NotImplementedError
 
     def _executor_cache(self) -> FusionExecutorCache:
         """Return ``fec``, made now if nothing has run yet."""
         if self.fec is None:
-            self.fec = FusionExecutorCache(self.definition)
+            self.fec = FusionExecutorCache(self.recorded_fusion)
         return self.fec
 
     def execute(
@@ -106,8 +106,12 @@ class Executable:
             raise StateError(msg)
         flat = flattened(inputs)
         if save_repro_inputs:
-            self._repro_inputs = (tuple(_with_range(value) for value in flat), _library(flat))
+            self._keep_inputs(flat)
         return self._run(flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options)
+
+    def _keep_inputs(self, flat: Sequence[Any]) -> None:
+        """Keep descriptions of inputs for `last_repro_script`."""
+        self._repro_inputs = (tuple(_with_range(value) for value in flat), _library(flat))
 
     def _run(self, flat: list[Any], **how: Any) -> list[Any]:
         """Return the outputs for flat inputs."""
@@ -121,7 +125,7 @@ class Executable:
         inputs
             As for `execute`.
         heuristic_params
-            None, or the scheduler that shall take it (`fuser_lab.nvfuser_direct.schedule.compute_heuristics`).
+            None, or the scheduler that shall take it (`fuser_lab.bindings.schedule.compute_heuristics`).
 
         Raises
         ------
@@ -138,9 +142,8 @@ class Executable:
         transforms = hand.transforms if isinstance(hand, HandSchedule) else ()
         if self.ke is None or self.ke.transforms != transforms:
             executor = KernelExecutor()
-            executor.compile(
-                self if transforms else self.definition, flat, scheduler_type=self._manual_scheduler(heuristic_params),
-            )
+            scheduler = self._manual_scheduler(heuristic_params)
+            executor.compile(self if transforms else self.recorded_fusion, flat, scheduler_type=scheduler)
             self.ke = executor
         return self.ke.run(flat)
 
@@ -179,7 +182,7 @@ class Executable:
         self._ready(inside="validate")
         expected = self._expected(flat, reference_outputs)
         outputs = self.execute(flat, device=device, **options)
-        check_outputs(self.definition, flat, outputs, expected)
+        check_outputs(self.recorded_fusion, flat, outputs, expected)
         return outputs
 
     def manual_validate(self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None) -> list[Any]:
@@ -188,7 +191,7 @@ class Executable:
         self._ready(inside="manual_validate")
         expected = self._expected(flat, reference_outputs)
         outputs = self.manual_execute(flat)
-        check_outputs(self.definition, flat, outputs, expected)
+        check_outputs(self.recorded_fusion, flat, outputs, expected)
         return outputs
 
     def _ready(self, inside: str) -> None:
@@ -200,7 +203,7 @@ class Executable:
 
     def _expected(self, flat: Sequence[Any], given: Sequence[Any] | None) -> Sequence[Any]:
         # Evaluated before anything runs: a run may write to its inputs.
-        return expected_outputs(self.definition, flat, self._like(flat)) if given is None else given
+        return expected_outputs(self.recorded_fusion, flat, self._like(flat)) if given is None else given
 
     def _like(self, flat: Sequence[Any]) -> tuple[Any, ...]:
         """Return an array whose library makes random numbers where no input is an array; none is NumPy."""
@@ -209,7 +212,7 @@ class Executable:
     def validate_definition(self) -> tuple[bool, str]:
         """Return whether there is something to run, and if not a sentence that says what is missing."""
         try:
-            _ = self.definition
+            _ = self.recorded_fusion
         except EmptyDefinitionError as error:
             return False, str(error)
         return True, ""
@@ -225,7 +228,7 @@ class Executable:
         if inputs is None:
             return self._script(None, "torch")
         flat = flattened(inputs)
-        bind(self.definition, [described_input(value) for value in flat])
+        bind(self.recorded_fusion, [described_input(value) for value in flat])
         return self._script([_with_range(value) for value in flat], _library(flat))
 
     def last_repro_script(self) -> str:
@@ -242,10 +245,8 @@ class Executable:
         return self._script(*self._repro_inputs)
 
     def _script(self, described: Sequence[Described] | None, library: Library) -> str:
-        torch = torch_module()
-        on_gpu = torch is not None and torch.cuda.is_available()
-        devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if on_gpu else []
-        return script_text(self.definition, described, _versions(), devices=devices, library=library)
+        versions, devices = environment()
+        return script_text(self.recorded_fusion, described, versions, devices=devices, library=library)
 
     def profile(self, inputs: Iterable[Any]) -> FusionProfile:
         """Return what one run on these inputs took, segment by segment; what it computes is thrown away."""
@@ -261,13 +262,13 @@ class Executable:
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
         """Return what the NumPy reference evaluation gives, as NumPy arrays, rounding as the fusion's dtypes do."""
         flat = flattened(inputs)
-        bound, given = reference_form(bind(self.definition, [describe(v) for v in flat]).fusion, flat)
+        bound, given = reference_form(bind(self.recorded_fusion, [describe(v) for v in flat]).fusion, flat)
         results = evaluate(bound, given)
         return [x for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
 
     def print_math(self) -> None:
         """Print the fusion as nvFuser's IR text."""
-        print(math_text(self.definition))  # noqa: T201
+        print(math_text(self.recorded_fusion))  # noqa: T201
 
     def save(self, path: str | Path) -> Path:
         """Write the fusion uncut as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py and return the path.
@@ -279,9 +280,9 @@ class Executable:
         UnsupportedError
             If a PNG is asked for and nothing is there that makes one.
         """
-        view = fusion_view(self.definition)
+        view = fusion_view(self.recorded_fusion)
         writers = save.graph_writers(view) | {
-            ".html": lambda: html.document("fusion", fusion_html(self.definition, repr(self))),
+            ".html": lambda: html.document("fusion", fusion_html(self.recorded_fusion, repr(self))),
             ".py": lambda: repr(self),
         }
         return save.save("a fusion", path, writers)
@@ -289,16 +290,16 @@ class Executable:
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return the definition as text, and the graph where the definition is complete."""
         try:
-            view = fusion_view(self.definition)
+            view = fusion_view(self.recorded_fusion)
         except (EmptyDefinitionError, StateError):
             return {"text/plain": repr(self)}
-        shown = {"text/html": fusion_html(self.definition, repr(self)), "image/svg+xml": view_svg(view)}
+        shown = {"text/html": fusion_html(self.recorded_fusion, repr(self)), "image/svg+xml": view_svg(view)}
         return {"text/plain": repr(self), **shown}
 
     def __repr__(self) -> str:
         """Return Python that defines the fusion again."""
         try:
-            return definition_text(self.definition)
+            return definition_text(self.recorded_fusion)
         except (EmptyDefinitionError, StateError) as error:
             return f"<FusionDefinition: {error}>"
 
@@ -321,11 +322,15 @@ def _with_range(value: Any) -> Described:
     return replace(described, fill=Fill(kind="integers", low=low, high=high)) if high < 2**63 else described
 
 
-def _versions() -> dict[str, str]:
-    """Return the versions that a script mentions, of what is loaded."""
+def environment() -> tuple[dict[str, str], list[str]]:
+    """Return what a script mentions of where it was written: versions of what is loaded, and names of GPUs."""
     torch = torch_module()
-    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)} if torch is not None else {}
-    return {"fuser_lab": importlib.import_module("fuser_lab").__version__, **found}
+    if torch is None:
+        return {"fuser_lab": importlib.import_module("fuser_lab").__version__}, []
+    names = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
+    devices = [torch.cuda.get_device_name(number) for number in names]
+    versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)}
+    return {"fuser_lab": importlib.import_module("fuser_lab").__version__, **versions}, devices
 
 
 def described_array(array: Any) -> TensorSpec:
@@ -390,9 +395,11 @@ class FusionDefinition(Executable, FusionBuilder):
         self._is_one_segment = False
 
     @property
-    def definition(self) -> Fusion:
+    def recorded_fusion(self) -> Fusion:
         """The recorded fusion; the same as ``fusion``."""
         return self.fusion
+
+    definition = recorded_fusion
 
     @takes(tensor=TEXT.worded("a tensor's name"), readers=READERS)
     def with_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
@@ -475,7 +482,7 @@ class FusionDefinition(Executable, FusionBuilder):
         self.segments, self.segment_index_space_maps, self.map_value_to_last_used_segment = [], {}, {}
         try:
             for index in range(count if count > 1 else 0):
-                segment = FusionDefinition(self.cache)
+                segment = self._new()
                 numbers = self.build_segment(segment, index)
                 self.segments.append(segment)
                 self.segment_index_space_maps[segment] = numbers
@@ -510,6 +517,10 @@ class FusionDefinition(Executable, FusionBuilder):
             original=self.state,
             segments=tuple((segment.state, self.segment_index_space_maps[segment]) for segment in self.segments),
         )
+
+    def _new(self) -> "FusionDefinition":
+        """Return an empty definition that looks for equal ones where this one does."""
+        return FusionDefinition(self.cache)
 
     def setup_segmentation(
         self, inputs: Iterable[Any], *, target: str | Device | None = None, options: SegmenterOptions | None = None,
@@ -562,7 +573,7 @@ class FusionDefinition(Executable, FusionBuilder):
     @property
     def sched(self) -> "Sched":
         """The schedule by hand, and questions to schedulers as ``can_schedule(fd.fusion, scheduler, inputs)``."""
-        from fuser_lab.nvfuser_direct.schedule import Sched
+        from fuser_lab.bindings.schedule import Sched
 
         return Sched(self)
 

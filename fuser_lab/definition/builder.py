@@ -482,17 +482,20 @@ class FusionBuilder(Recording):
             Scalar(name="", dtype=wanted, value=convert_number(value, wanted, "define_scalar", "value")), self,
         )
 
-    def define_vector(self, size: int) -> list[Handle]:
-        """Add ``size`` integer scalar inputs."""
+    def define_vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
+        """Add ``size`` integer scalar inputs, or return integers and integer scalars as a vector."""
         self.require_open("define_vector")
         elements: list[Handle] = self.recorded("define_vector", self._vector, (size,), {})
         return elements
 
-    def _vector(self, size: int) -> list[Handle]:
+    def _vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
+        if not is_whole(size):
+            sizes = self.extents(size, "define_vector", "values")
+            return [Handle(self.value(extent, "define_vector", "values"), self) for extent in sizes]
         if whole(size, "define_vector", "size") < 0:
             msg = f"define_vector: size is {size}; it must be 0 or more."
             raise DefinitionError(msg)
-        return [self.define_scalar(None, DataType.Int) for _ in range(size)]
+        return [self.define_scalar(None, DataType.Int) for _ in range(whole(size, "define_vector", "size"))]
 
     def add_output(
         self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from typing import Any, NamedTuple
 
+from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle
 from fuser_lab.definition.record import EMIT, Record, bare, encoded, record_of
 from fuser_lab.definition.state import Called, arguments_of, number_operands
@@ -56,7 +57,11 @@ def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, .
             return (Step(("define_tensor", result), _tensor_record(result), result),)
         case "define_scalar":
             return (_constant(result) if result.value is not None else _scalar_input(result),)
-        case "add_output" | "set_output_stride_order" | "define_vector":
+        case "define_vector":
+            vector = not is_whole(call.args[0])
+            record = Record("define_vector", (encoded(result if vector else int(call.args[0]), None),), ())
+            return (*constants, Step((call.name, vector, encoded(result, None)), record, result))
+        case "add_output" | "set_output_stride_order":
             args = tuple(list(value) if isinstance(value, list | tuple | range) else value for value in call.args)
             record = record_of(call.name, args, call.kwargs, owner)
             # A layout that `add_output` asks for stands in the expressions.
@@ -93,7 +98,11 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
     """Return a call with every argument in its place, defaults other than None too, and axes from the front."""
     entry = OPS.get(call.name) or COMPOSITES[call.name]
     expr = next((expr for expr in reversed(made) if expr.op.name == call.name), None)
-    attrs = {} if expr is None else dict(expr.attrs)
+    if expr is None:
+        # An op that is written with others: those that have axes have its axes.
+        attrs = {name: value for part in made for name, value in part.attrs if name == "dims"}
+    else:
+        attrs = dict(expr.attrs)
     given: list[Any] = []
     named: dict[str, Any] = {}
     places = True
@@ -123,7 +132,7 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
 def _is_operand(value: Any, *, first: bool) -> bool:
     """Whether an argument is written without its name: tensors and scalars that begin a call, or a list of tensors."""
     if first and isinstance(value, list) and value:
-        value = value[0]
+        return isinstance(value[0], Handle) and isinstance(value[0].val, TensorView)
     return isinstance(value, Handle | Scalar)
 
 
@@ -132,6 +141,8 @@ def _understood(given: Any, attribute: AttrValue) -> Any:
     if type(attribute) is int and type(given) is int:
         return attribute
     if isinstance(given, list | tuple | range):
+        if any(isinstance(part, Handle) for part in given):
+            return list(given)
         if isinstance(attribute, tuple) and len(attribute) == len(given) and all(type(n) is int for n in attribute):
             return list(attribute)
         return list(given)

@@ -59,8 +59,8 @@ def encoded(value: Any, owner: object) -> Encoded:
         value = value.val
     elif kind is list or kind is tuple:
         return (kind.__name__, *[encoded(entry, owner) for entry in value])
-    elif kind is range:
-        return ("list", *value)
+    elif kind is range or isinstance(value, list):
+        return ("list", *[encoded(entry, owner) for entry in value])
     if isinstance(value, TensorView):
         return ("value", value.name)
     if isinstance(value, Scalar):
@@ -107,12 +107,13 @@ def _decoded(entry: Encoded, values: Mapping[str, Val], wrap: Callable[[Any], An
         case ("value", str(name)) if name in values:
             return wrap(values[name])
         case ("constant", DataType() as dtype, number):
-            return wrap(Scalar(name="", dtype=dtype, value=_decoded_number(number)))
+            return wrap(Scalar(name="", dtype=dtype, value=decoded_number(number)))
         case _:
-            return _decoded_number(entry)
+            return decoded_number(entry)
 
 
-def _decoded_number(entry: Encoded) -> Any:
+def decoded_number(entry: Encoded) -> Any:
+    """Return the number that `encoded` made data of; InputError if it is none."""
     try:
         match entry:
             case int():
@@ -152,9 +153,9 @@ def bare(result: Any) -> Any:
     """Return a call's result with values in place of handles."""
     if isinstance(result, Handle):
         return result.val
-    if isinstance(result, list | tuple):
-        return type(result)(bare(part) for part in result)
-    return result
+    if isinstance(result, list):
+        return [bare(part) for part in result]
+    return tuple(bare(part) for part in result) if isinstance(result, tuple) else result
 
 
 def record_text(record: Record, result: Any = None) -> str:
@@ -181,9 +182,9 @@ def _text(entry: Encoded) -> str:
         case ("value", str(name)):
             return name
         case ("constant", DataType() as dtype, number):
-            return str(Scalar(name="", dtype=dtype, value=_decoded_number(number)))
+            return str(Scalar(name="", dtype=dtype, value=decoded_number(number)))
         case tuple():
-            return repr(_decoded_number(entry))
+            return repr(decoded_number(entry))
         case _:
             return repr(entry)
 

@@ -8,13 +8,11 @@ from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.canonical import Step, steps_of
 from fuser_lab.definition.handles import Handle
 from fuser_lab.definition.record import EMIT, Record, Unrecordable, arguments, named_in
-from fuser_lab.definition.state import Called, FusionState, fusion_state
+from fuser_lab.definition.state import DEFINES, Called, FusionState, fusion_state
 from fuser_lab.definition.trie import End, Walk
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import COMPOSITES, OPS, OpDef
-
-_CALLS = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "set_output_stride_order"})
 
 
 def _is_attribute(pair: object) -> bool:
@@ -131,7 +129,7 @@ class Recording:
                 raise InputError(msg)
             return self.emit(OPS[op], operands, **dict(attrs))
         args, kwargs = arguments(record, values, self.wrap)
-        if record.name in _CALLS:
+        if record.name in DEFINES:
             return getattr(self, record.name)(*args, **kwargs)
         if record.name not in OPS and record.name not in COMPOSITES:
             msg = f"{record.name!r} is no call of a definition."

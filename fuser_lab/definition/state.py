@@ -12,6 +12,7 @@ from html import escape
 from inspect import Parameter
 from typing import Any
 
+from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle
 from fuser_lab.definition.record import EMIT, values_in
 from fuser_lab.dtypes import of_python
@@ -24,6 +25,10 @@ _LENGTHS = {"iota": "length"}
 _LISTED = frozenset({"cat"})
 # Numbers that are operands of an expression inside an op that is written with others.
 _OPERANDS_INSIDE = {"addcmul": frozenset({"alpha"}), "logical_right_shift": frozenset({"shift"})}
+
+
+# Calls of a definition itself.
+DEFINES = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "set_output_stride_order"})
 
 
 class StateKind(enum.Enum):
@@ -155,7 +160,11 @@ def fusion_state(calls: Sequence[Called], fusion: Fusion, exprs: Sequence[Expr])
         made = exprs[call.first : call.last]
         for _, scalar in number_operands(call, made):
             add(StateKind.SCALAR, scalar)
-        _add_results(call.result, add)
+        if call.name == "define_vector" and not is_whole(call.args[0]):
+            # Its elements are states already.
+            add(StateKind.VECTOR, *values_in(call.result))
+        else:
+            _add_results(call.result, add)
         if call.name == "add_output":
             # A copy that is made for a layout, a dtype or a second mention.
             for tensor in (tv for expr in made for tv in expr.tensor_outputs if tv.name in results):
@@ -188,6 +197,8 @@ def number_operands(call: Called, made: Sequence[Expr]) -> list[tuple[str | None
     """
     if call.name == EMIT:
         return [(None, scalar) for expr in made for scalar in _constants(expr)]
+    if call.name in DEFINES:
+        return [(None, scalar) for scalar in _elements(call)]
     names = _operand_names(call.name, made)
     found: list[tuple[str | None, Scalar]] = []
     for name, value in arguments_of(call).items() if names else ():
@@ -196,6 +207,14 @@ def number_operands(call: Called, made: Sequence[Expr]) -> list[tuple[str | None
             if isinstance(number, bool | int | float | complex):
                 found.append((name, Scalar(name="", dtype=of_python(number), value=number)))
     return found
+
+
+def _elements(call: Called) -> Iterator[Scalar]:
+    """Yield the numbers that a vector is made of."""
+    if call.name == "define_vector" and not is_whole(call.args[0]):
+        for given, scalar in zip(call.args[0], values_in(call.result), strict=True):
+            if isinstance(scalar, Scalar) and not isinstance(given, Handle):
+                yield scalar
 
 
 def _constants(expr: Expr) -> Iterator[Scalar]:

@@ -5,14 +5,11 @@ being on the CPU runs here on the CPU. Fusions over several devices, and what Nu
 UnsupportedError.
 """
 
+import sys
+import warnings
 from typing import Any
 
-from fuser_lab.definition.python_text import definition_text
-from fuser_lab.dtypes import DataType
-from fuser_lab.errors import UnsupportedNameError
-from fuser_lab.nvfuser_direct import idm, multidevice, ops, pytorch_utils, schedule
-from fuser_lab.nvfuser_direct.definition import FusionDefinition
-from fuser_lab.nvfuser_direct.enums import (
+from fuser_lab.bindings.enums import (
     CacheOp,
     IdMappingMode,
     LoadStoreOpType,
@@ -20,6 +17,11 @@ from fuser_lab.nvfuser_direct.enums import (
     ParallelType,
     SchedulerType,
 )
+from fuser_lab.definition.python_text import definition_text
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import UnsupportedNameError
+from fuser_lab.nvfuser_direct import idm, multidevice, ops, pytorch_utils, schedule
+from fuser_lab.nvfuser_direct.definition import FusionDefinition
 from fuser_lab.nvfuser_direct.executors import (
     FusionExecutorCache,
     KernelExecutor,
@@ -51,6 +53,12 @@ from fuser_lab.nvfuser_direct.values import (
 )
 from fuser_lab.planning import definition_of, flattened
 from fuser_lab.validation import check_outputs, get_val_tolerances
+
+if "fuser_lab.nvfuser" in sys.modules:
+    warnings.warn(
+        "Be careful! You've imported nvfuser_direct when the nvfuser module is already imported.", UserWarning,
+        stacklevel=2,
+    )
 
 _REFUSED = {
     "WarpSpecialized": "Numba cannot give warps of one block different programs",

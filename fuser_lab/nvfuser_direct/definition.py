@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
+from fuser_lab.bindings.enums import SchedulerType, own_scheduler
 from fuser_lab.cost.verdict import SchedulerType as OwnScheduler
 from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.errors import EmptyDefinitionError, StateError
 from fuser_lab.fusion_definition import Executable, defined_like, described_array
 from fuser_lab.ir import Fusion
 from fuser_lab.nvfuser_direct import ops, schedule
-from fuser_lab.nvfuser_direct.enums import SchedulerType, own_scheduler
 from fuser_lab.nvfuser_direct.executors import FusionExecutorCache, torch_like
 from fuser_lab.nvfuser_direct.recording import EMPTY, NOTHING, FusionGuard, RecordedFusion, Recorder
 from fuser_lab.nvfuser_direct.values import TensorView, Val
@@ -91,7 +91,7 @@ class FusionDefinition(Executable):
         return self._recorded
 
     @property
-    def definition(self) -> Fusion:
+    def recorded_fusion(self) -> Fusion:
         """The recorded fusion, as the rest of the package knows it."""
         # In this order: while one thread adopts an executor, others may ask.
         recorded = self._recorded
@@ -101,9 +101,11 @@ class FusionDefinition(Executable):
             return self.fec.definition
         raise EmptyDefinitionError(NOTHING)
 
+    definition = recorded_fusion
+
     def _executor_cache(self) -> FusionExecutorCache:
         if not isinstance(self.fec, FusionExecutorCache):
-            self.adopt(FusionExecutorCache(self.definition))
+            self.adopt(FusionExecutorCache(self.recorded_fusion))
         assert isinstance(self.fec, FusionExecutorCache)
         return self.fec
 

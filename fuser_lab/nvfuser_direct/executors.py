@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 from fuser_lab import executors
-from fuser_lab.nvfuser_direct.enums import SchedulerType, own_scheduler
+from fuser_lab.bindings.enums import SchedulerType, own_scheduler
 from fuser_lab.nvfuser_direct.recording import RecordedFusion
 from fuser_lab.planning import flattened, has_arrays
 from fuser_lab.runtime.arrays import from_numpy_as

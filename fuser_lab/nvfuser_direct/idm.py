@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from fuser_lab.analysis.domain_map import axis_pairs
+from fuser_lab.bindings.enums import IdMappingMode
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
 from fuser_lab.ir import Expr, IterDomain
 from fuser_lab.nvfuser_direct import values
-from fuser_lab.nvfuser_direct.enums import IdMappingMode
 from fuser_lab.nvfuser_direct.recording import RecordedFusion
 
 _MODES = {IdMappingMode.exact: False, IdMappingMode.broadcast: True, IdMappingMode.permissive: True}

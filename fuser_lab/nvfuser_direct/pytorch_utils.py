@@ -1,85 +1,15 @@
 """Small things that scripts ask of torch."""
 
-import functools
-import gc
-import importlib
-from collections.abc import Callable
-from typing import Any
+from fuser_lab.bindings.pytorch_utils import (
+    get_device_properties,
+    python_scalar_to_nvfuser_dtype,
+    retry_on_oom_or_skip_test,
+    torch_dtype_to_nvfuser_dtype,
+)
 
-from fuser_lab.dtypes import DataType, of_python
-from fuser_lab.errors import ArgumentTypeError, UnsupportedDtypeError, UnsupportedError
-from fuser_lab.runtime.arrays import TORCH_OF
-
-_NUMBERS: dict[type, DataType] = {
-    bool: DataType.Bool, int: DataType.Int, float: DataType.Double, complex: DataType.ComplexDouble,
-}
-
-
-def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
-    """Return the DataType of a torch dtype, or of a type of Python numbers.
-
-    Raises
-    ------
-    UnsupportedDtypeError
-        A KeyError, if no fusion has it.
-    """
-    if dtype in _NUMBERS:
-        return _NUMBERS[dtype]
-    name = str(dtype).removeprefix("torch.")
-    for known, torch_name in TORCH_OF.items():
-        if torch_name == name and known is not DataType.Index:
-            return known
-    msg = f"dtype {dtype} is not a tensor type of a fusion; accepted are {', '.join(sorted(set(TORCH_OF.values())))}."
-    raise UnsupportedDtypeError(msg)
-
-
-def python_scalar_to_nvfuser_dtype(a: Any) -> DataType:
-    """Return the DataType of a Python number, or of a type of Python numbers."""
-    if isinstance(a, type) and a in _NUMBERS:
-        return _NUMBERS[a]
-    if isinstance(a, bool | int | float | complex):
-        return of_python(a)
-    msg = f"python_scalar_to_nvfuser_dtype: a number is needed, given {type(a).__name__}."
-    raise ArgumentTypeError(msg)
-
-
-def retry_on_oom_or_skip_test(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a test: if a GPU is out of memory it is freed and the test runs again, then is skipped."""
-
-    @functools.wraps(func)
-    def again(*args: Any, **kwargs: Any) -> Any:
-        torch: Any = importlib.import_module("torch")
-        try:
-            return func(*args, **kwargs)
-        except torch.OutOfMemoryError:
-            gc.collect()
-            torch.cuda.empty_cache()
-        try:
-            return func(*args, **kwargs)
-        except torch.OutOfMemoryError as error:
-            pytest: Any = importlib.import_module("pytest")
-            pytest.skip(f"out of GPU memory: {error}")
-
-    return again
-
-
-def get_device_properties() -> dict[str, Any]:
-    """Return properties of the current GPU by nvFuser's names.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none.
-    """
-    torch: Any = importlib.import_module("torch")
-    if not torch.cuda.is_available():
-        msg = "get_device_properties: there is no CUDA device here."
-        raise UnsupportedError(msg)
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {
-        "gpu_name": found.name,
-        "gpu_compute_capability_major": found.major,
-        "gpu_compute_capability_minor": found.minor,
-        "gpu_gmem_bytes": found.total_memory,
-        "gpu_sm_count": found.multi_processor_count,
-    }
+__all__ = [
+    "get_device_properties",
+    "python_scalar_to_nvfuser_dtype",
+    "retry_on_oom_or_skip_test",
+    "torch_dtype_to_nvfuser_dtype",
+]

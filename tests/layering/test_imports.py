@@ -26,7 +26,8 @@ HOUSE = (
     ("report",),
     (
         "accuracy", "plan", "planning", "profiling", "executors", "segments", "validation", "fusion_definition", "api",
-        "cli", "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning", "__main__",
+        "cli", "bindings", "nvfuser", "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning",
+        "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}

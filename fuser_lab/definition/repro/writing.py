@@ -24,6 +24,7 @@ def script_text(
     devices: Sequence[str] = (),
     library: Literal["torch", "numpy"] = "torch",
     frontend: str = "nvfuser_direct",
+    function: tuple[str, str] | None = None,
 ) -> str:
     """Return a script that defines a fusion and runs it on inputs of the same shapes, dtypes, strides and devices.
 
@@ -41,19 +42,25 @@ def script_text(
         Which library makes the inputs. NumPy needs no torch; it is taken for torch where strides are negative.
     frontend
         The module that FusionDefinition and DataType are imported from, where torch makes the inputs.
+    function
+        Name and text of the function that defines the fusion; written in this package's form if left out.
     """
+    name, text = function or (_FUNCTION, definition_text(fusion, _FUNCTION))
     tensors = [value for value in inputs or () if isinstance(value, TensorSpec)]
     is_numpy = library == "numpy" or any(stride < 0 for tensor in tensors for stride in tensor.strides)
     write = _numpy_tensor if is_numpy else _torch_tensor
     lines = _comments(versions or {}, devices)
-    if is_numpy:
+    if is_numpy and function is None:
         lines.append("from fuser_lab import DataType, FusionDefinition, spec")
+    elif is_numpy:
+        lines += ["from fuser_lab import spec", f"from fuser_lab.{frontend} import FusionDefinition, DataType"]
+    if is_numpy:
         if any(tensor.fill is not None for tensor in tensors):
             lines.append("from fuser_lab.definition.spec import Fill")
     else:
         lines += ["import torch", f"from {frontend} import FusionDefinition, DataType"]
-    lines += ["", "", *definition_text(fusion, _FUNCTION).rstrip().split("\n"), "", ""]
-    lines += ["with FusionDefinition() as fd:", f"    {_FUNCTION}(fd)"]
+    lines += ["", "", *text.strip().split("\n"), "", ""]
+    lines += ["with FusionDefinition() as fd:", f"    {name}(fd)"]
     if inputs is not None:
         written = [write(value) if isinstance(value, TensorSpec) else _scalar(value) for value in inputs]
         lines += ["", "inputs = [", *(f"    {text}," for text in written), "]", "fd.execute(inputs)"]

@@ -1,0 +1,138 @@
+"""Questions to schedulers, and the schedule by hand of a definition, under nvFuser's names."""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser_lab.bindings.enums import SchedulerType, own_scheduler
+from fuser_lab.cost import verdict
+from fuser_lab.definition.binding import bind
+from fuser_lab.definition.schedulable import Transforms
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import PRESEGMENTATION
+from fuser_lab.planning import definition_of, described_input, flattened
+from fuser_lab.schedule.by_hand import HandParams, apply_schedule, params_for
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation.oracle import candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeuristicParams:
+    """Who shall make the kernel, and what its schedule as transforms leaves open.
+
+    All else is decided when the kernel is generated.
+    """
+
+    scheduler: verdict.SchedulerType
+    hand: HandParams = field(default_factory=HandParams)
+
+
+def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> tuple[bool, str]:
+    """Return whether a scheduler takes the whole fusion for these inputs, and if not why.
+
+    Parameters
+    ----------
+    fusion
+        A fusion or a definition.
+    scheduler_type
+        The scheduler to ask.
+    inputs
+        Arrays, abstract inputs and numbers.
+    """
+    wanted = own_scheduler(scheduler_type)
+    if wanted is None:
+        return False, "SchedulerType.none takes no fusion."
+    described = [described_input(value) for value in flattened(inputs)]
+    whole = PRESEGMENTATION.run(bind(definition_of(fusion), described).fusion)
+    others = frozenset(verdict.SchedulerType) - {wanted}
+    answer = SchedulerRegistry(disabled=others).ask(candidate(whole, whole.exprs))
+    said = next(v for v in answer.verdicts if v.scheduler is wanted)
+    return said.accepted, "" if said.accepted else f"Scheduler {wanted.value} ***rejected*** because : {said.text}"
+
+
+def find_compatible_schedulers(fusion: object, inputs: Iterable[Any]) -> list[SchedulerType]:
+    """Return the schedulers that take the whole fusion for these inputs."""
+    flat = flattened(inputs)
+    return [s for s in SchedulerType if s is not SchedulerType.none and can_schedule(fusion, s, flat)[0]]
+
+
+def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> HeuristicParams:
+    """Return what `schedule` and ``manual_execute`` take, for a scheduler that takes the fusion.
+
+    Raises
+    ------
+    DefinitionError
+        If it does not; the text says why.
+    """
+    flat = flattened(inputs)
+    wanted = own_scheduler(scheduler_type)
+    taken, why = can_schedule(fusion, scheduler_type, flat)
+    if wanted is None or not taken:
+        msg = f"compute_heuristics: {why}"
+        raise DefinitionError(msg)
+    return HeuristicParams(scheduler=wanted, hand=params_for(definition_of(fusion)))
+
+
+def schedule(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams:
+    """Let a scheduler make the kernel of the fusion, for ``manual_execute`` and KernelExecutor.
+
+    Where its schedule exists as transforms (`fuser_lab.schedule.by_hand`) these are added, to be read, changed and
+    followed; else only the scheduler is noted, and the kernel that plans run is made.
+
+    Parameters
+    ----------
+    fusion
+        A Fusion.
+    scheduler_type
+        The scheduler.
+    inputs
+        Inputs, or what `compute_heuristics` has returned for them.
+    """
+    params = _params(fusion, scheduler_type, inputs)
+    fusion.scheduler = params.scheduler
+    hand = fusion.hand
+    if not hand.transforms:
+        with contextlib.suppress(UnsupportedError):
+            apply_schedule(hand, params.scheduler, params.hand)
+    return params
+
+
+def _params(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams:
+    if not isinstance(inputs, HeuristicParams):
+        return compute_heuristics(fusion, scheduler_type, inputs)
+    if inputs.scheduler is not own_scheduler(scheduler_type):
+        msg = f"schedule: the parameters are for {inputs.scheduler.value}, not for {scheduler_type}."
+        raise DefinitionError(msg)
+    return inputs
+
+
+class Sched(Transforms):
+    """What ``fd.sched`` is: the schedule by hand of a definition, and questions to schedulers."""
+
+    can_schedule = staticmethod(can_schedule)
+    find_compatible_schedulers = staticmethod(find_compatible_schedulers)
+    compute_heuristics = staticmethod(compute_heuristics)
+
+    def schedule(self, *args: Any) -> HeuristicParams | None:
+        """Add the transforms of a scheduler: ``schedule(scheduler_type)``, or ``schedule(fusion, type, inputs)``.
+
+        The first form needs no inputs, and raises UnsupportedError where there are no transforms; the second is that
+        of nvFuser's module (`schedule`).
+        """
+        if len(args) == 1:
+            wanted = own_scheduler(args[0])
+            if wanted is None:
+                msg = "schedule: SchedulerType.none schedules nothing."
+                raise DefinitionError(msg)
+            apply_schedule(self._hand, wanted)
+            return None
+        if len(args) == 3 and isinstance(args[0], Fusion):
+            params = _params(args[0], args[1], args[2])
+            apply_schedule(self._hand, params.scheduler, params.hand)
+            return params
+        if len(args) != 3:
+            msg = f"schedule: a SchedulerType, or a fusion, a SchedulerType and inputs are needed, given {len(args)}."
+            raise ArgumentTypeError(msg)
+        return schedule(*args)

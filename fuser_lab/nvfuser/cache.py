@@ -1,0 +1,125 @@
+"""The cache of the process: every definition of this frontend is looked up and kept there."""
+
+import atexit
+import contextlib
+import threading
+from pathlib import Path
+from typing import ClassVar, Self
+
+from fuser_lab.definition.cache import FusionCache as Known
+from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.executors import FusionExecutorCache, KernelExecutor
+from fuser_lab.runtime.compile import cache_directory
+
+MAX_FUSIONS = 8192
+
+UserSchedules = dict[tuple[object, ...], KernelExecutor]
+
+
+class FusionCache:
+    """All fusions that the process has defined; `get` returns the one that there is.
+
+    Where nvFuser refuses the fusion after the last that there is room for, the least recently used one goes.
+    """
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _only: ClassVar["FusionCache | None"] = None
+
+    def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
+        self.known: Known[FusionExecutorCache] = Known(max_fusions)
+        self.scheduled: dict[int, UserSchedules] = {}
+
+    @classmethod
+    def get(cls, max_fusions: int = MAX_FUSIONS, load_from_default_workspace: bool = True) -> "FusionCache":
+        """Return the cache of the process, made now if there is none.
+
+        Parameters
+        ----------
+        max_fusions
+            How many fusions a new one keeps.
+        load_from_default_workspace
+            Whether a new one begins with what `serialize` has written; a file that cannot be read is passed over.
+        """
+        with cls._lock:
+            if cls._only is None:
+                cls._only = cls(max_fusions)
+                workspace = default_workspace()
+                if load_from_default_workspace and workspace.is_file():
+                    with contextlib.suppress(FuserLabError):
+                        cls._only.deserialize(workspace)
+            return cls._only
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forget all fusions and counts; definitions that are there keep what they have."""
+        with cls._lock:
+            only = cls._only
+            if only is not None:
+                only.known, only.scheduled = Known(only.known.max_fusions), {}
+
+    def num_fusions(self) -> int:
+        """Return how many fusions are known."""
+        return self.known.num_fusions()
+
+    def user_schedules(self, fusion_id: int) -> UserSchedules:
+        """Return the kernels of a fusion that were scheduled by hand, by the inputs they were scheduled for."""
+        return self.scheduled.setdefault(fusion_id, {})
+
+    def serialize(self, path: str | Path) -> None:
+        """Write all definitions to a file; kernels are compiled again when they are needed."""
+        self.known.save(path)
+
+    def deserialize(self, path: str | Path) -> Self:
+        """Take the definitions of a file into an empty cache.
+
+        Raises
+        ------
+        InputError
+            If the cache knows fusions, or the file is no such cache.
+        """
+        if self.num_fusions():
+            msg = (
+                f"FusionCache.deserialize: deserialization is prohibited if FusionCache is already populated, "
+                f"and it knows {self.num_fusions()} fusions; call FusionCache.reset() first."
+            )
+            raise InputError(msg)
+        self.known = Known.load(path, self.known.max_fusions)
+        return self
+
+    def stats(self) -> str:
+        """Return counts of fusions, records, lookups and hits as text."""
+        return str(self.known.stats())
+
+    def print(self) -> None:
+        """Print the trie."""
+        print(self)  # noqa: T201
+
+    def __str__(self) -> str:
+        """Return the trie as text."""
+        return str(self.known)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the trie for a notebook."""
+        return self.known._repr_html_()
+
+
+def default_workspace() -> Path:
+    """Return the file that `serialize` writes."""
+    return cache_directory().parent / "nvfuser_fusions.json"
+
+
+def serialize() -> None:
+    """Write the cache of the process to the file that the next process begins with."""
+    FusionCache.get().serialize(default_workspace())
+
+
+def enable_automatic_serialization() -> None:
+    """Let the process write its cache when it ends."""
+    atexit.register(serialize)
+
+
+def disable_automatic_serialization() -> None:
+    """Let the process not write its cache when it ends."""
+    atexit.unregister(serialize)

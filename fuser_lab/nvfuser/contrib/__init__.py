@@ -1,0 +1,1 @@
+"""Modules of torch that are computed by fusions."""

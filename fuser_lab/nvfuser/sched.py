@@ -1,0 +1,134 @@
+"""What ``fd.sched`` is inside ``schedule(self)``: transforms, and questions about the inputs at hand."""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.bindings import schedule as questions
+from fuser_lab.bindings.enums import SchedulerType, own_scheduler
+from fuser_lab.bindings.schedule import HeuristicParams
+from fuser_lab.definition.schedulable import Transforms
+from fuser_lab.errors import DefinitionError, StateError, UnsupportedError
+from fuser_lab.schedule.by_hand import apply_schedule
+
+if TYPE_CHECKING:
+    from fuser_lab.nvfuser.definition import FusionDefinition
+
+
+class Params:
+    """What a scheduler leaves open of its schedule as transforms, to be read and changed before `Sched.schedule`.
+
+    Attributes
+    ----------
+    vectorization_factor
+        Elements of one memory access.
+    threads
+        Of a block.
+    """
+
+    def __init__(self, found: HeuristicParams) -> None:
+        self.scheduler = found.scheduler
+        self._found = found
+        self.vectorization_factor = found.hand.vector
+        self.threads = found.hand.threads
+
+    def heuristic(self) -> HeuristicParams:
+        """Return them as they are now."""
+        hand = replace(self._found.hand, vector=int(self.vectorization_factor), threads=int(self.threads))
+        return replace(self._found, hand=hand)
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return f"<{self.scheduler.value}: vectorization_factor={self.vectorization_factor}, threads={self.threads}>"
+
+
+class Sched(Transforms):
+    """The schedule by hand of a definition; axes are named ``dim`` as in nvFuser."""
+
+    def __init__(self, fd: "FusionDefinition", inputs: Sequence[Any] | None) -> None:
+        super().__init__(fd)
+        self._fd = fd
+        self._inputs = inputs
+
+    def split(self, arg: Any, dim: int, factor: int, inner_split: bool = True) -> None:
+        """Split an axis into two, the inner or the outer one of extent ``factor``."""
+        super().split(arg, dim, factor, inner_split)
+
+    def merge(self, arg: Any, dim: int, dim_inner: int | None = None) -> None:
+        """Merge an axis with the next one, or with another."""
+        super().merge(arg, dim, dim_inner)
+
+    def reorder(self, arg: Any, old2new: Mapping[int, int] | Sequence[int]) -> None:
+        """Move axes to new places."""
+        super().reorder(arg, old2new)
+
+    def rfactor(self, arg: Any, dims: Iterable[int]) -> Any:
+        """Compute part of a reduction in a tensor of its own, and return that."""
+        return super().rfactor(arg, dims)
+
+    def reduction_factor(self, arg: Any, dims: Iterable[int]) -> Any:
+        """Do as `rfactor`."""
+        return self.rfactor(arg, dims)
+
+    def _ready(self, what: str) -> Sequence[Any]:
+        if self._inputs is None:
+            msg = f"{what}: schedulers are asked inside schedule(self), which execute calls with the inputs."
+            raise StateError(msg)
+        return self._inputs
+
+    def can_schedule(self, scheduler_type: SchedulerType) -> tuple[bool, str]:
+        """Return whether a scheduler takes the whole fusion for the inputs at hand, and if not why."""
+        return questions.can_schedule(self._fd, scheduler_type, self._ready("can_schedule"))
+
+    def find_compatible_schedulers(self) -> list[SchedulerType]:
+        """Return the schedulers that take the whole fusion for the inputs at hand."""
+        return questions.find_compatible_schedulers(self._fd, self._ready("find_compatible_schedulers"))
+
+    def compute_heuristics(self, scheduler_type: SchedulerType) -> Params:
+        """Return what a scheduler chooses for the inputs at hand; `schedule` without arguments follows it.
+
+        Raises
+        ------
+        DefinitionError
+            If it does not take the fusion; the text says why.
+        """
+        found = questions.compute_heuristics(self._fd, scheduler_type, self._ready("compute_heuristics"))
+        self._fd.chosen = Params(found)
+        return self._fd.chosen
+
+    def compute_pointwise_heuristics(self) -> Params:
+        """Return what the pointwise scheduler chooses."""
+        return self.compute_heuristics(SchedulerType.pointwise)
+
+    def compute_reduction_heuristics(self) -> Params:
+        """Return what the reduction scheduler chooses."""
+        return self.compute_heuristics(SchedulerType.reduction)
+
+    def compute_matmul_heuristics(self) -> Params:
+        """Return what the matmul scheduler chooses."""
+        return self.compute_heuristics(SchedulerType.matmul)
+
+    def schedule(self, scheduler_type: SchedulerType | None = None) -> None:
+        """Let a scheduler schedule the fusion: with the parameters that were computed last, or with its own.
+
+        Where its schedule exists as transforms these are added, to be read and changed; else its kernel is made as
+        plans make it.
+
+        Raises
+        ------
+        DefinitionError
+            If the scheduler does not take the fusion, or none is named and no parameters were computed.
+        """
+        chosen = self._fd.chosen
+        if scheduler_type is not None and (chosen is None or chosen.scheduler is not own_scheduler(scheduler_type)):
+            chosen = Params(questions.compute_heuristics(self._fd, scheduler_type, self._ready("schedule")))
+        if chosen is None:
+            msg = "schedule: no parameters were computed; name a scheduler, or call compute_heuristics first."
+            raise DefinitionError(msg)
+        params = self._fd.scheduler = chosen.heuristic()
+        with contextlib.suppress(UnsupportedError):
+            apply_schedule(self._hand, params.scheduler, params.hand)
+
+
+__all__ = ["Params", "Sched"]
