@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from fuser_lab.definition.cache import FusionCache as Known
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.executors import FusionExecutorCache, KernelExecutor
-from fuser_lab.runtime.compile import cache_directory
+from fuser_lab.runtime import store
 
 MAX_FUSIONS = 8192
 
@@ -43,8 +43,8 @@ class FusionCache:
         with cls._lock:
             if cls._only is None:
                 cls._only = cls(max_fusions)
-                workspace = default_workspace()
-                if load_from_default_workspace and workspace.is_file():
+                workspace = default_workspace() if load_from_default_workspace else None
+                if workspace is not None and workspace.is_file():
                     with contextlib.suppress(FuserLabError):
                         cls._only.deserialize(workspace)
             return cls._only
@@ -105,14 +105,25 @@ class FusionCache:
         return self.known._repr_html_()
 
 
-def default_workspace() -> Path:
-    """Return the file that `serialize` writes."""
-    return cache_directory().parent / "nvfuser_fusions.json"
+def default_workspace() -> Path | None:
+    """Return the file that `serialize` writes; None where nothing can be kept for this user only."""
+    kernels = store.directory()
+    return None if kernels is None else kernels.parent / "nvfuser_fusions.json"
 
 
 def serialize() -> None:
-    """Write the cache of the process to the file that the next process begins with."""
-    FusionCache.get().serialize(default_workspace())
+    """Write the cache of the process to the file that the next process begins with.
+
+    Raises
+    ------
+    InputError
+        If nothing can be written there.
+    """
+    workspace = default_workspace()
+    if workspace is None:
+        msg = f"serialize: nothing is kept in {store.configured()}; FUSER_LAB_CACHE can name a directory of your own."
+        raise InputError(msg)
+    FusionCache.get().serialize(workspace)
 
 
 def enable_automatic_serialization() -> None:
