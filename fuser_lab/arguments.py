@@ -196,7 +196,7 @@ def optional(kind: Kind, meaning: str = "") -> Kind:
 
 
 def whole(least: int | None = None, most: int | None = None, accepted: str = "a whole number") -> Kind:
-    """Return the kind of the ints of Python and NumPy from ``least`` to ``most``; bools are none."""
+    """Return the kind of the ints of Python and NumPy from ``least`` to ``most``, in 64 bits; bools are none."""
     said = _ranged(accepted, least, most)
 
     def take(value: Any) -> int:
@@ -204,6 +204,8 @@ def whole(least: int | None = None, most: int | None = None, accepted: str = "a 
             raise _Refused(value, said, of_type=True)
         if (least is not None and value < least) or (most is not None and value > most):
             raise _Refused(value, said, of_type=False)
+        if not -(1 << 63) <= value < 1 << 63:
+            raise _Refused(value, f"{said} in 64 bits", of_type=False)
         return int(value)
 
     return Kind(accepted=said, take=take)

@@ -1,6 +1,7 @@
 """The command line: ``python -m fuser_lab``. Every command is a thin call of a public function."""
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -262,6 +263,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left unwritten has nowhere to go
         return _PIPE_CLOSED
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"fuser_lab: the output cannot be written: {error.strerror}.", file=sys.stderr)
+        return 1
     except FuserLabError as error:
         print(f"fuser_lab: {error}", file=sys.stderr)
         return 2

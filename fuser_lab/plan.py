@@ -628,7 +628,9 @@ class Plan:
         told = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
         return ShownCertificate(**told | {"made": tuple(self._origins.items())})
 
-    @takes(inputs=listed(ANYTHING, "a list of arrays and numbers"))
+    @takes(
+        inputs=listed(ANYTHING, "a list of arrays and numbers"), out=optional(listed(ANYTHING, "a list of arrays")),
+    )
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.
 

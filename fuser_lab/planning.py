@@ -44,14 +44,16 @@ def flattened(inputs: object) -> list[Any]:
         raise ArgumentTypeError(msg)
     found: list[Any] = []
     open_: list[tuple[object, Iterator[Any]]] = [(inputs, iter(_ENTRIES.of(inputs, "", "inputs")))]
+    inside = {id(inputs)}
     while open_:
         value = next(open_[-1][1], _END)
         if value is _END:
-            open_.pop()
+            inside.discard(id(open_.pop()[0]))
         elif isinstance(value, list | tuple):
-            if any(value is above for above, _ in open_):
+            if id(value) in inside:
                 msg = f"inputs must be a list of arrays and numbers; {shown(value)} contains itself."
                 raise InputError(msg)
+            inside.add(id(value))
             open_.append((value, iter(value)))
         else:
             found.append(value)

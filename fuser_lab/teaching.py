@@ -262,7 +262,8 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
         return _parts_agree(predicted, answer, within)
     kind, given = _kind(answer), _kind(predicted)
     if kind != given:
-        msg = f"The answer is {_KINDS[kind]}; the prediction is {shown(predicted)}, {_KINDS.get(given, f'a {given}')}."
+        asked, told = (_KINDS.get(one, f"a {one}") for one in (kind, given))
+        msg = f"The answer is {asked}; the prediction is {shown(predicted)}, {told}."
         raise ArgumentTypeError(msg)
     if kind == "text":
         return str(predicted).strip().casefold() == str(answer).strip().casefold()

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 
+from fuser_lab import arguments
 from fuser_lab.arguments import is_whole, shown
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.handles import Handle, Tensor
@@ -46,10 +47,13 @@ from fuser_lab.ir import (
     scalars_in,
 )
 from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
-from fuser_lab.ops.arguments import check_range, element_type, flag, flags, listed, whole, wholes
+from fuser_lab.ops.arguments import check_range, element_type, flag, flags, listed, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 from fuser_lab.ops.unsupported import UNSUPPORTED, refusal
+
+MOST_AXES = 64  # of an array, in NumPy and in torch
+_VECTOR_SIZE = arguments.whole(0, 1 << 16)
 
 
 class AxisNumbers:
@@ -150,6 +154,15 @@ def _check_arguments(
     except TypeError as error:
         msg = f"{name}{signature}: {error}."
         raise ArgumentTypeError(msg) from None
+
+
+def _axes(given: object, argument: str) -> list[int]:
+    """Return one int for each axis of an input, or raise DefinitionError where no array has so many."""
+    count = len(listed(given, "define_tensor", argument))
+    if count > MOST_AXES:
+        msg = f"define_tensor: {argument} has {count} entries; arrays have {MOST_AXES} axes at most."
+        raise DefinitionError(msg)
+    return wholes(given, "define_tensor", argument)
 
 
 def _parameters(form: str) -> inspect.Signature:
@@ -362,7 +375,7 @@ class FusionBuilder(Recording):
         values = dict(given.arguments)
         if strided:
             static = flag(values.pop("static_sizes"), "define_tensor", "static_sizes")
-            sizes = wholes(values.pop("sizes"), "define_tensor", "sizes")
+            sizes = _axes(values.pop("sizes"), "sizes")
             values["contiguity"], values["stride_order"] = describe_strides(sizes, values.pop("strides"))
             values["shape"] = [n if static or n in {0, 1} else -1 for n in sizes]
         return self._define_tensor(**values)
@@ -404,7 +417,7 @@ class FusionBuilder(Recording):
     def _define_tensor(
         self, shape: object, contiguity: object, dtype: DataType, is_cpu: object, stride_order: object,
     ) -> Tensor:
-        shape = wholes(shape, "define_tensor", "shape")
+        shape = _axes(shape, "shape")
         stride_order = wholes(stride_order, "define_tensor", "stride_order")
         is_cpu = flag(is_cpu, "define_tensor", "is_cpu")
         element_type(dtype, "define_tensor")
@@ -492,10 +505,8 @@ class FusionBuilder(Recording):
         if not is_whole(size):
             sizes = self.extents(size, "define_vector", "values")
             return [Handle(self.value(extent, "define_vector", "values"), self) for extent in sizes]
-        if whole(size, "define_vector", "size") < 0:
-            msg = f"define_vector: size is {size}; it must be 0 or more."
-            raise DefinitionError(msg)
-        return [self.define_scalar(None, DataType.Int) for _ in range(whole(size, "define_vector", "size"))]
+        count: int = _VECTOR_SIZE.of(size, "define_vector", "size", DefinitionError)
+        return [self.define_scalar(None, DataType.Int) for _ in range(count)]
 
     def add_output(
         self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),

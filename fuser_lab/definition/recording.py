@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuser_lab.arguments import shown
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.canonical import Step, steps_of
 from fuser_lab.definition.handles import Handle
@@ -13,6 +12,7 @@ from fuser_lab.definition.trie import End, Walk
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import COMPOSITES, OPS, OpDef
+from fuser_lab.ops.arguments import whole
 
 
 def _is_attribute(pair: object) -> bool:
@@ -186,9 +186,7 @@ class Recording:
         """
         state, fusion = self.state, self.fusion
         value: Val | None = None
-        if not isinstance(fid, int) or isinstance(fid, bool):
-            msg = f"handle: fid must be an int, given {shown(fid)}."
-            raise ArgumentTypeError(msg)
+        fid = whole(fid, "handle", "fid")
         if 0 <= fid < len(state.states) and len(state.states[fid].values) == 1:
             value = state.states[fid].values[0]
         elif -len(state.extents) <= fid < 0:

@@ -332,7 +332,7 @@ def test_outputs_share_no_memory_with_each_other():
             plan.run([x], out)
     plan.run([x], [v[::2], v[1::2]])
     assert v.tolist() == [0, 1] * 4
-    with pytest.raises(ArgumentTypeError, match="out must be a list of arrays, given ndarray"):
+    with pytest.raises(ArgumentTypeError, match="run: out must be a list of arrays or None, given "):
         plan.run([x], v)
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], contiguity=True)

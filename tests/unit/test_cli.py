@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +124,18 @@ def test_the_version_is_told(capsys):
 def test_bad_names(capsys):
     assert cli.main(["examples", "nothing"]) == 2
     assert "there is no example 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_output_that_cannot_be_written_is_said(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def nvfuser_fusion(fd):\n    x = fd.define_tensor([4])\n    fd.add_output(fd.ops.neg(x))\n", encoding="utf-8",
+    )
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fuser_lab", "explain", str(script)], stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "fuser_lab: the output cannot be written: No space left on device.\n"
