@@ -104,7 +104,7 @@ class ReasonCode(enum.Enum):
     NOT_COMPLEMENTARY = "not_complementary"
     NO_SHARED_INPUT = "no_shared_input"
     SHARED_CONSUMER = "shared_consumer"
-    SHARED_AFTERWARDS = "shared_afterwards"
+    CONNECTED_BESIDES = "connected_besides"
     OUTER_BEFORE_INNER = "outer_before_inner"
     ROWS_AND_SUMS_TOO_LARGE = "rows_and_sums_too_large"
     ROWS_AND_SUMS_FIT = "rows_and_sums_fit"
@@ -291,9 +291,8 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.SHARED_CONSUMER: (
         "{user} joins what comes after the inner reduction {inner} with what comes after the outer reduction {outer}"
     ),
-    ReasonCode.SHARED_AFTERWARDS: (
-        "{tensor} is read by what comes after the inner reduction {inner} and by what comes after the outer reduction "
-        "{outer}"
+    ReasonCode.CONNECTED_BESIDES: (
+        "{tensor} connects the reductions {first} and {second}, which only what both are computed from may do"
     ),
     ReasonCode.OUTER_BEFORE_INNER: (
         "the reduction {second} needs the outer reduction {first}, which is complete only when all rows are through"

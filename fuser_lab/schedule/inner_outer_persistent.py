@@ -9,6 +9,7 @@ from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.ir import Expr
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -45,7 +46,6 @@ class InnerOuterPersistent:
             or needs_buffer(facts)
             or _widened(facts, inner[0])
             or reshape_mixes(facts)
-            or facts.covered_by_reduction(inputs=False)
             or facts.expanded_after
         )
         return refused(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
@@ -149,22 +149,35 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
             after_inner[link.name] = link.name
         elif rowed is not None:
             after_inner[link.name] = rowed
-    closure = _Closure(facts.links)
-    besides = _besides(facts, after_outer, outer), _besides(facts, after_inner, inner)
-    common = closure.ancestors(besides[0]) & closure.ancestors(besides[1])
-    if common:
-        why = reason(
-            ReasonCode.SHARED_AFTERWARDS, tensor=min(common), inner=next(iter(after_inner.values())),
-            outer=next(iter(after_outer.values())),
-        )
-        return why, facts.names
+    return _connected_besides(facts)
+
+
+def _connected_besides(facts: CandidateFacts) -> Refusal | None:
+    """Return what connects reductions besides the values that inner and outer ones are both computed from, or None.
+
+    These values stop a flood from all inner reductions and one from each outer reduction, which may not meet (nvFuser:
+    isConnectedOnlyThroughReductionProducer). What follows a reduction is no such value.
+    """
+    kind = {p.name: p.inner for p in facts.patterns}
+    inner = {link.name for link in facts.reductions if kind[link.name]}
+    outers: dict[Expr, set[str]] = {}
+    for link in facts.reductions:
+        if not kind[link.name]:
+            outers.setdefault(link.expr, set()).add(link.name)
+    graph = _Closure(facts.links)
+    after = facts.flow.after
+    above = graph.ancestors(_operands(facts, inner=True)) & graph.ancestors(_operands(facts, inner=False))
+    stops = {name for name in above if not after.get(name, 0)}
+    reached = dict.fromkeys(graph.flooded(inner, stops), min(inner))
+    for results in outers.values():
+        flooded = graph.flooded(results, stops)
+        common = sorted(flooded & reached.keys())
+        if common:
+            first, second = reached[common[0]], min(results)
+            found = next((name for name in common if name not in kind), common[0])
+            return reason(ReasonCode.CONNECTED_BESIDES, tensor=found, first=first, second=second), facts.names
+        reached.update(dict.fromkeys(flooded, min(results)))
     return None
-
-
-def _besides(facts: CandidateFacts, after: dict[str, str], reductions: set[str]) -> set[str]:
-    """Return what the consumers of some reductions read that does not come after these reductions."""
-    users = (link for link in facts.links if link.name in after and link.name not in reductions)
-    return {name for link in users for name in link.operands if name not in after}
 
 
 def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
@@ -184,10 +197,26 @@ def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
 
 
 class _Closure:
-    """What tensors are computed from, within some expressions."""
+    """What tensors are computed from and connected with, within some expressions."""
 
     def __init__(self, links: Iterable[Link]) -> None:
         self._operands = {link.name: link.operands for link in links}
+        self._beside: dict[str, set[str]] = {}
+        for name, operands in self._operands.items():
+            for operand in operands:
+                self._beside.setdefault(name, set()).add(operand)
+                self._beside.setdefault(operand, set()).add(name)
+
+    def flooded(self, start: Iterable[str], stops: set[str]) -> set[str]:
+        """Return tensors with all that is connected with them, up or down, without passing ``stops``."""
+        found = set(start)
+        stack = list(found)
+        while stack:
+            for name in self._beside[stack.pop()]:
+                if name not in found and name not in stops:
+                    found.add(name)
+                    stack.append(name)
+        return found
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
         """Return tensors with all that they are computed from."""

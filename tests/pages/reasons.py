@@ -515,7 +515,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
         ),
         remedy="return the sums of columns and join them in a second fusion: they are complete only after all rows.",
     ),
-    R.SHARED_AFTERWARDS: Example(
+    R.CONNECTED_BESIDES: Example(
         source=(
             "x, scale = tensor(64, 32), tensor(32)\nn = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))\n"
             "fd.add_output(ops.mul(n, ops.broadcast(scale, [True, False])))\n"

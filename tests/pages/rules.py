@@ -56,6 +56,12 @@ RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
 FACTS = "fuser_lab.schedule.facts.CandidateFacts"
 COVERAGE = "fuser_lab.analysis.coverage"
 
+BESIDES = "csrc/scheduler/normalization_utils.cpp: isConnectedOnlyThroughReductionProducer"
+BACKWARD = """
+dy, n, w = tensor(64, 32), tensor(64, 32), tensor(32)
+g = ops.mul(dy, ops.broadcast(w, [True, False]))
+c = ops.sum(ops.mul(g, n), [1], keepdim=True)
+fd.add_output(ops.sub(g, ops.mul(n, c)))"""
 UNMARKED = {"disable_preseg": ["MarkAliasesPreparePass", "AllocationDomainPass"]}
 
 RULES = (
@@ -217,6 +223,40 @@ fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 2, 8])))"""
 x = tensor(4, 24)
 fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 0], [4, 8]), [4, 2, 4])))
 fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))""": "resize, resize",
+        },
+    ),
+    Rule(
+        of="inner_outer_persistent", nvfuser=BESIDES,
+        ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
+        text=(
+            "Inner and outer reductions, and outer ones among themselves, are connected by nothing but values that both "
+            "kinds are computed from."
+        ),
+        asserted="test_combined_inner_outer_reduction.cpp: TmaWarpSpecializedTest.RMSNormBwd",
+        shows={
+            f"""{BACKWARD}
+fd.add_output(ops.sum(ops.mul(dy, n), [0]))
+fd.add_output(ops.sum(dy, [0]))""": "inner_outer_persistent",
+            f"""{BACKWARD}
+s = ops.sum(ops.mul(dy, n), [0])
+fd.add_output(s)
+fd.add_output(ops.sum(ops.sub(dy, ops.broadcast(s, [True, False])), [0]))""": "inner_persistent, outer_persistent",
+            f"""{BACKWARD}
+fd.add_output(ops.sum(ops.mul(dy, c), [0]))""": "inner_persistent, reduction",
+            f"""{BACKWARD}
+fd.add_output(ops.mul(ops.sum(dy, [0]), w))""": "inner_persistent, reduction",
+        },
+    ),
+    Rule(
+        of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp: canScheduleCompileTime",
+        ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
+        text="Outputs may have axes that no reduction has.",
+        shows={
+            """
+x = tensor(64, 32)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))
+fd.add_output(ops.sum(x, [0]))
+fd.add_output(ops.add(ops.broadcast(x, [True, False, False]), tensor(3, 1, 1)))""": "inner_outer_persistent",
         },
     ),
 )

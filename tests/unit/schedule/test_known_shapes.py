@@ -11,11 +11,9 @@ from fuser_lab.schedule.registry import SchedulerRegistry
 # Their counts hold only after a rewrite that comes before segmentation, or with one of its switches.
 OTHERWISE = {
     "copy_input_into_input": Type.NO_OP,  # a pass inserts the copy
-    "permute_3d_ends": Type.EXPR_EVAL,  # unless the marking of aliases is switched off
     "repeat_as_cat": Type.RESIZE,  # a pass turns the cat of one tensor with itself into a reshape
     "repeat_two_axes": Type.RESIZE,
     "slices_pointwise_only": Type.RESIZE,  # unless Resize is switched off
-    "small_transpose_after_merge": Type.EXPR_EVAL,  # unless the marking of aliases is switched off
 }
 FORWARD = ("softmax", "layer_norm", "rms_norm", "softmax_backward", "dropout_add_layer_norm")
 

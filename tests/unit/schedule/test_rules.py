@@ -283,7 +283,7 @@ def norm_and_column_sums(fd):
     rows_and_columns(64, 32)(fd)
 
 
-@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
+@rule(Type.INNER_OUTER_PERSISTENT, "connected_besides")
 def norm_and_sums_of_what_is_normed(fd):
     rows_and_columns(64, 32, later=lambda fd, x, normed, columns: fd.ops.sum(normed, dims=[0]))(fd)
 
@@ -318,7 +318,7 @@ def joined_again(fd):
     fd.add_output(fd.ops.add(fd.ops.div(x, total), fd.ops.broadcast(fd.ops.sum(x, dims=[0]), [True, False])))
 
 
-@rule(Type.INNER_OUTER_PERSISTENT, "shared_afterwards")
+@rule(Type.INNER_OUTER_PERSISTENT, "connected_besides")
 def one_scale_for_both(fd):
     x, scale = tensor(fd, 64, 32), tensor(fd, 32)
     normed = fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True))
