@@ -76,6 +76,7 @@ class ReasonCode(enum.Enum):
     ONE_INNERMOST_AXIS = "one_innermost_axis"
     INDEXED_INNERMOST = "indexed_innermost"
     TRANSPOSE_SMALL = "transpose_small"
+    TRANSPOSE_NARROW = "transpose_narrow"
     TRANSPOSE_SMALL_INNER = "transpose_small_inner"
     TRANSPOSE_SMALL_RESHAPED = "transpose_small_reshaped"
     TRANSPOSED_IN_TILES = "transposed_in_tiles"
@@ -232,8 +233,12 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.TRANSPOSE_SMALL: (
         "{tensor} has {elements} elements, fewer than the {wave} of one tile of 32 x 32 on each SM"
     ),
+    ReasonCode.TRANSPOSE_NARROW: (
+        "an axis of {tensor} that changes places has {size} elements, and all others together only {rest}, fewer than "
+        "the {side} of a tile's side"
+    ),
     ReasonCode.TRANSPOSE_SMALL_INNER: (
-        "the axes of {tensor} from the outer one of the two that change places have {elements} elements together, "
+        "the axes of {tensor} from one to the other of the two that change places have {elements} elements together, "
         "fewer than the {tile} of a tile"
     ),
     ReasonCode.TRANSPOSE_SMALL_RESHAPED: (

@@ -190,16 +190,21 @@ class CandidateFacts:
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
-        nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction.
+        The one element that is read is no obstacle where its axis is one of those that the first reduction reads, or
+        meets one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
         """
-        if self.indexing is None:
+        if self.indexing is None or self.reduction is None:
             return None
+        root = self.exact.classes[self.reduction.operands[0]]
         for link in self.links:
             if link.kind is not OpKind.INDEXING or link.op == "select":
                 continue
             axis = indexed_axis(dict(link.expr.attrs))
             operand = self.exact.classes[link.operands[0]][axis]
             feeds = self.flow.feeds.get(link.name, 0)
+            left = self.exact.classes[link.name][axis]
+            if left in root or not self.exact.concretized.get(left, {}).keys().isdisjoint(root):
+                continue
             if link.out.domain.axes[axis].is_broadcast and not self.exact.broadcast[operand] and feeds:
                 first = self.flow.names[(feeds & -feeds).bit_length() - 1]
                 why = reason(
@@ -361,7 +366,7 @@ class CandidateFacts:
         wanted = self.exact.concrete(reference)
         found: dict[int, list[TensorView]] = {}
         complete: dict[tuple[int, ...], bool] = {}  # whether a tensor with these axes has those of the reference
-        for tensor in (*self.inputs, *self.outputs):
+        for tensor in (*self.outputs, *self.inputs):
             number = self._innermost(tensor)
             if number is None:
                 continue

@@ -40,30 +40,53 @@ class Transpose:
     def _large_enough(
         self, facts: CandidateFacts, device: Device, first: TensorView, second: TensorView, other: int,
     ) -> Verdict:
-        """Return whether the tiles of 32 x 32 fill the GPU and have two full sides; PointWise is for the rest."""
-        exact = facts.exact
-        extents = [exact.extent[c] for c in _in_memory(facts, first)]
+        """Return whether the tiles of 32 x 32 fill the GPU and have two full sides; PointWise is for the rest.
+
+        Sizes are those of the first tensor's axes in the order of its loops, however it lies in memory.
+        """
+        exact, near = facts.exact, facts.neighbourhoods
+        axes = _loops(facts, first)
+        extents = [exact.extent[c] for c in axes]
         elements, wave = prod(extents), device.sms * TILE
         if elements < wave:
             return no(self.type, ReasonCode.TRANSPOSE_SMALL, tensor=first.name, elements=elements, wave=wave)
-        near = facts.neighbourhoods
-        place = next((i for i, c in enumerate(_in_memory(facts, first)) if near.of(c) == other), None)
-        inner = prod(extents[place:]) if place is not None else elements
-        if inner < TILE:
-            return no(self.type, ReasonCode.TRANSPOSE_SMALL_INNER, tensor=first.name, elements=inner, tile=TILE)
-        sides = extents[-1], exact.extent[_in_memory(facts, second)[-1]]
-        if facts.reshape is not None and min(sides) < SIDE:
+        own = exact.extent[_innermost(facts, first)], exact.extent[_innermost(facts, second)]
+        sides = sorted(own)
+        if elements // sides[1] < SIDE:
             return no(
-                self.type, ReasonCode.TRANSPOSE_SMALL_RESHAPED, tensor=facts.reshape.name, first=sides[0],
-                second=sides[1], side=SIDE,
+                self.type, ReasonCode.TRANSPOSE_NARROW, tensor=first.name, size=sides[1], rest=elements // sides[1],
+                side=SIDE,
+            )
+        places = [
+            next((i for i, c in enumerate(axes) if near.of(c) == wanted), None)
+            for wanted in (near.of(_innermost(facts, first)), other)
+        ]
+        if None not in places:
+            low, high = sorted(place for place in places if place is not None)
+            inner = prod(extents[low : high + 1])
+            if inner < TILE:
+                return no(self.type, ReasonCode.TRANSPOSE_SMALL_INNER, tensor=first.name, elements=inner, tile=TILE)
+        if facts.reshape is not None and sides[0] < SIDE:
+            return no(
+                self.type, ReasonCode.TRANSPOSE_SMALL_RESHAPED, tensor=facts.reshape.name, first=own[0], second=own[1],
+                side=SIDE,
             )
         return accept(self.type, reason(ReasonCode.TRANSPOSED_IN_TILES, first=first.name, second=second.name))
 
 
-def _in_memory(facts: CandidateFacts, tensor: TensorView) -> list[int]:
-    """Return the classes of a tensor's axes, slowest in memory first; a broadcast axis as the axis that it meets."""
-    exact = facts.exact
-    numbers = exact.classes[tensor.name]
-    ordered = (numbers[place] for place in tensor.domain.allocation_order)
-    met = (next(iter(exact.concretized.get(c, ())), None) if exact.broadcast[c] else c for c in ordered)
+def _loops(facts: CandidateFacts, tensor: TensorView) -> list[int]:
+    """Return the classes of a tensor's axes in their order; a broadcast axis as the axis that it meets."""
+    met = (_met(facts, c) for c in facts.exact.classes[tensor.name])
     return [c for c in met if c is not None]
+
+
+def _innermost(facts: CandidateFacts, tensor: TensorView) -> int:
+    """Return the class of the axis that is innermost in memory, or that it meets."""
+    number = facts.exact.classes[tensor.name][tensor.domain.allocation_order[-1]]
+    met = _met(facts, number)
+    return number if met is None else met
+
+
+def _met(facts: CandidateFacts, number: int) -> int | None:
+    exact = facts.exact
+    return next(iter(exact.concretized.get(number, ())), None) if exact.broadcast[number] else number

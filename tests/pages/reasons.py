@@ -428,6 +428,10 @@ EXAMPLES: dict[ReasonCode, Example] = {
         source="fd.add_output(ops.add(ops.permute(tensor(16, 8), dims=[1, 0]), tensor(8, 16)))",
         remedy="nothing: for so few elements the pointwise scheduler is as fast.",
     ),
+    R.TRANSPOSE_NARROW: Example(
+        source="fd.add_output(ops.add(ops.permute(tensor(16, 1 << 20), dims=[1, 0]), tensor(1 << 20, 16)))",
+        remedy="nothing: rows that are this short are read and written in whole sectors by a pointwise kernel as well.",
+    ),
     R.TRANSPOSE_SMALL_INNER: Example(
         source="fd.add_output(ops.add(ops.permute(tensor(4096, 8, 8), dims=[0, 2, 1]), tensor(4096, 8, 8)))",
         remedy="nothing: tiles of 32 x 32 would be mostly empty.",

@@ -62,6 +62,7 @@ dy, n, w = tensor(64, 32), tensor(64, 32), tensor(32)
 g = ops.mul(dy, ops.broadcast(w, [True, False]))
 c = ops.sum(ops.mul(g, n), [1], keepdim=True)
 fd.add_output(ops.sub(g, ops.mul(n, c)))"""
+TRANSPOSE = "csrc/scheduler/transpose.cpp: canScheduleRunTime"
 UNMARKED = {"disable_preseg": ["MarkAliasesPreparePass", "AllocationDomainPass"]}
 
 RULES = (
@@ -229,8 +230,8 @@ fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))"""
         of="inner_outer_persistent", nvfuser=BESIDES,
         ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
         text=(
-            "Inner and outer reductions, and outer ones among themselves, are connected by nothing but values that both "
-            "kinds are computed from."
+            "Inner and outer reductions, and outer ones among themselves, are connected by nothing but values that "
+            "both kinds are computed from."
         ),
         asserted="test_combined_inner_outer_reduction.cpp: TmaWarpSpecializedTest.RMSNormBwd",
         shows={
@@ -257,6 +258,46 @@ x = tensor(64, 32)
 fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))
 fd.add_output(ops.sum(x, [0]))
 fd.add_output(ops.add(ops.broadcast(x, [True, False, False]), tensor(3, 1, 1)))""": "inner_outer_persistent",
+        },
+    ),
+    Rule(
+        of="reductions", nvfuser="csrc/scheduler/registry_utils.cpp: hasGatherToBroadcastBeforeReduction",
+        ours=f"{FACTS}.indexed_before_reduction",
+        text="One element may be looked up along an axis before a reduction that has this axis or meets it.",
+        shows={
+            """
+one = ops.take_along_axis(tensor(8, 16), tensor(1, 16, dtype=DataType.Int), 0)
+e = ops.exp(one)
+fd.add_output(ops.truediv(e, ops.sum(e, [1], keepdim=True)))""": "inner_persistent",
+            """
+x = tensor(8, 16)
+one = ops.take_along_axis(x, tensor(8, 1, dtype=DataType.Int), 1)
+fd.add_output(ops.sum(ops.mul(one, x), [1]))""": "reduction",
+            """
+one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)
+fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, reduction",
+        },
+    ),
+    Rule(
+        of="transpose", nvfuser=TRANSPOSE, ours="fuser_lab.schedule.transpose.Transpose", options=UNMARKED,
+        values=False, text="All axes but one that changes places have at least 32 elements together.",
+        shows={
+            "fd.add_output(ops.neg(ops.permute(tensor(16, 1 << 20), [1, 0])))": "pointwise",
+            "fd.add_output(ops.neg(ops.permute(tensor(32, 1 << 20), [1, 0])))": "transpose",
+        },
+    ),
+    Rule(
+        of="transpose", nvfuser="csrc/scheduler/transpose.cpp: TransposeViewPropagator",
+        ours="fuser_lab.analysis.coverage.Neighbourhoods", options=UNMARKED, values=False,
+        text="Axes are followed across reshapes: permutes on both sides of one that cancel leave a PointWise kernel.",
+        asserted="test_transpose.cpp: TransposeTest.ViewTransposeReshape",
+        shows={
+            """
+x = ops.neg(ops.permute(tensor(4096, 64, 64), [0, 2, 1]))
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 64, 8, 8]), [0, 2, 3, 1])))""": "pointwise",
+            """
+x = ops.neg(ops.permute(tensor(4096, 64, 64), [2, 1, 0]))
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "transpose",
         },
     ),
 )

@@ -408,6 +408,13 @@ def one_of_each_row_summed(fd):
 @rule(Type.INNER_PERSISTENT, "indexed_before_reduction")
 def one_of_each_row_normalized(fd):
     row = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 1, 16, dtype=DataType.Int), 0)
+    row = fd.ops.squeeze(row, dims=[0])
+    fd.add_output(fd.ops.div(row, fd.ops.sum(row, dims=[0], keepdim=True)))
+
+
+@rule(Type.INNER_PERSISTENT, "buffer_fits")
+def one_of_each_column_normalized(fd):
+    row = fd.ops.take_along_axis(tensor(fd, 8, 16), tensor(fd, 1, 16, dtype=DataType.Int), 0)
     fd.add_output(fd.ops.div(row, fd.ops.sum(row, dims=[1], keepdim=True)))
 
 
