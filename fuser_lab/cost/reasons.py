@@ -114,6 +114,7 @@ class ReasonCode(enum.Enum):
     NO_GREEDY_OP = "no_greedy_op"
     GREEDY_FOREIGN_OP = "greedy_foreign_op"
     GREEDY_OTHER_AXES = "greedy_other_axes"
+    GREEDY_MERGED = "greedy_merged"
     SCATTER_INEXACT = "scatter_inexact"
     SCATTER_SHARED = "scatter_shared"
     GREEDY_REGISTERS = "greedy_registers"
@@ -314,6 +315,9 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.GREEDY_FOREIGN_OP: "{tensor} is made by {op}, which no kernel with a sort, scan or scatter holds",
     ReasonCode.GREEDY_OTHER_AXES: (
         "{first} and {second} run along an axis each, and their other axes, which blocks share out, are not the same"
+    ),
+    ReasonCode.GREEDY_MERGED: (
+        "the reshape {tensor} merges an axis that a block holds whole for {first} with one that blocks share out"
     ),
     ReasonCode.SCATTER_INEXACT: (
         "axis {axis} of {tensor} has {extent} elements and that of its index {given}: only the scattered axis may "

@@ -80,9 +80,15 @@ def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -
 
 
 def _axes_scatter(expr: Expr, result: int) -> tuple[Positions, ...]:
+    """Return the axes of the first operand, and those beside the scattered one that the others have as long."""
     del result
     tensor, *others = expr.tensor_inputs
-    return tuple((i, i) for i in range(tensor.ndim)), *(() for _ in others)
+    along = indexed_axis(dict(expr.attrs))
+    beside = [i for i in range(tensor.ndim) if i != along]
+    return (
+        tuple((i, i) for i in range(tensor.ndim)),
+        *(tuple((i, i) for i in beside if other.extents[i] == tensor.extents[i]) for other in others),
+    )
 
 
 _ONE = "fd.define_scalar(1.0, DataType.Double)"

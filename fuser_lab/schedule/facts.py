@@ -36,6 +36,7 @@ class CandidateFacts:
         self.matmul = first.get(OpKind.MATMUL)
         self.indexing = first.get(OpKind.INDEXING)
         self.reserved = next((link for kind, link in first.items() if kind.is_reserved), None)
+        self.scatter = first.get(OpKind.SCATTER)
         self.attention = first.get(OpKind.ATTENTION)
 
     @property
@@ -124,7 +125,7 @@ class CandidateFacts:
         if exact.self_mapped is not None:
             name, a, b = exact.self_mapped
             return reason(ReasonCode.SELF_MAPPED, tensor=name, a=a, b=b), self.names
-        resize, indexed = self.resize, self.indexing
+        resize, indexed = self.resize, self.indexing or self.scatter
         if resize is not None and indexed is not None:
             why = reason(
                 ReasonCode.RESIZE_AND_INDEXING, resize=resize.name, resize_op=resize.op, indexed=indexed.name,

@@ -10,6 +10,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind
+from fuser_lab.ir.domain import Resize
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
@@ -40,9 +41,10 @@ class Greedy:
         if not along:
             return no(self.type, ReasonCode.NO_GREEDY_OP)
         for link in facts.links:
-            if not (link.kind in RUNS_ALONG or link.kind in AROUND or link.op == "pad"):
+            if not (link.kind in RUNS_ALONG | AROUND or link.op == "pad"):
                 return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
-        refusal = facts.reshapes or _scattered(facts, along) or _other_axes(facts, along)
+        held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
+        refusal = facts.reshapes or _scattered(facts, along) or _other_axes(facts, held) or _merged(facts, held)
         if refusal is not None:
             return refused(self.type, refusal)
         return self._fits(along, device)
@@ -116,16 +118,44 @@ def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
     return None
 
 
-def _other_axes(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
+def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     """Return two ops whose rows are not shared out among blocks in the same way, or None."""
-    first = along[0]
-    for other in along[1:]:
+    first = held[0]
+    for other in held[1:]:
         if _free(facts, other) != _free(facts, first):
             return reason(ReasonCode.GREEDY_OTHER_AXES, first=first.name, second=other.name), (first.name, other.name)
     return None
 
 
+def _held(link: Link) -> frozenset[int]:
+    """Return the places of the axes that one block holds whole: those that an op runs along, or that a pad widens."""
+    if link.op != "pad":
+        return frozenset({_dim(link)})
+    domain = link.out.domain
+    widened = [step.source for step in domain.transforms if isinstance(step, Resize)]
+    return frozenset(domain.root_or_logical.index(axis) for axis in widened)
+
+
 def _free(facts: CandidateFacts, link: Link) -> frozenset[int]:
-    """Return the classes of the axes that an op does not run along."""
-    numbers, broadcast = facts.exact.classes[link.operands[0]], facts.exact.broadcast
-    return frozenset(c for place, c in enumerate(numbers) if place != _dim(link) and not broadcast[c])
+    """Return the classes of the axes that blocks share out."""
+    numbers, broadcast, held = facts.exact.classes[link.operands[0]], facts.exact.broadcast, _held(link)
+    return frozenset(c for place, c in enumerate(numbers) if place not in held and not broadcast[c])
+
+
+def _merged(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
+    """Return a reshape that merges an axis held by one block with one that blocks share out, or None."""
+    exact = facts.exact
+    kinds: dict[int, set[bool]] = {}
+    for link in held:
+        own = _held(link)
+        for tensor in (link.operands[0], link.name):
+            for place, number in enumerate(exact.classes[tensor]):
+                if not exact.broadcast[number]:
+                    kinds.setdefault(number, set()).add(place in own)
+    for derivation in exact.derivations:
+        found = set().union(*(kinds.get(source, set()) for source in derivation.sources))
+        if derivation.name == "merge" and len(found) > 1:
+            return reason(ReasonCode.GREEDY_MERGED, tensor=derivation.expr, first=held[0].name), facts.names
+        for result in derivation.results:
+            kinds.setdefault(result, set()).update(found)
+    return None

@@ -547,6 +547,10 @@ EXAMPLES: dict[ReasonCode, Example] = {
         source="fd.add_output(ops.sum(ops.cumsum(tensor(4, 64), 1), dims=[0]))",
         remedy="only pointwise ops and pads share a kernel with a sort, scan or scatter; `plan.cut` before all else.",
     ),
+    R.GREEDY_MERGED: Example(
+        source="fd.add_output(ops.neg(ops.reshape(ops.cumsum(ops.neg(tensor(4, 64)), 1), [256])))",
+        remedy="keep the rows apart, and reshape what the fusion returns.",
+    ),
     R.GREEDY_OTHER_AXES: Example(
         source="fd.add_output(ops.cumsum(ops.cumsum(tensor(4, 64), 1), 0))",
         remedy="sort or scan along one axis a fusion.",

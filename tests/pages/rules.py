@@ -63,6 +63,7 @@ g = ops.mul(dy, ops.broadcast(w, [True, False]))
 c = ops.sum(ops.mul(g, n), [1], keepdim=True)
 fd.add_output(ops.sub(g, ops.mul(n, c)))"""
 TRANSPOSE = "csrc/scheduler/transpose.cpp: canScheduleRunTime"
+GREEDY = "csrc/scheduler/greedy.cpp: canScheduleCompileTime"
 UNMARKED = {"disable_preseg": ["MarkAliasesPreparePass", "AllocationDomainPass"]}
 
 RULES = (
@@ -298,6 +299,41 @@ fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 64, 8, 8]), [0, 2, 3, 1]
             """
 x = ops.neg(ops.permute(tensor(4096, 64, 64), [2, 1, 0]))
 fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "transpose",
+        },
+    ),
+    Rule(
+        of="greedy", nvfuser=GREEDY, ours="fuser_lab.schedule.greedy.Greedy",
+        text="No reshape downstream merges an axis that an op runs along with another one.",
+        shows={
+            "fd.add_output(ops.neg(ops.cumsum(ops.neg(tensor(4, 64)), 1)))": "greedy",
+            "fd.add_output(ops.neg(ops.reshape(ops.cumsum(ops.neg(tensor(4, 64)), 1), [2, 2, 64])))": "greedy",
+            "fd.add_output(ops.neg(ops.reshape(ops.cumsum(ops.neg(tensor(4, 64)), 1), [256])))": "greedy, pointwise",
+        },
+    ),
+    Rule(
+        of="greedy", nvfuser=GREEDY, ours="fuser_lab.schedule.greedy.Greedy",
+        text="The axes that a pad widens are held by one block as well.",
+        shows={
+            "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, 3]), 1))": "greedy",
+            "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, 0, 0, 3]), 1))": "expr_eval, resize",
+        },
+    ),
+    Rule(
+        of="all kernels", nvfuser="csrc/scheduler/registry_utils.cpp: hasResizeAndIndexOps",
+        ours=f"{FACTS}.shape_gate", text="A scatter counts as indexing: no slice, pad or cat stands beside it.",
+        shows={
+            """
+x = ops.pad(tensor(4, 64), [0, 3])
+fd.add_output(ops.scatter(x, tensor(4, 8, dtype=DataType.Int), tensor(4, 8), 1))""": "expr_eval, resize",
+        },
+    ),
+    Rule(
+        of="greedy", nvfuser="csrc/logical_domain_map.cpp", ours="fuser_lab.ops.scatter",
+        text="Index and source of a scatter have the operand's axes beside the scattered one.",
+        shows={
+            """
+places = ops.argsort(ops.neg(tensor(4, 8)), 1)
+fd.add_output(ops.neg(ops.scatter(ops.neg(tensor(4, 64)), places, tensor(4, 8), 1)))""": "greedy",
         },
     ),
 )
