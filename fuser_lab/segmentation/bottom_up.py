@@ -546,20 +546,57 @@ class _Finder:
 
     def _revert_privatization(self) -> Iterator[Attempt]:
         """Make replicas that ended in one group one expression again."""
-        found = {}
+        fusion = self._fusion
         for group in self._grouping.groups if self._originals else ():
-            exprs = {expr.name: expr for expr in (*self._grouping.ordered(group), *self._copies[group])}
-            same = repeated(sorted(exprs.values(), key=lambda e: self._fusion.positions[e.name]), self._originals)
-            if same:
-                found[group] = (same, [name for name in exprs if name not in same])
-        fusion = without(self._fusion, {name: kept for same, _ in found.values() for name, kept in same.items()})
-        asker = Asker(fusion, self._oracle, self._options, self._grouping.recomputed, told=self._told)
-        for same, left in found.values():
-            kept = dict.fromkeys(same.values())
-            subjects = tuple((stays, *(name for name, into in same.items() if into == stays)) for stays in kept)
-            whole = [fusion.exprs[fusion.positions[name]] for name in left]
-            attempt, _ = asker.attempt("revert privatization", Kind.REVERT, subjects, whole)
-            yield attempt
+            exprs = self._members(group)
+            same = repeated(exprs, self._originals)
+            while same:
+                trial = without(fusion, same)
+                asker = Asker(trial, self._oracle, self._options, self._grouping.recomputed, told=self._told)
+                subjects = tuple(
+                    (stays, *(name for name, into in same.items() if into == stays))
+                    for stays in dict.fromkeys(same.values())
+                )
+                refused = self._refused_reader(group, same, trial, asker)
+                if refused is None:
+                    whole = [trial.exprs[trial.positions[e.name]] for e in exprs if e.name not in same]
+                    attempt, _ = asker.attempt("revert privatization", Kind.REVERT, subjects, whole)
+                    yield attempt
+                    if attempt.accepted:
+                        fusion = trial
+                    break
+                attempt, kept = refused
+                yield attempt
+                same = {name: into for name, into in same.items() if name not in kept}
+
+    def _members(self, group: GroupId) -> list[Expr]:
+        """Return the expressions of a group and its copies of forwarded ones, in topological order."""
+        exprs = {expr.name: expr for expr in (*self._grouping.ordered(group), *self._copies[group])}
+        return sorted(exprs.values(), key=lambda e: self._fusion.positions[e.name])
+
+    def _refused_reader(
+        self, home: GroupId, same: Mapping[str, str], trial: Fusion, asker: Asker,
+    ) -> tuple[Attempt, set[str]] | None:
+        """Return the first other group that nobody takes once replicas that it reads are one, and which must stay.
+
+        ``x + x.T`` is such a group, where two replicas of x would be taken.
+        """
+        for group in self._grouping.groups:
+            exprs = self._members(group)
+            read = {value.name for expr in exprs for value in expr.tensor_inputs}
+            alike: dict[str, list[str]] = {}
+            for name, into in same.items():
+                if name in read:
+                    alike.setdefault(into, [into] if into in read else []).append(name)
+            several = {into: names for into, names in alike.items() if len(names) > 1}
+            if group == home or not several:
+                continue
+            subjects = tuple((into, *(n for n in names if n != into)) for into, names in several.items())
+            now = [trial.exprs[trial.positions[expr.name]] for expr in exprs]
+            attempt, answer = asker.attempt("revert privatization", Kind.REVERT, subjects, now)
+            if answer.chosen is None:
+                return attempt, {name for names in several.values() for name in names[1:]}
+        return None
 
     def _store(self, chain: Chain) -> Iterator[Attempt]:
         """Make a chain a group of its own; where no scheduler takes it whole, its expressions one by one."""

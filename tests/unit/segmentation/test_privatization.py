@@ -19,6 +19,7 @@ from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, verify
 from fuser_lab.segmentation.edits import glue, move
 from fuser_lab.segmentation.privatization import replicas_of, with_replicas
+from tests.agreement import lock_step
 from tests.fuzz_segmentation import case_of
 from tests.unit.builders import record
 from tests.unit.segmentation.plain import plain_privatized
@@ -265,6 +266,30 @@ def test_replicas_stay_where_no_scheduler_takes_what_is_left_of_a_group():
     assert [a.accepted for a in reverts] == [False] * len(reverts)
     assert "T2_replica" in segmented.replicas
     assert replay(pairs_of_sums(), log, picky) == segmented
+
+
+def test_replicas_stay_where_a_reader_would_no_longer_be_taken():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([1, 2, 1, 1, 31, 1], False, DataType.Half)
+        y = fd.define_tensor([1, 2, 1, 1, 31], False, FLOAT)
+        wide = fd.ops.cast(fd.ops.reshape(x, [1, 2, 1, 1, 31]), FLOAT)
+        other = fd.ops.sub(y, wide)
+        fd.add_output(fd.ops.maximum(fd.ops.reshape(wide, [1, 1, 2, 1, 31]), wide))
+        fd.add_output(fd.ops.cast(other, DataType.Half))
+    plan = fl.segment(fd)
+    # With one cast the maximum would be that of x and x.T, which no scheduler takes.
+    assert None not in [s.scheduler for s in plan.segments]
+    reverts = [a for a in plan.decisions if a.kind is Kind.REVERT]
+    assert [(a.subjects, a.accepted) for a in reverts] == [
+        ((("T3", "T3_replica", "T3_replica2"),), False),
+        ((("T3", "T3_replica"),), True),
+    ]
+    before = rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
+    assert replay(before, plan.decisions, plan.oracle) == plan.segmented
+    numbers = np.arange(62, dtype=np.float16).reshape(1, 2, 1, 1, 31)
+    inputs = [numbers[..., None], np.full(numbers.shape, 3, np.float32)]
+    for got, wanted in zip(lock_step(plan, inputs, "cpu"), fd.reference(inputs), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_an_input_that_is_widened_for_two_readers_is_no_chain_to_forward():
