@@ -86,7 +86,7 @@ class _Concretizer:
         axes: list[IterDomain] = []
         for position, (axis, size) in enumerate(zip(value.domain.logical, shape, strict=True)):
             self._bind(value, position, axis.visible_extent, size)
-            expanded = None if axis.expanded is None else size
+            expanded = None if axis.expanded is None or size == 1 else size
             # Axes of size 1 of an empty tensor broadcast, as those of the `full` do that stands for such tensors.
             broadcasts = axis.is_broadcast or (size == 1 and 0 in shape)
             kind = IterType.BROADCAST if broadcasts else IterType.ITERATION

@@ -269,6 +269,17 @@ def test_expanded_inputs():
     np.testing.assert_allclose(evaluate(bind(fusion, [spec((3, 4), strides=(0, 1))]).fusion, [x])[0], 3 * x[0])
 
 
+def test_an_axis_expanded_to_one_broadcasts():
+    def body(fd):
+        x, y = fd.define_tensor([-1], contiguity=[None]), fd.define_tensor([3])
+        fd.add_output(fd.ops.mul(x, y))
+
+    fusion = bind(record(body), [spec((1,)), spec((3,))]).fusion
+    assert str(fusion.inputs[0]) == "T0_g_float[bS0{1}]"
+    x, y = np.full(1, 2, np.float32), np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(evaluate(fusion, [x, y])[0], 2 * y)
+
+
 def test_what_no_output_needs_is_dropped():
     with FusionBuilder() as fd:
         x = fd.define_tensor([4])
