@@ -1,0 +1,101 @@
+"""A smaller program that fails in the same way."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tests.programs.oracle import evaluated
+from tests.programs.program import NUMPY, Input, Program, Ref
+from tests.programs.values import Unsupported, Value
+
+MOST_TRIES = 300
+
+
+def kind_of(error: BaseException) -> str:
+    """Return what a failure is, without the numbers in it."""
+    return f"{type(error).__name__}: {re.sub(r'[-+0-9.e]+|inf|nan', '#', str(error))[:60]}"
+
+
+def shrink(program: Program, failure: Callable[[Program], BaseException | None]) -> Program:
+    """Return a program that fails as the given one does, and none of whose simpler forms does."""
+    error = failure(program)
+    if error is None:
+        return program
+    kind, left, progress = kind_of(error), MOST_TRIES, True
+    while progress and left > 0:
+        progress = False
+        for candidate in _smaller(program):
+            left -= 1
+            found = failure(candidate)
+            if found is not None and kind_of(found).split(":")[0] == kind.split(":")[0]:
+                program, progress = candidate, True
+                break
+            if left <= 0:
+                break
+    return program
+
+
+def _smaller(program: Program) -> Iterator[Program]:
+    outputs = program.outputs
+    if len(outputs) > 1:
+        yield from (replace(program, outputs=(k,)).live() for k in outputs)
+        yield from (replace(program, outputs=tuple(o for o in outputs if o != k)).live() for k in outputs)
+    yield from _with_given(program)
+    yield from _with_other(program)
+    for k, given in enumerate(program.inputs):
+        if isinstance(given, Input):
+            for simpler in (given.dense(), given.fixed(), replace(given, contiguity=False)):
+                if simpler.declaration != given.declaration:
+                    yield replace(program, inputs=(*program.inputs[:k], simpler, *program.inputs[k + 1 :]))
+            if given.base.dtype.kind != "b" and given.base.size and np.any(given.base != 1):
+                ones = replace(given, base=np.ones_like(given.base))
+                yield replace(program, inputs=(*program.inputs[:k], ones, *program.inputs[k + 1 :]))
+
+
+def _with_given(program: Program) -> Iterator[Program]:
+    """Yield programs in which a result is an input, the last results first."""
+    try:
+        values = evaluated(program)
+    except Unsupported:
+        return
+    number = len(program.inputs)
+    places = []
+    for k, call in enumerate(program.calls):
+        places.append((k, number, call.results))
+        number += call.results
+    for k, first, count in reversed(places):
+        if count > 1:
+            continue
+        value: Value = values[first]
+        if value.scalar:
+            continue
+        base = value.v.contiguous().numpy().astype(NUMPY[value.dtype])
+        given = Input(base=base, dtype=value.dtype, declared=value.shape)
+        inputs = (*program.inputs, given)
+        numbers = {n: Ref(n if n < len(program.inputs) else n + 1 - (n > first)) for n in range(number)}
+        numbers[first] = Ref(len(program.inputs))
+        calls = [call.renumbered(numbers) for n, call in enumerate(program.calls) if n != k]
+        kept = tuple(numbers[o].number for o in program.outputs if o != first)
+        if kept:
+            yield Program(inputs=inputs, calls=tuple(calls), outputs=kept).live()
+
+
+def _with_other(program: Program) -> Iterator[Program]:
+    """Yield programs in which a result is replaced by an operand, or is the output itself."""
+    number = len(program.inputs)
+    firsts = []
+    for call in program.calls:
+        firsts.append(number)
+        number += call.results
+    for k, call in enumerate(program.calls):
+        if call.results == 1 and program.outputs != (firsts[k],):
+            yield replace(program, outputs=(firsts[k],)).live()
+    for k, call in enumerate(program.calls):
+        for operand in sorted(call.refs()):
+            numbers = {n: Ref(n) for n in range(number)} | {firsts[k]: Ref(operand)}
+            calls = [c if n <= k else c.renumbered(numbers) for n, c in enumerate(program.calls)]
+            outputs = tuple(dict.fromkeys(numbers[o].number for o in program.outputs))
+            if all(o >= len(program.inputs) for o in outputs):
+                yield replace(program, calls=tuple(calls), outputs=outputs).live()

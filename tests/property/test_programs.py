@@ -1,0 +1,93 @@
+"""Random programs against torch in float64 (`make fuzz` does more of them), and that what is planted is found."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+
+import fuser_lab as fl
+from fuser_lab.ops import OPS
+from tests.programs import check as checking
+from tests.programs.check import Way, Wrong, check, compare
+from tests.programs.generator import program_of, row_program
+from tests.programs.oracle import evaluated
+from tests.programs.program import Call, Input, Program, Ref
+from tests.programs.runner import failure_of, run_chunk
+from tests.programs.shrink import shrink
+
+pytestmark = pytest.mark.property
+
+SEED = 3
+
+
+@pytest.mark.parametrize(("family", "first"), [("programs", 0), ("programs", 20), ("rows", 0)])
+def test_a_fixed_batch(family, first):
+    tally = run_chunk(family, SEED, range(first, first + 20), compile_every=0)
+    assert not tally.findings, tally.findings[0].text
+    assert tally.done["plans"] >= 20
+    assert tally.done["edited"] >= 1
+
+
+def test_one_program_is_compiled():
+    tally = run_chunk("rows", SEED, range(1), compile_every=1)
+    assert not tally.findings, tally.findings[0].text
+    assert tally.done["compiled"] == 1
+
+
+def summed(array, **declared):
+    """Return a program that adds up rows and takes the root."""
+    x = Input(base=array, dtype=fl.DataType.Float, declared=declared.get("declared", array.shape))
+    calls = (Call(op="sum", args=(Ref(0), [1])), Call(op="abs", args=(Ref(1),)), Call(op="sqrt", args=(Ref(2),)))
+    return Program(inputs=(x,), calls=calls, outputs=(1, 3))
+
+
+def test_a_program_is_the_same_each_time_and_is_printed_as_python():
+    program = program_of(SEED, 5, Counter())
+    assert str(program) == str(program_of(SEED, 5, Counter()))
+    names = {}
+    exec(str(program), names)
+    got = names["fd"].reference(names["inputs"])
+    for a, b in zip(got, program.define().reference(program.arrays()), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert row_program(SEED, 36, Counter()).inputs[0].array.shape[1] == 37
+
+
+def test_elements_that_rounding_decides_are_not_compared():
+    array = np.array([[1.0, 1e-9], [3e38, 3e38], [float("nan"), 1.0]], np.float32)
+    program = summed(array)
+    (total, root) = (evaluated(program)[k] for k in program.outputs)
+    assert total.u.tolist() == [False, True, False]
+    right = [total.v.numpy().astype(np.float32), root.v.numpy().astype(np.float32)]
+    compare(right, [total, root], "as it is")
+    compare([right[0] + np.array([0, 1e38, 0], np.float32), right[1]], [total, root], "where nothing is certain")
+    for wrong in (1.001, float("nan")):
+        with pytest.raises(Wrong, match=r"output 0: .* at \[0\]"):
+            compare([right[0] * np.array([wrong, 1, 1], np.float32), right[1]], [total, root], "planted")
+    with pytest.raises(Wrong, match=r"shape \(2,\)"):
+        compare([right[0][:2], right[1]], [total, root], "planted")
+    with pytest.raises(Wrong, match="dtype float64"):
+        compare([right[0].astype(np.float64), right[1]], [total, root], "planted")
+
+
+def test_an_error_of_the_reference_is_found_and_shrunk(monkeypatch):
+    entry = OPS["sqrt"]
+    monkeypatch.setitem(OPS, "sqrt", replace(entry, reference=lambda x: np.sqrt(x) * 1.001))
+    program = summed(np.ones((3, 4), np.float32), declared=(-1, 4))
+    assert isinstance(failure_of(program, Way()), Wrong)
+    small = shrink(program, lambda p: failure_of(p, Way()))
+    assert [call.op for call in small.calls] == ["sqrt"]
+
+
+def test_an_error_of_kernels_is_found(monkeypatch):
+    def changed(plan, inputs, target):
+        return [x * 1.001 for x in kernels(plan, inputs, target)]
+
+    kernels = checking.agreement.lock_step
+    program = summed(np.ones((3, 4), np.float32))
+    assert check(program, Way(edits=1)) >= (1, 0)
+    monkeypatch.setattr(checking.agreement, "lock_step", changed)
+    with pytest.raises(Wrong, match="cpu kernels of top_down"):
+        check(program, Way(strategy="top_down"))
