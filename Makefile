@@ -4,12 +4,14 @@
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
-#              then random graphs cut by random schedulers
+#              then random programs and short rows against torch (where it is installed), then random graphs cut by
+#              random schedulers
 #
 # PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
 # LAB_ARGS="--no-browser"    more arguments for JupyterLab
 # PYTEST_ARGS="-k softmax"   more arguments for pytest
 # N=20000 SEED=17            how many definitions make fuzz checks, and which
+# PROGRAMS=50000             how many programs make fuzz compares with torch
 # GRAPHS=100000              how many graphs make fuzz cuts
 
 PYTHON ?= python3
@@ -17,6 +19,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 N ?= 2000
 SEED ?= 17
+PROGRAMS ?= 2000
 GRAPHS ?= 100000
 
 VENV := .venv
@@ -63,6 +66,10 @@ check: $(TEST_READY)
 
 fuzz: $(TEST_READY)
 	$(PY) -m tests.fuzz --count $(N) --seed $(SEED)
+	@if $(PY) -c 'import torch' 2>/dev/null; then \
+	  echo "$(PY) -m tests.programs --count $(PROGRAMS) --seed $(SEED)"; \
+	  $(PY) -m tests.programs --count $(PROGRAMS) --seed $(SEED); \
+	else echo "Programs are not compared with torch: it is not installed ($(PY) -m pip install torch)."; fi
 	$(PY) -m tests.fuzz_segmentation --count $(GRAPHS) --seed $(SEED)
 
 pages: $(TEST_READY)

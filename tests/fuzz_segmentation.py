@@ -233,6 +233,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--index", type=int, help="only this case")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     start = time.perf_counter()
     if arguments.index is not None:
@@ -240,7 +241,7 @@ def main() -> int:
     else:
         count, found = arguments.count, []
         starts = range(0, count, CHUNK)
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
             ends = (min(i + CHUNK, count) for i in starts)
             for some in pool.map(_checked, repeat(arguments.seed), starts, ends):
                 found += some

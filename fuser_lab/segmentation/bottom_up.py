@@ -23,7 +23,15 @@ from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 from fuser_lab.segmentation.pieces import pieces
-from fuser_lab.segmentation.privatization import attempts, originals_of, repeated, replicas_of, with_replicas, without
+from fuser_lab.segmentation.privatization import (
+    attempts,
+    originals_of,
+    read_together,
+    repeated,
+    replicas_of,
+    with_replicas,
+    without,
+)
 from fuser_lab.segmentation.welford import PERSISTENT, in_fusion, keeps_rows, rewrite_answer, welfords, written_out
 
 Signature = tuple[int, tuple[int, ...]]
@@ -577,18 +585,10 @@ class _Finder:
     def _refused_reader(
         self, home: GroupId, same: Mapping[str, str], trial: Fusion, asker: Asker,
     ) -> tuple[Attempt, set[str]] | None:
-        """Return the first other group that nobody takes once replicas that it reads are one, and which must stay.
-
-        ``x + x.T`` is such a group, where two replicas of x would be taken.
-        """
+        """Return the first other group that nobody takes once replicas that it reads are one, and which must stay."""
         for group in self._grouping.groups:
             exprs = self._members(group)
-            read = {value.name for expr in exprs for value in expr.tensor_inputs}
-            alike: dict[str, list[str]] = {}
-            for name, into in same.items():
-                if name in read:
-                    alike.setdefault(into, [into] if into in read else []).append(name)
-            several = {into: names for into, names in alike.items() if len(names) > 1}
+            several = read_together(exprs, same)
             if group == home or not several:
                 continue
             subjects = tuple((into, *(n for n in names if n != into)) for into, names in several.items())

@@ -1,6 +1,6 @@
 """Edits by hand: cut, glue and move, each answered at once with a new SegmentedFusion or with why not."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
@@ -11,7 +11,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
-from fuser_lab.segmentation.privatization import repeated, without
+from fuser_lab.segmentation.privatization import read_together, repeated, without
 from fuser_lab.segmentation.replay import Fold
 
 
@@ -156,12 +156,34 @@ def _rebuilt(
     same: dict[str, str] = {}
     for group in whole if segmented.replicas else ():
         same |= _as_one(segmented, group, recomputed, oracle)[1]
+    while apart := _must_stay(segmented.fusion, whole, recomputed, same, oracle):
+        same = {name: into for name, into in same.items() if name not in apart}
     if not same:
         return assemble(segmented.fusion, whole, recomputed, oracle, segmented.replicas)
-    fusion = without(segmented.fusion, same)
-    left = [[fusion.exprs[fusion.positions[e.name]] for e in g if e.name not in same] for g in whole]
+    fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)
+
+
+def _without(
+    fusion: Fusion, groups: Iterable[Sequence[Expr]], same: Mapping[str, str],
+) -> tuple[Fusion, list[list[Expr]]]:
+    """Return a fusion and groups of it without the replicas that are one with another expression."""
+    left = without(fusion, same)
+    return left, [[left.exprs[left.positions[e.name]] for e in group if e.name not in same] for group in groups]
+
+
+def _must_stay(
+    fusion: Fusion, groups: Sequence[Sequence[Expr]], recomputed: frozenset[str], same: Mapping[str, str],
+    oracle: SchedulerOracle,
+) -> set[str]:
+    """Return replicas that must not become one, since a group that reads several of them would not be taken."""
+    trial, left = _without(fusion, groups, same)
+    for before, now in zip(groups, left, strict=True):
+        several = read_together([e for e in before if e.name not in same], same)
+        if several and oracle.ask(candidate(trial, now, recomputed)).chosen is None:
+            return {name for names in several.values() for name in names[1:]}
+    return set()
 
 
 def _as_one(

@@ -186,6 +186,19 @@ def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, s
     return found
 
 
+def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return what a segment reads as several tensors that would be one, by the name of that one.
+
+    Schedulers may take a segment that reads two replicas of x, and refuse ``x + x.T``.
+    """
+    read = {value.name for expr in exprs for value in expr.tensor_inputs}
+    found: dict[str, list[str]] = {}
+    for name, into in same.items():
+        if name in read:
+            found.setdefault(into, [into] if into in read else []).append(name)
+    return {into: names for into, names in found.items() if len(names) > 1}
+
+
 def _again(expr: Expr, name: str, axes: Axes) -> Expr:
     (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
     old = expr.out.domain

@@ -286,6 +286,8 @@ def test_replicas_stay_where_a_reader_would_no_longer_be_taken():
     ]
     before = rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
     assert replay(before, plan.decisions, plan.oracle) == plan.segmented
+    # An edit elsewhere leaves them apart as well.
+    assert None not in [s.scheduler for s in plan.cut("T4").segments]
     numbers = np.arange(62, dtype=np.float16).reshape(1, 2, 1, 1, 31)
     inputs = [numbers[..., None], np.full(numbers.shape, 3, np.float32)]
     for got, wanted in zip(lock_step(plan, inputs, "cpu"), fd.reference(inputs), strict=True):
