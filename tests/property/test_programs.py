@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from needs import INSTALL
 
-pytest.importorskip("torch", reason="compares with torch: pip install 'fuser_lab[torch]'")
+pytest.importorskip("torch", reason=f"needs torch: {INSTALL['torch']}")
 
 import fuser_lab as fl
 from fuser_lab.ops import OPS
