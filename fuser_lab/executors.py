@@ -24,7 +24,7 @@ from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import definition_of, described_input, flattened, segment
-from fuser_lab.profiling import measured_run, receiver
+from fuser_lab.profiling import as_user, measured_kernel, measured_run, receiver
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.by_hand import ScheduledKernel, generate_scheduled
@@ -425,11 +425,17 @@ class KernelExecutor:
         self._own_launches("run", launch_constraints, compile_params)
         flat = flattened(args)
         if self._scheduled is not None:
-            return self._kernel(flat).run(flat)
+            kernel, receive = self._kernel(flat), receiver()
+            if receive is None:
+                return kernel.run(flat)
+            outputs, profile = measured_kernel(kernel, flat, fusion_id=self._id)
+            receive(profile)
+            return outputs
         if self._plan is None:
             msg = "KernelExecutor.run: nothing is compiled; call compile first."
             raise StateError(msg)
-        return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)
+        with as_user():
+            return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)
 
     def is_compiled(self) -> bool:
         """Whether `compile` has been called with success."""

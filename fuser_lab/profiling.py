@@ -13,8 +13,10 @@ from typing import Any
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.plan import Plan, Segment
+from fuser_lab.runtime.by_hand import ScheduledKernel
 from fuser_lab.runtime.executor import PreparedPlan, Step
 
+USER = "user"  # nvFuser's name for what manual_execute runs
 CPU = -1  # number of the device in profiles of runs on the CPU
 
 
@@ -87,6 +89,57 @@ def receiving(receive: Receive) -> Iterator[None]:
 def receiver() -> Receive | None:
     """Return who wants profiles of runs of this thread, or None."""
     return _RECEIVER.get()
+
+
+@contextmanager
+def as_user() -> Iterator[None]:
+    """Name ``user`` as the scheduler of what runs: a kernel that the user asked for."""
+    receive = receiver()
+    if receive is None:
+        yield
+        return
+
+    def named(profile: FusionProfile) -> None:
+        kernels = tuple(replace(kernel, scheduler=USER) for kernel in profile.kernel_profiles)
+        receive(replace(profile, kernel_profiles=kernels))
+
+    with receiving(named):
+        yield
+
+
+def measured_kernel(
+    kernel: ScheduledKernel, inputs: Sequence[Any], *, fusion_id: int = 0,
+) -> tuple[list[Any], FusionProfile]:
+    """Return the outputs of a kernel that is scheduled by hand, and what the run took.
+
+    On the CPU its threads go in lock step, for the values: that time says nothing about a GPU.
+    """
+    on_gpu = kernel.target == "cuda"
+    begin = time.perf_counter()
+    outputs = kernel.run(inputs)
+    if on_gpu:
+        importlib.import_module("torch").cuda.synchronize()
+    seconds = time.perf_counter() - begin
+    fusion, generated = kernel.scheduled.fusion, kernel.generated.kernel_ir
+    read, written = (sum(tv.nbytes for tv in part) for part in (fusion.tensor_inputs, fusion.outputs))
+    rate = _rate(read + written, seconds)
+    profile = KernelProfile(
+        name=generated.name, segment_id=0, device=_current_device() if on_gpu else CPU, device_name=kernel.device_label,
+        scheduler=USER, time_ms=seconds * 1e3, input_bytes=read, output_bytes=written, effective_bandwidth_gbs=rate,
+        percentage_peak_bandwidth=_share(rate, kernel.device_label), grid_str=_shape(generated, "grid"),
+        block_str=_shape(generated, "block"),
+    )
+    return outputs, joined_one(profile, fusion_id)
+
+
+def joined_one(kernel: KernelProfile, fusion_id: int) -> FusionProfile:
+    """Return the profile of a run of one kernel."""
+    return FusionProfile(
+        fusion_id=fusion_id, segments=1, host_time_ms=kernel.time_ms, kernel_time_ms=kernel.time_ms,
+        compile_time_ms=0.0, input_bytes=kernel.input_bytes, output_bytes=kernel.output_bytes,
+        effective_bandwidth_gbs=kernel.effective_bandwidth_gbs,
+        percentage_peak_bandwidth=kernel.percentage_peak_bandwidth, kernel_profiles=(kernel,),
+    )
 
 
 def measured_run(

@@ -28,6 +28,12 @@ class HeuristicParams:
     scheduler: verdict.SchedulerType
     hand: HandParams = field(default_factory=HandParams)
 
+    def __str__(self) -> str:
+        """Return the parameters as nvFuser prints those of its schedulers: a title, then one line each."""
+        title = f"===== {self.scheduler.value.replace('_', ' ').title()} Parameters ========"
+        chosen = f" vectorization_factor: {self.hand.vector}\n block(x): {self.hand.threads}"
+        return f"\n{title}\n{chosen}\n{'=' * len(title)}\n"
+
 
 def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> tuple[bool, str]:
     """Return whether a scheduler takes the whole fusion for these inputs, and if not why.
@@ -49,7 +55,7 @@ def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) 
     others = frozenset(verdict.SchedulerType) - {wanted}
     answer = SchedulerRegistry(disabled=others).ask(candidate(whole, whole.exprs))
     said = next(v for v in answer.verdicts if v.scheduler is wanted)
-    return said.accepted, "" if said.accepted else f"Scheduler {wanted.value} ***rejected*** because : {said.text}"
+    return said.accepted, "" if said.accepted else f"Scheduler _{wanted.value}_ ***rejected*** because : {said.text}"
 
 
 def find_compatible_schedulers(fusion: object, inputs: Iterable[Any]) -> list[SchedulerType]:

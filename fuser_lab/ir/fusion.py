@@ -12,8 +12,10 @@ from fuser_lab.ir.scalar import Scalar
 from fuser_lab.ir.val import TensorView, Val
 from fuser_lab.ir.verifier import verify_graph, verify_stride_orders
 
+_SHOWN = 8  # names in one line
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+
+@dataclass(repr=False, frozen=True, kw_only=True, eq=False)
 class Fusion:
     """Inputs, expressions in topological order and outputs.
 
@@ -201,6 +203,18 @@ class Fusion:
         """SHA-256 of the content, as hex digits; stable between processes."""
         # Not by `key`, which would be kept: it is larger than the fusion.
         return sha256(repr(_Canon().fusion(self)).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        """Return the fusion as IR text."""
+        from fuser_lab.ir.printer import math_text
+
+        return math_text(self)
+
+    def __repr__(self) -> str:
+        """Return one line; ``print(fusion)`` shows the expressions."""
+        inputs = ", ".join(value.name for value in self.inputs[:_SHOWN]) + ", ..." * (len(self.inputs) > _SHOWN)
+        outputs = ", ".join(tv.name for tv in self.outputs[:_SHOWN]) + ", ..." * (len(self.outputs) > _SHOWN)
+        return f"<Fusion of {len(self.exprs)} expressions: ({inputs}) -> ({outputs})>"
 
     def __eq__(self, other: object) -> bool:
         """Compare by content, up to renaming."""

@@ -34,12 +34,16 @@ class DisjointSets:
             axis = self._parent[axis]
         return axis
 
+    def check(self, what: str, *axes: object) -> None:
+        """Raise ArgumentTypeError for what is no axis of the fusion."""
+        for axis in axes:
+            if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
+                msg = f"{what}: {axis} is no axis of this fusion."
+                raise ArgumentTypeError(msg)
+
     def strict_are_mapped(self, a: values.IterDomain, b: values.IterDomain) -> bool:
         """Whether two axes are in one class."""
-        for axis in (a, b):
-            if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
-                msg = f"strict_are_mapped: {axis} is no axis of this fusion."
-                raise ArgumentTypeError(msg)
+        self.check("strict_are_mapped", a, b)
         return self._find(a.axis.id) == self._find(b.axis.id)
 
     def size(self) -> int:
@@ -69,6 +73,17 @@ class ValGraph:
     def disjoint_val_sets(self) -> DisjointSets:
         """Return the classes."""
         return self._sets
+
+    def map_vals(self, a: values.IterDomain, b: values.IterDomain) -> None:
+        """Make the classes of two axes one.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If one is no axis of the fusion.
+        """
+        self._sets.check("map_vals", a, b)
+        self._sets.join(a.axis, b.axis)
 
     def __str__(self) -> str:
         """Return the classes as numbers of axes."""

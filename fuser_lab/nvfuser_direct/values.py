@@ -318,6 +318,18 @@ class Merge(_AxisExpr):
 
     __slots__ = ()
 
+    def outer(self) -> IterDomain:
+        """Return the axis whose index changes more slowly in the result."""
+        return self.input(0)
+
+    def inner(self) -> IterDomain:
+        """Return the axis whose index changes faster in the result."""
+        return self.input(1)
+
+    def out(self) -> IterDomain:
+        """Return the result."""
+        return self.output(0)
+
 
 class Resize(_AxisExpr):
     """An axis made longer or shorter."""

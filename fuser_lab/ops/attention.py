@@ -327,7 +327,9 @@ def _sdpfa_bwd(
     op = "sdpfa_bwd"
     given = (grad_output, query, key, value, output, logsumexp)
     operands: list[Val] = [rec.tensor(x, op, n) for x, n in zip(given, _BWD_TENSORS, strict=True)]
-    operands += [_option(rec, op, dropout_p, "dropout_p"), _option(rec, op, is_causal, "is_causal")]
+    # Options that are None are those of sdpfa_fwd that were left out.
+    options = ((dropout_p, 0.0, "dropout_p"), (is_causal, False, "is_causal"))
+    operands += [_option(rec, op, usual if given is None else given, name) for given, usual, name in options]
     operands += [rec.tensor(philox_seed, op, "philox_seed"), rec.tensor(philox_offset, op, "philox_offset")]
     if scale is None:
         # Said, since the call has no default for it.
@@ -444,6 +446,7 @@ SDPFA_BWD = register(
             _bwd_sample("fd.define_scalar(0.4)", "False", "0.2"),
             _bwd_sample("0.0", "False", "None", DataType.Double),
             _bwd_sample("0.1", "True", "None", DataType.BFloat16),
+            _bwd_sample("None", "None", "None"),
         ),
         misuses=(
             Misuse("fd.ops.sdpfa_bwd(x, x, x)", "missing a required argument: 'value'", ArgumentTypeError),

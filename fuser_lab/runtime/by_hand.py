@@ -76,6 +76,12 @@ class ScheduledKernel:
 
         return DeviceMemory()
 
+    @property
+    def device_label(self) -> str:
+        """Name of the device that it runs on."""
+        label: str = self._memory.label()
+        return label
+
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the outputs as arrays of the inputs' library; outputs written over inputs are the arrays given.
 

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from needs import needs
 
 from fuser_lab import nvfuser
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError, StateError
@@ -290,7 +291,7 @@ def test_options_of_execute(capsys, monkeypatch):
 
 
 def test_torch_scripts_name_the_frontend():
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     fd = defined()
     out = fd.execute([torch.from_numpy(X), torch.from_numpy(Y)], save_repro_inputs=True)
     assert isinstance(out[0], torch.Tensor)
@@ -477,7 +478,7 @@ def test_versions():
 
 
 def test_dtypes_of_torch():
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     utils = nvfuser.pytorch_utils
     assert utils.torch_dtype_to_nvfuser_dtype(torch.bfloat16) is DataType.BFloat16
     assert utils.python_scalar_to_nvfuser_dtype(2.5) is DataType.Double
@@ -487,7 +488,7 @@ def test_dtypes_of_torch():
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize(("dims", "shape"), [(1, (2, 3, 5)), (2, (2, 3, 4, 5)), (3, (1, 2, 3, 2, 2))])
 def test_instance_norm(dims, shape, affine):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     from fuser_lab.nvfuser.contrib import nn
 
     torch.manual_seed(0)

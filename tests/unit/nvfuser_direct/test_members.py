@@ -208,7 +208,7 @@ def test_schedulers():
     assert pointwise.sched.can_schedule(pointwise.fusion, SchedulerType.pointwise, inputs) == (True, "")
     taken, why = pointwise.sched.can_schedule(pointwise.fusion, SchedulerType.reduction, inputs)
     assert not taken
-    assert why.startswith("Scheduler reduction ***rejected*** because : ")
+    assert why.startswith("Scheduler _reduction_ ***rejected*** because : ")
     with pytest.raises(TypeError, match="must be a SchedulerType"):
         pointwise.sched.can_schedule(pointwise.fusion, "pointwise", inputs)
 
