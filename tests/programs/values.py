@@ -115,17 +115,27 @@ def converted(x: Value, dtype: D) -> Value:
         crossing = (x.e > 0) & (x.v.abs() <= x.e)
         return Value(dtype=dtype, v=x.v != 0, e=torch.zeros_like(x.e), u=x.u | crossing, scalar=x.scalar)
     if x.is_float and dtype not in FLOATS:
-        # What NaN, infinities and numbers out of range become is another matter: see the table of conversions.
-        if bool((~(x.v.abs() < 2.0**30)).any()):
-            raise Unsupported
-        down, up = (x.v - x.e).trunc(), (x.v + x.e).trunc()
-        v = x.v.trunc().to(WIDE[dtype])
-        return Value(dtype=dtype, v=v, e=torch.zeros_like(x.e), u=x.u | (down != up), scalar=x.scalar)
+        v, down, up = (_whole(x, by, dtype) for by in (0.0, -1.0, 1.0))
+        return Value(dtype=dtype, v=v, e=torch.zeros_like(x.e), u=x.u | (down != v) | (up != v), scalar=x.scalar)
     if dtype not in FLOATS:
         return Value(dtype=dtype, v=x.v.to(WIDE[dtype]), e=x.e, u=x.u, scalar=x.scalar)
     exact = x.v.to(torch.float64)
     v = x.v.to(TORCH[dtype]).to(torch.float64)
     return rounded(dtype, exact if x.is_float else v, x.e, x.u, ulps=0, scalar=x.scalar, kept=v == exact)
+
+
+def _whole(x: Value, by: float, dtype: D) -> torch.Tensor:
+    """Return floats, moved by their errors, as integers by CUDA's rule: truncated and clamped.
+
+    NaN is the smallest integer, but 0 where single precision becomes Int32.
+    """
+    ends = torch.iinfo(TORCH[dtype])
+    exact = x.v + by * x.e
+    found = torch.where(exact.abs() < 2.0 ** (ends.bits - 1), exact.trunc(), 0.0).to(torch.int64)
+    found = torch.where(exact >= 2.0 ** (ends.bits - 1), ends.max, found)
+    found = torch.where(exact <= -(2.0 ** (ends.bits - 1)), ends.min, found)
+    nothing = 0 if dtype is D.Int32 and x.dtype is not D.Double else ends.min
+    return torch.where(exact.isnan(), nothing, found).to(WIDE[dtype])
 
 
 def rounded(

@@ -15,7 +15,7 @@ from tests.programs import check as checking
 from tests.programs.check import Way, Wrong, check, compare
 from tests.programs.generator import program_of, row_program
 from tests.programs.oracle import evaluated
-from tests.programs.program import Call, Input, Program, Ref
+from tests.programs.program import NUMPY, Call, Input, Program, Ref
 from tests.programs.runner import failure_of, run_chunk
 from tests.programs.shrink import shrink
 
@@ -92,3 +92,13 @@ def test_an_error_of_kernels_is_found(monkeypatch):
     monkeypatch.setattr(checking.agreement, "lock_step", changed)
     with pytest.raises(Wrong, match="cpu kernels of top_down"):
         check(program, Way(strategy="top_down"))
+
+
+@pytest.mark.parametrize("target", [fl.DataType.Int, fl.DataType.Int32])
+@pytest.mark.parametrize("source", [fl.DataType.Float, fl.DataType.Double, fl.DataType.Half, fl.DataType.BFloat16])
+def test_floats_that_no_integer_holds(source, target):
+    numbers = np.array([np.nan, np.inf, -np.inf, 1e10, -1e10, 3.7, -3.7, 2.0**31, -(2.0**63), 1e30])
+    with np.errstate(over="ignore"):
+        x = Input(base=numbers.astype(NUMPY[source]), dtype=source, declared=numbers.shape)
+    program = Program(inputs=(x,), calls=(Call(op="cast", args=(Ref(0), target)),), outputs=(1,))
+    assert failure_of(program, Way()) is None
