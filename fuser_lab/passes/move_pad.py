@@ -1,7 +1,7 @@
 """MovePad: zeros are added where values come from, so that everything behind has one size.
 
-nvFuser's pass of this name (csrc/preseg_passes/move_pad.cpp). The Resize scheduler makes it needless. nvFuser also
-turns a cat whose pads move into a sum, which loses the sign of zeros; here pads of a cat stay.
+nvFuser's pass of this name (csrc/preseg_passes/move_pad.cpp). The Resize scheduler makes it needless. A cat one of
+whose pads moves becomes a sum of the padded operands, so that a negative zero becomes a positive one, as in nvFuser.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ _BINARY = frozenset({"add", "mul", "sub"})
 class MovePad(Pass):
     """``pad(mul(x, y)) -> mul(pad(x), pad(y))``, for pads by zeros and as far up as zeros stay zeros.
 
-    It stops at values that something else reads and at axes of size 1 that are padded.
+    ``cat([relu(x), y]) -> relu(pad(x)) + pad(y)``, or ``logical_or`` of booleans, where a pad of the cat moves. A pad
+    stops at values that something else reads and at axes of size 1 that are padded.
     """
 
     name: ClassVar[str] = "move_pad"
@@ -34,6 +35,7 @@ class MovePad(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion whose pads stand as early as can be."""
+        fusion = _with_sums(fusion)
         regions = {expr: region for expr in fusion.exprs if (region := _region(expr, fusion))}
         if not regions:
             return fusion
@@ -47,11 +49,48 @@ class MovePad(Pass):
         return writer.fusion_of()
 
 
+def _with_sums(fusion: Fusion) -> Fusion:
+    """Return the fusion with sums for the cats one of whose pads can move."""
+    cats = {expr for expr in fusion.exprs if expr.op.name == "cat" and _is_sum(expr, fusion)}
+    if not cats:
+        return fusion
+    writer = Rewriter(fusion)
+    for expr in fusion.exprs:
+        if expr not in cats:
+            writer.keep(expr)
+            continue
+        op = "logical_or" if expr.out.dtype is DataType.Bool else "add"
+        total, *others = (writer.tensor(tensor) for tensor in expr.tensor_inputs)
+        for other in others[:-1]:
+            total = writer.emit(writer.new_name(expr.name, "sum"), op, total, other)
+        writer.remake(expr.out, op, total, others[-1])
+    return writer.fusion_of()
+
+
+def _is_sum(cat: Expr, fusion: Fusion) -> bool:
+    pads = [fusion.producers.get(tensor) for tensor in cat.tensor_inputs]
+    return (
+        len(pads) > 1
+        and not cat.out.dtype.is_float8
+        and all(pad is not None and _adds_zeros(pad) and _is_fed_to(pad, cat, fusion) for pad in pads)
+        and any(pad is not None and _above(pad, fusion) for pad in pads)
+    )
+
+
+def _is_fed_to(pad: Expr, cat: Expr, fusion: Fusion) -> bool:
+    return set(fusion.users[pad.out]) == {cat} and pad.out not in fusion.outputs
+
+
 def _region(pad: Expr, fusion: Fusion) -> set[Expr]:
-    """Return the expressions that a pad can pass."""
-    region: set[Expr] = set()
+    """Return the expressions that a pad can pass; none if a cat reads it."""
     if not _adds_zeros(pad) or any(user.op.name == "cat" for user in fusion.users.get(pad.out, ())):
-        return region
+        return set()
+    return _above(pad, fusion)
+
+
+def _above(pad: Expr, fusion: Fusion) -> set[Expr]:
+    """Return the expressions that a pad by zeros can pass."""
+    region: set[Expr] = set()
     resized = [step.source for step in pad.out.domain.transforms if isinstance(step, Resize)]
     places = [pad.out.domain.root_or_logical.index(axis) for axis in resized]
     outputs = set(fusion.outputs)

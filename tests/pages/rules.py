@@ -336,4 +336,24 @@ places = ops.argsort(ops.neg(tensor(4, 8)), 1)
 fd.add_output(ops.neg(ops.scatter(ops.neg(tensor(4, 64)), places, tensor(4, 8), 1)))""": "greedy",
         },
     ),
+    Rule(
+        of="presegmentation", nvfuser="csrc/preseg_passes/move_pad.cpp: replaceCat, replaceCatOpWithBinaryOp",
+        ours="fuser_lab.passes.move_pad.MovePad", options={"disable": ["resize_scheduler"]},
+        text="Without the Resize scheduler, a cat one of whose pads moves becomes a sum, and the pads move on.",
+        shows={
+            """
+x, y = tensor(4, 10), tensor(6, 10)
+fd.add_output(ops.cat([ops.relu(x), y], 0))""": "pointwise",
+            """
+x, y, z = tensor(4, 10), tensor(6, 10), tensor(3, 10)
+fd.add_output(ops.neg(ops.cat([ops.relu(x), y, ops.tanh(z)], 0)))""": "pointwise",
+            """
+x, y = tensor(4, 10), tensor(6, 10, dtype=DataType.Bool)
+fd.add_output(ops.cat([ops.cast(x, DataType.Bool), y], 0))""": "pointwise",
+            """
+x = ops.relu(tensor(4, 10))
+fd.add_output(x)
+fd.add_output(ops.cat([x, tensor(6, 10)], 0))""": "pointwise, pointwise",
+        },
+    ),
 )

@@ -245,6 +245,28 @@ def test_a_pad_moves_along_an_axis_that_is_not_broadcast():
     assert [e.op.name for e in changed.exprs] == ["pad", "pad", "mul"]
 
 
+def test_a_cat_one_of_whose_pads_moves_is_a_sum():
+    def body(fd):
+        x, y, z = (fd.define_tensor([n, 4]) for n in (2, 3, 5))
+        fd.add_output(fd.ops.cat([fd.ops.relu(x), y, z], 0))
+
+    changed = after("move_pad", body)
+    assert [e.op.name for e in changed.exprs] == ["pad", "relu", "pad", "pad", "add", "add"]
+    assert "cat" in [e.op.name for e in record(body).exprs]
+
+
+@pytest.mark.parametrize("kept", ["operands", "pads", "values"])
+def test_a_cat_stays(kept):
+    def body(fd):
+        x, y = fd.define_tensor([2, 4]), fd.define_tensor([3, 4])
+        moved = {"operands": x, "pads": fd.ops.neg(x), "values": fd.ops.relu(x)}[kept]
+        if kept == "values":
+            fd.add_output(moved)
+        fd.add_output(fd.ops.cat([moved, y], 0))
+
+    assert untouched("move_pad", body)
+
+
 def test_pads_move_only_where_the_resize_scheduler_is_off():
     fusion = record(padded("add"))
     assert PRESEGMENTATION.run(fusion) is fusion
