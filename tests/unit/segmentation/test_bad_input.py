@@ -158,11 +158,11 @@ def test_edits_that_cannot_be_say_why_in_a_sentence():
         assert str(raised.value) == text
 
 
-def additions():
+def additions(ops=OPS):
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([8], contiguity=True)
         y = x
-        for _ in range(OPS):
+        for _ in range(ops):
             y = fd.ops.add(y, x)
         fd.add_output(y)
     return fd
