@@ -69,8 +69,8 @@ def test_strategies_may_return_generators_expressions_and_empty_groups():
         assert [g.names for g in found.groups] == [("T2", "T3"), ("T4",)]
 
 
-def test_a_strategy_that_leaves_out_thousands_names_some():
-    with pytest.raises(InputError, match=r"^the strategy left out T1, T2, .*, T8 and 9992 more\.$"):
+def test_a_strategy_that_leaves_out_many_names_some():
+    with pytest.raises(InputError, match=r"^the strategy left out T1, T2, .*, T8 and 992 more\.$"):
         fl.segment(additions(), strategy=lambda *_: [])
 
 
