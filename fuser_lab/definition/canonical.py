@@ -67,7 +67,8 @@ def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, .
             # A layout that `add_output` asks for stands in the expressions.
             return (Step((call.name, record.args, exprs), record, result),)
     if call.name == EMIT:
-        record = record_of(call.name, call.args, call.kwargs, owner)
+        expr = made[0]
+        record = record_of(EMIT, (expr.op.name, list(expr.inputs), *expr.attrs), {}, owner)
     else:
         record = _call_record(call, made, named, owner)
     return (*constants, Step(("", exprs, encoded(result, None)), record, result))

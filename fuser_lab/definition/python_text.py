@@ -31,12 +31,15 @@ _SCALAR_ATTRIBUTES = frozenset({("topk", "k")})
 _LEFT_OUT: dict[tuple[str, str], int] = {("pad", "value"): 0, ("iota", "start"): 0, ("iota", "step"): 1}
 
 
-def definition_text(fusion: Fusion, function: str = "nvfuser_fusion") -> str:
+def definition_text(
+    fusion: Fusion, function: str = "nvfuser_fusion", letters: tuple[str, str] = ("tv", "c"),
+) -> str:
     """Return a Python function that records the fusion again; floats keep full precision.
 
-    Executing the text and calling the function inside ``with FusionDefinition() as fd:`` gives an equal fusion.
+    ``letters`` begin the names of tensors and of scalars. Executing the text and calling the function inside
+    ``with FusionDefinition() as fd:`` gives an equal fusion.
     """
-    return _Writer(fusion).write(function)
+    return _Writer(fusion, letters).write(function)
 
 
 def recorded_names(fusion: Fusion) -> dict[str, str]:
@@ -48,8 +51,9 @@ def recorded_names(fusion: Fusion) -> dict[str, str]:
 class _Writer:
     """Writes statements in order; a size or constant gets its line right before the first statement that needs it."""
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, letters: tuple[str, str]) -> None:
         self._fusion = fusion
+        self._letters = letters
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
         self._constants: dict[tuple[DataType, str], str] = {}
@@ -141,7 +145,7 @@ class _Writer:
 
     def _name(self, value: Val) -> str:
         if value.name not in self._names:
-            letters = "tv" if isinstance(value, TensorView) else "c"
+            letters = self._letters[isinstance(value, Scalar)]
             name = f"{letters}{_number(value.name)}"
             if name in self._taken or _number(value.name) < 0:
                 name = f"{letters}{value.name}"
@@ -173,7 +177,7 @@ class _Writer:
             raise UnsupportedError(msg)
         key = (value.dtype, repr(number))
         if key not in self._constants:
-            name = self._constants[key] = f"c{self._next_scalar}"
+            name = self._constants[key] = f"{self._letters[1]}{self._next_scalar}"
             self._next_scalar += 1
             self._line(f"{name} = fd.define_scalar({number_text(number)}, dtype={value.dtype!r})")
         return self._constants[key]

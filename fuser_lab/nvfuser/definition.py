@@ -242,9 +242,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             If there is no definition.
         """
         flat = flattened(inputs)
-        if self.is_new:
-            with self:
-                self.definition()
+        self._define()
         if print_repro:
             print(self.repro_script_for(flat))  # noqa: T201
         how: dict[str, Any] = {"device": device, "save_repro_inputs": save_repro_inputs}
@@ -267,6 +265,22 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             sizes = [_bytes_of(part) for part in (flat, outputs)]
             self._measured = found[0] if len(found) == 1 else joined(found, self.fusion_id or 0, *sizes)
         return outputs
+
+    def _define(self) -> None:
+        """Record what a subclass defines, unless that is done."""
+        if self.is_new:
+            with self:
+                self.definition()
+
+    def validate(self, inputs: Iterable[Any], *args: Any, **options: Any) -> list[Any]:
+        """Run, compare the results with a reference, and return them; see `fuser_lab.FusionDefinition.validate`."""
+        self._define()
+        return super().validate(inputs, *args, **options)
+
+    def segment(self, inputs: Iterable[Any], **options: Any) -> list[fusion_definition.FusionDefinition]:
+        """Return the definition's segments as definitions; see `fuser_lab.FusionDefinition.segment`."""
+        self._define()
+        return super().segment(inputs, **options)
 
     def _kernel_by_hand(self, flat: list[Any], override: bool) -> KernelExecutor | None:
         """Return the kernel that ``schedule`` makes for inputs of these sizes, once for each; None without one."""
@@ -350,8 +364,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
     def __repr__(self) -> str:
         """Return Python that records the fusion again, a blank line first."""
         number = self.fusion_id
-        name = "nvfuser_incomplete_fusion" if number is None else f"nvfuser_fusion_id{number}"
-        return printed(self.steps, name, None if number is None else self.fusion)
+        if number is not None:
+            return printed(self.steps, f"nvfuser_fusion_id{number}", self.fusion)
+        complete = not (self.is_open or self.is_new) and self._left_by is None and bool(self._outputs)
+        # A definition that the cache could not keep has no number.
+        return printed(self.steps, f"nvfuser_{'' if complete else 'incomplete_'}fusion", self.fusion if complete else None)
 
     def fusion_ir(self) -> str:
         """Return the fusion as IR text, before any schedule."""

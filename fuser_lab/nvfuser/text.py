@@ -31,7 +31,7 @@ def printed(steps: Sequence[Step], name: str, fusion: Fusion | None) -> str:
         What came of them, which is written out where expressions were appended without a call, as in a segment.
     """
     if fusion is not None and any(step.record.name == EMIT for step in steps):
-        return "\n" + definition_text(fusion, name)
+        return "\n" + definition_text(fusion, name, ("T", "S"))
     lines = "".join(f"    {line}\n" for line in _Writer().lines(steps))
     return f"\ndef {name}(fd : FusionDefinition) -> None :\n{lines}"
 

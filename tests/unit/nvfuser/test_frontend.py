@@ -247,6 +247,25 @@ def test_schedules_of_schedulers():
         defined().sched.can_schedule(SchedulerType.pointwise)
 
 
+def test_subclasses_are_defined_when_they_are_needed():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(Negation().validate([x])[0], -x)
+    assert Negation().segment([x]) == []
+
+
+def test_definitions_that_the_cache_does_not_keep():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[3], contiguity=[True])
+        with pytest.raises(DefinitionError):
+            fd.ops.sum(x, [4])
+        fd.add_output(fd.ops.neg(x))
+    assert fd.id() is None
+    assert "def nvfuser_fusion(fd : FusionDefinition) -> None :" in repr(fd)
+    np.testing.assert_array_equal(fd.execute([np.ones(3, np.float32)])[0], -1)
+    copy = cloned(fd)
+    assert (copy.id(), copy.fusion) == (0, fd.fusion)
+
+
 def test_no_definition():
     with pytest.raises(NotImplementedError, match="should be implemented by child class"):
         FusionDefinition().execute([X])
@@ -373,6 +392,7 @@ def test_segments(cache):
     # A segment of a segment, its text, and its clone.
     assert segments[1].segment([y, np.ones((64, 1), np.float32)]) == []
     assert [by_text(segment).id() for segment in segments] == [cloned(segment).id() for segment in segments] == [1, 2]
+    assert "    T1 = fd.ops.sum(T0, dims=[1])\n" in repr(segments[0])
     fd.execute([x, y], profile=True)
     # A segment may be cut again when it runs.
     assert fd.profile().segments >= 2
