@@ -368,7 +368,8 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             return printed(self.steps, f"nvfuser_fusion_id{number}", self.fusion)
         complete = not (self.is_open or self.is_new) and self._left_by is None and bool(self._outputs)
         # A definition that the cache could not keep has no number.
-        return printed(self.steps, f"nvfuser_{'' if complete else 'incomplete_'}fusion", self.fusion if complete else None)
+        name = "nvfuser_fusion" if complete else "nvfuser_incomplete_fusion"
+        return printed(self.steps, name, self.fusion if complete else None)
 
     def fusion_ir(self) -> str:
         """Return the fusion as IR text, before any schedule."""
