@@ -68,9 +68,9 @@ print(f"without: {ignored.decisions}\n\nwith:    {plan.decisions}")
 # 1. **Contract**: merge groups across all edges except those that leave a hint. What is connected then is a *piece*. Readers of
 #    one input are connected.
 # 2. **Check**: pieces must not wait for each other in a circle.
-# 3. **Attempt**: ask the schedulers about each piece. A piece that is accepted is **final**: it is a segment, and nobody asks
-#    about it again. A piece that is refused is **shattered** into single ops.
-# 4. **Continue** bottom-up with the single ops of the shattered pieces.
+# 3. **Attempt**: ask the schedulers about each piece. A piece that is accepted is not tried again, neither alone nor together
+#    with another accepted piece. A piece that is refused is **shattered** into single ops.
+# 4. **Continue** bottom-up with the single ops of the shattered pieces, which may also join an accepted piece.
 #
 # **Predict:** how many segments does the fusion above have top-down?
 

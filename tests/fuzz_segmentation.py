@@ -208,13 +208,15 @@ def check(case: Case) -> list[str]:
 
 
 def piece_problems(log: DecisionLog) -> Iterator[str]:
-    """Yield where an expression of a piece that top-down presegmentation accepted is asked about again."""
-    accepted: set[str] = set()
+    """Yield where a piece that top-down presegmentation accepted is asked about again, or together with another one."""
+    accepted: dict[str, int] = {}
     for attempt in log:
-        if attempt.phase == "top-down":
-            accepted |= attempt.names if attempt.accepted else set()
-        elif not attempt.phase.startswith("top-down") and not accepted.isdisjoint(attempt.names):
-            yield f"{attempt.phase} asks about {', '.join(sorted(accepted & attempt.names))} again"
+        if attempt.phase == "top-down" and attempt.accepted:
+            accepted |= dict.fromkeys(attempt.names, attempt.seq)
+        elif not attempt.phase.startswith("top-down"):
+            asked = {accepted[name] for name in attempt.names if name in accepted}
+            if len(asked) > 1 or attempt.names <= accepted.keys():
+                yield f"{attempt.phase} asks about {', '.join(sorted(attempt.names))} again"
 
 
 def _checked(seed: int, start: int, end: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from fuser_lab.arguments import TEXT, shown, takes
 from fuser_lab.errors import InputError
-from fuser_lab.examples import normalization, pointwise, rope
+from fuser_lab.examples import normalization, pointwise, reshapes, rope
 from fuser_lab.examples.example import Example
 
 ALL: tuple[Example, ...] = (
@@ -17,6 +17,7 @@ ALL: tuple[Example, ...] = (
     normalization.RMS_NORM_BACKWARD,
     normalization.DROPOUT_ADD_LAYER_NORM,
     rope.ROPE_BACKWARD,
+    reshapes.RESHAPE_DECIDES,
 )
 
 

@@ -72,7 +72,7 @@ def grown(
     """Yield the attempts of all phases that merge groups, which begin with single expressions.
 
     ``committed`` are groups that are accepted already: the passes that look for certain single expressions leave them
-    alone, and they may grow unless they are ``final``.
+    alone. If they are ``final``, no two of them are tried together, and other expressions may still join one.
     """
     fixed = [tuple(group) for group in committed]
     replicas = replicas_of(fusion, (expr for group in fixed for expr in group)) if options.privatize else []
@@ -280,7 +280,7 @@ class _Finder:
         singles = [[e] for e in fusion.tensor_exprs if e not in taken and e.name not in recomputed]
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
-        self._final = frozenset(self._committed) if final else frozenset()
+        self._final = set(self._committed) if final else set()  # and what they have grown to
         self._signed: dict[GroupId, frozenset[Signature]] = {}
         self._asker = Asker(fusion, oracle, options, recomputed, told=told)
         self._copies: dict[GroupId, list[Expr]] = {}
@@ -309,8 +309,13 @@ class _Finder:
         """Return the attempt to merge groups that are known to be convex; they are merged if a scheduler takes them."""
         attempt, answer = self._asked(phase, members)
         if answer.chosen is not None:
-            self._grouping.merge(members, keep_reach=keep_reach)
+            self._merge(members, keep_reach=keep_reach)
         return attempt
+
+    def _merge(self, members: Sequence[GroupId], *, keep_reach: bool = False) -> None:
+        union = self._grouping.merge(members, keep_reach=keep_reach)
+        if not self._final.isdisjoint(members):
+            self._final.add(union)
 
     def _asked(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
         grouping = self._grouping
@@ -492,7 +497,7 @@ class _Finder:
             if not pairs:
                 return
             for pair in pairs:
-                self._grouping.merge(pair)
+                self._merge(pair)
 
     def _final_merge(self) -> Iterator[Attempt]:
         """Any producer and consumer that no other consumer leads to (Herrmann et al., theorem 4.1).
@@ -520,7 +525,7 @@ class _Finder:
         reach = grouping.reach()
         consumers = grouping.consumers(producer)
         for consumer in consumers:
-            if (producer, consumer) in tried or producer in self._final or consumer in self._final:
+            if (producer, consumer) in tried or {producer, consumer} <= self._final:
                 continue
             tried.add((producer, consumer))
             between = next((c for c in consumers if c != consumer and reach.leads(c, consumer)), None)
@@ -620,7 +625,7 @@ class _Round:
         phase: str,
         pairs: list[tuple[GroupId, GroupId]],
         tried: set[tuple[GroupId, GroupId]],
-        final: frozenset[GroupId],
+        final: Collection[GroupId],
     ) -> None:
         self._grouping = grouping
         self._asker = asker
@@ -691,12 +696,13 @@ class _Round:
         return False
 
     def _candidates(self, group: GroupId) -> list[GroupId]:
-        if group in self._partner or group in self._final or self._blocked(group, (group,)):
+        if group in self._partner or self._blocked(group, (group,)):
             return []
+        final = self._final if group in self._final else ()
         return [
             other
             for other in self._grouping.proposals(group)
-            if other not in self._partner and other not in self._final
+            if other not in self._partner and other not in final
             and self._near(other, group) and not self._blocked(other, (group, other))
         ]
 

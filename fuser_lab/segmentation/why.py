@@ -121,10 +121,10 @@ def why(
         when = _when(last) if last is not None else "it was never tried, since it would have been refused"
         text = f"{head}; no scheduler takes both ({when})."
         relation = Relation.REFUSED
-    elif last is None and _accepted_piece(log, segmented, first, second):
+    elif last is None and _accepted_pieces(log, segmented, first, second):
         hint = f"{kept_apart.verdicts[0].text}. " if kept_apart is not None else ""
         text = (
-            f"{head}; top-down presegmentation accepted at least one of them as a piece, and merges nothing with it. "
+            f"{head}; top-down presegmentation accepted pieces in both, and does not try accepted pieces together. "
             f"{hint}The {answer.chosen.value} scheduler would take both: {glued}."
         )
         relation = Relation.NEVER_TRIED
@@ -158,11 +158,10 @@ def why(
     )
 
 
-def _accepted_piece(log: DecisionLog, segmented: SegmentedFusion, *segments: int) -> bool:
-    """Whether one of the segments is a piece that top-down presegmentation accepted."""
-    named = [frozenset(segmented.groups[index].names) for index in segments]
-    found = (attempt.names for attempt in log if attempt.accepted and attempt.phase.startswith("top-down"))
-    return any(names in named for names in found)
+def _accepted_pieces(log: DecisionLog, segmented: SegmentedFusion, *segments: int) -> bool:
+    """Whether each of the segments holds a piece that top-down presegmentation accepted."""
+    accepted = [attempt.names for attempt in log if attempt.accepted and attempt.phase.startswith("top-down")]
+    return all(any(names <= set(segmented.groups[index].names) for names in accepted) for index in segments)
 
 
 def _nearest(segmented: SegmentedFusion, a: Sequence[int], b: Sequence[int]) -> tuple[int, int]:

@@ -25,9 +25,9 @@ HOUSE = (
     ("runtime",),
     ("report",),
     (
-        "accuracy", "plan", "planning", "profiling", "executors", "segments", "validation", "fusion_definition", "api",
-        "cli", "bindings", "nvfuser", "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning",
-        "__main__",
+        "accuracy", "annotating", "plan", "planning", "presegmentation", "profiling", "executors", "segments",
+        "validation", "fusion_definition", "api", "cli", "bindings", "nvfuser", "nvfuser_direct", "magics", "shown_log",
+        "shrinking", "teaching", "tuning", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}

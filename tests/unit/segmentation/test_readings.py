@@ -246,6 +246,22 @@ def test_8_accepted_pieces_stay_as_they_are():
     assert [a.accepted for a in log] == [True, True]
 
 
+def test_8_expressions_of_shattered_pieces_may_join_an_accepted_one():
+    def body(fd):
+        a = fd.ops.exp(tensor(fd, 8, 6))
+        r = fd.ops.reshape(a, [4, 12])
+        fd.add_output(fd.ops.add(a, tensor(fd, 8, 6)))
+        fd.add_output(fd.ops.sin(fd.ops.sum(r, dims=[1])))
+
+    fusion = record(body)
+    reshape = next(e for e in fusion.exprs if e.op.name == "reshape")
+    apart = Rule(lambda c: reshape not in c.exprs or not any(e.kind is OpKind.REDUCTION for e in c.exprs))
+    log = DecisionLog()
+    segments = top_down(fusion, apart, log, cut_reshape_inputs=True)
+    assert [attempt.accepted for attempt in log.filter(phase="top-down")] == [True, False]
+    assert sorted(len(group) for group in segments) == [2, 3]
+
+
 def test_8_what_is_shattered_goes_on_beside_pieces_that_stay():
     def body(fd):
         x, y = tensor(fd, 4, 8), tensor(fd, 4, 8)
@@ -262,7 +278,7 @@ def test_8_what_is_shattered_goes_on_beside_pieces_that_stay():
     assert len(segments) == 3
     later = [attempt for attempt in log if attempt.phase != "top-down"]
     assert later
-    assert not any(first.names & attempt.names for attempt in later)
+    assert not any(first.names & attempt.names for attempt in later if attempt.accepted)
 
 
 def test_9_a_committed_piece_keeps_its_own_copy_of_what_would_be_forwarded():

@@ -1,0 +1,42 @@
+"""Top-down presegmentation where it moves fewer bytes."""
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
+from fuser_lab.presegmentation import alternatives, bytes_moved, cheapest
+from tests.presegmentation_study import random_definition, random_plans, tallied
+
+
+def test_a_fusion_in_which_a_reshape_decides():
+    fd, specs = fl.example("reshape_decides", "full")
+    plan = fl.segment(fd, specs)
+    assert (len(plan.segments), bytes_moved(plan)) == (4, 37_748_736)
+    (found,) = alternatives(plan)
+    assert (len(found.plan.segments), bytes_moved(found.plan)) == (2, 29_360_128)
+    assert str(found) == "top-down with reshape cuts: 22 % fewer bytes"
+    assert found.plan.certificate().status.startswith("proved")
+    assert bytes_moved(fl.segment(fd, specs, strategy="optimal")) == bytes_moved(found.plan)
+    assert cheapest(plan).plan == found.plan
+    # It says nothing of a plan that is no dearer.
+    assert cheapest(found.plan) is None
+
+
+def test_nothing_is_said_where_there_is_nothing_to_cut():
+    assert alternatives(fl.segment(*fl.example("softmax", "full"))) == ()
+    with FusionDefinition() as fd:
+        # What a reshape of an input reads is in memory anyhow.
+        fd.add_output(fd.ops.exp(fd.ops.reshape(fd.define_tensor([4, 6]), [24])))
+    assert alternatives(fl.segment(fd)) == ()
+
+
+@pytest.mark.parametrize("index", [0, 7])
+def test_the_study_makes_the_same_fusions_again(index):
+    assert random_definition(17, index).fusion == random_definition(17, index).fusion
+
+
+def test_the_study_counts_each_fusion_once():
+    tallies = tallied(random_plans(17, 12))
+    assert tallies["reshape cuts"].shares
+    for tally in tallies.values():
+        assert tally.fewer + tally.same + tally.more == len(tally.shares)
