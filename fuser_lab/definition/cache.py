@@ -234,7 +234,8 @@ class FusionCache(Generic[Payload]):
     ) -> End:
         """Return what is kept at the end of a path of calls, which is made where there is none.
 
-        An equal fusion that is known by another path counts as found.
+        An equal fusion that is known by another path counts as found, unless a file is read: then ``hits`` and
+        ``fusion_id`` are what the file says.
         """
         with self._lock:
             node = self._path(taken)
@@ -246,7 +247,7 @@ class FusionCache(Generic[Payload]):
                 schedules = self._known[fusion.digest] = FusionSchedules(number, fusion, state, hits)
                 self._next_id = max(self._next_id, number + 1)
                 self._ends[number] = []
-            else:
+            elif fusion_id is None:
                 self._use(schedules)
             node.end = End(schedules, fusion, state, tuple(step for _, steps in taken for step in steps))
             self._ends[schedules.fusion_id].append(node)

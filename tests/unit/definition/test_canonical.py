@@ -147,6 +147,19 @@ def test_segments_and_their_texts_are_the_same_fusions():
     assert cache.num_fusions() == known == 3
 
 
+def test_files_keep_all_paths_of_a_fusion(tmp_path):
+    cache = FusionCache()
+    with FusionDefinition(cache=cache) as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(x, dims=[1], keepdim=True))
+    printed(cache, fd)
+    loaded = FusionCache.load(cache.save(tmp_path / "cache.json"))
+    assert str(loaded).splitlines()[1:] == str(cache).splitlines()[1:]
+    assert (loaded.num_fusions(), loaded.stats().hits, [kept.hits for kept in loaded]) == (1, 0, [1])
+    assert printed(loaded, fd).fusion_id == 0
+    assert loaded.stats().hits == 1
+
+
 def test_equal_fusions_go_together():
     cache = FusionCache(max_fusions=1)
     first = defined(cache)
