@@ -3,7 +3,8 @@
 import pytest
 
 from fuser_lab.cost.reasons import ReasonCode
-from tests.pages import known_answers, reasons
+from tests.pages import agreement, known_answers, reasons
+from tests.pages.rules import RULES
 from tests.unit.segmentation.test_known_answers import CASES, GALLERY
 
 
@@ -21,7 +22,9 @@ def test_every_reason_is_given_in_its_example(code):
     assert not set("{}") & set(said.text)
 
 
-@pytest.mark.parametrize(("name", "page"), [("reasons", reasons), ("known_answers", known_answers)])
+@pytest.mark.parametrize(
+    ("name", "page"), [("reasons", reasons), ("known_answers", known_answers), ("agreement", agreement)],
+)
 def test_the_page_is_not_stale(name, page, repository):
     assert (repository / "docs" / f"{name}.md").read_text(encoding="utf-8") == page.page(), (
         f"docs/{name}.md is stale: {page.COMMAND}"
@@ -34,3 +37,17 @@ def test_every_case_is_on_the_page(repository):
         assert f"`{case['id']}`" in page
     assert "(NO)" not in page
     assert GALLERY
+
+
+@pytest.mark.parametrize("rule", [*agreement.KNOWN, *RULES], ids=lambda rule: f"{rule.of}: {rule.text}"[:60])
+def test_a_rule_names_code_and_what_shows_it(rule):
+    assert agreement.resolved(rule.ours) is not None
+    if isinstance(rule, agreement.Known):
+        assert rule.case in agreement.BY_ID or (not rule.case and rule.code is not None)
+
+
+def test_the_readme_says_how_many_asserted_segmentations_agree(repository):
+    count, good = agreement.compared()
+    sentence = f"Of {count} segmentations that nvFuser's own tests assert, {good} agree"
+    for name in ("README.md", "docs/agreement.md"):
+        assert sentence in " ".join((repository / name).read_text(encoding="utf-8").split()), name
