@@ -347,15 +347,17 @@ class _Finder:
     def _cast_groups(self) -> Iterator[Attempt]:
         """From a widening cast to the narrowing casts behind it, so that boundaries fall on narrow tensors (#3699).
 
-        After a merge nvFuser starts again at the first group; only casts that saw a merged group can answer otherwise.
+        The casts of a set that is refused are not tried again. After a merge nvFuser starts again at the first group;
+        only casts that saw a merged group can answer otherwise.
         """
         grouping = self._grouping
         waiting = [g for g in grouping.groups if (cast := self._lone(g)) is not None and is_widening(cast)]
         tried: set[frozenset[GroupId]] = set()
         seen_by: dict[GroupId, set[GroupId]] = {}
+        barred: dict[GroupId, GroupId] = {}  # a cast, and the one whose set was refused
         while waiting:
             group = heappop(waiting)
-            if group not in grouping.groups:
+            if group not in grouping.groups or group in barred:
                 continue
             members, seen = self._between_casts(group)
             for other in seen:
@@ -367,28 +369,35 @@ class _Finder:
             yield attempt
             if attempt.accepted:
                 again = {start for member in members for start in seen_by.pop(member, ())}
+                again.update(cast for cast, start in barred.items() if start in again)
+                barred = {cast: start for cast, start in barred.items() if start not in again}
                 waiting = list(again.union(waiting))
                 heapify(waiting)
+            else:
+                barred.update((member, group) for member in members if member != group)
 
     def _between_casts(self, start: GroupId) -> tuple[list[GroupId], set[GroupId]]:
-        """Return the groups visited breadth first from a widening cast, an in-tree and hence convex, and all seen."""
+        """Return the groups visited breadth first from a widening cast, and all seen.
+
+        A merged group is neither kind of cast. All visited groups but the last have one edge out, into a visited one,
+        so that no path leads out of them and back in.
+        """
         grouping = self._grouping
         found, seen = {start: None}, {start}
         waiting = [start]
         for group in waiting:
             expr = self._lone(group)
-            if expr is None:
-                continue
             outgoing = [edge for edge in grouping.edges(group) if edge[0] == group]
-            ahead = [b for _, _, b in outgoing] if len(outgoing) == 1 and not is_narrowing(expr) else []
+            narrows, widens = (expr is not None and is_cast(expr) for is_cast in (is_narrowing, is_widening))
+            ahead = [b for _, _, b in outgoing] if len(outgoing) == 1 and not narrows else []
             behind = []
-            if not is_widening(expr):
+            if not widens:
                 behind = [
                     p for p in grouping.producers(group) if len([e for e in grouping.edges(p) if e[0] == p]) == 1
                 ]
             seen.update(grouping.neighbours(group))
             for other in (*ahead, *behind):
-                if other not in found and self._lone(other) is not None:
+                if other not in found and other not in self._committed:
                     found[other] = None
                     waiting.append(other)
         return list(found), seen
