@@ -233,8 +233,8 @@ for name, fusion in FUSIONS.items():
 #
 # ## Your turn: a hint that helps
 #
-# This is the fusion of lesson 03, which nvFuser cuts into three although two are possible. Put **one** hint behind one of the
-# named tensors, so that nvFuser, bottom-up, finds two.
+# This is the fusion of lesson 03, which nvFuser cuts into more segments than it has to. Put **one** hint behind one of the
+# named tensors, so that nvFuser, bottom-up, finds one segment less.
 
 # %%
 
@@ -268,11 +268,81 @@ print("hint behind   bottom-up  top-down")
 for name in (None, *NAMES):
     print(f"{name or '(none)':12}  {segments(name):9}  {segments(name, strategy='top_down'):8}")
 
-(best,) = (name for name in NAMES if segments(name) == 2)
+(best,) = (name for name in NAMES if segments(name) < segments(None))
 outcomes.append(
-    question.reveal(best, because="The broadcast of the sums then starts the second kernel, and all of its readers join it."),
+    question.reveal(best, because="The broadcast of the sums then starts the last kernel, and all of its readers join it."),
 )
 outcomes[3]
+
+# %% [markdown]
+# ## Cuts without hints
+#
+# The proposal has a second kind of cut: edges into reshapes, and into slices and pads, without anybody writing a hint. Is that
+# ever better? The issue has been open about this since 2024. Here is a fusion in which a reshape decides: e = exp(x) is added to
+# y, goes through another exp, and, reshaped, is divided by the sums of its rows.
+
+# %%
+decided, specs = fl.example("reshape_decides", "full")
+usual = fl.segment(decided, specs)
+usual
+
+# %% [markdown]
+# **Predict:** how many segments with cuts at inputs of reshapes, and what part of the bytes is moved?
+
+# %%
+question = predict("Top-down, cut before the reshape", {"segments": None, "part of the bytes": None})
+question
+
+# %%
+forced = usual.resegmented("top_down", cut_reshape_inputs=True)
+part = sum(s.bytes for s in forced.segments) / sum(s.bytes for s in usual.segments)
+outcomes.append(
+    question.reveal(
+        {"segments": len(forced.segments), "part of the bytes": part}, within=0.05,
+        because="The three readers of exp(x) share a kernel, which writes it once, reshaped; the rest is a normalization of its own.",
+    ),
+)
+outcomes[4]
+
+# %%
+print(forced)
+print(forced.certificate().status)
+
+# %% [markdown]
+# And the optimum can be told to nvFuser as it is today, by one hint:
+
+# %%
+fl.segment(decided, specs, strategy="optimal").to_annotations()
+
+# %% [markdown]
+# So should nvFuser cut there always? A study over the gallery of lesson 11 and 2,000 random fusions (pointwise ops, row sums,
+# reshapes, slices and pads) compares top-down with such cuts to bottom-up, where there is something to cut. *fewer* and *more*
+# count fusions by the bytes that are moved; *best* and *worst* are parts of bottom-up's bytes.
+# `python -m tests.presegmentation_study` made this table:
+#
+# ```
+# gallery
+# top-down with            fusions  fewer  equal   more    best   worst
+# reshape cuts                   8      0      3      5    1.00    2.00
+# resize cuts                    4      1      2      1    0.94    1.06
+# reshape and resize cuts        4      0      0      4    1.22    1.72
+#
+# random fusions
+# top-down with            fusions  fewer  equal   more    best   worst
+# reshape cuts                1689    273    996    420    0.58    3.00
+# resize cuts                  997     72    365    560    0.73    3.00
+# reshape and resize cuts      839     51    206    582    0.78    3.50
+# ```
+#
+# No: a forced cut that nobody needs is one more tensor in memory. Cuts at reshapes help one fusion in six, and cost in one of
+# four. They pay where some readers want a tensor as it is and others want it reshaped, and bottom-up has spent its merges on the
+# wrong ones. So this is something to try, at the price of one more segmentation; `fuser_lab.presegmentation` tries it:
+
+# %%
+from fuser_lab.presegmentation import alternatives
+
+for one in alternatives(usual):
+    print(one)
 
 # %%
 score(*outcomes)
@@ -280,6 +350,7 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `SegmenterOptions(cut_reshape_inputs=True)` and `cut_resize_inputs=True` cut before reshapes, slices and pads, top-down.
-# - In the explorer, a click on an arrow cuts there; *copy as code* gives the line of Python that does it.
+# - `plan.annotate("T2")` puts a `segment_set` into the definition and segments anew, by any strategy and reading;
+#   `plan.without_annotation("T2")` takes it out, and `plan.to_python("nvfuser_direct")` is the script for nvFuser.
+# - `plan.cut("T2")` is something else: it overrules the segmenter. `plan.to_annotations()` finds the hints that give the same.
 # - [05_greedy_and_optimal](05_greedy_and_optimal.ipynb): how far from the best is all that?
