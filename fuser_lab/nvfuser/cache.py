@@ -5,8 +5,10 @@ import contextlib
 import threading
 from pathlib import Path
 from typing import ClassVar, Self
+from weakref import WeakKeyDictionary
 
 from fuser_lab.definition.cache import FusionCache as Known
+from fuser_lab.definition.trie import FusionSchedules
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.executors import FusionExecutorCache, KernelExecutor
 from fuser_lab.runtime import store
@@ -27,7 +29,8 @@ class FusionCache:
 
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
         self.known: Known[FusionExecutorCache] = Known(max_fusions)
-        self.scheduled: dict[int, UserSchedules] = {}
+        # By what is kept of a fusion: numbers begin again after a reset.
+        self._scheduled: WeakKeyDictionary[FusionSchedules[FusionExecutorCache], UserSchedules] = WeakKeyDictionary()
 
     @classmethod
     def get(cls, max_fusions: int = MAX_FUSIONS, load_from_default_workspace: bool = True) -> "FusionCache":
@@ -55,15 +58,15 @@ class FusionCache:
         with cls._lock:
             only = cls._only
             if only is not None:
-                only.known, only.scheduled = Known(only.known.max_fusions), {}
+                only.known = Known(only.known.max_fusions)
 
     def num_fusions(self) -> int:
         """Return how many fusions are known."""
         return self.known.num_fusions()
 
-    def user_schedules(self, fusion_id: int) -> UserSchedules:
+    def user_schedules(self, schedules: FusionSchedules[FusionExecutorCache]) -> UserSchedules:
         """Return the kernels of a fusion that were scheduled by hand, by the inputs they were scheduled for."""
-        return self.scheduled.setdefault(fusion_id, {})
+        return self._scheduled.setdefault(schedules, {})
 
     def serialize(self, path: str | Path) -> None:
         """Write all definitions to a file; kernels are compiled again when they are needed."""

@@ -286,8 +286,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         """Return the kernel that ``schedule`` makes for inputs of these sizes, once for each; None without one."""
         if override or self.segments or type(self).schedule is FusionDefinition.schedule:
             return None
-        number = self.fusion_id
-        kept = self._own_schedules if number is None else self._home.user_schedules(number)
+        kept = self._own_schedules if self._end is None else self._home.user_schedules(self._end.schedules)
         key = (type(self), *(
             (d.shape, d.strides, d.device) if isinstance(d, TensorSpec) else d for d in map(described_input, flat)
         ))
@@ -297,7 +296,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             self.scheduler = self.chosen = None
             self._scheduled_for = flat
             self.schedule()
-            executor = KernelExecutor(number or 0)
+            executor = KernelExecutor(self.fusion_id or 0)
             chosen = None if self.scheduler is None else self.scheduler.scheduler
             executor.compile(self if self.hand.transforms else self.fusion, flat, scheduler_type=chosen)
             kept[key] = executor

@@ -247,6 +247,33 @@ def test_schedules_of_schedulers():
         defined().sched.can_schedule(SchedulerType.pointwise)
 
 
+class Scaled(FusionDefinition):
+    """A definition with a schedule, and a number of its own."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def definition(self):
+        self.out = self.ops.mul(self.define_tensor(shape=[-1], contiguity=True), self.factor)
+        self.add_output(self.out)
+
+    def schedule(self):
+        self.sched.split(self.out, 0, 32)
+        self.sched.parallelize(self.out, 0, ParallelType.grid_x)
+        self.sched.parallelize(self.out, 1, ParallelType.block_x)
+
+
+def test_schedules_of_a_definition_from_before_a_reset_are_its_own():
+    x = np.ones(4, np.float32)
+    before = Scaled(2.0)
+    before.execute([x])
+    FusionCache.reset()
+    after = Scaled(3.0)
+    assert (after.execute([x])[0][0], before.id(), after.id()) == (3, 0, 0)
+    assert before.execute([x])[0][0] == 2
+
+
 def test_subclasses_are_defined_when_they_are_needed():
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(Negation().validate([x])[0], -x)
