@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fuser_lab as fl
+from fuser_lab import nvfuser
 from fuser_lab.definition.cache import MAX_FUSIONS
 
 OPS = 16
@@ -70,12 +71,17 @@ def memory(count: int) -> Taken:
     return Taken(fusions=stats.fusions, records=stats.records, bytes_each=used / count)
 
 
-def microseconds_a_call(define: Callable[[fl.FusionDefinition], None], samples: int = 9, repeats: int = 20) -> float:
-    """Return the processor time that a known definition takes, per call inside it."""
+def microseconds_a_call(
+    define: Callable[[fl.FusionDefinition], None], samples: int = 9, repeats: int = 20, *, removed: bool = False,
+) -> float:
+    """Return the processor time that a known definition takes, per call; ``removed`` names the removed frontend."""
+    nvfuser.FusionCache.reset()
     cache: fl.FusionCache[Any] = fl.FusionCache()
+    if removed:
+        cache = nvfuser.FusionCache.get(load_from_default_workspace=False).known
 
     def again() -> fl.FusionDefinition:
-        with fl.FusionDefinition(cache=cache) as fd:
+        with nvfuser.FusionDefinition() if removed else fl.FusionDefinition(cache=cache) as fd:
             define(fd)
         return fd
 
