@@ -356,4 +356,57 @@ fd.add_output(x)
 fd.add_output(ops.cat([x, tensor(6, 10)], 0))""": "pointwise, pointwise",
         },
     ),
+    Rule(
+        of="resize", nvfuser=RESIZE, ours="fuser_lab.schedule.resize.Resize",
+        text="Slices of one tensor that meet again are one segment.",
+        asserted="test_resize.cpp: ResizeSchedulerTest.PropagateMultipleSlicesToInputs1",
+        shows={
+            """
+x = ops.sin(tensor(16, 100))
+fd.add_output(ops.add(ops.slice(x, [0, 1], [16, 100]), ops.slice(x, [0, 0], [16, 99])))""": "resize",
+        },
+    ),
+    Rule(
+        of="pointwise", nvfuser=f"{COVERED}; {TRANSFORMS}", ours=f"{FACTS}.reference",
+        text="The parts of a fused query, key and value matrix are one segment, with what they are scaled by.",
+        shows={
+            """
+x = tensor(4, 8, 24)
+for i in range(3):
+    part = ops.reshape(ops.slice(x, [0, 0, 8 * i], [4, 8, 8 * i + 8]), [4, 8, 2, 4])
+    fd.add_output(ops.mul(ops.permute(part, [0, 2, 1, 3]), 2.0))""": "pointwise",
+            """
+x = tensor(4, 8, 16)
+for begin, end, heads in ((0, 8, 2), (8, 12, 1), (12, 16, 1)):
+    part = ops.reshape(ops.slice(x, [0, 0, begin], [4, 8, end]), [4, 8, heads, 4])
+    fd.add_output(ops.mul(ops.permute(part, [0, 2, 1, 3]), 2.0))""": "pointwise",
+        },
+    ),
+)
+
+# What docs/design.md says is different on purpose: definitions, their schedulers here, and options.
+DIFFERENT: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    (
+        "x = tensor(16)\nfd.add_output(ops.slice(ops.neg(x), [0], [5]))",
+        "expr_eval, pointwise",
+        {},
+    ),
+    (
+        "s = ops.sum(tensor(8, 16), [1], keepdim=True)\nfd.add_output(ops.expand(s, [8, 5]))",
+        "expr_eval, reduction",
+        {"disable_preseg": ["MarkAliasesPreparePass"]},
+    ),
+    (
+        (
+            "x = ops.neg(tensor(8, 8))\nplaces = ops.argsort(ops.neg(tensor(8, 8)), 1)\n"
+            "fd.add_output(ops.neg(ops.scatter(x, places, tensor(8, 8), 0)))"
+        ),
+        "greedy, greedy",
+        {},
+    ),
+    (
+        "x = ops.sum(tensor(16, 8), [1])\nfd.add_output(ops.neg(ops.slice(x, [2], [9])))",
+        "reduction",
+        {"enable": ["memory_promotion"]},
+    ),
 )

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import fuser_lab as fl
 from fuser_lab.interpreter import evaluate
 from tests import agreement
-from tests.pages.rules import RULES, plan_of, schedulers
+from tests.pages.rules import DIFFERENT, RULES, definition, plan_of, schedulers
 
 SHOWN = [
     pytest.param(rule, source, id=f"{rule.of}-{rule.ours.rpartition('.')[2]}-{number}")
@@ -35,3 +36,24 @@ def test_rule(rule, source):
         results = agreement.lock_step(plan, inputs, target)
         for output, got, right in zip(plan.fusion.outputs, results, wanted, strict=True):
             agreement.close(got, right, agreement.tolerance_of(plan.fusion), f"{output.name} on {target}")
+
+
+@pytest.mark.parametrize(("source", "here", "options"), DIFFERENT)
+def test_what_is_different_on_purpose(source, here, options, repository):
+    assert source in (repository / "docs" / "design.md").read_text(encoding="utf-8")
+    options = fl.SegmenterOptions.from_nvfuser(**options)
+    assert schedulers(fl.segment(definition(source), strategy="bottom_up", options=options)) == here
+
+
+def test_cast_groups_are_found_through_merged_groups():
+    source = """
+m = ops.matmul(tensor(8, 8, dtype=DataType.Half), tensor(8, 8, dtype=DataType.Half))
+v = ops.sub(ops.cast(m, DataType.Float), tensor(8, 8))
+c = ops.cat([v, tensor(8, 4)], 1)
+fd.add_output(ops.cast(ops.mul(c, c), DataType.Half))"""
+    plan = fl.segment(definition(source), strategy="bottom_up")
+    pads, casts = (next(a for a in plan.decisions if a.phase == phase) for phase in ("cat with pads", "cast group"))
+    merged = tuple(name for names in pads.subjects for name in names)
+    assert pads.accepted
+    assert casts.accepted
+    assert merged in casts.subjects
