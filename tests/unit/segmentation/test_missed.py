@@ -47,7 +47,7 @@ def both_ways():
         a = fd.ops.exp(x)
         rows = fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True])
         b = fd.ops.mul(a, rows)
-        columns = fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])
+        columns = fd.ops.broadcast(fd.ops.sum(a, dims=[0]), is_broadcast_dim=[True, False])
         fd.add_output(fd.ops.add(fd.ops.mul(b, columns), y))
         fd.add_output(fd.ops.sum(fd.ops.mul(y, columns), dims=[1]))
     return fl.segment(fd)
@@ -63,7 +63,7 @@ def test_a_merge_that_bottom_up_never_tried(both_ways):
     assert first.segments == (1, 2)
     assert first.relation == "never tried"
     assert "is read or written twice here and once there" in first.text
-    assert "The reduction scheduler would take them: glue" in first.text
+    assert "The inner_persistent scheduler would take them: glue" in first.text
     assert any(entry.text == "1 launch fewer" for entry in others)
     assert sum(entry.cost for entry in certificate.missed) == certificate.cost - certificate.known
     assert "a cheaper plan, which saves\n     14.0 µs  T1 is read or written twice" in str(certificate)
