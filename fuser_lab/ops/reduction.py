@@ -186,6 +186,10 @@ def _reduced(rec: Recorder, entry: OpDef, value: TensorView, dims: tuple[int, ..
     result, left, repeats = without_broadcasts(rec, value, dims)
     if left:
         result = tensor_at(rec.emit(entry, [result], dims=left))
+    if repeats and not repeated and entry.combine and not all(isinstance(n, int) for n in repeats):
+        # The extreme of no elements is not the element that is repeated.
+        nothing = OPS["eq"].frontend(rec, count_of(rec, repeats), 0)
+        return tensor_at([OPS["where"].frontend(rec, nothing, entry.combine.identity(value.dtype), result)])
     if repeats and repeated:
         more = OPS[repeated].frontend(rec, result, count_of(rec, repeats))
         result = tensor_at([convert(rec, more, value.dtype, entry.name, "arg")])

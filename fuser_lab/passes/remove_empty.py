@@ -6,14 +6,12 @@ nvFuser's pass of this name (csrc/preseg_passes/remove_empty.cpp).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorView
+from fuser_lab.ops import OPS
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.cat_parts import cat_parts
 from fuser_lab.passes.rewriter import Rewriter
-
-# What a reduction of nothing gives.
-_IDENTITIES = {"sum": 0, "prod": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +58,27 @@ def _rewritten(writer: Rewriter, expr: Expr) -> bool:
         return True
     if not expr.tensor_inputs or 0 not in expr.tensor_inputs[0].shape:
         return False
-    if expr.kind is OpKind.REDUCTION and expr.op.name in _IDENTITIES:
-        return _filled(writer, out, _IDENTITIES[expr.op.name])
-    if expr.op.name == "matmul":
+    combine = OPS[expr.op.name].combine
+    if combine is not None:
+        return _filled(writer, out, combine.identity(out.dtype))
+    if expr.op.name in {"matmul", "squeeze"}:
         return _filled(writer, out, 0)
     fill = expr.inputs[1] if expr.op.name == "pad" else None
     return isinstance(fill, Scalar) and _filled(writer, out, fill)
 
 
-def _filled(writer: Rewriter, out: TensorView, fill: Scalar | int) -> bool:
-    """Add ``out = full(fill)``, unless some of its axes only repeat elements."""
-    if any(axis.expanded is not None for axis in out.domain.axes):
+def _filled(writer: Rewriter, out: TensorView, fill: Scalar | complex) -> bool:
+    """Add ``out = full(fill)``; axes that only repeat elements are expanded afterwards, if there is an element."""
+    repeats = any(axis.expanded is not None for axis in out.domain.axes)
+    if repeats and 0 in out.shape:
         return False
     dtype = out.dtype
     number = fill if isinstance(fill, Scalar) else convert_number(fill, dtype, "full", "fill_value")
     value = number if isinstance(number, Scalar) else Scalar(name="", dtype=dtype, value=number)
-    writer.fill(out, value)
+    if repeats:
+        shape = tuple(1 if axis.expanded is not None else n for axis, n in zip(out.domain.axes, out.shape, strict=True))
+        element = writer.emit(writer.new_name(out.name, "element"), "full", value, shape=shape, dtype=dtype)
+        writer.remake(out, "expand", element, shape=out.shape)
+    else:
+        writer.fill(out, value)
     return True

@@ -7,6 +7,7 @@ from fuser_lab import FusionDefinition
 from fuser_lab.api import segment
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
+from tests.agreement import lock_step
 
 
 def recorded(call, shape=(3, 4), dtype=DataType.Float, flags=True):
@@ -140,3 +141,23 @@ def test_segments_squeeze_instead_of_reducing():
     plan = segment(fd, [np.ones((1, 64), np.float32)])
     assert len(plan.segments) == 1
     assert plan.segments[0].scheduler.value == "pointwise"
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Int32, DataType.Bool])
+@pytest.mark.parametrize(("op", "known"), [("max", 0), ("min", 0), ("sum", 0), ("prod", 1)])
+@pytest.mark.parametrize("declared", [[-1, -1, -1], [3, 2, 0]])
+@pytest.mark.parametrize("dims", [[2], [1, 2], None])
+def test_axes_expanded_to_nothing(op, known, dtype, declared, dims):
+    # The element that would be repeated is not there: its memory has no element.
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(declared, [None, False, None], dtype)
+        fd.add_output(getattr(fd.ops, op)(x, dims) if dims else getattr(fd.ops, op)(x))
+    inputs = [np.broadcast_to(np.zeros((1, 2, 1), dtype.numpy), (3, 2, 1))[:, :, :0]]
+    if op in {"max", "min"}:
+        sign = -1 if op == "max" else 1
+        ends = {DataType.Bool: (False, True), DataType.Int32: (-(2**31), 2**31 - 1)}.get(dtype, (-np.inf, np.inf))
+        known = ends[sign > 0]
+    plan = segment(fd, inputs)
+    for found in (fd.reference(inputs)[0], lock_step(plan, inputs, "cpu")[0]):
+        assert found.shape == (3, 2)[: 3 - len(dims or (0, 1, 2))]
+        assert (np.asarray(found).astype(np.float64) == known).all()
