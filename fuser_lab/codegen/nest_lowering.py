@@ -395,6 +395,7 @@ class NestLowering:
             out = fold.expr.out
             at = self._values.simplified(self._nest.at(out, places))
             self._values.given[out.name, at] = cast(fold.total, out.dtype)
+        self._values.pin({fold.total.name for fold in folds if isinstance(fold.total, Var)})
 
     def _stores(self, places: Places) -> None:
         for tensor in self._nest.full:

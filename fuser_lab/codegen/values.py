@@ -5,7 +5,7 @@ index is known, so that what does not change in a loop stands before the loop. A
 cat) becomes an `If` whose branches compute only their own side, so that guarded loads stay in range.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -118,6 +118,17 @@ class Values:
             name, number = f"{base}_{number}", number + 1
         self.scope.names.add(name)
         return name
+
+    def pin(self, names: Iterable[str]) -> None:
+        """Keep what is computed from here on in the blocks that define variables with these names, or inside them.
+
+        A value goes to the outermost block that has the variables of its index, and in a block over a single place an
+        index has none: what is computed from the variables must not go further out than they are.
+        """
+        wanted = set(names)
+        for scope in self.scope.outward():
+            if wanted & scope.names:
+                scope.pinned = True
 
     def let(self, base: str, value: Term, *, origin: str | None = None, note: str = "", update: bool = False) -> Var:
         """Emit ``name = value`` in the current block and return the variable."""

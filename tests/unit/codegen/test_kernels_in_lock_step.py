@@ -274,3 +274,16 @@ def test_a_column_beside_the_whole_is_written_once(target: str) -> None:
         return ops.select(x, fd.define_scalar(2, D.Int), -1), ops.reshape(x, [-1])  # type: ignore[attr-defined]
 
     check(build(record, [(6, 4)], D.Float), S.POINTWISE, target, [numbers((6, 4), D.Float)])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sums_of_exponentials_are_known_before_they_are_read(shape, dim, target):
+    # Over a single place no index has a variable, and yet what reads the sum stands after it.
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], False, D.Float)
+        power = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [dim], True)))
+        fd.add_output(fd.ops.le(power, fd.ops.mul(fd.ops.sum(power, [dim], True), 2.0)))
+    inputs = [np.ones(shape, np.float32)]
+    assert lock_step(segment(fd, inputs), inputs, target)[0].all()
