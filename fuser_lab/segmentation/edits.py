@@ -146,6 +146,10 @@ def _rebuilt(
     # A stored chain that is glued to something is an ordinary part of that segment from now on.
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
+    groups = list(groups)
+    while copies := _needed_in_memory(segmented, groups, recomputed - stored, oracle):
+        groups += _connected(copies)
+        stored |= {e.name for e in copies}
     whole = [
         g if all(e.name in stored for e in g) else with_recomputed(segmented.fusion, g, recomputed - stored).exprs
         for g in groups
@@ -163,6 +167,21 @@ def _rebuilt(
     fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)
+
+
+def _needed_in_memory(
+    segmented: SegmentedFusion, groups: Iterable[Sequence[Expr]], recomputed: frozenset[str], oracle: SchedulerOracle,
+) -> list[Expr]:
+    """Return the recomputed expressions of the first group that is taken only if it reads their results."""
+    for group in groups:
+        own = set(group)
+        copies = [e for e in with_recomputed(segmented.fusion, group, recomputed).exprs if e not in own]
+        if copies and all(e.name not in recomputed for e in group):
+            answer, _ = _as_one(segmented, group, recomputed, oracle)
+            alone, _ = _as_one(segmented, group, frozenset(), oracle)
+            if answer.chosen is None and alone.chosen is not None:
+                return copies
+    return []
 
 
 def _without(

@@ -302,3 +302,19 @@ def test_what_no_segment_moves_is_not_in_the_ideal_bytes():
         fd.add_output(x)
         fd.add_output(fd.ops.neg(x))
     assert "24 B moved (one kernel: 24 B)" in str(fl.segment(fd))
+
+
+def test_a_chain_that_a_reader_cannot_recompute_is_stored():
+    # The reshape, a view, drops an axis whose size only the input tells: no kernel computes the cast with it.
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([5, -1], False, DataType.Bool)
+        y = fd.define_tensor([1, 5], False, DataType.BFloat16)
+        flat = fd.ops.reshape(fd.ops.cast(x, DataType.Bool), [5])
+        fd.add_output(fd.ops.le(flat, fd.ops.argsort(y, 1, False, True)))
+        fd.add_output(fd.ops.sub(y, fd.ops.max(y, [1], True)))
+    inputs = [np.ones((5, 1), np.bool_), np.ones((1, 5), DataType.BFloat16.numpy)]
+    plan = fl.segment(fd, inputs)
+    assert "T2" in plan.segmented.recomputed
+    plan = plan.cut("T3")
+    assert [part for part in plan.segments if part.scheduler is None] == []
+    np.testing.assert_array_equal(plan.run(inputs)[0], fd.reference(inputs)[0])
