@@ -251,7 +251,8 @@ def _floor_remainder(a: Array, b: Array) -> Array:
 
 def _power(a: Array, b: Array) -> Array:
     if np.result_type(a, b).kind == "f":
-        return np.asarray(np.power(a, b))
+        # NumPy takes the root for 0.5, which differs from pow at -0.0 and minus infinity.
+        return np.asarray(np.where((b == 0.5) & ((a == 0) | np.isinf(a)), np.abs(a), np.power(a, b)))
     a, b = np.broadcast_arrays(a, b)
     if a.dtype.kind == "c":
         # NumPy has NaN for powers that are not real.

@@ -8,7 +8,7 @@ from needs import INSTALL
 
 TESTS = Path(__file__).resolve().parents[1]
 # Programs that are run by name on a machine that has what they compare with; pytest collects none of them.
-PROGRAMS = {TESTS / "benchmarks" / "gpu", TESTS / "benchmarks" / "cpu"}
+PROGRAMS = {TESTS / "benchmarks" / "gpu", TESTS / "benchmarks" / "cpu", TESTS / "programs"}
 
 
 def imported_at_once(source: str) -> set[str]:

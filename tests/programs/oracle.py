@@ -91,14 +91,20 @@ def _keeping(x: Value, *, op: str) -> list[Value]:
     if x.dtype is D.Bool:
         raise Unsupported
     if op == "silu":
-        return [elementwise(lambda v: v * torch.sigmoid(v), [x], x.dtype, ulps=256)]
+        found = elementwise(lambda v: v * torch.sigmoid(v), [x], x.dtype, ulps=256)
+        # The sigmoid may be 0 where it is subnormal.
+        lost = torch.where(torch.isfinite(found.v), x.v.abs() * SMALLEST[REDUCED.get(x.dtype, x.dtype)], 0.0)
+        return [replace(found, e=torch.where(found.u, 0.0, found.e + lost))]
     if op == "sign":
         return [elementwise(lambda v: torch.where(v > 0, 1, torch.where(v < 0, -1, 0)).to(v.dtype), [x], x.dtype,
                             exact=True)]
     if op == "relu":
         found = elementwise(torch.relu, [x], x.dtype, exact=True)
         return [_unsigned_zero(found)]
-    return [elementwise(getattr(torch, op), [x], x.dtype, exact=True)]
+    found = elementwise(getattr(torch, op), [x], x.dtype, exact=True)
+    if op == "frac":  # jumps at each whole number
+        found = replace(found, u=found.u | (torch.trunc(x.v - 4 * x.e) != torch.trunc(x.v + 4 * x.e)) & (x.e > 0))
+    return [found]
 
 
 def _unsigned_zero(x: Value) -> Value:
@@ -132,10 +138,14 @@ def _truncated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(b == 0, 0, torch.div(a, torch.where(b == 0, 1, b), rounding_mode="trunc"))
 
 
-def _remainder(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _remainder(fn: Callable[..., torch.Tensor], *, sign_of_divisor: bool) -> Callable[..., torch.Tensor]:
     def of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         if a.dtype == torch.float64:
-            return fn(a, b)
+            # That of libm is exact; torch's vectorized one gives NaN where the quotient is beyond 2**1024.
+            with np.errstate(all="ignore"):
+                rest = torch.from_numpy(np.asarray(np.fmod(a.numpy(), b.numpy())))
+            other = sign_of_divisor & (rest != 0) & (torch.signbit(rest) != torch.signbit(b))
+            return torch.where(other, rest + b, rest)
         return torch.where(b == 0, 0, fn(a, torch.where(b == 0, 1, b)))
 
     return of
@@ -143,7 +153,8 @@ def _remainder(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 _ARITHMETIC: dict[str, Callable[..., torch.Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": _truncated,
-    "fmod": _remainder(torch.fmod), "mod": _remainder(torch.fmod), "remainder": _remainder(torch.remainder),
+    "fmod": _remainder(torch.fmod, sign_of_divisor=False), "mod": _remainder(torch.fmod, sign_of_divisor=False),
+    "remainder": _remainder(torch.remainder, sign_of_divisor=True),
     "maximum": torch.maximum, "minimum": torch.minimum, "pow": torch.pow,
 }
 
@@ -169,7 +180,9 @@ def _arithmetic(a: Any, b: Any, *, op: str) -> list[Value]:
     if op == "pow":
         found = elementwise(torch.pow, [a, b], dtype, ulps=1024)
         wild = (b.v * a.v.abs().log()).abs() > (60 if dtype is D.Float else 500)
-        return [Value(dtype=dtype, v=found.v, e=found.e, u=found.u | (wild & torch.isfinite(found.v)))]
+        # A negative base has a power only where the exponent is whole.
+        perhaps_whole = (b.e > 0) & ((b.v - b.v.round()).abs() <= 4 * b.e) & (a.v <= a.e)
+        return [Value(dtype=dtype, v=found.v, e=found.e, u=found.u | (wild & torch.isfinite(found.v)) | perhaps_whole)]
     found = elementwise(_ARITHMETIC[op], [a, b], dtype, exact=op in {"maximum", "minimum"}, ring=True)
     return [_unsigned_zero(found) if op in {"maximum", "minimum"} else found]
 
@@ -355,6 +368,7 @@ def _moments(x: Value, named: list[int], *, keep: bool, total: D) -> tuple[Value
     e = 4 * (eps * (count + 8) * square + 2 * off * apart + count * off**2) + SMALLEST[x.dtype]
     u = over(torch.any, x.u | ~torch.isfinite(x.v), named, keep=keep)
     wild = (largest * largest * (count + 1) > LARGEST[x.dtype] / 16) | (~torch.isfinite(e) if count else u)
+    wild = wild | (largest > LARGEST[total] / 4)
     u = u | wild
     mean = over(torch.sum, x.v, named, keep=keep) / count if count else torch.full(square.shape, torch.nan).double()
     off = off / max(count, 1) + eps * mean.abs()

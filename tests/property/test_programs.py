@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from needs import INSTALL
+from needs import INSTALL, needs
 
 pytest.importorskip("torch", reason=f"needs torch: {INSTALL['torch']}")
 
@@ -14,10 +14,11 @@ from fuser_lab.ops import OPS
 from tests.programs import check as checking
 from tests.programs.check import Way, Wrong, check, compare
 from tests.programs.generator import program_of, row_program
-from tests.programs.oracle import evaluated
+from tests.programs.oracle import evaluated, results
 from tests.programs.program import NUMPY, Call, Input, Program, Ref
 from tests.programs.runner import failure_of, run_chunk
 from tests.programs.shrink import shrink
+from tests.programs.values import Value
 
 pytestmark = pytest.mark.property
 
@@ -102,3 +103,54 @@ def test_floats_that_no_integer_holds(source, target):
         x = Input(base=numbers.astype(NUMPY[source]), dtype=source, declared=numbers.shape)
     program = Program(inputs=(x,), calls=(Call(op="cast", args=(Ref(0), target)),), outputs=(1,))
     assert failure_of(program, Way()) is None
+
+
+def float_program(op, *arguments, dtypes=(fl.DataType.Float,), **attributes):
+    """Return a program of one call of given arrays and numbers."""
+    arrays = [x for x in arguments if isinstance(x, np.ndarray)]
+    inputs = tuple(
+        Input(base=x.astype(NUMPY[dtype]), dtype=dtype, declared=x.shape)
+        for x, dtype in zip(arrays, dtypes * len(arrays), strict=False)
+    )
+    places = iter(range(len(arrays)))
+    given = tuple(Ref(next(places)) if isinstance(x, np.ndarray) else x for x in arguments)
+    return Program(inputs=inputs, calls=(Call(op=op, args=given, kwargs=tuple(attributes.items())),),
+                   outputs=(len(inputs),))
+
+
+LARGE = np.full(9, 1.7e308)
+DECIDED = {
+    "fmod of large numbers": float_program("fmod", LARGE, 0.3, dtypes=(fl.DataType.Double,)),
+    "remainder of large numbers": float_program("remainder", -LARGE, 0.3, dtypes=(fl.DataType.Double,)),
+    "a root of minus infinity": float_program("pow", np.array([-np.inf, np.inf, -0.0, 0.0, 4.0, -4.0]), 0.5),
+    "silu of a subnormal sigmoid": float_program("silu", np.linspace(-120, -80, 41)),
+    "a sum of halves that overflows": float_program(
+        "var", np.full((3, 31), 60000.0), [0, 1], 1, True, dtypes=(fl.DataType.Half,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_values_that_libraries_differ_about(name):
+    error = failure_of(DECIDED[name], Way())
+    assert error is None, error
+
+
+def test_what_errors_decide_is_not_compared():
+    torch = needs("torch")
+    nearly = Value(
+        dtype=fl.DataType.Float, v=torch.tensor([1.0, 0.5, 3.5]).double(), e=torch.tensor([1e-7, 1e-7, 2.0]).double(),
+        u=torch.zeros(3) > 0,
+    )
+    (power,) = results(Call(op="pow", args=(-2.0, Ref(0))), [nearly])
+    assert power.u.tolist() == [True, False, True]
+    (fraction,) = results(Call(op="frac", args=(Ref(0),)), [nearly])
+    assert fraction.u.tolist() == [True, False, True]
+
+
+def test_a_plan_without_segments_is_not_edited():
+    program = Program(
+        inputs=(Input(base=np.ones(1, np.float32), dtype=fl.DataType.Float, declared=(1,)),),
+        calls=(Call(op="expand", args=(Ref(0), [-1])),), outputs=(1,),
+    )
+    assert check(program, Way(edits=1)) == (1, 0)
