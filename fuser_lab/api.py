@@ -246,11 +246,7 @@ def explore(
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
-    others = {
-        strategy: lambda strategy=strategy: plan.resegmented(strategy)
-        for strategy in ("bottom_up", "top_down", "optimal", "unfused")
-        if strategy != plan.strategy
-    }
+    others = ("bottom_up", "top_down", "optimal", "unfused")
     arrays = None
     if inputs is not None and not any(isinstance(v, TensorSpec) for v in flattened(inputs)):
         arrays = flattened(inputs)

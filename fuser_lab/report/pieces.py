@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.report import measure
 from fuser_lab.report.geometry import Box, Curve
-from fuser_lab.report.svg import Painter, inner
+from fuser_lab.report.svg import Painter, hints_of, inner
 from fuser_lab.report.view_model import NodeView
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Pieces:
 def view_pieces(view: ViewModel, layout: Layout) -> Pieces:
     """Return the pieces of a view model's picture; the page's style sheet has the colours."""
     compact = view.compact
-    painter = Painter(prefix="", style=False, compact=compact, segments=view.segments)
+    painter = Painter(prefix="", style=False, compact=compact, segments=view.segments, hints=hints_of(view))
     boxes, headers = {}, {}
     for segment in view.segments:
         box = layout.segments.get(segment.index)

@@ -22,7 +22,7 @@ from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from fuser_lab.report.geometry import Box, Curve, Layout, Point
     from fuser_lab.report.subject import PlanLike
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
 _SPINE: Final = 7.0
+_MARK_AT: Final = 9.0  # from the beginning of a wire
 _TEXT_DROP: Final = 0.35  # of the font size: from the middle of a line to its baseline
 
 
@@ -60,7 +61,7 @@ def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: boo
     Colours stand in attributes as well as in the style sheet, for viewers that read none (``style=True``).
     """
     layout, prefix = layout or lay_out(view), prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
-    painter = Painter(prefix=prefix, style=style, compact=view.compact, segments=view.segments)
+    painter = Painter(prefix=prefix, style=style, compact=view.compact, segments=view.segments, hints=hints_of(view))
     size = f"{layout.width:.0f}", f"{layout.height:.0f}"
     boxed = [(s, layout.segments[s.index]) for s in view.segments if s.index in layout.segments]
     labels = ((edge, layout.edges[edge.id].label) for edge in view.edges)
@@ -115,7 +116,11 @@ class Painter:
     selected.
     """
 
-    def __init__(self, *, prefix: str, style: bool, compact: bool, segments: Sequence[SegmentView] = ()) -> None:
+    def __init__(
+        self, *, prefix: str, style: bool, compact: bool, segments: Sequence[SegmentView] = (),
+        hints: Collection[str] = (),
+    ) -> None:
+        self._hints = hints
         self._prefix = prefix
         self._style = style
         self._compact = compact
@@ -193,22 +198,32 @@ class Painter:
 
     def edge_css(self, edge: EdgeView) -> str:
         """Return the classes of an edge."""
-        return f"fl-edge fl-{edge.kind}"
+        return f"fl-edge fl-{edge.kind}{' fl-hinted' if edge.tensor in self._hints else ''}"
 
     def edge(self, edge: EdgeView, curve: Curve) -> str:
         """Return the wire of an edge and its tip."""
         width = edge_width(edge.bytes) * (0.6 if self._compact else 1.0)
         path, tip = _arrow(curve, width)
+        mark = self._mark(curve) if edge.tensor in self._hints else ""
         if not self._style:  # a title would show a second hint beside the page's own
-            return f'<path class="fl-wire" d="{path}" stroke-width="{width:.1f}"/><path class="fl-tip" d="{tip}"/>'
+            wire = f'<path class="fl-wire" d="{path}" stroke-width="{width:.1f}"/>'
+            return f'{wire}<path class="fl-tip" d="{tip}"/>{mark}'
         inside = inner(edge)
         stroke = theme.hue(inside) if inside is not None else "ink" if edge.kind == "boundary" else "wire"
         thin = ("", "") if inside is None else (' stroke-opacity="0.75"', ' fill-opacity="0.75"')
         return (
             f"{self._described(edge_title(edge), f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
             f'<path class="fl-wire" d="{path}"{self.paint(stroke=stroke)} stroke-width="{width:.1f}"{thin[0]}/>'
-            f'<path class="fl-tip" d="{tip}"{self.paint(fill=stroke)} stroke="none"{thin[1]}/>'
+            f'<path class="fl-tip" d="{tip}"{self.paint(fill=stroke)} stroke="none"{thin[1]}/>{mark}'
         )
+
+    def _mark(self, curve: Curve) -> str:
+        """Return the mark of an annotation: a diamond on the wire, behind where it begins."""
+        (x0, y0), (x1, y1) = curve.points[:2]
+        length = math.hypot(x1 - x0, y1 - y0) or 1.0
+        x, y = x0 + _MARK_AT * (x1 - x0) / length, y0 + _MARK_AT * (y1 - y0) / length
+        path = f"M{x:.1f},{y - 6:.1f} l6,6 -6,6 -6,-6Z"
+        return f'<path class="fl-mark" d="{path}"{self.paint(fill="accent", stroke="paper")} stroke-width="1.5"/>'
 
     def label(self, edge: EdgeView, centre: Point) -> str:
         """Return the label of an edge between segments."""
@@ -300,6 +315,11 @@ def describe(view: ViewModel) -> str:
         f"{plural(header.ops, 'op')} in {plural(header.segments, 'segment')}, one kernel each: {kernels}. "
         f"{bytes_label(header.bytes_moved)} moved; a single kernel would move {bytes_label(header.bytes_ideal)}."
     )
+
+
+def hints_of(view: ViewModel) -> frozenset[str]:
+    """Return the results of all ``segment_set``: edges that carry them are marked."""
+    return frozenset(one.hint for one in view.annotations)
 
 
 def segment_title(segment: SegmentView) -> str:

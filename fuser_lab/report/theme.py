@@ -148,6 +148,7 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-inside .fl-tip{fill:var(--fl-hue)}"
     ".fl-svg .fl-boundary .fl-wire{stroke:var(--fl-ink)}"
     ".fl-svg .fl-boundary .fl-tip{fill:var(--fl-ink)}"
+    ".fl-svg .fl-mark{fill:var(--fl-accent);stroke:var(--fl-paper);stroke-width:1.5}"
     ".fl-svg .fl-tag{fill:var(--fl-paper);stroke:var(--fl-line)}"
     ".fl-svg .fl-refused .fl-box{stroke:var(--fl-bad);fill:var(--fl-bad)}"
     ".fl-svg .fl-refused .fl-chip{fill:var(--fl-bad)}"

@@ -39,6 +39,7 @@ def timer(plans, inputs, *, progress, cancelled):
 PAUSE = 0.1
 plan = stub_plan.sum_broadcast_add()
 other = stub_plan.replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="top_down")
+plan = stub_plan.replace(plan, makers=(("top_down", lambda: other),))
 """
 
 

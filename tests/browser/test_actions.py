@@ -102,9 +102,9 @@ def test_the_buttons_on_the_graph(open_explorer):
     desk.explorer.locator(".fl-whole").first.wait_for()
     button(desk, "Ops").click()
     desk.explorer.locator(".fl-box").first.wait_for()
-    for mode, pressed in (("Look", "Look"), ("Edit", "Edit")):
+    for mode in ("segment_set", "Look", "Cut"):
         button(desk, mode).click()
-        assert button(desk, pressed).get_attribute("aria-pressed") == "true"
+        assert button(desk, mode).get_attribute("aria-pressed") == "true"
         style = button(desk, mode).evaluate("(e) => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor]")
         assert style[0] != style[1]  # the pointer is on it
     desk.explorer.locator(".fx-canvas").click(position={"x": 5, "y": 60})
@@ -150,9 +150,9 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     explorer.locator(".fl-whole").first.wait_for()
     keys.press("o")
     explorer.locator(".fl-box").first.wait_for()
-    keys.press("e")
-    assert button(desk, "Look").get_attribute("aria-pressed") == "true"
-    keys.press("e")
+    for mode in ("segment_set", "Look", "Cut"):
+        keys.press("e")
+        assert button(desk, mode).get_attribute("aria-pressed") == "true"
     keys.press("/")
     keys.type("add")
     keys.press("Enter")
@@ -177,7 +177,7 @@ def test_every_key_that_the_help_lists_is_one_that_does_something(open_explorer)
     desk = open_explorer(SHOW)
     button(desk, "?").click()
     listed = " ".join(desk.explorer.locator(".fx-help dt").all_inner_texts()).split()
-    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "o", "e", "c", "g", "u", "U", "r",
+    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "o", "e", "c", "g", "s", "u", "U", "r",
                 "y", "1", "9", "+", "−", "0", "Esc", "?"):
         assert key in listed
 

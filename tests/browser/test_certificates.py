@@ -36,7 +36,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     explorer.screenshot(path=shots / f"explorer-certificate-{theme}.png")
     explorer.locator(".fx-switch").get_by_role("button", name="optimal").click()
     status.get_by_text("Optimal: ").wait_for(timeout=60_000)
-    assert explorer.locator("[data-strategy=optimal]").get_attribute("aria-pressed") == "true"
+    assert explorer.locator("[data-key=optimal]").get_attribute("aria-pressed") == "true"
     assert desk.facts().startswith("2 segments")
     assert explorer.locator(".fx-busy").count() == 0
     explorer.get_by_role("tab", name="Passes").click()
@@ -59,14 +59,14 @@ def found():
         time.sleep(0.05)
     return stub_plan.replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="optimal")
 
-Explorer(plan, strategies={"optimal": found}, title="held")
+Explorer(stub_plan.replace(plan, makers=(("optimal", found),)), strategies=["optimal"], title="held")
 """
 
 
 def test_a_search_is_cancelled_or_opened_when_it_is_ready(open_explorer, lab):
     desk = open_explorer(HELD)
     explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
-    optimal = explorer.locator("[data-strategy=optimal]")
+    optimal = explorer.locator("[data-key=optimal]")
     optimal.click()
     cancel = explorer.get_by_role("button", name="Cancel search")
     cancel.wait_for()

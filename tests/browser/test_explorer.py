@@ -5,7 +5,7 @@ import pytest
 
 pytestmark = pytest.mark.browser
 
-SHOW = 'Explorer(plan, [], strategies={"top_down": lambda: other}, timer=timer)'
+SHOW = 'Explorer(plan, [], strategies=["top_down"], timer=timer)'
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

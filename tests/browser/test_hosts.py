@@ -103,7 +103,7 @@ def test_nothing_glides_for_who_asked_for_less_motion(open_page, motion):
       const counts = [];
       new MutationObserver(() => counts.push(document.getAnimations().length))
         .observe(document.querySelector('.fx-canvas'), { childList: true });
-      document.querySelector('[data-strategy="1"]').click();
+      document.querySelector('[data-key="1"]').click();
       await new Promise((done) => setTimeout(done, 100));
       counts.push(document.getAnimations().length);
       return Math.max(...counts);

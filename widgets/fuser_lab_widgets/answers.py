@@ -13,11 +13,21 @@ from fuser_lab.report.view_model import view_layouts, view_verdicts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fuser_lab.report.view_model import DecisionView, EdgeView, NodeView, SegmentView, VerdictView, ViewModel
+    from fuser_lab.report.view_model import (
+        AnnotationView,
+        DecisionView,
+        EdgeView,
+        NodeView,
+        SegmentView,
+        VerdictView,
+        ViewModel,
+    )
     from fuser_lab_widgets.session import EditablePlan
 
 Answer = dict[str, Any]
 _MOST_MOVES = 4  # segments that are tried while an op is selected
+_CUT = "Overrules the segmenter: the partition is cut here, whatever nvFuser would do"
+_ASKS = "Asks the segmenter: the definition changes, and is segmented anew as nvFuser would"
 
 
 def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool = True) -> Answer:
@@ -28,6 +38,7 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
     edge = next((e for e in view.edges if e.id == selected), None)
     if edge is not None:
         said = _edge(plan, view, edge)
+        said["actions"] += _annotating(view, edge)
         return said if editable else said | {"actions": []}
     node = next((n for n in view.nodes if n.id == selected), None)
     if node is not None:
@@ -40,7 +51,7 @@ def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabE
     """Return why an edit of what is selected was refused: the sentence of the error, and each scheduler's answer."""
     said = answer(plan, view, selected)
     verdicts = _verdicts(view_verdicts(getattr(error, "verdicts", None)))
-    return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said["verdicts"]}
+    return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said.get("verdicts", [])}
 
 
 def certificate(plan: EditablePlan) -> Answer:
@@ -110,12 +121,44 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
     if edge.kind == "inside":
         size = bytes_label(edge.bytes)
         saved = f"Inside one kernel {edge.tensor} stays in registers. A cut here writes and reads {size}."
-        said["actions"] = [{"type": "cut", "label": f"Cut at {edge.tensor}", "id": edge.id}]
+        said["actions"] = [{"type": "cut", "label": f"Cut at {edge.tensor}", "id": edge.id, "title": _CUT}]
         said["note"] = saved
     else:
         said["actions"] = [{"type": "glue", "label": f"Glue S{a} and S{b}", "id": edge.id}]
         said["note"] = f"{edge.tensor} crosses: S{a} writes {bytes_label(edge.bytes)} to memory and S{b} reads it back."
     return said
+
+
+def annotation_at(view: ViewModel, edge: EdgeView) -> AnnotationView | None:
+    """Return the ``segment_set`` that an edge leads to or leaves."""
+    target = next(n.tensor for n in view.nodes if n.id == edge.target)
+    return next((one for one in view.annotations if one.hint in {edge.tensor, target}), None)
+
+
+def reader_at(view: ViewModel, edge: EdgeView) -> str | None:
+    """Return the reader at the end of an edge if its tensor has others; None stands for all."""
+    ends = {n.id: n.tensor for n in view.nodes if n.kind == "op"}
+    readers = {ends[e.target] for e in view.edges if e.tensor == edge.tensor and e.target in ends}
+    return ends.get(edge.target) if len(readers) > 1 else None
+
+
+def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:
+    """Return what can be done to the definition at an edge: insert a ``segment_set``, or take one out."""
+    there = annotation_at(view, edge)
+    if there is not None:
+        remove = {"type": "unannotate", "label": "Remove segment_set", "id": edge.id, "title": _ASKS}
+        return [remove] if there.own else []
+    if edge.kind == "output":
+        return []
+    reader = reader_at(view, edge)
+    where = edge.tensor if reader is None else f"{edge.tensor} → {reader}"
+    found: list[Answer] = [
+        {"type": "annotate", "label": f"Insert segment_set: {where}", "id": edge.id, "title": _ASKS},
+    ]
+    if reader is not None:
+        label = f"Insert segment_set: {edge.tensor}, all readers"
+        found.append({"type": "annotate", "label": label, "id": edge.id, "all": True, "title": _ASKS})
+    return found
 
 
 def _layout(plan: EditablePlan, tensor: str) -> list[list[str]]:
@@ -153,12 +196,17 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
         "title": node.text,
         "facts": facts,
         "names": list(node.tensors),
-        "actions": [action for _, action in moves if action],
+        "actions": [action for _, action in moves if action] + (_removing(view, node) if editable else []),
         "moves": [row for row, _ in moves],
         "verdicts": _verdicts(segment.verdicts) if segment else [],
         "segment": node.segment,
         "sentence": "" if segment is None else _taken(segment),
     }
+
+
+def _removing(view: ViewModel, node: NodeView) -> list[Answer]:
+    own = any(one.own and one.node == node.id for one in view.annotations)
+    return [{"type": "unannotate", "label": "Remove segment_set", "id": node.id, "title": _ASKS}] if own else []
 
 
 def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[dict[str, Any], Answer | None]]:

@@ -10,25 +10,35 @@ import anywidget
 import traitlets
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.plan import FORMS
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
-from fuser_lab.report.view_model import EdgeView, ViewModel, view_decisions, view_plan
-from fuser_lab_widgets import answers, assets, panels, scenes, sources
+from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisions, view_plan
+from fuser_lab_widgets import answers, assets, panels, scenes, selections, sources
 from fuser_lab_widgets.background import Background
+from fuser_lab_widgets.controls import controls, words
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
-from fuser_lab_widgets.session import MINE, EditablePlan, Session
+from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 
 Event = Mapping[str, Any]
+_NOT_STRATEGIES: Final = frozenset({"start", "unannotated", MINE})
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
+_SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
+               "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
 _OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline"})
 
 
 class Explorer(anywidget.AnyWidget):
     """An explorer of a plan.
+
+    It is a widget: it can be put into boxes, and its traits can be observed, set, and linked with those of other
+    widgets (``ipywidgets.link``; ``ipywidgets.jslink`` for all but ``plan`` and ``timings``, which stay in Python). A
+    trait that is set does what the page does: it can be undone, and where it is refused, it goes back and the status
+    line says why. Traits change after the picture was sent; those that a run changes do so in the run's thread.
 
     Parameters
     ----------
@@ -37,13 +47,38 @@ class Explorer(anywidget.AnyWidget):
     inputs
         What Run gives to the plans; without them Run says that it needs some.
     strategies
-        For each strategy that the switch offers, a function that makes its plan.
+        Names of the strategies that the switch offers beside that of the plan.
     searched
         Those of them that take long: their plans are made in the background, when somebody asks for them.
     timer
         What times plans; by default ``fuser_lab``'s own timer on this machine.
     title
         What stands in the header; by default the plan's name.
+
+    Attributes
+    ----------
+    plan
+        The plan that is shown. One that is set is shown instead; strategies and annotations then start from it, and
+        timings compare with it if its definition or sizes are others.
+    strategy
+        Name of the strategy that the plan began with. Setting it segments the annotated definition by it; one of those
+        that are searched for becomes the trait's value when it was found.
+    reading
+        How ``segment_set`` is read: ``"hint"``, ``"cut"`` or ``"ignore"``.
+    whole_fusion, cut_reshape_inputs, cut_resize_inputs
+        The options of these names; the last two are for the strategy ``"top_down"`` only.
+    selection
+        What is selected: a tensor's name, which stands for the op that computes it or for the fusion input, a tensor
+        on its way as ``"T2 -> T4"``, a segment as ``"S1"``, or ``""``.
+    timings
+        What was measured last, a ``Timings``, with each row as it comes; None before.
+    running
+        Whether a run is under way. Setting it starts or cancels one.
+
+    Raises
+    ------
+    traitlets.TraitError
+        If a trait is set to what it does not take.
     """
 
     _esm = assets.script()
@@ -58,18 +93,29 @@ class Explorer(anywidget.AnyWidget):
     history = traitlets.Dict().tag(sync=True)
     answer = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
-    timings = traitlets.Dict().tag(sync=True)
+    times = traitlets.Dict().tag(sync=True)
     code = traitlets.Dict().tag(sync=True)
     certificate = traitlets.Dict().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
+
+    # What users observe, set and link; see the class. `plan` and `timings` are objects and stay in Python.
+    plan = traitlets.Any()
+    timings = traitlets.Any(allow_none=True)
+    strategy = traitlets.Unicode().tag(sync=True)
+    reading = traitlets.Enum(("hint", "cut", "ignore"), "hint").tag(sync=True)
+    whole_fusion = traitlets.Bool(True).tag(sync=True)
+    cut_reshape_inputs = traitlets.Bool().tag(sync=True)
+    cut_resize_inputs = traitlets.Bool().tag(sync=True)
+    selection = traitlets.Unicode().tag(sync=True)
+    running = traitlets.Bool().tag(sync=True)
 
     def __init__(
         self,
         plan: EditablePlan,
         inputs: Sequence[Any] | None = None,
         *,
-        strategies: Mapping[str, Callable[[], EditablePlan]] | None = None,
+        strategies: Sequence[str] = (),
         searched: Collection[str] = ("optimal",),
         timer: Timer | None = None,
         title: str | None = None,
@@ -91,20 +137,42 @@ class Explorer(anywidget.AnyWidget):
         self._known = 0  # how many shapes the page has
         self._log: Any = None  # the log of decisions that the page has
         self._asked: str | None = None  # what is to be answered for once the picture was sent
-        self._timed: tuple[Any, ...] = ()
+        self._rows: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
         self._compiler = Background()
         self._background = Background()
         self._runner = Runner(timer or default_timer, self._on_progress)
+        self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
+        self._measured_last: Any = None
         super().__init__()
         self._show()
         self._say("Click an edge to cut or glue there; press ? for the keys.")
+        self._publish()
         self.observe(self._on_events, names=["events"])
+        self.observe(self._on_set, names=[*_SET])
 
-    @property
-    def plan(self) -> EditablePlan:
-        """The plan that is shown now."""
-        return self._session.plan
+    @traitlets.validate("strategy")
+    def _known_strategy(self, proposal: Mapping[str, Any]) -> str:
+        offered = self._session.strategies
+        if proposal["value"] not in offered:
+            msg = f"the explorer has no strategy {proposal['value']!r}; it has {', '.join(offered)}."
+            raise traitlets.TraitError(msg)
+        return str(proposal["value"])
+
+    @traitlets.validate("plan")
+    def _a_plan(self, proposal: Mapping[str, Any]) -> Any:
+        if not (hasattr(proposal["value"], "segments") and hasattr(proposal["value"], "hash")):
+            msg = f"the explorer's plan must be a plan, as fl.segment returns it, not {proposal['value']!r}."
+            raise traitlets.TraitError(msg)
+        return proposal["value"]
+
+    @traitlets.validate("selection")
+    def _selectable(self, proposal: Mapping[str, Any]) -> str:
+        named = str(proposal["value"])
+        if named and not selections.find(self._current(), named):
+            msg = f"nothing in the plan is {named!r}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
+            raise traitlets.TraitError(msg)
+        return named
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until a run or a search that is under way has ended."""
@@ -125,8 +193,8 @@ class Explorer(anywidget.AnyWidget):
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if not isinstance(data, dict):
             return bundle
-        data["text/plain"] = plan_text(self.plan, title=self._title)
-        data["text/html"] = plan_svg(self.plan, title=self._title)
+        data["text/plain"] = plan_text(self._session.plan, title=self._title)
+        data["text/html"] = plan_svg(self._session.plan, title=self._title)
         return bundle
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
@@ -155,6 +223,63 @@ class Explorer(anywidget.AnyWidget):
                 asked = self._asked
                 with self.hold_sync():
                     self._guarded(event, lambda: self._answer_for(asked))
+        self._publish()
+
+    # ---- the traits that users observe and set
+
+    def _facts(self) -> dict[str, Any]:
+        state = self._session.state
+        on = state.in_force
+        return {
+            "plan": state.plan,
+            "strategy": state.strategy,
+            "reading": on.get("segment_set", "hint"),
+            "whole_fusion": on.get("whole_fusion", True),
+            "cut_reshape_inputs": on.get("cut_reshape_inputs", False),
+            "cut_resize_inputs": on.get("cut_resize_inputs", False),
+            "selection": selections.name(self._current(), str(self.answer.get("id", ""))),
+            "timings": self._measured_last,
+            "running": self._runner.running,
+        }
+
+    def _publish(self) -> None:
+        """Tell the traits what is so; whoever observes one finds all of them told."""
+        with self._lock:
+            self._told = self._facts()
+            before = {name: getattr(self, name) for name in self._told}
+            changed = {name: now for name, now in self._told.items() if not _same(now, before[name])}
+            self._trait_values.update(changed)
+        for name, now in changed.items():
+            self._notify_trait(name, before[name], now)
+
+    def _on_set(self, change: Mapping[str, Any]) -> None:
+        name, value = change["name"], change["new"]
+        with self._lock:
+            if _same(value, self._told.get(name)) or not _same(value, getattr(self, name)):
+                return  # it is so already, or was set again meanwhile
+            with self.hold_sync():
+                self._guarded({"type": name}, lambda: self._take(name, value))
+            if self._asked is not None:
+                asked, self._asked = self._asked, None
+                with self.hold_sync():
+                    self._answer_for(asked)
+        self._publish()
+
+    def _take(self, name: str, value: Any) -> None:
+        """Do what a trait was set for."""
+        if name == "plan":
+            self._session.show(value)
+            self._show()
+            self._say(f"Another plan: {self._counted()}.")
+        elif name == "strategy":
+            self._switch({"strategy": value})
+        elif name == "selection":
+            self._answer_for(selections.find(self._current(), value))
+            self.answer = {**self.answer, "adopt": True}
+        elif name == "running":
+            (self._run if value else self._cancel)({})
+        else:
+            self._switches({"switches": {_SET[name]: value}})
 
     def _guarded(self, event: Event, act: Callable[[], None]) -> None:
         try:
@@ -170,6 +295,10 @@ class Explorer(anywidget.AnyWidget):
             "cut": self._cut,
             "glue": self._glue,
             "move": self._move,
+            "annotate": self._annotate,
+            "unannotate": self._unannotate,
+            "mark": self._mark,
+            "switches": self._switches,
             "detail": self._choose_detail,
             "open": self._open,
             "panel": self._panel,
@@ -234,20 +363,81 @@ class Explorer(anywidget.AnyWidget):
         segment = int(event["segment"])
         self._edit(node.id, lambda: self._session.move(node.tensor, segment), f"Moved {node.tensor}")
 
-    def _edit(self, selected: str, edit: Callable[[], None], done: str) -> None:
-        before, old = self.plan, self._current().header
+    def _annotate(self, event: Event) -> None:
+        """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
+        edge = self._edge(event)
+        reader = None if event.get("all") else answers.reader_at(self._current(), edge)
+        self._anew(edge.id, lambda: self._session.annotated(edge.tensor, reader))
+
+    def _unannotate(self, event: Event) -> None:
+        """Take the segment_set at an edge, or the one that an op is, out."""
+        view, selected = self._current(), event.get("id")
+        edge = next((e for e in view.edges if e.id == selected), None)
+        found = next((one for one in view.annotations if one.node == selected), None)
+        if edge is not None:
+            found = answers.annotation_at(view, edge)
+        if found is None:
+            msg = "There is no segment_set to remove; select an edge with a mark."
+            raise FuserLabError(msg)
+        hint = found.hint
+        self._anew(str(selected), lambda: self._session.without_annotation(hint))
+
+    def _mark(self, event: Event) -> None:
+        """Insert a segment_set at an edge, or take the one that is there out."""
+        there = answers.annotation_at(self._current(), self._edge(event))
+        (self._annotate if there is None else self._unannotate)(event)
+
+    def _switches(self, event: Event) -> None:
+        """Segment anew with other switches of the segmenter."""
+        changes = dict(event["switches"])
+        self._anew(str(self.answer.get("id", "")), lambda: self._session.switched(**changes))
+
+    def _anew(self, selected: str, make: Callable[[], State]) -> None:
+        """Segment anew and show the plan; by a strategy that takes long in the background."""
+        old, begun = self._current().header, self._session.state
+
+        def go(state: State) -> None:
+            self._session.go(state)
+            self._show()
+            self._say(f"{state.step}: {self._change(old)}{_left_behind(begun)}.")
+
+        def tell(state: State | None, problem: str) -> None:
+            if state is not None and self._session.state is begun:
+                go(state)
+                return
+            self._show()
+            self._say(problem or "The plan was changed meanwhile; what was found is for the one before.", "error")
+
+        if begun.strategy in self._searched:
+            text = f"Searching for the {words(begun.strategy)} plan{self._at_most}; this one stays until then."
+            self._ask_later(begun.strategy, make, tell, text)
+            return
+        self._try(selected, lambda: go(make()))
+
+    def _try(self, selected: str, edit: Callable[[], None]) -> bool:
+        """Do an edit and return True, or say why it is refused."""
+        before, view = self._session.plan, self._current()
         try:
             edit()
         except FuserLabError as error:
-            self.answer = answers.refusal(before, self._current(), selected, error)
+            self.answer = answers.refusal(before, view, selected, error)
             self._say(str(error), "error")
-            return
-        self._show()
-        new = self._current().header
+            return False
         self._asked = selected
+        return True
+
+    def _change(self, old: Header) -> str:
+        """Return how many segments and bytes there are now against a plan before."""
+        new = self._current().header
         moved = new.bytes_moved - old.bytes_moved
-        change = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
-        self._say(f"{done}: {old.segments} → {plural(new.segments, 'segment')}, {change}.")
+        more = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
+        return f"{old.segments} → {plural(new.segments, 'segment')}, {more}"
+
+    def _edit(self, selected: str, edit: Callable[[], None], done: str) -> None:
+        old = self._current().header
+        if self._try(selected, edit):
+            self._show()
+            self._say(f"{done}: {self._change(old)}.")
 
     def _select(self, event: Event) -> None:
         self._answer_for(str(event.get("id", "")))
@@ -258,14 +448,14 @@ class Explorer(anywidget.AnyWidget):
             self._switch_to_mine()
             return
         if strategy == self._session.state.strategy and not self._session.state.edits:
-            self._say(f"The {_words(strategy)} plan is shown already.")
+            self._say(f"The {words(strategy)} plan is shown already.")
             return
         if strategy in self._searched and not self._session.has(strategy):
             self._search(strategy)
             return
         self._session.switch(strategy)
         self._show()
-        self._say(f"{_words(strategy).capitalize()}: {self._counted()}.")
+        self._say(f"{words(strategy).capitalize()}: {self._counted()}.")
 
     def _switch_to_mine(self) -> None:
         edited = bool(self._session.state.edits)
@@ -284,7 +474,7 @@ class Explorer(anywidget.AnyWidget):
         begun = self._session.state
 
         def find() -> tuple[EditablePlan, dict[str, Any]]:
-            plan = self._session.make(strategy)
+            plan = self._session.make(strategy, begun)
             return plan, answers.certificate(plan)
 
         def tell(found: tuple[EditablePlan, dict[str, Any]] | None, problem: str) -> None:
@@ -294,25 +484,25 @@ class Explorer(anywidget.AnyWidget):
                 return
             plan, certificate = found
             self._certified(certificate)
-            self._session.keep(strategy, plan)
+            self._session.keep(strategy, plan, begun)
             known = certificate.get("status", "")
             result = f"{plural(len(plan.segments), 'segment')}{f', {known}' if known else ''}"
             if self._session.state is begun:
                 self._session.switch(strategy)
                 self._show()
-                self._say(f"{_words(strategy).capitalize()}: {result}.")
+                self._say(f"{words(strategy).capitalize()}: {result}.")
                 return
             self._show()
             show = {"type": "strategy", "strategy": strategy, "label": "Show it"}
-            self._say(f"The {_words(strategy)} plan is ready: {result}.", action=show)
+            self._say(f"The {words(strategy)} plan is ready: {result}.", action=show)
 
-        text = f"Searching for the {_words(strategy)} plan{self._at_most}; this one stays until then."
+        text = f"Searching for the {words(strategy)} plan{self._at_most}; this one stays until then."
         self._ask_later(strategy, find, tell, text)
 
     @property
     def _seconds(self) -> float | None:
         """How long a search may take; None where the plan's options say it."""
-        options = getattr(self.plan, "options", None)
+        options = getattr(self._session.plan, "options", None)
         return _SEARCH_SECONDS if getattr(options, "search_seconds", None) is None else None
 
     @property
@@ -324,7 +514,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _certify(self, event: Event) -> None:
         """Ask for the certificate of the plan that is shown."""
-        plan = self.plan
+        plan = self._session.plan
         if plan.hash in self._certificates:
             return
 
@@ -347,6 +537,7 @@ class Explorer(anywidget.AnyWidget):
                 if self._asked_for is question:  # it was not cancelled
                     self._asked_for, self._searching = None, ""
                     tell(found, problem)
+            self._publish()
 
         if self._asked_for is not None or not self._background.start(find, told, seconds=self._seconds):
             self._say("A search is under way; wait for it to end, or cancel it.", "error")
@@ -385,16 +576,16 @@ class Explorer(anywidget.AnyWidget):
             found = self._certificates.get(view.header.hash)
             html = panels.certificate(found or {}, searching=bool(self._searching), known=found is not None)
         else:
-            html = panels.panel(name, self.plan, view, self._timed, self._compared_plan())
+            html = panels.panel(name, self._session.plan, view, self._rows, self._compared_plan())
         self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
 
     def _compare(self, event: Event) -> None:
         chosen = str(event["with"])
         if chosen and chosen not in dict(self._others()):
-            self._say(f"There is no {_words(chosen)} plan to compare with.", "error")
+            self._say(f"There is no {words(chosen)} plan to compare with.", "error")
             return
         if chosen in self._searched and not self._session.has(chosen):
-            self._say(f"The {_words(chosen)} plan is not known yet: switch to it once, then compare.", "error")
+            self._say(f"The {words(chosen)} plan is not known yet: switch to it once, then compare.", "error")
             return
         self._compared = chosen
         self._show()
@@ -404,27 +595,32 @@ class Explorer(anywidget.AnyWidget):
     def _others(self) -> list[tuple[str, str]]:
         """Return what the shown plan can be compared with: key and words."""
         edited = [("start", "the plan before the edits")] if self._session.state.edits else []
-        if not edited and self._session.mine is not None:
-            edited = [(MINE, "your plan")]
+        if self._session.state.annotated:
+            edited.append(("unannotated", "the plan without your annotations"))
+        if not self._session.state.edits and self._session.mine is not None:
+            edited.append((MINE, "your plan"))
         here = None if self._session.state.edits else self._session.state.strategy
-        return edited + [(s, f"the {_words(s)} plan") for s in self._session.strategies if s != here]
+        return edited + [(s, f"the {words(s)} plan") for s in self._session.strategies if s != here]
 
     def _other(self, key: str) -> EditablePlan | None:
         if key == "start":
             return self._session.start
+        if key == "unannotated":
+            slow = self._session.state.strategy in self._searched
+            return None if slow and not self._session.has_unannotated else self._session.unannotated
         if key == MINE:
             return None if self._session.mine is None else self._session.mine.plan
         return self._session.get(key) if key not in self._searched or self._session.has(key) else None
 
     def _difference(self) -> PlanDiff | None:
         other = self._compared_plan()
-        return None if other is None or not hasattr(other, "segmented") else plan_diff(other, self.plan)
+        return None if other is None or not hasattr(other, "segmented") else plan_diff(other, self._session.plan)
 
     def _compared_plan(self) -> EditablePlan | None:
         return self._other(self._compared) if self._compared in dict(self._others()) else None
 
     def _comparison(self) -> str:
-        made = [(key, words, self._other(key) if self._session.has(key) or key in {"start", MINE} else None)
+        made = [(key, words, self._other(key) if self._session.has(key) or key in _NOT_STRATEGIES else None)
                 for key, words in self._others()]
         views = [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
         return panels.comparison(views, self._compared, self._difference(), self._current())
@@ -438,9 +634,9 @@ class Explorer(anywidget.AnyWidget):
         self._back(f"Redid {redone}." if redone else "Nothing to redo.", changed=bool(redone))
 
     def _reset(self, _event: Event) -> None:
-        edits = len(self._session.state.edits)
+        changed = bool(self._session.state.edits) or self._session.state.annotated
         self._session.reset()
-        self._back("Back to the plan without edits." if edits else "There are no edits to reset.", changed=bool(edits))
+        self._back("Back to the plan without edits." if changed else "There are no edits to reset.", changed=changed)
 
     def _back(self, text: str, *, changed: bool) -> None:
         if changed:
@@ -452,13 +648,13 @@ class Explorer(anywidget.AnyWidget):
         if self._inputs is None:
             self._say("Run needs inputs: give them to the explorer, as in explore(fd, inputs).", "error")
             return
-        baseline, plan = self._session.baseline, self.plan
+        baseline, plan = self._session.baseline, self._session.plan
         plans = [baseline] if plan.hash == baseline.hash else [baseline, plan]
         if not self._runner.start(plans, self._inputs):
             self._say("A run is under way; cancel it first, or wait for it to end.", "error")
             return
         self._timed_hashes = tuple(one.hash for one in plans)
-        self.timings = {**self.timings, "running": True, "done": 0, "total": 0}
+        self.times = {**self.times, "running": True, "done": 0, "total": 0}
         self._say("Timing the baseline plan." if len(plans) == 1 else "Timing the baseline plan and this one.")
 
     def _cancel(self, _event: Event) -> None:
@@ -469,8 +665,8 @@ class Explorer(anywidget.AnyWidget):
 
     def _source(self, event: Event) -> None:
         index, target = int(event["segment"]), str(event["target"])
-        segments = {s.index: s for s in self.plan.segments}
-        said: dict[str, Any] = {"n": event["n"], "segment": index, "target": target, "hash": self.plan.hash}
+        segments = {s.index: s for s in self._session.plan.segments}
+        said: dict[str, Any] = {"n": event["n"], "segment": index, "target": target, "hash": self._session.plan.hash}
         if index not in segments:
             self.source = said | {"problem": f"This plan has no segment {index}."}
             return
@@ -487,7 +683,8 @@ class Explorer(anywidget.AnyWidget):
             self.source = said | {"problem": "Another segment is being compiled; look again in a moment."}
 
     def _code(self, event: Event) -> None:
-        self.code = {"n": event["n"], "text": self.plan.to_python()}
+        form = str(event.get("form", FORMS[0]))
+        self.code = {"n": event["n"], "form": form, "forms": FORMS, "text": self._session.plan.to_python(form)}
         self._say("The plan as code is in the clipboard.")
 
     # ---- what is shown
@@ -500,13 +697,13 @@ class Explorer(anywidget.AnyWidget):
         return edge
 
     def _current(self) -> ViewModel:
-        if self._view is None or self._drawn is not self.plan:
-            self._drawn = self.plan
-            self._view = view_plan(self.plan, title=self._title, decisions=False)
+        if self._view is None or self._drawn is not self._session.plan:
+            self._drawn = self._session.plan
+            self._view = view_plan(self._session.plan, title=self._title, decisions=False)
         return self._view
 
     def _answer_for(self, selected: str) -> None:
-        self.answer = answers.answer(self.plan, self._current(), selected) | {"n": self.acked}
+        self.answer = answers.answer(self._session.plan, self._current(), selected) | {"n": self.acked}
 
     def _show(self) -> None:
         """Send the picture and the numbers of the current plan; decisions only when they differ."""
@@ -514,12 +711,12 @@ class Explorer(anywidget.AnyWidget):
         with self.hold_sync():
             detail = self._detail or ("segments" if is_large(view) else "ops")
             drawn = scenes.scene(view, self._shapes, detail=detail, opened=self._opened)
-            drawn["facts"] += scenes.predicted(view, self.plan)
+            drawn["facts"] += scenes.predicted(view, self._session.plan)
             difference = self._difference()
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
             self.scene = {**drawn, "rev": int(self.scene.get("rev", 0)) + 1}
-            log = getattr(self.plan, "decisions", None) or ()
+            log = getattr(self._session.plan, "decisions", None) or ()
             if log is not self._log:  # an edited plan has the log of the plan that it was made from
                 self._log = log
                 self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view_decisions(log))}
@@ -529,21 +726,22 @@ class Explorer(anywidget.AnyWidget):
                 "undo": self._session.can_undo,
                 "redo": self._session.can_redo,
                 "edits": list(state.edits),
+                "resettable": bool(state.edits) or state.annotated,
                 "runnable": self._inputs is not None,
+                "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],
                 "strategy": state.strategy,
-                "strategies": [[s, _words(s)] for s in self._session.strategies]
-                + [[MINE, MINE]] * (self._session.mine is not None),
-                "shown": MINE if state.edits else state.strategy,
-                "plan": self.plan.name,
+                "controls": controls(self._session, self._searching),
+                "plan": self._session.plan.name,
                 "searching": self._searching,
             }
 
     def _on_progress(self, progress: Progress) -> None:
         with self._lock, self.hold_sync():
-            self._timed = () if progress.timings is None else tuple(progress.timings.rows)
+            self._measured_last = progress.timings or self._measured_last
+            self._rows = () if progress.timings is None else tuple(progress.timings.rows)
             if not progress.running:
                 self.panels = {name: said for name, said in self.panels.items() if name != "roofline"}
-            self.timings = {
+            self.times = {
                 "running": progress.running,
                 "done": progress.done,
                 "total": progress.total,
@@ -557,10 +755,11 @@ class Explorer(anywidget.AnyWidget):
                 self._say("Cancelled; the rows measured so far are kept.")
             elif not progress.running:
                 self._say("Timed: the table holds the medians.")
+        self._publish()
 
     def _measured(self) -> dict[str, str]:
         """Return the median of each plan that was timed, by its hash; a plan's total follows its segments."""
-        totals = [row.median for row in self._timed if row.segment is None]
+        totals = [row.median for row in self._rows if row.segment is None]
         return {
             plan: seconds_label(median)
             for plan, median in zip(self._timed_hashes, totals, strict=False) if median > 0
@@ -572,9 +771,16 @@ class Explorer(anywidget.AnyWidget):
         self.status = said if action is None else said | {"action": action}
 
 
+def _same(a: object, b: object) -> bool:
+    """Whether two values of a trait are the same; plans that are equal may be of different strategies."""
+    return a is b or (isinstance(a, str | bool) and a == b)
+
+
+def _left_behind(state: State) -> str:
+    edits = len(state.edits)
+    return f"; {plural(edits, 'edit')} of the partition left behind" if edits else ""
+
+
 def _kind(problem: str) -> str:
     return "error" if problem else "info"
 
-
-def _words(strategy: str) -> str:
-    return strategy.replace("_", "-")

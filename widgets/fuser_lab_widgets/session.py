@@ -1,17 +1,21 @@
-"""One exploration: a plan, the edits made to it, and the way back."""
+"""One exploration: a plan, the annotations and edits made to it, how it is segmented, and the way back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from fuser_lab.passes.annotations import bare
 from fuser_lab.report.subject import PlanLike
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Sequence
 
 
 MINE: Final = "mine"  # stands beside the strategies for the plan with the user's edits
+SWITCHES: Final = ("segment_set", "whole_fusion", "cut_reshape_inputs", "cut_resize_inputs")
+TOP_DOWN: Final = "top_down"
+TOP_DOWN_ONLY: Final = frozenset({"cut_reshape_inputs", "cut_resize_inputs"})
 
 
 class EditablePlan(PlanLike, Protocol):
@@ -32,31 +36,58 @@ class EditablePlan(PlanLike, Protocol):
     def without_annotation(self, tensor: str, readers: Any = None, /) -> EditablePlan:
         """Return the plan of the definition without the segment_sets of a tensor."""
 
+    def resegmented(self, strategy: Any = None, /, **switches: Any) -> EditablePlan:
+        """Return the plan of the same definition by another strategy, or with other switches of the segmenter."""
+
+    def renamed(self, name: str, /) -> EditablePlan:
+        """Return the plan under another name."""
+
     def why(self, a: str, b: str, /) -> Any:
         """Return why two expressions are together or apart."""
 
-    def to_python(self) -> str:
-        """Return code that makes this plan."""
+    def to_python(self, form: str = "fuser_lab", /) -> str:
+        """Return code that makes this plan, or a script for nvFuser with its definition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A plan, the strategy it began with, and the edits since."""
+    """A plan, the strategy and the switches that it was segmented by, and the edits of its partition since.
+
+    ``origin`` is the plan that somebody gave, ``annotated`` whether the definition has other annotations by now, and
+    ``baseline`` the plan that timings compare with. ``switches`` are as the user set them; those that the strategy does
+    not take are off in the plan. ``step`` is what made the state.
+    """
 
     plan: EditablePlan
     strategy: str
+    origin: EditablePlan
+    baseline: EditablePlan
+    switches: tuple[tuple[str, Any], ...] = ()
     edits: tuple[str, ...] = ()
+    annotated: bool = False
+    step: str = ""
+
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """The switches that the strategy takes."""
+        return {
+            name: value for name, value in self.switches
+            if self.strategy == TOP_DOWN or name not in TOP_DOWN_ONLY
+        }
 
 
 class Session:
-    """States in order and the current one; a new edit drops what was undone."""
+    """States in order and the current one; a new edit drops what was undone.
 
-    def __init__(self, plan: EditablePlan, strategies: Mapping[str, Callable[[], EditablePlan]] | None = None) -> None:
-        self.baseline = plan
-        self._strategies = dict(strategies or {})
-        self._made: dict[str, EditablePlan] = {plan.strategy: plan}
-        self._states = [State(plan=plan, strategy=plan.strategy)]
-        self._at = 0
+    Every strategy starts from the definition of the plan that is shown, with its annotations and the switches set.
+    """
+
+    def __init__(self, given: EditablePlan, offered: Sequence[str] = ()) -> None:
+        self._offered = tuple(offered)
+        self._made: dict[object, EditablePlan] = {}
+        self._states: list[State] = []
+        self._at = -1
+        self.go(_beginning(given))
 
     @property
     def state(self) -> State:
@@ -69,9 +100,14 @@ class Session:
         return self.state.plan
 
     @property
+    def baseline(self) -> EditablePlan:
+        """The plan that timings compare with."""
+        return self.state.baseline
+
+    @property
     def strategies(self) -> tuple[str, ...]:
-        """The strategies that can be switched to, the baseline's first."""
-        return tuple(dict.fromkeys((self.baseline.strategy, *self._strategies)))
+        """The strategies that can be switched to, that of the plan that was given first."""
+        return tuple(dict.fromkeys((self.state.origin.strategy, *self._offered)))
 
     @property
     def mine(self) -> State | None:
@@ -88,73 +124,128 @@ class Session:
         """Whether a state was undone."""
         return self._at + 1 < len(self._states)
 
+    # ---- edits of the partition
+
     def cut(self, tensor: str, consumer: str | None = None) -> None:
         """Cut behind a tensor, or only on its way to one consumer."""
-        if consumer is None:
-            self._push(self.plan.cut(tensor), f"cut({tensor})")
-        else:
-            self._push(self.plan.cut((tensor, consumer)), f"cut({tensor} → {consumer})")
+        where = tensor if consumer is None else (tensor, consumer)
+        self._edit(self.plan.cut(where), f"cut({_way(tensor, consumer)})")
 
     def glue(self, a: int, b: int) -> None:
         """Glue two segments."""
-        self._push(self.plan.glue(a, b), f"glue(S{a}, S{b})")
+        self._edit(self.plan.glue(a, b), f"glue(S{a}, S{b})")
 
     def move(self, tensor: str, segment: int) -> None:
         """Move the expression that computes a tensor to another segment."""
-        self._push(self.plan.move(tensor, segment), f"move({tensor}, S{segment})")
+        self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})")
 
-    def annotate(self, tensor: str, reader: str | None = None) -> None:
-        """Insert a segment_set behind a tensor, or only on its way to one reader."""
-        where = tensor if reader is None else f"{tensor} → {reader}"
-        self._push(self.plan.annotate(tensor, reader), f"segment_set({where})")
+    # ---- edits of the definition, and how it is segmented
 
-    def without_annotation(self, tensor: str, reader: str | None = None) -> None:
-        """Take the segment_sets of a tensor out, or only on its way to one reader."""
-        where = tensor if reader is None else f"{tensor} → {reader}"
-        self._push(self.plan.without_annotation(tensor, reader), f"without segment_set({where})")
+    def annotated(self, tensor: str, reader: str | None = None) -> State:
+        """Return the state with a segment_set behind a tensor, or only on its way to one reader."""
+        return self._defined(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
 
-    @property
-    def start(self) -> EditablePlan:
-        """The plan of the current strategy without edits."""
-        return self._made[self.state.strategy]
+    def without_annotation(self, tensor: str) -> State:
+        """Return the state without the segment_sets of a tensor, or without the one whose result it is."""
+        return self._defined(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
 
-    def get(self, strategy: str) -> EditablePlan:
-        """Return the plan of a strategy, made now if it was not yet."""
-        if strategy not in self._made:
-            self._made[strategy] = self.make(strategy)
-        return self._made[strategy]
+    def switched(self, **changes: Any) -> State:
+        """Return the state with other switches of the segmenter; edits of the partition stay behind in the history."""
+        told = ", ".join(f"{name}={value}" for name, value in changes.items())
+        switches = tuple((dict(self.state.switches) | changes).items())
+        wanted = replace(self.state, switches=switches, edits=(), step=told)
+        asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
+        return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
 
-    def has(self, strategy: str) -> bool:
-        """Whether the plan of a strategy was made already."""
-        return strategy in self._made
-
-    def make(self, strategy: str) -> EditablePlan:
-        """Return the plan of a strategy, made anew; the session does not know it yet."""
-        return self._strategies[strategy]()
-
-    def keep(self, strategy: str, plan: EditablePlan) -> None:
-        """Take note of the plan of a strategy."""
-        self._made[strategy] = plan
+    def go(self, state: State) -> None:
+        """Go to a state; what was undone is dropped."""
+        self._states[self._at + 1 :] = [state]
+        self._at += 1
+        if not state.edits:
+            self._made[self._key(state)] = state.plan
 
     def switch(self, strategy: str) -> None:
         """Go to the plan of a strategy; edits stay behind in the history."""
-        self._append(State(plan=self.get(strategy), strategy=strategy))
+        wanted = replace(self.state, strategy=strategy, edits=(), step=f"switch to {strategy.replace('_', '-')}")
+        self.go(replace(wanted, plan=self.get(strategy)))
+
+    # ---- the plans of the strategies
+
+    @property
+    def start(self) -> EditablePlan:
+        """The plan of the current strategy without edits of the partition."""
+        return self.get(self.state.strategy)
+
+    @property
+    def unannotated(self) -> EditablePlan:
+        """The plan of the current strategy and switches for the definition that was given."""
+        return self._plan_of(replace(self.state, plan=self.state.origin))
+
+    @property
+    def has_unannotated(self) -> bool:
+        """Whether the plan for the definition that was given was made already."""
+        return self._key(replace(self.state, plan=self.state.origin)) in self._made
+
+    def get(self, strategy: str) -> EditablePlan:
+        """Return the plan of a strategy, made now if it was not yet."""
+        return self._plan_of(replace(self.state, strategy=strategy))
+
+    def has(self, strategy: str) -> bool:
+        """Whether the plan of a strategy was made already."""
+        return self._key(replace(self.state, strategy=strategy)) in self._made
+
+    def make(self, strategy: str, state: State | None = None) -> EditablePlan:
+        """Return the plan of a strategy, made anew; the session does not know it yet."""
+        wanted = replace(state or self.state, strategy=strategy)
+        return self._made_by(wanted, **wanted.in_force)
+
+    def keep(self, strategy: str, plan: EditablePlan, state: State | None = None) -> None:
+        """Take note of the plan of a strategy, made for a state."""
+        self._made[self._key(replace(state or self.state, strategy=strategy))] = plan
+
+    def _plan_of(self, wanted: State) -> EditablePlan:
+        key = self._key(wanted)
+        if key not in self._made:
+            self._made[key] = self.make(wanted.strategy, wanted)
+        return self._made[key]
+
+    def _key(self, state: State) -> object:
+        definition = getattr(state.plan, "definition", None)
+        return state.origin.hash, definition, state.strategy, tuple(sorted(state.in_force.items()))
+
+    def _made_by(self, wanted: State, **switches: Any) -> EditablePlan:
+        """Return the definition of a state's plan segmented by its strategy, which may be the user's function."""
+        origin, method = wanted.origin, wanted.strategy
+        if method == origin.strategy:
+            method = getattr(origin, "method", method)
+        plan = wanted.plan.resegmented(method, **switches)
+        changed = wanted.annotated or wanted.switches != _switches(origin)
+        return plan.renamed(f"{plan.name}*") if changed and not plan.name.endswith("*") else plan
+
+    # ---- the way back
+
+    def show(self, plan: EditablePlan) -> None:
+        """Go to a plan that was made elsewhere; of another definition or other sizes it is a baseline of its own."""
+        now = replace(_beginning(plan), step="another plan")
+        if _of_one_fusion(plan, self.baseline):
+            now = replace(now, baseline=self.baseline)
+        self.go(now)
 
     def switch_to_mine(self) -> None:
         """Go to the plan with the edits that were made last."""
         if self.mine is not None and not self.state.edits:
-            self._append(self.mine)
+            self.go(replace(self.mine, step=f"switch to {MINE}"))
 
     def reset(self) -> None:
-        """Return to the plan of the current strategy without edits; this can be undone too."""
-        if self.state.edits:
-            self._append(State(plan=self._made[self.state.strategy], strategy=self.state.strategy))
+        """Return to the plan of the current strategy without annotations and edits; this can be undone too."""
+        if self.state.edits or self.state.annotated:
+            self.go(replace(self.state, plan=self.unannotated, edits=(), annotated=False, step="reset"))
 
     def undo(self) -> str:
         """Go back one state and return what was undone, or nothing where there is none."""
         if not self.can_undo:
             return ""
-        undone = self._step_name(self._at)
+        undone = self.state.step
         self._at -= 1
         return undone
 
@@ -163,19 +254,36 @@ class Session:
         if not self.can_redo:
             return ""
         self._at += 1
-        return self._step_name(self._at)
+        return self.state.step
 
-    def _step_name(self, at: int) -> str:
-        before, after = self._states[at - 1], self._states[at]
-        if after.edits[:-1] == before.edits and after.edits and after.strategy == before.strategy:
-            return after.edits[-1]
-        if after.edits:
-            return f"switch to {MINE}"
-        return "reset" if after.strategy == before.strategy else f"switch to {after.strategy.replace('_', '-')}"
+    def _edit(self, plan: EditablePlan, edit: str) -> None:
+        self.go(replace(self.state, plan=plan, edits=(*self.state.edits, edit), step=edit))
 
-    def _push(self, plan: EditablePlan, edit: str) -> None:
-        self._append(State(plan=plan, strategy=self.state.strategy, edits=(*self.state.edits, edit)))
+    def _defined(self, plan: EditablePlan, step: str) -> State:
+        annotated = getattr(plan, "annotations", ()) != getattr(self.state.origin, "annotations", ())
+        return replace(self.state, plan=plan, edits=(), annotated=annotated, step=step)
 
-    def _append(self, state: State) -> None:
-        self._states[self._at + 1 :] = [state]
-        self._at += 1
+
+def _beginning(plan: EditablePlan) -> State:
+    return State(plan=plan, strategy=plan.strategy, origin=plan, baseline=plan, switches=_switches(plan))
+
+
+def _switches(plan: EditablePlan) -> tuple[tuple[str, Any], ...]:
+    options = getattr(plan, "options", None)
+    return () if options is None else tuple((name, _plain(getattr(options, name))) for name in SWITCHES)
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as text or a flag."""
+    return getattr(value, "value", value)
+
+
+def _of_one_fusion(a: Any, b: Any) -> bool:
+    """Whether two plans are of one definition, ``segment_set`` aside, and of the same sizes."""
+    if not hasattr(a, "definition") or a.inputs != b.inputs:
+        return False
+    return a.definition == b.definition or bare(a.definition) == bare(b.definition)
+
+
+def _way(tensor: str, reader: str | None) -> str:
+    return tensor if reader is None else f"{tensor} → {reader}"

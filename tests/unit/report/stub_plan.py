@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -88,6 +89,7 @@ class StubPlan:
     strategy: str = "bottom_up"
     refused: frozenset[int] = frozenset()
     log: DecisionLog = field(default_factory=DecisionLog)
+    makers: tuple[tuple[str, Callable[[], StubPlan]], ...] = ()
 
     @property
     def hash(self) -> str:
@@ -151,13 +153,20 @@ class StubPlan:
         groups[a] = self.groups[a] + self.groups[b]
         return replace(self, groups=tuple(groups), strategy="edited")
 
+    def resegmented(self, strategy: str, **_: Any) -> StubPlan:
+        """Return the plan of a strategy."""
+        made = dict(self.makers).get(strategy)
+        return self if made is None else replace(made(), makers=self.makers)
+
     def why(self, a: str, b: str) -> StubWhy:
         """Explain a pair."""
         refusal = StubVerdict(StubScheduler.POINTWISE, False, "reduction", "A reduction is inside: T1.")
         return StubWhy(f"{a} and {b} are apart: every scheduler refused them.", (refusal,))
 
-    def to_python(self) -> str:
+    def to_python(self, form: str = "fuser_lab") -> str:
         """Return code that makes this plan."""
+        if form != "fuser_lab":
+            return f"# {form}\n"
         return f"plan = fl.segment(fd, inputs)  # {len(self.groups)} segments\n"
 
     def _downstream(self, name: str) -> set[str]:

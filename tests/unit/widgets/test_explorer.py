@@ -33,7 +33,8 @@ class Page:
 def page(stubs, timer):
     plan = stubs.sum_broadcast_add()
     other = replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="top_down")
-    explorer = Explorer(plan, [], strategies={"top_down": lambda: other}, timer=timer)
+    plan = replace(plan, makers=(("top_down", lambda: other),))
+    explorer = Explorer(plan, [], strategies=["top_down"], timer=timer)
     yield Page(explorer)
     explorer.close()
 
@@ -119,7 +120,8 @@ def test_a_new_edit_drops_what_was_undone(page):
 
 
 def test_the_strategy_can_be_switched_and_switched_back(page):
-    assert page.explorer.history["strategies"] == [["bottom_up", "bottom-up"], ["top_down", "top-down"]]
+    (_, _, buttons), = page.explorer.history["controls"]
+    assert [button[:3] for button in buttons] == [["bottom_up", "bottom-up", True], ["top_down", "top-down", False]]
     assert page.send("strategy", strategy="top_down") == "Top-down: 2 segments."
     assert page.explorer.plan.strategy == "top_down"
     assert page.send("strategy", strategy="top_down") == "The top-down plan is shown already."
@@ -165,7 +167,7 @@ def test_run_times_the_baseline_and_the_edited_plan(page, timer):
     page.send("act", id=page.edge("T3"))
     page.send("run")
     page.explorer.wait(10)
-    state = page.explorer.timings
+    state = page.explorer.times
     assert timer.asked == [[page.explorer._session.baseline.hash, page.explorer.plan.hash]]
     assert (state["running"], state["done"], state["total"]) == (False, 5, 5)
     assert [row[1] for row in state["table"]["rows"]] == ["S0", "S1", "total", "S0", "S1", "S2", "total"]
@@ -183,12 +185,12 @@ def test_run_of_an_unchanged_plan_times_it_once(page, timer):
 def test_run_pressed_twice_is_refused_and_rows_fill_while_it_runs(page, timer):
     timer.gate.clear()
     page.send("run")
-    assert page.explorer.timings["running"]
+    assert page.explorer.times["running"]
     assert page.send("run") == "A run is under way; cancel it first, or wait for it to end."
     timer.gate.set()
     page.explorer.wait(10)
     assert len(timer.asked) == 1
-    assert page.explorer.timings["table"]
+    assert page.explorer.times["table"]
 
 
 def test_the_plan_can_be_edited_while_it_is_timed(page, timer):
@@ -198,7 +200,7 @@ def test_the_plan_can_be_edited_while_it_is_timed(page, timer):
     assert segments(page) == 3
     timer.gate.set()
     page.explorer.wait(10)
-    assert not page.explorer.timings["running"]
+    assert not page.explorer.times["running"]
 
 
 def test_cancel_keeps_the_rows_measured_so_far(page, timer):
@@ -208,7 +210,7 @@ def test_cancel_keeps_the_rows_measured_so_far(page, timer):
     timer.gate.set()
     page.explorer.wait(10)
     assert page.explorer.status["text"] == "Cancelled; the rows measured so far are kept."
-    assert not page.explorer.timings["running"]
+    assert not page.explorer.times["running"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_a_run_that_fails_says_so(page, timer, error, sentence):
     timer.problem = None
     page.send("run")
     page.explorer.wait(10)
-    assert page.explorer.timings["table"]
+    assert page.explorer.times["table"]
 
 
 def test_run_without_inputs_says_what_to_do(stubs):
@@ -307,7 +309,7 @@ def test_what_is_sent_is_small(stubs):
     explorer = Explorer(stubs.rope_like())
     state = json.dumps({k: explorer.get_state()[k] for k in ("scene", "decisions", "history", "answer")})
     assert len(state) < 500_000
-    assert len(explorer._esm) < 40_000
+    assert len(explorer._esm) < 41_000
     explorer.close()
 
 

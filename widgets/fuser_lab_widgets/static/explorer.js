@@ -17,14 +17,14 @@ const KEYS = [
   ["Tab", "go into the graph"],
   ["↓ ↑", "follow edges down, up"],
   ["← →", "go to the next op or edge beside"],
-  ["Enter", "cut or glue at an edge, look at an op"],
+  ["Enter", "edit at an edge, look at an op"],
   ["Shift+Enter", "look at an edge without editing"],
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
   ["d", "show or hide the decisions"],
-  ["o e", "ops or segments, edit or look"],
-  ["c", "cut at the selected edge"],
-  ["g", "glue at the selected edge"],
+  ["o e", "ops or segments, what a click does"],
+  ["c g", "cut, glue at the selected edge"],
+  ["s", "insert or remove segment_set there"],
   ["u  U", "undo, redo"],
   ["r y", "run both plans, copy as code"],
   ["1 … 9", "open a tab"],
@@ -32,6 +32,12 @@ const KEYS = [
   ["Esc", "clear the selection"],
   ["?", "show or hide these keys"],
 ];
+const MODES = [
+  ["Cut", "A click on an edge cuts or glues: it overrules the segmenter"],
+  ["segment_set", "A click on an edge inserts it or removes it: it asks the segmenter"],
+  ["Look", "A click only selects, and so does Shift and a click"],
+];
+const ACTS = ["act", "mark", "select"]; // what a click on an edge sends
 const DRAG = 4; // pixels that tell a drag from a click
 const GLIDE = 220; // milliseconds
 const PATIENCE = 4000; // milliseconds
@@ -78,7 +84,6 @@ class Explorer {
     this.segment = 0;
     this.target = "cpu";
     this.tab = "segments";
-    this.editing = true;
     this.fitted = true;
     this.step = null; // how many decisions are shown as taken, while the log is stepped through
     this.found = [];
@@ -95,7 +100,7 @@ class Explorer {
     on("decisions", () => soon(() => this.drawLog()));
     on("source", this.drawPanel);
     on("panels", this.drawPanel);
-    on("timings", this.drawTimings);
+    on("times", this.drawTimings);
     on("status", this.drawStatus);
     on("code", this.copyCode);
     this.sizes = new ResizeObserver(([entry]) => this.resized(entry.contentRect));
@@ -134,7 +139,8 @@ class Explorer {
     this.title = h("strong.fx-title", { role: "heading", "aria-level": 2 });
     this.badge = h("span.fx-badge");
     this.facts = h("div.fx-facts");
-    this.strategies = h("div.fx-switch", { role: "group", "aria-label": "Strategy" });
+    this.controls = h("div.fx-controls");
+    this.strategies = h("div.fx-controls");
     this.stopSearch = button("Cancel search", "End the search for a cheaper plan", () => this.send("stop"));
     this.stopSearch.hidden = true;
     this.undo = button("Undo", "Undo (u)", () => this.send("undo"));
@@ -149,14 +155,14 @@ class Explorer {
     this.hint = h("div.fx-hint", { "aria-hidden": "true" });
     this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
-    const mode = (label, title, act) => h("button.fx-mode", { title, onclick: act }, label);
+    const mode = (label, title, act) => option(label, false, act, { title });
     this.logButton = mode("Decisions", "Show or hide the decisions (d)", () => this.toggleLog());
-    this.modes = [mode("Edit", "A click on an edge cuts or glues (e)", () => this.setMode(true)), mode("Look", "A click on an edge only selects it (e)", () => this.setMode(false))];
+    this.modes = MODES.map(([label, title], n) => mode(label, `${title} (e)`, () => this.setMode(n)));
     this.details = ["ops", "segments"].map((d) => mode(d === "ops" ? "Ops" : "Segments", `One box for each of the ${d} (o)`, () => this.setDetail(d)));
     this.search = h("input.fx-search", { type: "search", placeholder: "search  /", "aria-label": "Search the graph", oninput: () => this.find(),
       onkeydown: (e) => {
         if (e.key === "Enter") this.findNext(e.shiftKey ? -1 : 1);
-        else if (e.key === "Escape") { this.search.value = ""; this.find(); this.canvas.querySelector("[tabindex='0']")?.focus({ preventScroll: true }); }
+        else if (e.key === "Escape") { this.search.value = ""; this.find(); enter(this.canvas.querySelector("[tabindex='0']")); }
         else return;
         e.preventDefault();
         e.stopPropagation();
@@ -164,8 +170,8 @@ class Explorer {
     this.matches = h("span.fx-note", { role: "status" });
     this.graph = h("div.fx-graph", {}, this.canvas, this.badge, this.hint, this.help,
       h("div.fx-find", { role: "search" }, this.matches, this.search),
-      h("div.fx-modes", {}, h("div.fx-switch", { role: "group", "aria-label": "What a click on an edge does" }, ...this.modes),
-        h("div.fx-switch", { role: "group", "aria-label": "What is drawn" }, ...this.details), this.logButton),
+      h("div.fx-modes", {}, choice("What a click on an edge does", ...this.modes),
+        choice("What is drawn", ...this.details), this.logButton),
       h("div.fx-zoom", { role: "group", "aria-label": "Zoom" },
         button("+", "Zoom in (+)", () => this.zoom(1.25)), button("−", "Zoom out (−)", () => this.zoom(0.8)),
         button("Fit", "Fit (0)", () => this.fit()), button("?", "Keys (?)", () => this.toggleHelp())));
@@ -177,18 +183,23 @@ class Explorer {
     this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.onKey(e) },
       h("div.fx-head", {}, this.title, this.facts,
         h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
-          h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run)),
+          h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run), this.controls),
       this.progress, h("div.fx-main", {}, this.buildLog(), this.graph, this.inspector), this.tabs, this.panel, this.status);
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
-    this.setMode(true);
+    this.setMode(0);
     this.openTab("segments");
     el.append(this.root);
   }
 
-  setMode(editing) {
-    this.editing = editing;
-    press(this.modes, editing ? 0 : 1);
-    this.root?.classList.toggle("fx-looking", !editing);
+  setMode(mode) {
+    this.mode = mode;
+    press(this.modes, mode);
+    flag(this.root, "looking", mode > 1);
+  }
+
+  /** What a click on an edge does: the number of a mode. */
+  modeAt(edge, lookOnly) {
+    return edge && this.editable && !lookOnly ? this.mode : 2;
   }
 
   setDetail(detail) {
@@ -198,8 +209,8 @@ class Explorer {
   toggleHelp() {
     const back = this.help.hidden ? document.activeElement : this.helped;
     this.help.hidden = !this.help.hidden;
-    if (this.help.hidden) (this.root.contains(back) ? back : this.root).focus({ preventScroll: true });
-    else this.help.focus({ preventScroll: true });
+    if (this.help.hidden) enter(this.root.contains(back) ? back : this.root);
+    else enter(this.help);
     this.helped = back;
   }
 
@@ -250,8 +261,7 @@ class Explorer {
   }
 
   act(id, lookOnly = false) {
-    const edge = this.edges.get(id);
-    this.send(edge && this.editing && !lookOnly && this.editable ? "act" : "select", { id }); // Python works while the page draws
+    this.send(ACTS[this.modeAt(this.edges.get(id), lookOnly)], { id }); // Python works while the page draws
     this.setSelected(id);
   }
 
@@ -317,14 +327,12 @@ class Explorer {
     const item = event.target.closest?.(".fl-edge, .fl-label");
     const edge = item && this.edges.get(item.dataset.id);
     if (!edge || event.buttons) return this.showHint(null);
-    const look = !this.editing || event.shiftKey || !this.editable;
-    const text = look ? `look at ${edge.tensor}` : {
-      inside: `cut at ${edge.tensor}`,
+    const { tensor, kind } = edge;
+    const mode = this.modeAt(edge, event.shiftKey);
+    this.showHint(mode > 1 ? `look at ${tensor}` : mode ? `${edge.hint ? "remove" : "insert"} segment_set at ${tensor}` : {
+      inside: `cut at ${tensor}`,
       boundary: `glue S${edge.from} and S${edge.to}`,
-      input: `${edge.tensor} is a fusion input`,
-      output: `${edge.tensor} is a fusion output`,
-    }[edge.kind];
-    this.showHint(text, event);
+    }[kind] || `${tensor} is a fusion ${kind}`, event);
   }
 
   showHint(text, event) {
@@ -344,12 +352,12 @@ class Explorer {
     const edge = this.edges?.get(this.selected);
     const moves = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const edits = !this.editable ? {} : {
-      c: () => (edge ? this.send("cut", { id: edge.id }) : this.tell("Select an edge first: Tab into the graph, then ↓.")),
-      g: () => (edge ? this.send("glue", { id: edge.id }) : this.tell("Select an edge first: Tab into the graph, then ↓.")),
+      ...Object.fromEntries([["c", "cut"], ["g", "glue"], ["s", "mark"]].map(([key, type]) =>
+        [key, () => (edge ? this.send(type, { id: edge.id }) : this.tell("Select an edge first: Tab into the graph, then ↓."))])),
       u: () => this.send("undo"),
       U: () => this.send("redo"),
       r: () => this.toggleRun(),
-      e: () => this.setMode(!this.editing),
+      e: () => this.setMode((this.mode + 1) % 3),
     };
     const keys = {
       ...edits,
@@ -384,7 +392,8 @@ class Explorer {
     const item = event.target.closest("[data-id]");
     if (!item || this.byId?.get(item.dataset.id) !== item) return;
     const edge = this.edges.get(item.dataset.id);
-    const act = this.editable && edge && { inside: "cuts", boundary: "glues" }[edge.kind];
+    const mode = this.modeAt(edge);
+    const act = mode ? mode < 2 && (edge.hint ? "removes segment_set" : "inserts segment_set") : { inside: "cuts", boundary: "glues" }[edge.kind];
     if (act) item.setAttribute("aria-description", `Enter ${act} here.`);
     this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
     item.setAttribute("tabindex", "0");
@@ -412,7 +421,7 @@ class Explorer {
   }
 
   focus(id) {
-    this.item(id)?.focus({ preventScroll: true });
+    enter(this.item(id));
   }
 
   walkTabs(step) {
@@ -425,30 +434,30 @@ class Explorer {
 
   drawHistory() {
     const history = this.get("history");
-    if (!history.strategies) return;
+    if (!history.controls) return;
     for (const one of [this.undo.parentNode, this.run, this.modes[0].parentNode]) one.hidden = Boolean(history.fixed);
     this.undo.disabled = !history.undo;
     this.redo.disabled = !history.redo;
-    this.reset.disabled = !history.edits.length;
+    this.reset.disabled = !history.resettable;
     this.run.disabled = !history.runnable;
     this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Needs arrays: explore(fd, inputs)";
-    const last = history.edits.slice(-4);
-    this.badge.textContent = `${history.edits.length > last.length ? "… · " : ""}${last.join(" · ")}`;
-    this.badge.title = `Edits since the ${history.strategy.replaceAll("_", "-")} plan: ${history.edits.join(", ")}`;
-    this.badge.hidden = !history.edits.length;
-    this.strategies.hidden = history.strategies.length < 2;
-    const shown = history.shown ?? history.strategy;
+    const edits = [...(history.annotations || []), ...history.edits];
+    const last = edits.slice(-4);
+    this.badge.textContent = `${edits.length > last.length ? "… · " : ""}${last.join(" · ")}`;
+    this.badge.title = `Annotations of the definition, and edits since the ${history.strategy.replaceAll("_", "-")} plan: ${edits.join(", ")}`;
+    this.badge.hidden = !edits.length;
     const focused = document.activeElement;
-    const kept = this.strategies.contains(focused) ? focused.dataset.strategy : null;
-    this.strategies.replaceChildren(...history.strategies.map(([name, words]) => h("button.fx-mode", {
-      "aria-pressed": String(name === shown), "data-strategy": name,
-      "aria-busy": String(name === history.searching), disabled: Boolean(history.searching) && name === history.searching,
-      onclick: () => this.send("strategy", { strategy: name }),
-    }, words)));
-    if (!history.searching && focused === this.stopSearch) this.root.focus({ preventScroll: true });
+    const kept = this.root.contains(focused) ? focused.dataset.key : null;
+    const [first, ...rest] = history.controls.map(([label, before, buttons]) => h("span.fx-group", {}, h("span.fx-note", {}, before),
+      choice(label, ...buttons.map(([key, words, on, free, title, event]) => option(words, on, () => this.send(...split(event)), {
+        "aria-busy": String(key === history.searching), disabled: !free, title, "data-key": key })))));
+    first.hidden = history.controls[0][2].length < 2;
+    this.strategies.replaceChildren(first);
+    this.controls.replaceChildren(...rest);
+    if (!history.searching && focused === this.stopSearch) enter(this.root);
     this.stopSearch.hidden = !history.searching;
-    if (kept) this.strategies.querySelector(`[data-strategy="${CSS.escape(kept)}"]`)?.focus();
-    else if (this.root.contains(focused) && focused.disabled) this.root.focus({ preventScroll: true });
+    if (kept) this.root.querySelector(`[data-key="${CSS.escape(kept)}"]`)?.focus();
+    else if (this.root.contains(focused) && focused.disabled) enter(this.root);
     this.drawFacts();
     this.showSearch(Boolean(history.searching));
   }
@@ -474,13 +483,15 @@ class Explorer {
   }
 
   toggleRun() {
-    this.send(this.get("timings").running ? "cancel" : "run");
-    if (!this.get("timings").running) this.openTab("timings");
+    this.send(this.get("times").running ? "cancel" : "run");
+    if (!this.get("times").running) this.openTab("timings");
   }
 
   async copyCode() {
-    const { text } = this.get("code");
-    this.inspector.replaceChildren(h("h3", {}, "This plan as code"), h("pre.fx-code", { tabindex: 0 }, text || ""));
+    const { text, form, forms = [] } = this.get("code");
+    this.inspector.replaceChildren(h("h3", {}, "This plan as code"),
+      choice("Written for", ...forms.map((f) => option(f, f === form, () => this.send("code", { form: f })))),
+      h("pre.fx-code", { tabindex: 0 }, text || ""));
     try {
       await navigator.clipboard.writeText(text);
     } catch {
@@ -504,7 +515,21 @@ function press(buttons, chosen) {
   buttons.forEach((b, n) => b.setAttribute("aria-pressed", String(n === chosen)));
 }
 
-function split({ type, label, ...data }) {
+/** Buttons of which one is chosen, or each is on or off. */
+function choice(label, ...buttons) {
+  return h("div.fx-switch", { role: "group", "aria-label": label }, ...buttons);
+}
+
+function option(words, on, onclick, attrs) {
+  return h("button.fx-mode", { "aria-pressed": String(on), onclick, ...attrs }, words);
+}
+
+/** Give something the focus without scrolling the page. */
+function enter(item) {
+  item?.focus({ preventScroll: true });
+}
+
+function split({ type, label, title, ...data }) {
   return [type, data];
 }
 

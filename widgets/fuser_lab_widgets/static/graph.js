@@ -82,7 +82,7 @@ Object.assign(Explorer.prototype, {
     this.picture ??= new Picture(this.canvas);
     this.picture.draw(scene, (n) => this.get(`shape${n}`));
     this.svg = this.picture.svg;
-    this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to]) => [id, { id, kind, source, target, tensor, from, to }]));
+    this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to, , , css]) => [id, { id, kind, source, target, tensor, from, to, hint: css.includes("hinted") }]));
     this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, x, y, , hue]) => [id, { id, kind, segment, x, y, names, text, hue }]));
     press(this.details, scene.detail === "segments" ? 1 : 0);
     this.title.textContent = scene.title;
@@ -113,7 +113,7 @@ Object.assign(Explorer.prototype, {
   /** The numbers of the header, and what was measured of the plan that is shown. */
   drawFacts() {
     const { facts = [], hash } = this.get("scene");
-    const measured = this.get("timings").measured?.[hash];
+    const measured = this.get("times").measured?.[hash];
     const last = measured ? [[measured, "measured", "median of the whole plan, see Timings"]] : this.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
     this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   },
@@ -124,8 +124,8 @@ Object.assign(Explorer.prototype, {
     this.items = [...edges.values(), ...nodes.values()].map((one) => one.element);
     this.byId = new Map(this.items.map((item) => [item.dataset.id, item]));
     for (const [id, { element }] of edges) {
-      const { tensor, kind, from, to } = this.edges.get(id);
-      element.setAttribute("aria-label", tensor + ({ inside: ` inside segment ${from}`, boundary: ` from segment ${from} to segment ${to}` }[kind] || `, a fusion ${kind}`));
+      const { tensor, kind, from, to, hint } = this.edges.get(id);
+      element.setAttribute("aria-label", (hint ? "annotated " : "") + tensor + ({ inside: ` inside segment ${from}`, boundary: ` from segment ${from} to segment ${to}` }[kind] || `, a fusion ${kind}`));
       element.removeAttribute("aria-description");
     }
     if (!this.svg.querySelector("[tabindex='0']")) nodes.values().next().value?.element.setAttribute("tabindex", "0");

@@ -5,12 +5,13 @@ Object.assign(Explorer.prototype, {
     this.inspector.scrollTop = 0;
     const answer = this.get("answer");
     this.markLog();
+    if (answer.adopt && this.selected !== answer.id) this.setSelected(answer.id); // set in Python
     if (!answer.id) {
       this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
-        !this.editable ? "" : h("ul.fx-empty", {}, h("li", {}, "An edge inside a segment: a click cuts there."), h("li", {}, "An edge between segments: a click glues the two sides, or says why not."), h("li", {}, "Shift and a click, or Look: only selects.")));
+        !this.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))));
       return;
     }
-    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { onclick: () => this.send(...split(a)) }, a.label));
+    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { title: a.title, onclick: () => this.send(...split(a)) }, a.label));
     if (answer.segment != null) {
       buttons.push(h("button.fx-button", { onclick: () => this.showSource(answer.segment) }, "Show source"));
       if (this.get("scene").detail === "segments" && this.editable) {
@@ -91,8 +92,8 @@ Object.assign(Explorer.prototype, {
     if (!current) this.askSource(hash);
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => { this.segment = Number(e.target.value); this.drawPanel(); } },
       ...Array.from({ length: count }, (_, n) => h("option", { value: n, selected: n === this.segment }, `segment S${n}`)));
-    const target = (name, words) => h("button.fx-mode", { "aria-pressed": String(this.target === name), onclick: () => { this.target = name; this.drawPanel(); } }, words);
-    const head = h("div.fx-filters", {}, pick, h("div.fx-switch", { role: "group", "aria-label": "Target" }, target("cpu", "CPU"), target("cuda", "CUDA"), this.editable ? target("ptx", "PTX") : ""),
+    const target = (name, words) => option(words, this.target === name, () => { this.target = name; this.drawPanel(); });
+    const head = h("div.fx-filters", {}, pick, choice("Target", target("cpu", "CPU"), target("cuda", "CUDA"), this.editable ? target("ptx", "PTX") : ""),
       h("span.fx-note", {}, "Click a line to see its op; select an op to see its lines."));
     if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : "Generating …")];
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
@@ -109,7 +110,7 @@ Object.assign(Explorer.prototype, {
   },
 
   drawTimings() {
-    const { running, done, total } = this.get("timings");
+    const { running, done, total } = this.get("times");
     const part = running ? Math.max(total ? done / total : 0, 0.03) : 0;
     this.bar.style.width = `${100 * part}%`;
     flag(this.progress, "on", running);
@@ -121,7 +122,7 @@ Object.assign(Explorer.prototype, {
   },
 
   timingPanel() {
-    const { table: data, note, running, done, total } = this.get("timings");
+    const { table: data, note, running, done, total } = this.get("times");
     const state = running ? h("p.fx-note", {}, total ? `Timing … ${done} of ${total}` : "Timing … the first run compiles the kernels") : null;
     if (!data) return [state || h("p.fx-empty", {}, note || "No timings yet. Run times the baseline plan and this one on this machine.")];
     const { plan } = this.get("history");

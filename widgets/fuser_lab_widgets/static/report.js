@@ -6,7 +6,7 @@ class Baked {
     this.listeners = {};
     this.at = 0; // the number of the shown plan
     this.detail = data.plans[0].detail;
-    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, status: { text: data.hint, kind: "info" }, timings: data.timings };
+    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, status: { text: data.hint, kind: "info" }, times: data.timings };
     data.shapes.forEach((shape, n) => (this.state[`shape${n}`] = shape));
     this.show();
   }
@@ -50,7 +50,7 @@ class Baked {
     const { plans } = this.data;
     this.state.panels = this.plan.panels;
     this.tell("decisions", this.plan.decisions);
-    this.tell("history", { fixed: true, undo: false, redo: false, edits: [], runnable: false, searching: "", plan: this.plan.name, strategy: String(this.at), strategies: plans.map((p, n) => [String(n), p.name]) });
+    this.tell("history", { fixed: true, undo: false, redo: false, edits: [], runnable: false, searching: "", plan: this.plan.name, strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }])]] });
     this.tell("scene", { ...this.plan.scenes[this.detail], rev: (this.state.scene?.rev || 0) + 1 });
   }
 

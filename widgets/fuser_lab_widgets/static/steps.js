@@ -23,6 +23,11 @@ Object.assign(Explorer.prototype, {
 
   // ---- the log
 
+  /** The decisions that led to the plan. */
+  taken() {
+    return this.get("decisions").rows || [];
+  },
+
   buildLog() {
     const button = (label, title, act) => h("button.fx-button", { title, "aria-label": title, onclick: act }, label);
     const outcomes = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
@@ -59,7 +64,7 @@ Object.assign(Explorer.prototype, {
 
   /** Show the decisions of another plan, unless they are the same. */
   drawLog() {
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     const key = rows.map((row) => `${row.seq} ${row.ok} ${row.of} ${row.reason}`).join("\n");
     if (key === this.drawnLog) return; // as after most edits
     this.drawnLog = key;
@@ -70,7 +75,7 @@ Object.assign(Explorer.prototype, {
   },
 
   drawRows() {
-    const all = this.get("decisions").rows || [];
+    const all = this.taken();
     const { names = [] } = this.get("answer");
     const { text, outcome, mine } = this.filter;
     const found = all.filter((row) =>
@@ -95,7 +100,7 @@ Object.assign(Explorer.prototype, {
 
   /** Light up the decisions about the selection. */
   markLog() {
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     for (const item of this.rows.children) {
       const row = rows[item.dataset.step - 1];
       if (row) flag(item, "mine", this.isMine(row));
@@ -120,13 +125,13 @@ Object.assign(Explorer.prototype, {
 
   stepBy(way) {
     this.stop();
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     this.stepTo(this.step == null ? (way > 0 ? 1 : rows.length) : this.step + way);
   },
 
   play() {
     if (this.playing) return this.stop();
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     if (!rows.length) return;
     this.stepTo(this.step == null || this.step >= rows.length ? 0 : this.step);
     this.playing = setInterval(() => (this.step < rows.length ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / rows.length)));
@@ -141,7 +146,7 @@ Object.assign(Explorer.prototype, {
 
   /** Show the groups as they are after so many decisions, or (null) the plan. */
   stepTo(step) {
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     if (step == null) this.stop();
     else if (!this.logShown) this.toggleLog(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), rows.length);
@@ -151,7 +156,7 @@ Object.assign(Explorer.prototype, {
   },
 
   showStep() {
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     const on = this.step != null;
     const homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
     const row = on ? rows[this.step - 1] : null;
@@ -178,7 +183,7 @@ Object.assign(Explorer.prototype, {
   },
 
   drawPlayer() {
-    const { rows = [] } = this.get("decisions");
+    const rows = this.taken();
     this.player.value = this.step ?? rows.length;
     this.stepCount.textContent = this.step == null ? "" : `${this.step} of ${rows.length}`;
     this.leave.hidden = this.step == null;

@@ -1,0 +1,64 @@
+"""The switches beside the plan: strategies, and how the segmenter reads annotations, as JSON-ready data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab_widgets.session import MINE, TOP_DOWN, TOP_DOWN_ONLY
+
+if TYPE_CHECKING:
+    from fuser_lab_widgets.session import Session
+
+Group = list[Any]
+
+_READINGS: Final = {
+    "hint": "nvFuser today: a segment may end there, and another path around it may still be merged",
+    "cut": "Nothing before and after it, on any path, is in one segment",
+    "ignore": "A plain copy",
+}
+_STEPS: Final = {
+    "whole_fusion": ("whole fusion first", "Ask first whether one kernel can be made of everything"),
+    "cut_reshape_inputs": ("at reshapes", "Pieces end at the inputs of reshapes"),
+    "cut_resize_inputs": ("at resizes", "Pieces end at the inputs of slice, pad and cat"),
+}
+_WITHOUT_WHOLE: Final = frozenset({"saving", "optimal", "unfused"})
+
+
+def words(strategy: str) -> str:
+    """Return the name of a strategy as it is read."""
+    return strategy.replace("_", "-")
+
+
+def controls(session: Session, searching: str) -> list[Group]:
+    """Return the groups of switches: name, what stands before it, and buttons.
+
+    A button has its key, words, whether it is on, whether it can be pressed, its explanation, and the event it sends.
+    """
+    state = session.state
+    shown = MINE if state.edits else state.strategy
+    strategies = [*session.strategies, *([MINE] if session.mine is not None else [])]
+    groups: list[Group] = [
+        ["Strategy", "", [
+            [s, words(s), s == shown, s != searching, "", {"type": "strategy", "strategy": s}] for s in strategies
+        ]],
+    ]
+    if not state.switches:
+        return groups
+    on = dict(state.switches)
+    groups.append(["How segment_set is read", "segment_set is a", [
+        [f"reading-{value}", value, on["segment_set"] == value, True, about, _event(segment_set=value)]
+        for value, about in _READINGS.items()
+    ]])
+    steps = []
+    for name, (text, about) in _STEPS.items():
+        taken = state.strategy == TOP_DOWN if name in TOP_DOWN_ONLY else state.strategy not in _WITHOUT_WHOLE
+        untaken = "only top-down does" if name in TOP_DOWN_ONLY else "this strategy has no such step"
+        title = about if taken else f"{about}; {untaken}"
+        steps.append([name, text, bool(on[name]) and taken, taken, title, _event(**{name: not on[name]})])
+    groups.append(["Attempt on the whole fusion", "", steps[:1]])
+    groups.append(["Cuts without annotations", "top-down cuts", steps[1:]])
+    return groups
+
+
+def _event(**switches: Any) -> dict[str, Any]:
+    return {"type": "switches", "switches": switches}
