@@ -222,7 +222,7 @@ class Painter:
         (x0, y0), (x1, y1) = curve.points[:2]
         length = math.hypot(x1 - x0, y1 - y0) or 1.0
         x, y = x0 + _MARK_AT * (x1 - x0) / length, y0 + _MARK_AT * (y1 - y0) / length
-        path = f"M{x:.1f},{y - 6:.1f} l6,6 -6,6 -6,-6Z"
+        path = f"M{x:.1f},{y - 7:.1f} l7,7 -7,7 -7,-7Z"
         return f'<path class="fl-mark" d="{path}"{self.paint(fill="accent", stroke="paper")} stroke-width="1.5"/>'
 
     def label(self, edge: EdgeView, centre: Point) -> str:

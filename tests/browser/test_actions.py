@@ -177,8 +177,8 @@ def test_every_key_that_the_help_lists_is_one_that_does_something(open_explorer)
     desk = open_explorer(SHOW)
     button(desk, "?").click()
     listed = " ".join(desk.explorer.locator(".fx-help dt").all_inner_texts()).split()
-    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "o", "e", "c", "g", "s", "u", "U", "r",
-                "y", "1", "9", "+", "−", "0", "Esc", "?"):
+    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "o", "e", "c", "g", "s", "u", "U",
+                "r", "y", "1", "9", "+", "−", "0", "Esc", "?"):
         assert key in listed
 
 

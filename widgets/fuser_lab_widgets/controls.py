@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab_widgets.session import MINE, TOP_DOWN, TOP_DOWN_ONLY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fuser_lab_widgets.session import Session
 
 Group = list[Any]
@@ -27,6 +29,16 @@ _WITHOUT_WHOLE: Final = frozenset({"saving", "optimal", "unfused"})
 def words(strategy: str) -> str:
     """Return the name of a strategy as it is read."""
     return strategy.replace("_", "-")
+
+
+def told(switches: Mapping[str, Any]) -> str:
+    """Return what some switches are set to, as a part of a sentence."""
+    found = []
+    for name, value in switches.items():
+        text = {"whole_fusion": "the attempt on the whole fusion", "segment_set": "segment_set"}.get(name, "")
+        text = text or f"cuts {_STEPS[name][0]}"
+        found.append(f"{text} as {value}" if name == "segment_set" else f"{text} {'on' if value else 'off'}")
+    return ", ".join(found)
 
 
 def controls(session: Session, searching: str) -> list[Group]:

@@ -20,7 +20,7 @@ from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisions, view_plan
 from fuser_lab_widgets import answers, assets, panels, scenes, selections, sources
 from fuser_lab_widgets.background import Background
-from fuser_lab_widgets.controls import controls, words
+from fuser_lab_widgets.controls import controls, told, words
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 
@@ -367,7 +367,8 @@ class Explorer(anywidget.AnyWidget):
         """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
         edge = self._edge(event)
         reader = None if event.get("all") else answers.reader_at(self._current(), edge)
-        self._anew(edge.id, lambda: self._session.annotated(edge.tensor, reader))
+        place = edge.tensor if reader is None else f"{edge.tensor} → {reader}"
+        self._anew(edge.id, lambda: self._session.annotated(edge.tensor, reader), f"Inserted segment_set at {place}")
 
     def _unannotate(self, event: Event) -> None:
         """Take the segment_set at an edge, or the one that an op is, out."""
@@ -379,8 +380,8 @@ class Explorer(anywidget.AnyWidget):
         if found is None:
             msg = "There is no segment_set to remove; select an edge with a mark."
             raise FuserLabError(msg)
-        hint = found.hint
-        self._anew(str(selected), lambda: self._session.without_annotation(hint))
+        hint, done = found.hint, f"Removed the segment_set of {found.tensor}"
+        self._anew(str(selected), lambda: self._session.without_annotation(hint), done)
 
     def _mark(self, event: Event) -> None:
         """Insert a segment_set at an edge, or take the one that is there out."""
@@ -389,17 +390,17 @@ class Explorer(anywidget.AnyWidget):
 
     def _switches(self, event: Event) -> None:
         """Segment anew with other switches of the segmenter."""
-        changes = dict(event["switches"])
-        self._anew(str(self.answer.get("id", "")), lambda: self._session.switched(**changes))
+        changes, selected = event["switches"], str(self.answer.get("id", ""))
+        self._anew(selected, lambda: self._session.switched(changes, told(changes)), f"Segmented with {told(changes)}")
 
-    def _anew(self, selected: str, make: Callable[[], State]) -> None:
+    def _anew(self, selected: str, make: Callable[[], State], done: str) -> None:
         """Segment anew and show the plan; by a strategy that takes long in the background."""
         old, begun = self._current().header, self._session.state
 
         def go(state: State) -> None:
             self._session.go(state)
             self._show()
-            self._say(f"{state.step}: {self._change(old)}{_left_behind(begun)}.")
+            self._say(f"{done}: {self._change(old)}{_left_behind(begun)}.")
 
         def tell(state: State | None, problem: str) -> None:
             if state is not None and self._session.state is begun:
@@ -532,14 +533,14 @@ class Explorer(anywidget.AnyWidget):
     ) -> None:
         question = object()
 
-        def told(found: Any, problem: str) -> None:
+        def tell_if_asked(found: Any, problem: str) -> None:
             with self._lock, self.hold_sync():
                 if self._asked_for is question:  # it was not cancelled
                     self._asked_for, self._searching = None, ""
                     tell(found, problem)
             self._publish()
 
-        if self._asked_for is not None or not self._background.start(find, told, seconds=self._seconds):
+        if self._asked_for is not None or not self._background.start(find, tell_if_asked, seconds=self._seconds):
             self._say("A search is under way; wait for it to end, or cancel it.", "error")
             return
         self._asked_for, self._searching = question, what

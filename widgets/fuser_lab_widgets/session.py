@@ -9,7 +9,7 @@ from fuser_lab.passes.annotations import bare
 from fuser_lab.report.subject import PlanLike
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 MINE: Final = "mine"  # stands beside the strategies for the plan with the user's edits
@@ -149,11 +149,10 @@ class Session:
         """Return the state without the segment_sets of a tensor, or without the one whose result it is."""
         return self._defined(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
 
-    def switched(self, **changes: Any) -> State:
+    def switched(self, changes: Mapping[str, Any], step: str) -> State:
         """Return the state with other switches of the segmenter; edits of the partition stay behind in the history."""
-        told = ", ".join(f"{name}={value}" for name, value in changes.items())
-        switches = tuple((dict(self.state.switches) | changes).items())
-        wanted = replace(self.state, switches=switches, edits=(), step=told)
+        switches = tuple((dict(self.state.switches) | dict(changes)).items())
+        wanted = replace(self.state, switches=switches, edits=(), step=step)
         asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
         return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
 

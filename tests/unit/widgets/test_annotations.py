@@ -67,7 +67,7 @@ def test_segment_set_is_inserted_at_an_edge_and_the_definition_has_it(open_page,
     page.send("select", id=selected)
     labels = [action["label"] for action in page.explorer.answer["actions"]]
     assert labels == ["Cut at T1", "Insert segment_set: T1 → T2", "Insert segment_set: T1, all readers"]
-    assert page.send("annotate", id=selected).startswith("Segment_set(T1 → T2): 1 → ")
+    assert page.send("annotate", id=selected).startswith("Inserted segment_set at T1 → T2: 1 → ")
     plan = fl.segment(diamond).annotate("T1", "T2")
     assert page.explorer.plan.hash == plan.hash
     assert [str(one) for one in page.explorer.plan.annotations] == ["T1 -> T2"]
@@ -94,7 +94,7 @@ def test_a_mark_is_removed_at_either_of_its_edges_or_at_its_op(open_page, diamon
         selected = find()
         page.send("select", id=selected)
         assert "Remove segment_set" in [action["label"] for action in page.explorer.answer["actions"]]
-        assert page.send("unannotate", id=selected).startswith("Without segment_set(T1_hint): ")
+        assert page.send("unannotate", id=selected).startswith("Removed the segment_set of T1: ")
         assert page.explorer.plan.hash == before
     assert page.send("unannotate", id=edges(page, "T1")[0]).startswith("There is no segment_set to remove")
 
@@ -125,7 +125,7 @@ def test_annotating_the_optimal_plan_searches_in_the_background(open_page, diamo
     page = open_page(diamond)
     page.send("strategy", strategy="optimal")
     page.explorer.wait(60)
-    assert page.send("annotate", id=edges(page, "T1")[0]).startswith(("Searching", "Segment_set"))
+    assert page.send("annotate", id=edges(page, "T1")[0]).startswith(("Searching", "Inserted"))
     page.explorer.wait(60)
     assert page.explorer.plan.strategy == "optimal"
     assert marked(page) == ["T1_hint"]
@@ -136,7 +136,7 @@ def test_the_reading_is_switched_for_the_annotated_definition(open_page, diamond
     page = open_page(diamond, options=fl.SegmenterOptions(segment_set="cut" if reading == "hint" else "hint"))
     page.send("annotate", id=edges(page, "T1")[0])
     said = page.send("switches", switches={"segment_set": reading})
-    assert said.startswith(f"Segment_set={reading}: ")
+    assert said.startswith(f"Segmented with segment_set as {reading}: ")
     expected = fl.segment(diamond, options=fl.SegmenterOptions(segment_set=reading)).annotate("T1", "T2")
     assert page.explorer.plan.hash == expected.hash
     assert {key for key, (on, _) in buttons(page).items() if on and key.startswith("reading")} == {f"reading-{reading}"}

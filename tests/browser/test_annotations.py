@@ -1,0 +1,145 @@
+"""From a click to code: segment_set inserted at an edge, read as a cut, top-down, timed, copied and executed."""
+
+import json
+import re
+
+import pytest
+from browser.accessibility import serious_findings
+from browser.test_actions import button, in_kernel, look_at, says
+
+pytestmark = pytest.mark.browser
+
+FUSION = """\
+import numpy as np
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+with FusionDefinition() as fd:
+    x = fd.define_tensor([256, 256], contiguity=True, dtype=DataType.Float)
+    a = fd.ops.exp(x)
+    r = fd.ops.reshape(fd.ops.neg(a), [128, 512])
+    fd.add_output(fd.ops.sin(a))
+    fd.add_output(fd.ops.cos(r))
+
+explorer = fl.explore(fd, [np.ones((256, 256), np.float32)], title="exp, twice")
+explorer
+"""
+NEXT_CELL = """async (code) => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  panel.content.activeCellIndex = panel.content.widgets.length - 1;
+  await window.jupyterapp.commands.execute('notebook:insert-cell-below');
+  panel.content.activeCell.model.sharedModel.setSource(code);
+  await window.jupyterapp.commands.execute('notebook:run-cell');
+  const { outputs } = panel.content.activeCell.model.sharedModel;
+  return outputs.map((o) => o.output_type === 'error' ? o.evalue : '').join('');
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_from_a_click_to_code_that_runs(open_explorer, shots, theme):
+    desk = open_explorer(FUSION, theme=theme)
+    explorer = desk.explorer
+    assert desk.facts().startswith("1 segment")
+    button(desk, "segment_set").click()
+    x, y = desk.middle("T1", "inside")
+    desk.page.mouse.move(x, y)
+    assert explorer.locator(".fx-hint").inner_text() == "insert segment_set at T1"
+    desk.click_edge("T1", "inside")
+    says(desk, re.compile(r"^Inserted segment_set at T1 → T\d: 1 → \d segments, \+"))
+    marked = explorer.locator(".fl-edge.fl-hinted")
+    assert marked.count() == 1
+    assert marked.locator(".fl-mark").count() == 1
+    assert "annotated T1_hint" in marked.get_attribute("aria-label")
+    assert explorer.locator(".fx-badge").inner_text() == "segment_set(T1)"
+    hinted = desk.facts()
+    found = {"annotated": serious_findings(desk.page)}
+    button(desk, "cut").click()
+    says(desk, "Segmented with segment_set as cut: ")
+    assert button(desk, "cut").get_attribute("aria-pressed") == "true"
+    assert button(desk, "at reshapes").is_disabled()
+    button(desk, "top-down").click()
+    says(desk, "Top-down: ")
+    forced = desk.facts()
+    button(desk, "at reshapes").click()
+    says(desk, "Segmented with cuts at reshapes on: ")
+    assert len({int(text.split()[0]) for text in (hinted, forced, desk.facts())}) > 1
+    look_at(desk, "T1_hint", "boundary")
+    explorer.get_by_role("button", name="Remove segment_set").wait_for()
+    desk.page.wait_for_timeout(300)
+    explorer.screenshot(path=shots / f"explorer-annotated-{theme}.png")
+    found["forced"] = serious_findings(desk.page)
+    button(desk, "Run").click()
+    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    assert explorer.locator(".fx-total").count() == 2
+    button(desk, "Copy as code").click()
+    code = explorer.locator(".fx-inspector pre")
+    code.get_by_text("fd.ops.segment_set(").wait_for()
+    explorer.screenshot(path=shots / f"explorer-code-{theme}.png")
+    assert desk.page.evaluate(NEXT_CELL, code.inner_text()) == ""
+    assert in_kernel(desk, "print(plan.hash == explorer.plan.hash, plan.strategy)").split() == ["True", "top_down"]
+    button(desk, "nvfuser_direct").click()
+    code.get_by_text("from nvfuser_direct import").wait_for()
+    read = f"again, specs = fl.load_repro({json.dumps(code.inner_text())})\n"
+    read += "options = fl.SegmenterOptions(segment_set='cut', cut_reshape_inputs=True)\n"
+    read += "print(fl.segment(again, specs, strategy='top_down', options=options).hash == explorer.plan.hash)"
+    assert in_kernel(desk, read).strip() == "True"
+    found["code"] = serious_findings(desk.page)
+    button(desk, "Undo").click()
+    says(desk, "Undid cuts at reshapes on.")
+    look_at(desk, "T1_hint", "boundary")
+    explorer.get_by_role("button", name="Remove segment_set").click()
+    says(desk, "Removed the segment_set of T1: ")
+    assert explorer.locator(".fl-mark").count() == 0
+    assert explorer.locator(".fx-badge").is_hidden()
+    assert {state: said for state, said in found.items() if said} == {}
+    assert desk.complaints == []
+    assert desk.strangers == []
+
+
+def test_the_key_inserts_and_removes(open_explorer):
+    desk = open_explorer(FUSION)
+    look_at(desk, "T1", "inside")
+    desk.page.keyboard.press("s")
+    desk.explorer.locator(".fl-mark").wait_for()
+    look_at(desk, "T1_hint", "boundary")
+    desk.page.keyboard.press("s")
+    desk.explorer.locator(".fl-mark").wait_for(state="detached")
+    assert desk.complaints == []
+
+
+LINKED = """\
+import ipywidgets as w
+choice = w.Dropdown(options=["bottom_up", "top_down", "unfused"])
+reading = w.Dropdown(options=["hint", "cut", "ignore"])
+picked, busy = w.Text(description="selection"), w.ToggleButton(description="running")
+w.link((explorer, "strategy"), (choice, "value"))
+w.link((explorer, "reading"), (reading, "value"))
+w.jslink((explorer, "selection"), (picked, "value"))
+w.jslink((explorer, "running"), (busy, "value"))
+seen = []
+note = lambda change: seen.append((change["name"], explorer.plan.strategy))
+explorer.observe(note, ["plan", "strategy", "selection"])
+w.VBox([w.HBox([choice, reading, picked, busy]), explorer])
+"""
+
+
+def test_traits_are_linked_with_other_widgets_and_it_stands_in_a_box(open_explorer, shots):
+    desk = open_explorer(FUSION.removesuffix("explorer\n"), LINKED)
+    page, explorer = desk.page, desk.explorer
+    page.locator(".widget-dropdown select").first.select_option("unfused")
+    says(desk, "Unfused: 5 segments.")
+    assert explorer.locator("[data-key=unfused]").get_attribute("aria-pressed") == "true"
+    button(desk, "bottom-up").click()
+    says(desk, "Bottom-up: 1 segment.")
+    page.wait_for_function("() => document.querySelector('.widget-dropdown select').value === 'bottom_up'")
+    look_at(desk, "T1", "inside")
+    page.wait_for_function("() => document.querySelector('.widget-text input').value.startsWith('T1 -> T')")
+    assert in_kernel(desk, "explorer.selection = 'T1'\nprint(seen)").count("unfused") >= 2
+    explorer.locator(".fl-op.fx-selected").wait_for()
+    assert explorer.locator(".fl-op.fx-selected title").evaluate("(t) => t.textContent").startswith("T1 = exp")
+    page.locator(".widget-toggle-button").click()
+    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    assert in_kernel(desk, "print(explorer.running, len(explorer.timings.rows))").split()[0] == "False"
+    page.locator(".widget-toggle-button:not(.mod-active)").wait_for()
+    explorer.screenshot(path=shots / "explorer-linked.png")
+    assert desk.complaints == []
