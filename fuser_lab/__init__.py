@@ -36,6 +36,7 @@ _PUBLIC = {
     "diff": "fuser_lab.api",
     "example": "fuser_lab.api",
     "explore": "fuser_lab.api",
+    "load_dump": "fuser_lab.dumps",
     "load_repro": "fuser_lab.api",
     "report": "fuser_lab.api",
     "segment": "fuser_lab.planning",

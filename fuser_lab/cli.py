@@ -13,9 +13,11 @@ from fuser_lab import __version__, examples
 from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
 from fuser_lab.cost.device import DEVICES
+from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan
+from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
@@ -131,6 +133,40 @@ def _diff(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _agree(arguments: argparse.Namespace) -> int:
+    """Compare nvFuser's plans in dumps with ours: a line a dump, then the totals."""
+    rows: list[dict[str, object]] = []
+    unread = 0
+    for file in arguments.files:
+        try:
+            found = [(dump, dump.agreement()) for dump in load_dumps(_read(file), target=arguments.target)]
+        except FuserLabError as error:
+            unread += 1
+            rows.append({"file": file, "error": str(error)})
+            if not arguments.json:
+                print(f"{file}: {error}", flush=True)
+            continue
+        for place, (dump, agreement) in enumerate(found):
+            label = file if len(found) == 1 else f"{file}[{place}]"
+            rows.append({"file": label, **agreement.to_dict(), "notes": list(dump.notes)})
+            if not arguments.json:
+                print(f"{label}: {agreement if arguments.long else agreement.line}", flush=True)
+    known = [row for row in rows if "error" not in row]
+    agreeing = sum(bool(row["agrees"]) for row in known)
+    totals = {key: sum(int(str(row[key])) for row in known) for key in AGREEMENT_COUNTS}
+    if arguments.json:
+        data = {"schema": "fuser_lab.agreement", "version": 1, "dumps": rows, "agreeing": agreeing, "totals": totals}
+        print(json_text(data, indent=1))
+    else:
+        print(
+            f"total: {agreeing} of {plural(len(known), 'dump')} agree; {totals['alike']} of "
+            f"{plural(totals['nvfuser'], 'segment')} alike, {totals['scheduled_alike']} with the same scheduler; "
+            f"{totals['pairs_alike']} of {plural(totals['pairs'], 'edge')} alike"
+            + (f"; {plural(unread, 'file')} not read" if unread else ""),
+        )
+    return 2 if unread else 0 if agreeing == len(known) else 1
+
+
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one for each strategy that was named."""
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
@@ -218,6 +254,13 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--log", action="store_true", help="print every attempt as well")
     form.add_argument("--json", action="store_true", help="print JSON: plan, boundaries and the whole decision log")
     explain.set_defaults(call=_explain)
+    text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; 0 if all agree"
+    agree = commands.add_parser("agree", help=text)
+    agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, maybe in a log or an issue; - for stdin")
+    agree.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
+    agree.add_argument("--long", action="store_true", help="print what differs, and why, as well")
+    agree.add_argument("--json", action="store_true", help="print JSON")
+    agree.set_defaults(call=_agree)
     text = "one HTML file to explore the plans of a repro script in, without a kernel or a network"
     page = commands.add_parser("report", help=text)
     page.add_argument("-o", "--output", default="report.html", metavar="OUT", help="where to write; ends in .html")

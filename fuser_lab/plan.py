@@ -724,6 +724,16 @@ class Plan:
         lines += self._segmentation(names)
         return "\n".join([*lines, ""])
 
+    def to_dump(self) -> str:
+        """Return the plan as nvFuser prints a segmented fusion (``NVFUSER_DUMP=segmented_fusion``).
+
+        `fuser_lab.load_dump` reads it: the fusion after the passes with known sizes, and the same segments. Comments
+        hold what nvFuser's text does not tell, as the layouts of inputs.
+        """
+        from fuser_lab.report.dump_text import dump_text
+
+        return dump_text(self.segmented, self.definition)
+
     def _script(self, form: str) -> str:
         """Return a script for a frontend of nvFuser."""
         specs = [value for value in self.inputs if isinstance(value, TensorSpec)]

@@ -44,11 +44,19 @@ def math_text(fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> st
     return "\n".join([*lines, "} // %kernel_math ", ""])
 
 
+def expression_texts(fusion: Fusion, stored: frozenset[TensorView] = frozenset()) -> dict[str, str]:
+    """Return each expression as it stands in `math_text`, by its name; ``stored`` tensors live in global memory too."""
+    names = _Names(fusion, None, stored)
+    return {expr.name: "\n".join(_lines(expr, names)) for expr in fusion.exprs}
+
+
 class _Names:
     """Inputs and outputs live in global memory, everything between in registers."""
 
-    def __init__(self, fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> None:
-        self._global = {*fusion.tensor_inputs, *fusion.outputs}
+    def __init__(
+        self, fusion: Fusion, spelled: Callable[[Val], str] | None = None, stored: frozenset[TensorView] = frozenset(),
+    ) -> None:
+        self._global = {*fusion.tensor_inputs, *fusion.outputs, *stored}
         self._spelled = spelled
 
     def text(self, value: Val) -> str:

@@ -167,6 +167,7 @@ class World:
     times: Any
     folder: Path
     script: str
+    dump: str
 
 
 def world(folder: Path) -> World:
@@ -174,7 +175,7 @@ def world(folder: Path) -> World:
     fd = defined()
     plan = fl.segment(fd, INPUTS).cut("T2")
     times = fl.time(plan, INPUTS, progress=False, seconds=0.0)
-    return World(fd=fd, plan=plan, times=times, folder=folder, script=fd.repro_script_for(INPUTS))
+    return World(fd=fd, plan=plan, times=times, folder=folder, script=fd.repro_script_for(INPUTS), dump=plan.to_dump())
 
 
 def opened() -> FusionDefinition:
@@ -204,6 +205,7 @@ def calls(w: World) -> dict[str, Call]:
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),
         "examples.get": Call(known(fl.examples.get), ("softmax",)),
+        "load_dump": Call(known(fl.load_dump), (w.dump,), {"sizes": {"i0": 64}, "index": 0, "target": "A100"}),
         "load_repro": Call(known(fl.load_repro), (w.script,), {"name": "nvfuser_fusion"}),
         "shrink": Call(known(fl.shrink), (fd, INPUTS), {"keep": lambda p: True, "most_plans": 1, "target": None}),
         "spec": Call(known(fl.spec), ((2, 3), "float32", (3, 1), Fill(kind="normal"))),

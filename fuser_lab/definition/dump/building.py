@@ -1,0 +1,557 @@
+"""From the parts of a dump to a fusion of known sizes, and to groups of its expressions."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any, cast
+
+from fuser_lab.definition.builder import AxisNumbers
+from fuser_lab.definition.dump.calls import Call, Context, call_of
+from fuser_lab.definition.dump.operands import constant, size_of
+from fuser_lab.definition.dump.sections import MOST_EXPRESSIONS, DumpText, MathText
+from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Listed, Statement, Symbol, Term, Value
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError, FuserLabError
+from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import Result
+
+# By the first letter of a scalar's name.
+SCALAR_DTYPES: Mapping[str, DataType] = {
+    "b": DataType.Bool, "i": DataType.Int, "d": DataType.Double, "f": DataType.Float, "c": DataType.ComplexDouble,
+}  # fmt: skip
+# Sizes of symbols by how many of them one tensor has: about a million elements.
+_USUAL = {0: 1024, 1: 1 << 20, 2: 1024, 3: 128, 4: 32}
+_LEAST_USUAL = 8
+_DIVIDED = re.compile(r"(?:ceilDiv\(\s*)?([bi]\d+)\s*[,/]\s*(\d{1,9})\s*\)")
+_MOST_SIZE = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A dumped fusion with the sizes that its symbols have here.
+
+    ``groups`` are a scheduler's name and the expressions of each segment; empty where the dump shows no segments.
+    ``replicas`` names expressions that repeat another one. ``notes`` say what was left out or taken for granted.
+    """
+
+    fusion: Fusion
+    sizes: Mapping[str, int]
+    chosen: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    replicas: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def built(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
+    """Return the fusion of a dump and its segments.
+
+    Parameters
+    ----------
+    dump
+        Its parts.
+    sizes
+        Sizes of symbols by name; the others get usual ones.
+
+    Raises
+    ------
+    DefinitionError
+        If something is not understood, with its line.
+    UnsupportedError
+        If it has an op that is not here.
+    """
+    return _Builder(dump, sizes).build()
+
+
+class _Builder:
+    """Records the statements of a dump; results keep their names."""
+
+    def __init__(self, dump: DumpText, given: Mapping[str, int]) -> None:
+        self._dump = dump
+        self._notes: list[str] = []
+        self._axes = AxisNumbers()
+        self._values: dict[str, Val] = {}
+        self._shown: dict[str, tuple[Axis, ...]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._exprs: list[Expr] = []
+        self._sizes = dict(given)
+        self._chosen: list[str] = []
+        self._made = 0
+        self._own = _own_notes(dump.own)
+
+    def build(self) -> Sized:
+        math = self._math()
+        statements = self._in_order(math.statements(self._notes))
+        inputs = self._inputs(math, statements)
+        self._choose_sizes(inputs, statements)
+        types = self._types(math, statements)
+        found: list[Val] = [self._input(value, types) for value in inputs]
+        scalars = {value.name for value in found if isinstance(value, Scalar)}
+        for statement in statements:
+            self._statement(statement)
+        found = [value for value in found if value.name not in scalars or value.name in self._values]
+        outputs = self._outputs(math)
+        if not outputs:
+            msg = "load_dump: the dump has no output that an expression computes."
+            raise DefinitionError(msg)
+        fusion = self._fusion(tuple(found), outputs)
+        groups = self._groups({expr.name for expr in fusion.exprs})
+        if self._chosen:
+            shown = ", ".join(f"{name}={self._sizes[name]}" for name in self._chosen[:12])
+            more = f" and {len(self._chosen) - 12} more" if len(self._chosen) > 12 else ""
+            self._notes.append(f"sizes that the dump leaves open are {shown}{more}")
+        replicas = {name: data["repeats"] for name, data in self._own.items() if isinstance(data.get("repeats"), str)}
+        names = {expr.name for expr in fusion.exprs}
+        return Sized(
+            fusion=fusion, sizes=self._sizes, chosen=tuple(self._chosen), groups=groups,
+            replicas={a: b for a, b in replicas.items() if a in names and b in names}, notes=tuple(self._notes),
+        )
+
+    def _math(self) -> MathText:
+        """Return the fusion as math text: the rewritten one, else what comes next to it."""
+        dump = self._dump
+        if dump.rewritten is not None and dump.rewritten.exprs:
+            if not dump.rewritten.is_complete:
+                self._notes.append("the rewritten fusion is cut off")
+            return dump.rewritten
+        if any(group.exprs for group in dump.details):
+            self._notes.append("there is no rewritten fusion: it is put together from the details of the groups")
+            joined = MathText(is_complete=False)
+            for group in dump.details:
+                joined.exprs += group.exprs
+                joined.inputs += group.typed
+            joined.inputs = []
+            return joined
+        if dump.original is None:
+            msg = "load_dump: the dump has no fusion."
+            raise DefinitionError(msg)
+        if dump.groups:
+            self._notes.append("there is no rewritten fusion: the original one is taken")
+        if not dump.original.is_complete:
+            self._notes.append("the fusion is cut off")
+        return dump.original
+
+    def _in_order(self, statements: list[Statement]) -> list[Statement]:
+        """Return statements with producers first, each once."""
+        makers: dict[str, int] = {}
+        unique: list[Statement] = []
+        for statement in statements:
+            names = [result.name for result in statement.results]
+            if any(name in makers for name in names):
+                continue
+            makers.update(dict.fromkeys(names, len(unique)))
+            unique.append(statement)
+        needs = [[makers[name] for name in _names(s.term) if name in makers] for s in unique]
+        if all(need < place for place, needed in enumerate(needs) for need in needed):
+            return unique
+        done: dict[int, None] = {}
+        open_: set[int] = set()
+        waiting = list(reversed(range(len(unique))))
+        while waiting:
+            place = waiting[-1]
+            rest = [need for need in needs[place] if need not in done]
+            if place in done or not rest:
+                waiting.pop()
+                open_.discard(place)
+                done[place] = None
+            elif place in open_:
+                msg = f"load_dump: line {unique[place].line}: {unique[place].results[0].name} depends on itself."
+                raise DefinitionError(msg)
+            else:
+                open_.add(place)
+                waiting += rest
+        return [unique[place] for place in done]
+
+    def _inputs(self, math: MathText, statements: Sequence[Statement]) -> list[Value | Symbol]:
+        """Return the inputs: those listed, and what is read without being made, where the text is not whole."""
+        made = {result.name for statement in statements for result in statement.results}
+        listed = {value.name: value for value in math.values("inputs") if value.name not in made}
+        read: dict[str, Value] = {}
+        for statement in statements:
+            for value in _values(statement.term):
+                before = read.get(value.name)
+                if value.name not in made and (before is None or before.axes is None):
+                    read[value.name] = value
+        for name, value in read.items():
+            if name not in listed:
+                if value.axes is None:
+                    msg = f"load_dump: {name} is read, and its axes are not printed anywhere."
+                    raise DefinitionError(msg)
+                listed[name] = value
+                if math.inputs:
+                    self._notes.append(f"{name} is read and nothing makes it: it is taken for an input")
+        return list(listed.values())
+
+    def _choose_sizes(self, inputs: Sequence[Value | Symbol], statements: Sequence[Statement]) -> None:
+        """Give each symbol in the inputs a size: a multiple of what it is divided by."""
+        symbols: dict[str, None] = {}
+        most = 0
+        made = {result.name for statement in statements for result in statement.results}
+        for value in inputs:
+            own = [t.name for axis in (value.axes or () if isinstance(value, Value) else ())
+                   for t in _symbols(axis.visible)]  # fmt: skip
+            symbols.update(dict.fromkeys(own))
+            most = max(most, len(own))
+        factors = _divisors(self._dump)
+        usual = _USUAL.get(most, _LEAST_USUAL)
+        for name in symbols:
+            if name not in self._sizes and name not in made:
+                by = factors.get(name, 1)
+                self._sizes[name] = -(-usual // by) * by
+                self._chosen.append(name)
+
+    def _types(self, math: MathText, statements: Sequence[Statement]) -> dict[str, DataType]:
+        """Return dtypes of values whose version does not print them: lists name some, casts tell others."""
+        found: dict[str, DataType] = {}
+        for group in self._dump.details:
+            values = MathText(inputs=group.typed).values("inputs")
+            found.update({v.name: v.dtype for v in values if isinstance(v, Value) and v.dtype is not None})
+        for value in (*math.values("outputs"), *math.values("inputs")):
+            if isinstance(value, Value) and value.dtype is not None:
+                found[value.name] = value.dtype
+        for statement in statements:
+            term = statement.term
+            if isinstance(term, Applied) and term.name.startswith("__") and len(term.operands) == 1:
+                source = _source_of_cast(term.name)
+                operand = term.operands[0]
+                if source is not None and isinstance(operand, Value):
+                    found.setdefault(operand.name, source)
+        return found
+
+    def _input(self, value: Value | Symbol, types: Mapping[str, DataType]) -> Val:
+        if isinstance(value, Symbol):
+            own_dtype = DataType.__members__.get(str(self._own.get(value.name, {}).get("dtype")))
+            dtype = own_dtype or SCALAR_DTYPES.get(value.name[0], DataType.Double)
+            scalar = Scalar(name=value.name, dtype=dtype)
+            self._values[value.name] = scalar
+            return scalar
+        axes = []
+        for axis in value.kept:
+            extent, seen = size_of(axis.extent, self._sizes), size_of(axis.visible, self._sizes)
+            if extent is None or seen is None or not 0 <= seen < _MOST_SIZE:
+                msg = f"load_dump: an axis of {value.name} has a size that is not known; give it as sizes={{...}}."
+                raise DefinitionError(msg)
+            kind = IterType.BROADCAST if axis.kind == "b" else IterType.ITERATION
+            if kind is IterType.BROADCAST:
+                axes.append(self._axes.fresh(1, kind, None if axis.expanded is None else seen))
+            else:
+                axes.append(self._axes.fresh(seen, kind))
+        contiguity = tuple(None if axis.is_broadcast else True for axis in axes)
+        domain = TensorDomain(logical=tuple(axes), contiguity=contiguity)
+        dtype = value.dtype or types.get(value.name, DataType.Float)
+        own = self._own.get(value.name, {})
+        tensor = TensorView(
+            name=value.name, dtype=dtype, domain=_laid_out(domain, own), is_cpu=own.get("is_cpu") is True,
+        )
+        self._add(tensor, value.kept)
+        return tensor
+
+    def _add(self, tensor: TensorView, shown: tuple[Axis, ...]) -> None:
+        self._values[tensor.name] = tensor
+        self._shown[tensor.name] = shown
+        self._shapes[tensor.name] = tensor.shape
+
+    def _statement(self, statement: Statement) -> None:
+        if all(isinstance(result, Symbol) for result in statement.results):
+            size = size_of(statement.term, self._sizes)
+            if size is not None:
+                self._sizes[statement.results[0].name] = size
+                return
+        context = Context(statement=statement, sizes=self._sizes, axes=self._shown, shapes=self._shapes)
+        call = self._call(context)
+        operands = [self._operand(term, statement) for term in call.operands]
+        try:
+            self._emit(statement, call, operands)
+        except DefinitionError:
+            raise
+        except (FuserLabError, KeyError, TypeError, ValueError, IndexError, StopIteration, AttributeError) as error:
+            msg = f"load_dump: line {statement.line}: {call.op} does not fit its operands ({error})."
+            raise DefinitionError(msg) from None
+
+    def _call(self, context: Context) -> Call:
+        """Return what a statement calls; a comment of fuser_lab tells what math text does not."""
+        statement = context.statement
+        own = self._own.get(statement.results[0].name, {})
+        if "op" not in own or "attrs" not in own:
+            return call_of(context)
+        term = statement.term
+        try:
+            operands = call_of(context).operands
+        except FuserLabError:
+            operands = term.operands if isinstance(term, Applied) else (term,)
+        if own["op"] not in OPS and own["op"] not in _BY_PASSES:
+            msg = f"load_dump: line {statement.line}: there is no op {own['op']!r:.60} here."
+            raise DefinitionError(msg)
+        plain = tuple(v for v in operands if not isinstance(v, Listed) and not _is_attribute(v))
+        return Call(op=own["op"], operands=plain, attrs={key: _decoded(value) for key, value in own["attrs"]})
+
+    def _operand(self, term: Term, statement: Statement) -> Val:
+        match term:
+            case Value(name=name) | Symbol(name=name) if name in self._values:
+                return self._values[name]
+        found = constant(term, self._sizes)
+        if found is not None:
+            return found
+        if isinstance(term, Applied):
+            self._made += 1
+            if self._made > MOST_EXPRESSIONS:
+                msg = f"load_dump: line {statement.line}: more than {MOST_EXPRESSIONS} nested operands."
+                raise DefinitionError(msg)
+            name = f"d{10**8 + self._made}"
+            inner = Statement(results=(Symbol(name=name),), term=term, line=statement.line)
+            self._statement(inner)
+            if name in self._sizes:
+                return Scalar(name="", dtype=DataType.Int, value=self._sizes[name])
+            return self._values[name]
+        shown = getattr(term, "name", "an operand")
+        msg = f"load_dump: line {statement.line}: {shown} is not defined before it is read."
+        raise DefinitionError(msg)
+
+    def _emit(self, statement: Statement, call: Call, operands: list[Val]) -> None:
+        op = OPS[call.op]
+        first = statement.results[0]
+        wanted = first.dtype if isinstance(first, Value) else None
+        results = op.infer(tuple(operands), call.attrs, self._axes)
+        if op.kind is OpKind.POINTWISE and _is_widened(results[0], wanted, operands):
+            operands = [_as_tensors(value, operands) for value in operands]
+            results = op.infer(tuple(operands), call.attrs, self._axes)
+        if len(results) < len(statement.results):
+            msg = f"load_dump: line {statement.line}: {call.op} has {len(results)} results."
+            raise DefinitionError(msg)
+        outputs: list[Val] = []
+        for place, result in enumerate(results):
+            shown = statement.results[place] if place < len(statement.results) else None
+            outputs.append(self._result(result, shown, f"{first.name}_{place}", statement))
+        self._exprs.append(
+            Expr(op=op, inputs=tuple(operands), outputs=tuple(outputs), attrs=tuple(call.attrs.items())),
+        )
+
+    def _result(self, result: Result, shown: Value | Symbol | None, unnamed: str, statement: Statement) -> Val:
+        name = unnamed if shown is None else shown.name
+        if name in self._values:
+            msg = f"load_dump: line {statement.line}: {name} is defined a second time."
+            raise DefinitionError(msg)
+        if result.domain is None:
+            scalar = self._values[name] = Scalar(name=name, dtype=result.dtype)
+            return scalar
+        dtype = shown.dtype if isinstance(shown, Value) and shown.dtype is not None else result.dtype
+        tensor = TensorView(name=name, dtype=dtype, domain=_laid_out(result.domain, self._own.get(name, {})))
+        printed = shown.kept if isinstance(shown, Value) else ()
+        if printed and len(printed) != tensor.ndim:
+            msg = f"load_dump: line {statement.line}: {name} has {len(printed)} axes and should have {tensor.ndim}."
+            raise DefinitionError(msg)
+        for axis, size in zip(printed, tensor.shape, strict=False):
+            if isinstance(axis.visible, Symbol):
+                self._sizes.setdefault(axis.visible.name, size)
+        if max(tensor.shape, default=0) >= _MOST_SIZE:
+            msg = f"load_dump: line {statement.line}: {name} has the shape {list(tensor.shape)}."
+            raise DefinitionError(msg)
+        self._add(tensor, printed)
+        return tensor
+
+    def _outputs(self, math: MathText) -> tuple[TensorView, ...]:
+        made = {tv.name: tv for expr in self._exprs for tv in expr.tensor_outputs}
+        listed = [value.name for value in math.values("outputs")]
+        found = [made[name] for name in listed if name in made]
+        lost = [name for name in listed if name not in made]
+        if lost:
+            self._notes.append(f"outputs that no expression computes are left out: {', '.join(lost[:8])}")
+        if found:
+            return tuple(found)
+        read = {value for expr in self._exprs for value in expr.inputs}
+        return tuple(tv for tv in made.values() if tv not in read)
+
+    def _fusion(self, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
+        """Return the fusion of what outputs need."""
+        wanted: set[Val] = set(outputs)
+        live = []
+        for expr in reversed(self._exprs):
+            if not wanted.isdisjoint(expr.outputs):
+                live.append(expr)
+                wanted.update(expr.inputs)
+        dead = len(self._exprs) - len(live)
+        if dead:
+            self._notes.append(f"{dead} expressions that no output needs are left out")
+        own = self._own.get("", {})
+        made = {tv.name: tv for expr in live for tv in expr.tensor_outputs} | {
+            value.name: value for value in inputs if isinstance(value, TensorView)
+        }
+        pairs = [(made[a], made[b]) for a, b in own.get("aliases", []) if a in made and b in made]
+        hidden = frozenset(made[name] for name in own.get("hidden", []) if name in made)
+        orders = tuple((made[name], tuple(ranks)) for name, ranks in own.get("stride_orders", []) if name in made)
+        return Fusion(
+            inputs=inputs, exprs=tuple(reversed(live)), outputs=outputs, aliases=tuple(pairs), hidden=hidden,
+            stride_orders=orders,
+        )
+
+    def _groups(self, known: set[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        dump = self._dump
+        if not dump.groups and not dump.details:
+            return ()
+        named = {number: [n for n in names if n in known] for number, names in dump.named.items()}
+        source = dump.groups or dump.details
+        schedulers = {frozenset(group.numbers): group.scheduler for group in dump.details}
+        missing = {n for group in source for n in group.numbers} - named.keys()
+        if missing:
+            named |= self._by_order(missing, known)
+        groups = []
+        for group in source:
+            names = tuple(dict.fromkeys(name for n in group.numbers for name in named.get(n, ())[:1]))
+            scheduler = group.scheduler or schedulers.get(frozenset(group.numbers), "")
+            if names:
+                groups.append((scheduler, names))
+        return tuple(groups)
+
+    def _by_order(self, missing: Iterable[int], known: set[str]) -> dict[int, list[str]]:
+        """Return which expressions numbers without details are: the rest in order, where the edges agree with that."""
+        numbered = {name for names in self._dump.named.values() for name in names}
+        rest = [expr.name for expr in self._exprs if expr.name in known and expr.name not in numbered]
+        numbers = sorted(missing)
+        if len(rest) != len(numbers):
+            msg = (
+                f"load_dump: the details of the groups are cut off: {len(numbers)} numbers and {len(rest)} expressions "
+                "are left, so that nothing says which is which; paste the dump to its end."
+            )
+            raise DefinitionError(msg)
+        found = {number: [name] for number, name in zip(numbers, rest, strict=True)}
+        for source, _, tensor in self._dump.edges:
+            maker = next((n for n, names in found.items() if names == [tensor]), None)
+            if maker is not None and maker not in source:
+                msg = (
+                    f"load_dump: the details of the groups are cut off, and the edges show that numbers are not in "
+                    f"order ({tensor} is none of {sorted(source)[:8]}); paste the dump to its end."
+                )
+                raise DefinitionError(msg)
+        self._notes.append("details of groups are cut off: numbers are taken in the order of the expressions")
+        return found
+
+
+_BY_PASSES = ("fmax", "fmin", "scatter_add")
+
+
+def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what fuser_lab wrote about values, by name; ``""`` is about the fusion."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        name, _, text = line.partition(" ")
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict) and _is_well_formed(data):
+            found["" if name == "fusion" else name] = data
+    return found
+
+
+def _is_well_formed(data: Mapping[str, Any]) -> bool:
+    def texts(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(v, str) for v in value)
+
+    def ints(value: object) -> bool:
+        return isinstance(value, list) and all(type(v) is int for v in value)
+
+    def pairs(value: object, second: Callable[[Any], bool]) -> bool:
+        return isinstance(value, list) and all(
+            isinstance(v, list) and len(v) == 2 and isinstance(v[0], str) and second(v[1]) for v in value
+        )
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        "op": lambda v: isinstance(v, str), "attrs": lambda v: pairs(v, lambda _: True), "is_cpu": lambda v: v is True,
+        "repeats": lambda v: isinstance(v, str), "dtype": lambda v: isinstance(v, str), "hidden": texts,
+        "allocation": lambda v: v is None or ints(v),
+        "contiguity": lambda v: v is None or (isinstance(v, list) and all(f is None or isinstance(f, bool) for f in v)),
+        "aliases": lambda v: pairs(v, lambda s: isinstance(s, str)), "stride_orders": lambda v: pairs(v, ints),
+    }
+    return all(key in checks and checks[key](value) for key, value in data.items())
+
+
+def _decoded(value: Any) -> AttrValue:
+    if isinstance(value, list):
+        return tuple(_decoded(entry) for entry in value)
+    if isinstance(value, dict):
+        (name,) = value.values() if len(value) == 1 else ("Null",)
+        return cast("AttrValue", DataType.__members__.get(str(name), DataType.Null))
+    return cast("AttrValue", value)
+
+
+def _laid_out(domain: TensorDomain, own: Mapping[str, Any]) -> TensorDomain:
+    """Return axes with a layout that a comment of fuser_lab gives."""
+    if "allocation" in own or "contiguity" in own:
+        allocation, contiguity = own.get("allocation"), own.get("contiguity")
+        return replace(
+            domain, allocation=None if allocation is None else tuple(allocation),
+            contiguity=None if contiguity is None else tuple(contiguity),
+        )
+    return domain
+
+
+def _is_attribute(term: Term) -> bool:
+    return isinstance(term, Constant) and (term.value is None or isinstance(term.value, DataType | str))
+
+
+def _is_widened(result: Result, wanted: DataType | None, operands: Sequence[Val]) -> bool:
+    """Whether a constant decides the dtype of a result that tensors have to decide."""
+    if wanted is not None:
+        return result.dtype is not wanted
+    tensors = {value.dtype for value in operands if isinstance(value, TensorView)}
+    return bool(tensors) and result.dtype is not DataType.Bool and result.dtype not in tensors
+
+
+def _as_tensors(value: Val, operands: Sequence[Val]) -> Val:
+    """Return a constant in the dtype of the tensors beside it."""
+    tensors = [v.dtype for v in operands if isinstance(v, TensorView) and v.dtype is not DataType.Bool]
+    if not isinstance(value, Scalar) or value.value is None or not tensors:
+        return value
+    dtype = tensors[0]
+    if isinstance(value.value, complex) and not dtype.is_complex:
+        return value
+    if dtype.is_integral and not isinstance(value.value, int):
+        return value
+    number = float(value.value.real) if dtype.is_float else value.value
+    return Scalar(name="", dtype=dtype, value=number)
+
+
+def _source_of_cast(name: str) -> DataType | None:
+    source = name[2:].partition("2")[0]
+    return {"half": DataType.Half, "bfloat": DataType.BFloat16, "float": DataType.Float, "double": DataType.Double,
+            "e4m3": DataType.Float8_e4m3fn, "e5m2": DataType.Float8_e5m2}.get(source)  # fmt: skip
+
+
+def _values(term: Term) -> list[Value]:
+    if isinstance(term, Value):
+        return [term]
+    if isinstance(term, Applied):
+        return [v for inner in (*term.operands, *(given for _, given in term.options)) for v in _values(inner)]
+    return []
+
+
+def _symbols(term: Term) -> list[Symbol]:
+    if isinstance(term, Symbol):
+        return [term]
+    if isinstance(term, Applied):
+        return [s for inner in term.operands for s in _symbols(inner)]
+    return []
+
+
+def _names(term: Term) -> list[str]:
+    if isinstance(term, Value | Symbol):
+        return [term.name]
+    if isinstance(term, Constant | Axis):
+        return []
+    inner = term.operands if isinstance(term, Applied) else term.entries
+    options = [given for _, given in term.options] if isinstance(term, Applied) else []
+    return [name for each in (*inner, *options) for name in _names(each)]
+
+
+def _divisors(dump: DumpText) -> dict[str, int]:
+    """Return what each symbol is divided by somewhere in the text."""
+    found: dict[str, int] = {}
+    for math in (dump.rewritten, dump.original):
+        for _, text in math.exprs if math is not None else ():
+            for name, number in _DIVIDED.findall(text):
+                by = lcm(found.get(name, 1), max(int(number), 1))
+                if by <= 1 << 24:
+                    found[name] = by
+    return found

@@ -1,0 +1,407 @@
+"""Each expression of math text as an op with operands and attributes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fuser_lab.definition.dump.operands import attribute, size_of
+from fuser_lab.definition.dump.terms import IR_TYPES, Applied, Axis, Constant, Listed, Statement, Symbol, Term, Value
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError, UnsupportedError
+from fuser_lab.ir import AttrValue
+from fuser_lab.ops import OPS
+
+_INFIX = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "==": "eq", "!=": "ne", "<": "lt", "<=": "le",
+    ">": "gt", ">=": "ge", "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor", "&&": "logical_and",
+    "||": "logical_or", "<<": "bitwise_left_shift", ">>": "bitwise_right_shift", "!": "logical_not",
+    "~": "bitwise_not",
+}  # fmt: skip
+_FUNCTIONS = {
+    "fmax": "maximum", "fmin": "minimum", "max": "maximum", "min": "minimum", "fmaxf": "maximum", "fminf": "minimum",
+    "nearbyint": "round", "nearbyintf": "round", "std::complex": "complex", "fabs": "abs", "fabsf": "abs",
+    "std::real": "real", "std::imag": "imag", "Set": "set", "Set.Permute": "permute", "SegmenterSet": "segment_set",
+    "view": "reshape", "ViewOp": "reshape", "ReshapeOp": "reshape", "torch_gather": "gather", "Welford": "welford",
+    "rng_uniform": "uniform", "rng_uniform_range": "uniform", "rng_normal_standard": "normal",
+    "rng_normal_general": "normal", "notOp": "logical_not", "rsqrtf": "rsqrt", "frac": "frac", "argsort": "argsort",
+}  # fmt: skip
+_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "fmax": "max", "min": "min", "fmin": "min"}
+_NARROW = {
+    "half": DataType.Half, "bfloat": DataType.BFloat16, "float": DataType.Float, "double": DataType.Double,
+    "int": DataType.Int, "int32": DataType.Int32, "bool": DataType.Bool, "e4m3": DataType.Float8_e4m3fn,
+    "e5m2": DataType.Float8_e5m2, "e8m0": DataType.Float8_e8m0fnu, "uint64_t": DataType.UInt64,
+    "std::complex<float>": DataType.ComplexFloat, "std::complex<double>": DataType.ComplexDouble,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An op by name, the terms that are its operands, and its attributes."""
+
+    op: str
+    operands: tuple[Term, ...]
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What attributes depend on besides the statement: sizes of symbols, and axes and sizes of the operands."""
+
+    statement: Statement
+    sizes: dict[str, int]
+    axes: Mapping[str, tuple[Axis, ...]]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def refuse(self, what: str) -> DefinitionError:
+        """Return the error for a statement that is not understood."""
+        return DefinitionError(f"load_dump: line {self.statement.line}: {what}.")
+
+    @property
+    def result(self) -> Value:
+        """The first result, which must be a tensor."""
+        found = self.statement.results[0]
+        if not isinstance(found, Value):
+            msg = f"{found.name} is a scalar, where a tensor is made"
+            raise self.refuse(msg)
+        return found
+
+    def kept(self, what: str) -> tuple[Axis, ...]:
+        """Return the axes of the result, or raise if the text does not show them."""
+        if self.result.axes is None:
+            msg = f"{what}: the axes of {self.result.name} are not printed"
+            raise self.refuse(msg)
+        return self.result.kept
+
+    def size(self, term: Term, what: str) -> int:
+        """Return a size, or raise if it is not known."""
+        found = size_of(term, self.sizes)
+        if found is None:
+            shown = term.name if isinstance(term, Symbol) else "an expression"
+            msg = f"{what}: the size {shown} is not known; give it as sizes={{'{shown}': ...}}"
+            raise self.refuse(msg)
+        return found
+
+    def shape(self, what: str, count: int | None = None) -> tuple[int, ...]:
+        """Return the sizes of the result; where one is not known, the number of elements decides it."""
+        found = [size_of(axis.visible, self.sizes) for axis in self.kept(what)]
+        unknown = [place for place, size in enumerate(found) if size is None]
+        if len(unknown) == 1 and count is not None:
+            known = 1
+            for size in found:
+                known *= 1 if size is None else size
+            if known and count % known == 0:
+                found[unknown[0]] = count // known
+        for place, size in enumerate(found):
+            if size is None:
+                self.size(self.kept(what)[place].visible, what)
+        return tuple(size for size in found if size is not None)
+
+
+def call_of(context: Context) -> Call:
+    """Return what a statement calls.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no such op.
+    DefinitionError
+        If its operands or options are not understood.
+    """
+    term = context.statement.term
+    if not isinstance(term, Applied):
+        # A plain copy of a scalar or of a tensor.
+        return Call(op="set", operands=(term,))
+    name = term.name
+    if name.startswith("("):
+        return _cast(context, term, IR_TYPES[name[1:-1]])
+    if name.startswith("__") and "2" in name:
+        target = _NARROW.get(name.partition("2")[2])
+        if target is None and not (context.result.dtype and len(term.operands) == 1):
+            msg = f"the cast {name} is not known"
+            raise context.refuse(msg)
+        return _cast(context, term, context.result.dtype or target or DataType.Float)
+    if name == "reduction":
+        return _reduction(context, term)
+    if name in _INFIX:
+        return Call(op=_INFIX[name], operands=term.operands)
+    known = _FUNCTIONS.get(name, name)
+    if known in _BUILT:
+        return _BUILT[known](context, term)
+    if known not in OPS and known.endswith("f") and known[:-1] in OPS:
+        known = known[:-1]
+    try:
+        OPS[known]
+    except KeyError:
+        msg = f"load_dump: line {context.statement.line}: there is no op {name[:60]} here."
+        raise UnsupportedError(msg) from None
+    return _plain(context, known, term)
+
+
+def _plain(context: Context, op: str, term: Applied) -> Call:
+    """Return a call whose options are operands where they are tensors, and attributes where they are not."""
+    operands, attrs = list(term.operands), dict[str, AttrValue]()
+    for key, given in term.options:
+        if isinstance(given, Value):
+            operands.append(given)
+        elif isinstance(given, Axis):
+            attrs["dim"] = _place(context, term, given)
+        elif key == "index" and op == "select":
+            operands.append(given)
+        else:
+            try:
+                attrs[key] = attribute(given, context.sizes)
+            except ValueError:
+                msg = f"{op}: the option {key} is no plain value"
+                raise context.refuse(msg) from None
+    return Call(op=op, operands=tuple(operands), attrs=attrs)
+
+
+def _place(context: Context, term: Applied, axis: Axis) -> int:
+    first = next((v for v in term.operands if isinstance(v, Value)), None)
+    numbers = [] if first is None else [a.number for a in context.axes.get(first.name, ()) if a.kind != "r"]
+    if axis.number not in numbers:
+        msg = f"axis {axis.number} is none of the operand's"
+        raise context.refuse(msg)
+    return numbers.index(axis.number)
+
+
+def _cast(context: Context, term: Applied, dtype: DataType) -> Call:
+    (operand,) = term.operands if len(term.operands) == 1 else (None,)
+    if operand is None:
+        msg = "a cast takes one operand"
+        raise context.refuse(msg)
+    if isinstance(operand, Applied) and operand.name == "std::real" and len(operand.operands) == 1:
+        operand = operand.operands[0]
+    return Call(op="cast", operands=(operand,), attrs={"dtype": dtype})
+
+
+def _operand(context: Context, term: Applied) -> Value:
+    first = term.operands[0] if term.operands else None
+    if not isinstance(first, Value) or first.name not in context.shapes:
+        msg = f"{term.name}: the first operand must be a tensor"
+        raise context.refuse(msg)
+    return first
+
+
+def _option(term: Applied, name: str) -> Term | None:
+    return next((given for key, given in term.options if key == name), None)
+
+
+def _reduced(context: Context, term: Applied) -> tuple[int, ...]:
+    operand = _operand(context, term)
+    axes = context.result.axes
+    if axes is None or len(axes) != len(context.shapes[operand.name]):
+        msg = f"the axes that are reduced cannot be told: {context.result.name} and {operand.name} differ in number"
+        raise context.refuse(msg)
+    return tuple(place for place, axis in enumerate(axes) if axis.kind == "r")
+
+
+def _reduction(context: Context, term: Applied) -> Call:
+    fold = _option(term, "op")
+    name = fold.name if isinstance(fold, Symbol) else fold.name if isinstance(fold, Applied) else ""
+    if name not in _FOLDS:
+        msg = f"load_dump: line {context.statement.line}: there is no reduction by {name[:40] or 'that'} here."
+        raise UnsupportedError(msg)
+    return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
+
+
+def _welford(context: Context, term: Applied) -> Call:
+    return Call(op="welford", operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
+
+
+def _flags(context: Context, term: Applied) -> tuple[bool, ...] | None:
+    given = _option(term, "flags") or _option(term, "is_broadcast_dim")
+    if not isinstance(given, Listed):
+        return None
+    found = []
+    for entry in given.entries:
+        if not isinstance(entry, Constant) or not isinstance(entry.value, bool):
+            msg = "flags are true and false"
+            raise context.refuse(msg)
+        found.append(entry.value)
+    return tuple(found)
+
+
+def _added(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], what: str) -> tuple[bool, ...]:
+    """Return which broadcast axes of ``wide`` are not in ``narrow``, by the order of their kinds."""
+    flags: list[bool] = []
+    left = [axis.kind for axis in narrow]
+    for axis in wide:
+        is_added = axis.kind == "b" and (not left or left[0] != "b" or len(wide) - len(flags) > len(left))
+        flags.append(is_added)
+        if not is_added and left:
+            left.pop(0)
+    if left or sum(flags) != len(wide) - len(narrow):
+        msg = f"{what}: flags are missing, and the axes do not tell them"
+        raise context.refuse(msg)
+    return tuple(flags)
+
+
+def _broadcast(context: Context, term: Applied) -> Call:
+    flags = _flags(context, term)
+    if flags is None:
+        # Versions before 2023 print none.
+        operand = _operand(context, term)
+        flags = _added(context, context.kept("broadcast"), context.axes[operand.name], "broadcast")
+    return Call(op="broadcast", operands=(_operand(context, term),), attrs={"is_broadcast_dim": flags})
+
+
+def _squeeze(context: Context, term: Applied) -> Call:
+    flags = _flags(context, term)
+    if flags is None:
+        operand = _operand(context, term)
+        flags = _added(context, context.axes[operand.name], context.kept("squeeze"), "squeeze")
+    dims = tuple(place for place, gone in enumerate(flags) if gone)
+    return Call(
+        op="squeeze", operands=(_operand(context, term),), attrs={"dims": dims, "squeeze_expanded": False},
+    )
+
+
+def _expand(context: Context, term: Applied) -> Call:
+    return Call(op="expand", operands=(_operand(context, term),), attrs={"shape": context.shape("expand")})
+
+
+def _reshape(context: Context, term: Applied) -> Call:
+    operand = _operand(context, term)
+    count = 1
+    for size in context.shapes[operand.name]:
+        count *= size
+    return Call(op="reshape", operands=(operand,), attrs={"new_shape": context.shape("reshape", count)})
+
+
+def _permute(context: Context, term: Applied) -> Call:
+    """Return a permutation that the extents allow: axes with one extent are told apart by nothing that is printed."""
+    operand = _operand(context, term)
+    before = [axis for axis in context.axes.get(operand.name, ()) if axis.kind != "r"]
+    after = context.kept("permute")
+    given = _option(term, "dims")
+    if isinstance(given, Listed):
+        told = tuple(context.size(entry, "permute") for entry in given.entries)
+        return Call(op="permute", operands=(operand,), attrs={"dims": told})
+    if len(before) != len(after):
+        msg = f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}"
+        raise context.refuse(msg)
+    left = list(range(len(before)))
+    dims: list[int] = []
+    for axis in after:
+        alike = [place for place in left if _alike(before[place], axis)]
+        if not alike:
+            # Symbols of one size may have several names.
+            alike = [place for place in left if _same_size(context, before[place], axis)]
+        if not alike:
+            msg = f"permute: {context.result.name} has an axis that {operand.name} lacks"
+            raise context.refuse(msg)
+        dims.append(alike[0])
+        left.remove(alike[0])
+    if dims == sorted(dims):
+        dims = _moved(context, before, dims)
+    return Call(op="permute", operands=(operand,), attrs={"dims": tuple(dims)})
+
+
+def _moved(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
+    """Return an order other than the identity: a permutation that moves nothing is not printed as one."""
+    for second in reversed(range(len(axes))):
+        for first in reversed(range(second)):
+            if _same_size(context, axes[first], axes[second]):
+                found = list(dims)
+                found[first], found[second] = found[second], found[first]
+                return found
+    return dims
+
+
+def _alike(a: Axis, b: Axis) -> bool:
+    return (a.kind == "b") is (b.kind == "b") and a.extent == b.extent and a.expanded == b.expanded
+
+
+def _same_size(context: Context, a: Axis, b: Axis) -> bool:
+    sizes = size_of(a.visible, context.sizes), size_of(b.visible, context.sizes)
+    return (a.kind == "b") is (b.kind == "b") and sizes[0] is not None and sizes[0] == sizes[1]
+
+
+def _slice(context: Context, term: Applied) -> Call:
+    ranges = term.operands[1] if len(term.operands) == 2 else _option(term, "ranges")
+    if not isinstance(ranges, Listed):
+        msg = "slice: the ranges are missing"
+        raise context.refuse(msg)
+    starts, ends = [], []
+    for entry in ranges.entries:
+        if not isinstance(entry, Listed) or len(entry.entries) not in {2, 3}:
+            msg = "slice: a range is {start, end, step}"
+            raise context.refuse(msg)
+        first, last, *step = (context.size(bound, "slice") for bound in entry.entries)
+        if step and step[0] != 1:
+            msg = f"slice: steps are all 1, given {step[0]}"
+            raise context.refuse(msg)
+        starts.append(first)
+        ends.append(last)
+    operand = _operand(context, term)
+    if len(starts) != len(context.shapes[operand.name]):
+        msg = f"slice: {len(starts)} ranges for a tensor with {len(context.shapes[operand.name])} axes"
+        raise context.refuse(msg)
+    attrs: dict[str, AttrValue] = {"start_indices": tuple(starts), "end_indices": tuple(ends)}
+    return Call(op="slice", operands=(operand,), attrs=attrs | {"manual_normalization": False})
+
+
+def _pad(context: Context, term: Applied) -> Call:
+    operand, *rest = term.operands or (None,)
+    widths = rest[0] if rest else _option(term, "widths")
+    if not isinstance(operand, Value) or not isinstance(widths, Listed) or len(widths.entries) % 2:
+        msg = "pad: the widths are missing"
+        raise context.refuse(msg)
+    found = [context.size(width, "pad") for width in widths.entries]
+    if len(found) != 2 * len(context.shapes.get(operand.name, ())):
+        msg = f"pad: {len(found)} widths for a tensor with {len(context.shapes.get(operand.name, ()))} axes"
+        raise context.refuse(msg)
+    # The innermost axis comes first in the attribute, and last in the text.
+    inner = [width for place in reversed(range(0, len(found), 2)) for width in found[place : place + 2]]
+    value: Term = rest[1] if len(rest) > 1 else Constant(value=0)
+    return Call(op="pad", operands=(operand, value), attrs={"pad_widths": tuple(inner)})
+
+
+def _cat(context: Context, term: Applied) -> Call:
+    dim = _option(term, "dim")
+    tensors = term.operands
+    if dim is None and tensors:
+        tensors, dim = tensors[:-1], tensors[-1]
+    if dim is None or not tensors:
+        msg = "cat: operands or axis are missing"
+        raise context.refuse(msg)
+    return Call(op="cat", operands=tensors, attrs={"dim": context.size(dim, "cat")})
+
+
+def _filled(op: str) -> Callable[[Context, Applied], Call]:
+    def made(context: Context, term: Applied) -> Call:
+        operands = [v for v in term.operands if not isinstance(v, Listed) and not _is_type(v)]
+        if op == "iota":
+            operands = operands[1:] or [Constant(value=0), Constant(value=1)]
+        if op in {"uniform", "normal"} and len(operands) in {0, 2} and "range" not in term.name and (
+            "general" not in term.name
+        ):
+            operands = [Constant(value=0.0), Constant(value=1.0), *operands]
+        dtype = context.result.dtype or DataType.Float
+        return Call(op=op, operands=tuple(operands), attrs={"shape": context.shape(op), "dtype": dtype})
+
+    return made
+
+
+def _is_type(term: Term) -> bool:
+    return isinstance(term, Constant) and isinstance(term.value, DataType)
+
+
+def _copy(op: str) -> Callable[[Context, Applied], Call]:
+    return lambda _, term: Call(op=op, operands=term.operands)
+
+
+_BUILT: Mapping[str, Callable[[Context, Applied], Call]] = {
+    "welford": _welford,
+    "broadcast": _broadcast,
+    "squeeze": _squeeze,
+    "expand": _expand,
+    "reshape": _reshape,
+    "permute": _permute,
+    "slice": _slice,
+    "pad": _pad,
+    "cat": _cat,
+    "set": _copy("set"),
+    "segment_set": _copy("segment_set"),
+    **{op: _filled(op) for op in ("full", "iota", "uniform", "normal")},
+}

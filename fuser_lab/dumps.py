@@ -1,0 +1,346 @@
+"""nvFuser's own decisions, read from its dumps, beside ours."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser_lab.arguments import TEXT, instance, optional, takes, whole
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Answer, SchedulerType, accept, reason
+from fuser_lab.definition.binding import Described
+from fuser_lab.definition.dump import DumpText, Refusal, Sized, built, dumps_in
+from fuser_lab.definition.spec import TensorSpec, spec
+from fuser_lab.errors import DefinitionError, InputError, VerificationError
+from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
+from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.ir import Scalar
+from fuser_lab.plan import Plan
+from fuser_lab.planning import device_of, registry, segment
+from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.units import plural
+from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOptions, candidate
+from fuser_lab.segmentation.collector import collector_paused
+from fuser_lab.segmentation.graph import run_order
+
+_SCALARS: Mapping[str, bool | int | float | complex] = {"Bool": True, "Int": 1, "Int32": 1, "UInt64": 1}
+_KNOWN = {scheduler.value: scheduler for scheduler in SchedulerType}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dump:
+    """A dump of nvFuser's: the rewritten fusion as a definition, and nvFuser's own cut of it as a plan.
+
+    Unpacks as ``fd, plan = load_dump(text)``. ``sizes`` are the sizes of the dump's symbols, ``inputs`` describe
+    inputs of these sizes. ``refusals`` are the lines of ``segmenter_logging``; ``notes`` say what was skipped or taken
+    for granted.
+    """
+
+    fd: FusionDefinition
+    plan: Plan
+    inputs: tuple[Described, ...]
+    sizes: Mapping[str, int]
+    refusals: tuple[Refusal, ...]
+    notes: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the definition and nvFuser's plan."""
+        yield self.fd
+        yield self.plan
+
+    def ours(self, **options: Any) -> Plan:
+        """Return our plan of the rewritten fusion; no pass runs, since nvFuser's have run already.
+
+        Parameters
+        ----------
+        **options
+            As for `fuser_lab.segment`; the target is that of nvFuser's plan if left out.
+        """
+        given: dict[str, Any] = {"target": self.plan.oracle.device, "passes": (), "name": "ours"} | options
+        return segment(self.fd, list(self.inputs), **given)
+
+    def agreement(self, **options: Any) -> "Agreement":
+        """Return what of nvFuser's plan our segmenter agrees with; ``options`` are those of `ours`."""
+        return _agreement(self, self.ours(**options))
+
+    def __str__(self) -> str:
+        """Return nvFuser's plan, the notes and the refusals."""
+        lines = [str(self.plan)]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [_refusal_text(refusal) for refusal in self.refusals[:20]]
+        more = len(self.refusals) - 20
+        return "\n".join([*lines, *([f"... and {more} more refusals"] if more > 0 else [])])
+
+    def __repr__(self) -> str:
+        """Return the text."""
+        return str(self)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Agreement:
+    """nvFuser's plan and ours in numbers.
+
+    ``alike`` counts nvFuser's segments that are segments of ours too, ``scheduled_alike`` those of them that have the
+    same scheduler. ``pairs`` counts the edges between expressions, ``pairs_alike`` those on which both plans agree
+    whether they are inside of a segment.
+    """
+
+    nvfuser: int
+    ours: int
+    alike: int
+    scheduled_alike: int
+    pairs: int
+    pairs_alike: int
+    diff: PlanDiff
+    reasons: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether segments and schedulers are all the same."""
+        return self.nvfuser == self.ours == self.alike == self.scheduled_alike
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers, JSON-ready."""
+        return {"agrees": bool(self), **{name: getattr(self, name) for name in AGREEMENT_COUNTS}}
+
+    @property
+    def line(self) -> str:
+        """All numbers in a line."""
+        word = "agrees" if self else "differs"
+        return (
+            f"{word}: {plural(self.nvfuser, 'segment')} of nvFuser, {self.ours} of ours, {self.alike} alike, "
+            f"{self.scheduled_alike} with the same scheduler, {self.pairs_alike} of {plural(self.pairs, 'edge')} alike"
+        )
+
+    def __str__(self) -> str:
+        """Return the line, the difference and the reasons of both sides where they part."""
+        if self:
+            return self.line
+        return "\n".join([self.line, "", str(self.diff), *([""] if self.reasons else []), *self.reasons])
+
+    def __repr__(self) -> str:
+        """Return the text."""
+        return str(self)
+
+
+AGREEMENT_COUNTS = ("nvfuser", "ours", "alike", "scheduled_alike", "pairs", "pairs_alike")
+_SIZES = instance(dict, accepted="a dict of sizes by the names of symbols, as {'i0': 4096}")
+
+
+@takes(
+    text=TEXT, sizes=optional(_SIZES), index=whole(0), target=optional(TEXT | instance(Device)), name=optional(TEXT),
+)
+def load_dump(
+    text: str, *, sizes: Mapping[str, int] | None = None, index: int = 0, target: str | Device | None = None,
+    name: str | None = None,
+) -> Dump:
+    """Return what ``NVFUSER_DUMP=segmented_fusion`` printed: the fusion as a definition, and nvFuser's cut as a plan.
+
+    The text is parsed, nothing of it is executed. Whole issues and logs are read: other lines are passed over, and
+    parts that are missing are made up for where that is possible, with a note. Where the text shows no segments, the
+    plan is the fusion cut by our segmenter, and a note says so.
+
+    Parameters
+    ----------
+    text
+        The dump, maybe among other lines.
+    sizes
+        Sizes of symbols, as ``{"i0": 4096}``; usual ones for those left out, which a note names.
+    index
+        Which dump, where the text holds several.
+    target
+        Whose limits decide our side; an H200 if left out.
+    name
+        Name of the plan; ``"nvFuser"`` if left out.
+
+    Raises
+    ------
+    DefinitionError
+        If there is no dump, or something of it is not understood; the text names the line.
+    UnsupportedError
+        If the fusion has an op that is not implemented.
+    InputError
+        If there is no dump of that index, or sizes are none.
+    """
+    with collector_paused():
+        return _loaded(_chosen(dumps_in(text), index), sizes or {}, device_of(target), name or "nvFuser")
+
+
+@takes(text=TEXT, target=optional(TEXT | instance(Device)))
+def load_dumps(text: str, *, target: str | Device | None = None) -> list[Dump]:
+    """Return all dumps of a text; see `load_dump`.
+
+    Raises
+    ------
+    DefinitionError
+        As `load_dump`.
+    UnsupportedError
+        As `load_dump`.
+    """
+    return [_loaded(dump, {}, device_of(target), "nvFuser") for dump in dumps_in(text)]
+
+
+def _chosen(dumps: Sequence[DumpText], index: int) -> DumpText:
+    if index >= len(dumps):
+        msg = f"load_dump: the text holds {plural(len(dumps), 'dump')}, no dump {index}."
+        raise InputError(msg)
+    return dumps[index]
+
+
+def _loaded(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
+    for symbol, size in sizes.items():
+        if not isinstance(symbol, str) or type(size) is not int or not 0 <= size < 1 << 40:
+            msg = f"load_dump: sizes has {symbol!r}: {size!r}; sizes are ints of 0 and more, by the names of symbols."
+            raise InputError(msg)
+    found = built(dump, sizes)
+    inputs = tuple(_described(value) for value in found.fusion.inputs)
+    notes = list(found.notes)
+    fd = FusionDefinition.of(found.fusion)
+    if dump.skipped:
+        notes.append(f"{plural(dump.skipped, 'line')} passed over")
+    if found.groups:
+        plan = _plan(found, inputs, dump.refusals, device, name, notes)
+    else:
+        notes.append("the text shows no segments: the plan is ours")
+        plan = segment(fd, list(inputs), passes=(), target=device)
+    return Dump(
+        fd=fd, plan=plan, inputs=inputs, sizes=dict(found.sizes), refusals=tuple(dump.refusals), notes=tuple(notes),
+    )
+
+
+def _described(value: Any) -> Described:
+    if isinstance(value, Scalar):
+        return _SCALARS.get(value.dtype.name, 1.0)
+    domain = value.domain
+    strides = [0] * len(domain.axes)
+    step = 1
+    for axis in reversed(domain.allocation_order):
+        if domain.axes[axis].expanded is None:
+            strides[axis] = step
+            step *= max(value.shape[axis], 1)
+    found: TensorSpec = spec(value.shape, value.dtype, tuple(strides))
+    return found
+
+
+def _plan(
+    found: Sized, inputs: tuple[Described, ...], refusals: Sequence[Refusal], device: Device, name: str,
+    notes: list[str],
+) -> Plan:
+    options = SegmenterOptions()
+    segmented = _segmented(found, notes)
+    return Plan(
+        name=name, strategy="nvfuser", segmented=segmented, definition=found.fusion, inputs=inputs, options=options,
+        oracle=registry(device, options), decisions=_log(segmented, refusals), passes=(),
+        method=lambda _, __: [group.names for group in segmented.groups],
+    )
+
+
+def _segmented(found: Sized, notes: list[str]) -> SegmentedFusion:
+    fusion = found.fusion
+    known = {expr.name: expr for expr in fusion.exprs}
+    homes: dict[str, int] = {}
+    groups: list[tuple[str, tuple[str, ...]]] = []
+    for scheduler, names in found.groups:
+        kept = tuple(name for name in names if name in known)
+        if kept:
+            groups.append((scheduler, kept))
+        for each in kept:
+            homes[each] = homes.get(each, 0) + 1
+    left = [expr.name for expr in fusion.tensor_exprs if expr.name not in homes]
+    if left:
+        notes.append(f"expressions that no group of the dump has are a segment each: {', '.join(left[:8])}")
+        groups += [("", (each,)) for each in left]
+    recomputed = frozenset(each for each, count in homes.items() if count > 1)
+    candidates = [candidate(fusion, [known[each] for each in names], recomputed) for _, names in groups]
+    order = run_order(candidates)
+    if order is None:
+        msg = "load_dump: the groups of the dump form a cycle."
+        raise DefinitionError(msg)
+    unknown = sorted({scheduler for scheduler, _ in groups if scheduler and scheduler not in _KNOWN})
+    if unknown:
+        notes.append(f"schedulers that are not here count as none: {', '.join(unknown)[:200]}")
+    try:
+        return SegmentedFusion(
+            fusion=fusion,
+            groups=tuple(SegmentedGroup(candidate=candidates[i], answer=_answer(groups[i][0])) for i in order),
+            recomputed=recomputed, replicas=found.replicas,
+        )
+    except VerificationError as error:
+        msg = f"load_dump: the groups of the dump are no legal partition: {error}"
+        raise DefinitionError(msg) from None
+
+
+def _answer(scheduler: str) -> Answer:
+    chosen = _KNOWN.get(scheduler)
+    if chosen is None:
+        return Answer(())
+    return Answer((accept(chosen, reason(ReasonCode.OWN_RULE, text="nvFuser's dump says so")),))
+
+
+def _log(segmented: SegmentedFusion, refusals: Sequence[Refusal]) -> DecisionLog:
+    """Return nvFuser's partition as one attempt, with its refusals about known candidates before it."""
+    log = DecisionLog()
+    known = segmented.fusion.positions
+    together: dict[tuple[str, ...], list[Refusal]] = {}
+    for refusal in refusals:
+        about = tuple(name for name in refusal.about if name in known)
+        if about:
+            together.setdefault(about, []).append(refusal)
+    for about, said in together.items():
+        verdicts = tuple(
+            VerdictRecord(scheduler=one.scheduler, accepted=False, code="nvfuser", text=one.text) for one in said
+        )
+        log.append(
+            Attempt(
+                phase="nvFuser", kind=Kind.MERGE, subjects=(about,), outcome=Outcome.REFUSED, code="nvfuser",
+                text="; ".join(f"{one.scheduler}: {one.text}" for one in said), verdicts=verdicts,
+            ),
+        )
+    groups = tuple(group.names for group in segmented.groups)
+    log.append(Attempt(phase="nvFuser", kind=Kind.PARTITION, subjects=groups, outcome=Outcome.ACCEPTED))
+    return log
+
+
+def _agreement(dump: Dump, ours: Plan) -> Agreement:
+    first, second = dump.plan.segmented, ours.segmented
+    # The segmenter adds expressions (a Welford becomes sums): segments are compared by those that both fusions have.
+    shared = first.home.keys() & second.home.keys()
+    theirs, mine = (
+        {frozenset(shared.intersection(group.names)): group.scheduler for group in plan.groups}
+        for plan in (first, second)
+    )
+    alike = [names for names in theirs if names in mine]
+    pairs = pairs_alike = 0
+    reasons: list[str] = []
+    for expr in first.fusion.tensor_exprs:
+        for value in expr.tensor_inputs:
+            maker = first.fusion.producers.get(value)
+            if maker is None or maker.name not in second.homes or expr.name not in second.homes:
+                continue
+            inside = [bool(set(s.homes[maker.name]) & set(s.homes[expr.name])) for s in (first, second)]
+            pairs += 1
+            pairs_alike += inside[0] is inside[1]
+            if inside[0] is not inside[1] and len(reasons) < 10:
+                reasons.append(_reason(dump, ours, maker.name, expr.name, together=inside[0]))
+    return Agreement(
+        nvfuser=len(first.groups), ours=len(second.groups), alike=len(alike),
+        scheduled_alike=sum(theirs[names] is mine[names] for names in alike), pairs=pairs, pairs_alike=pairs_alike,
+        diff=plan_diff(dump.plan, ours), reasons=tuple(reasons),
+    )
+
+
+def _reason(dump: Dump, ours: Plan, maker: str, reader: str, *, together: bool) -> str:
+    """Return who has an edge inside of a segment, who cuts it, and why, as far as is known."""
+    if together:
+        why = str(ours.why(maker, reader)).partition("\n")[0]
+        return f"{maker} -> {reader}: one segment in nvFuser; ours: {why}"
+    said = [r for r in dump.refusals if {maker, reader} <= set(r.about)]
+    logged = "; ".join(f"{r.scheduler}: {r.text}" for r in said[:4]) or "no logged line is about both"
+    return f"{maker} -> {reader}: one segment in ours; nvFuser: {logged}"
+
+
+def _refusal_text(refusal: Refusal) -> str:
+    about = f" ({', '.join(refusal.about[:6])})" if refusal.about else ""
+    return f"nvFuser: {refusal.scheduler} refused{about}: {refusal.text}"
+
+
+__all__ = ["Agreement", "Dump", "load_dump", "load_dumps"]
