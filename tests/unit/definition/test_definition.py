@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuser_lab import FusionDefinition
 from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.builder import FusionBuilder, describe_strides
 from fuser_lab.definition.python_text import definition_text
@@ -334,3 +335,20 @@ def test_large_definitions_are_fast_enough_to_record():
         fd.add_output(x)
     assert time.perf_counter() - start < 1.0
     assert len(fd.fusion.exprs) == 1000
+
+
+def test_an_operation_that_no_output_needs_checks_no_sizes():
+    # Two axes declared -1 are taken to be of one size, which the first input tells (docs/design.md).
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        total = fd.ops.add(x, y)
+        fd.add_output(fd.ops.full(fd.ops.shape(total), 1.0, DataType.Float))
+    inputs = [np.ones(1, np.float32), np.ones(31, np.float32)]
+    assert [e.op.name for e in fd.fusion.exprs] == ["full"]
+    assert fd.reference(inputs)[0].shape == (1,)
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        total = fd.ops.add(x, y)
+        fd.add_output(fd.ops.add(total, fd.ops.full(fd.ops.shape(total), 1.0, DataType.Float)))
+    with pytest.raises(InputError, match="an axis declared -1 does not broadcast, even where its size is 1"):
+        fd.reference(inputs)
