@@ -1,7 +1,7 @@
 """FusionDefinition: what records a fusion, with all that can be asked of it afterwards."""
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,9 +37,10 @@ from fuser_lab.report import html, save
 from fuser_lab.report.fusions import fusion_html, fusion_view
 from fuser_lab.report.index_maps import IndexMaps
 from fuser_lab.report.svg import view_svg
+from fuser_lab.runtime.argument_manager import ArgumentManager
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
 from fuser_lab.runtime.generator import reference_form
-from fuser_lab.segmentation import SegmenterOptions
+from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation.user_segments import SegmentationState
 from fuser_lab.segments import SegmentedDefinition
 from fuser_lab.validation import check_outputs, expected_outputs
@@ -393,6 +394,9 @@ class FusionDefinition(Executable, FusionBuilder):
         self._segmentation: SegmentationState | None = None
         self._segmented: SegmentedDefinition | None = None
         self._is_one_segment = False
+        # Names, by number, of what `state` has no numbers for: sizes that ops decide, and tensors that passes made.
+        self._decided: dict[int, str] = {}
+        self._made: dict[int, str] = {}
 
     @property
     def recorded_fusion(self) -> Fusion:
@@ -455,48 +459,105 @@ class FusionDefinition(Executable, FusionBuilder):
         return super()._run(flat, **how) if self._segmented is None else self._segmented.execute(flat, **how)
 
     def segment(
-        self, inputs: Iterable[Any], *, target: str | Device | None = None, options: SegmenterOptions | None = None,
+        self, inputs: Iterable[Any] | None = None, *, strategy: Strategy = "bottom_up",
+        target: str | Device | None = None, options: SegmenterOptions | None = None, plan: Plan | None = None,
     ) -> list["FusionDefinition"]:
         """Return the definition's segments as definitions; an empty list if it is one segment.
 
-        `execute` runs them in order from then on, for inputs of these sizes. No pre-segmentation pass runs here; each
-        segment goes through all of them when it is executed, and may be segmented again.
+        `execute` runs them in order from then on, for inputs of other sizes as well: sizes are symbolic in a segment
+        where they are in the definition. No pre-segmentation pass runs here; each segment goes through all of them when
+        it is executed, and may be segmented again. A plan has its passes behind it, and its segments are taken as they
+        are, edits included.
 
         Parameters
         ----------
         inputs
-            Arrays, abstract inputs and numbers, one per fusion input.
-        target, options
+            Arrays, abstract inputs and numbers, one per fusion input; left out where a plan is given.
+        strategy, target, options
             As for `fuser_lab.segment`.
+        plan
+            A plan of this definition, instead of all of these.
 
         Raises
         ------
         InputError
-            If inputs do not fit the definition.
+            If inputs do not fit the definition, strategy or target are unknown, or the plan is of another definition.
+        ArgumentTypeError
+            If a plan is given together with anything else, or neither inputs nor a plan.
         StateError
             Inside the ``with`` block, or between `setup_segmentation` and `finalize_segmentation`.
         """
-        flat = flattened(inputs)
-        count = self.setup_segmentation(flat, target=target, options=options)
+        if plan is None:
+            if inputs is None:
+                msg = "segment: inputs must be given, or a plan."
+                raise ArgumentTypeError(msg)
+            count = self.setup_segmentation(inputs, strategy=strategy, target=target, options=options)
+        else:
+            if inputs is not None or strategy != "bottom_up" or target is not None or options is not None:
+                msg = "segment: plan says for which inputs and how to segment; give nothing else beside it."
+                raise ArgumentTypeError(msg)
+            count = self._setup_plan(plan)
         self._segmented, self._is_one_segment = None, count <= 1
+        self._define_segments(count if count > 1 else 0)
+        return list(self.segments)
+
+    def defined_segments(
+        self, plan: Plan, cache: FusionCache[FusionExecutorCache] | None = None,
+    ) -> list["FusionDefinition"]:
+        """Return the segments of a plan of this definition as definitions of a cache, also where it is only one.
+
+        `execute` runs them from then on; see `fuser_lab.Plan.definitions`.
+        """
+        self._segmented, self._is_one_segment = None, False
+        self._define_segments(self._setup_plan(plan), lambda: FusionDefinition(cache))
+        return list(self.segments)
+
+    @property
+    def argument_manager(self) -> ArgumentManager:
+        """What gives each segment its arguments; raises StateError if the definition is in no segments."""
+        return self._in_segments("argument_manager").manager
+
+    def segments_reference(self, inputs: Iterable[Any]) -> list[Any]:
+        """Return what `reference` of each segment gives, one after another; raises StateError as `argument_manager`."""
+        return self._in_segments("segments_reference").reference(flattened(inputs))
+
+    def _in_segments(self, what: str) -> SegmentedDefinition:
+        if self._segmented is None:
+            msg = f"{what}: the definition is in no segments; call segment first."
+            raise StateError(msg)
+        return self._segmented
+
+    def _setup_plan(self, plan: Plan) -> int:
+        if not isinstance(plan, Plan):
+            msg = f"segment: plan must be a Plan, given {type(plan).__name__}."
+            raise ArgumentTypeError(msg)
+        if self._segmentation is None:
+            self._segmentation = SegmentationState(self.fusion, self.state)
+        return self._segmentation.setup_plan(plan.lifting)
+
+    def _define_segments(self, count: int, new: Callable[[], "FusionDefinition"] | None = None) -> None:
+        """Define the segments that are set up, with their maps, and let `execute` run them."""
+        new = new or self._new
         self.segments, self.segment_index_space_maps, self.map_value_to_last_used_segment = [], {}, {}
+        begun = self._begun("segment")
         try:
-            for index in range(count if count > 1 else 0):
-                segment = self._new()
+            for index in range(count):
+                segment = new()
                 numbers = self.build_segment(segment, index)
                 self.segments.append(segment)
                 self.segment_index_space_maps[segment] = numbers
                 reads = {numbers[fid]: index for fid in segment.state.inputs}
                 self.map_value_to_last_used_segment.update(reads)
+            if self.segments:
+                maps = [self.segment_index_space_maps[segment] for segment in self.segments]
+                self._segmented = SegmentedDefinition(
+                    self.fusion, self.state, begun.lifting, begun.decided, self.segments, maps,
+                    self.map_value_to_last_used_segment,
+                )
+                self._made = {number: name for name, number in begun.made.items()}
+                self._decided = {number: name for name, number in begun.decided.items()}
         finally:
             self.finalize_segmentation()
-        if self.segments:
-            self._segmented = SegmentedDefinition(
-                self.fusion, self.state, [described_input(value) for value in flat], self.segments,
-                [self.segment_index_space_maps[segment] for segment in self.segments],
-                self.map_value_to_last_used_segment,
-            )
-        return list(self.segments)
 
     @property
     def index_maps(self) -> IndexMaps:
@@ -516,6 +577,7 @@ class FusionDefinition(Executable, FusionBuilder):
         return IndexMaps(
             original=self.state,
             segments=tuple((segment.state, self.segment_index_space_maps[segment]) for segment in self.segments),
+            decided=self._decided, crossing=self._made,
         )
 
     def _new(self) -> "FusionDefinition":
@@ -523,7 +585,8 @@ class FusionDefinition(Executable, FusionBuilder):
         return FusionDefinition(self.cache)
 
     def setup_segmentation(
-        self, inputs: Iterable[Any], *, target: str | Device | None = None, options: SegmenterOptions | None = None,
+        self, inputs: Iterable[Any], *, strategy: Strategy = "bottom_up", target: str | Device | None = None,
+        options: SegmenterOptions | None = None,
     ) -> int:
         """Cut the definition for these inputs, and return the number of segments; the first step of `segment`.
 
@@ -539,7 +602,8 @@ class FusionDefinition(Executable, FusionBuilder):
         if self._segmentation is None:
             self._segmentation = SegmentationState(self.fusion, self.state)
         described = [described_input(value) for value in flattened(inputs)]
-        return self._segmentation.setup_segmentation(described, registry(device_of(target), chosen), chosen)
+        oracle = registry(device_of(target), chosen)
+        return self._segmentation.setup_segmentation(described, oracle, chosen, strategy)
 
     def build_segment(self, definition: "FusionDefinition", index: int) -> dict[int, int]:
         """Define a segment in an empty definition; return the number here of each of its inputs and outputs.

@@ -46,13 +46,17 @@ from fuser_lab.segmentation import (
     why,
 )
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
+from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.segmentation.origins import origins
 
 if TYPE_CHECKING:
     from fuser_lab.annotating import Told
     from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.definition.cache import FusionCache
+    from fuser_lab.executors import FusionExecutorCache
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
+    from fuser_lab.segment_definitions import SegmentDefinitions
 
 Edit = tuple[str, tuple[str | int, ...]]
 
@@ -598,6 +602,31 @@ class Plan:
         after = self.segmented.successors
         pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
         return tuple(self._why(a, b) for a, b in pairs)
+
+    @property
+    def lifting(self) -> Lifting:
+        """How the segments come from the definition, of which sizes are symbolic."""
+        return Lifting(
+            definition=self.definition, bound=bind(self.definition, self.inputs).fusion, segmented=self.segmented,
+            passes=self.passes, options=self.options, attempts=tuple(self.decisions),
+        )
+
+    def definitions(self, cache: "FusionCache[FusionExecutorCache] | None" = None) -> "SegmentDefinitions":
+        """Return the segments as definitions, one each, with their index maps and what runs them together.
+
+        Each can be printed, run, scheduled by hand and segmented again. Edits of the plan, replicas and layouts are in
+        them; parameters given by `with_params` and kernels are not, since a definition is scheduled when it runs.
+        Numbers are those of the plan's definition written with one call for each expression; for the numbers of a
+        definition of yours use its ``segment(plan=plan)``.
+
+        Parameters
+        ----------
+        cache
+            Where equal definitions are looked up and kept; none if left out.
+        """
+        from fuser_lab.segment_definitions import SegmentDefinitions
+
+        return SegmentDefinitions(self, cache)
 
     def layouts(self) -> Layouts:
         """Return how each tensor that a segment writes lies in memory: who wanted what, who decided, what it costs."""

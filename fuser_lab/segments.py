@@ -3,25 +3,33 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuser_lab.definition.binding import Described, check_count, check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import FusionState
-from fuser_lab.errors import InputError
 from fuser_lab.executors import run_plan
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.profiling import receiver
 from fuser_lab.runtime.argument_manager import ArgumentManager, Run, SegmentArguments
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
+from fuser_lab.segmentation.lifting import Lifting
 
 if TYPE_CHECKING:
     from fuser_lab.fusion_definition import FusionDefinition
 
 _KEPT_WAYS = 32  # layouts of inputs, each with what runs its segments
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What runs the segments for inputs of one layout, and the sizes that ops decide then."""
+
+    runs: tuple[Run, ...]
+    sizes: Mapping[int, int]
 
 
 class SegmentedDefinition:
@@ -31,27 +39,36 @@ class SegmentedDefinition:
     ----------
     fusion, state
         The definition, with its numbers.
-    inputs
-        Descriptions of the inputs that it was segmented for.
+    lifting
+        How its segments come from it, which says what they need for inputs of other sizes.
+    decided
+        Number of each size that an op decides, by its name.
     segments
         Definitions in the order in which they run.
     maps
         Number in the definition of each segment's inputs and outputs, by number in the segment.
     last_used
         Place of the last segment that reads a value, by its number in the definition.
+
+    Attributes
+    ----------
+    manager
+        What gives each segment its arguments.
     """
 
     def __init__(
-        self, fusion: Fusion, state: FusionState, inputs: Sequence[Described],
+        self, fusion: Fusion, state: FusionState, lifting: Lifting, decided: Mapping[str, int],
         segments: Sequence["FusionDefinition"], maps: Sequence[Mapping[int, int]], last_used: Mapping[int, int],
     ) -> None:
         self._fusion = fusion
-        self._inputs = tuple(inputs)
+        self._lifting = lifting
+        read = {number for numbers in maps for number in numbers.values()}
+        self._decided = {name: number for name, number in decided.items() if number in read}
         self._segments = tuple(segments)
         self._deciding = [v.name in fusion.deciding_scalars for v in fusion.inputs]
-        self._ways: OrderedDict[tuple[Any, ...], tuple[Run, ...]] = OrderedDict()
+        self._ways: OrderedDict[tuple[Any, ...], _Way] = OrderedDict()
         self._lock = threading.Lock()
-        self._manager = _manager(fusion, state, segments, maps, last_used)
+        self.manager = _manager(fusion, state, segments, maps, last_used)
 
     def execute(
         self, flat: Sequence[Any], *, device: object = None, _enable_options: Iterable[str] = (),
@@ -62,25 +79,30 @@ class SegmentedDefinition:
         Raises
         ------
         InputError
-            If inputs do not fit the definition, or have other sizes than those that it was segmented for.
+            If inputs do not fit the definition, or a pass or the segmenter made something for the sizes that it was
+            segmented for which would be something else for these.
         """
         plain = device is None and not _enable_options and not _disable_options and receiver() is None
         if not plain or any(s.ke is not None or s.segments or s.hand.transforms for s in self._segments):
-            self._check(flat)
+            sizes = self._sizes(flat)
             how = {"device": device, "_enable_options": _enable_options, "_disable_options": _disable_options}
-            return self._manager.run(flat, [partial(_by_definition, s, how) for s in self._segments])
+            return self.manager.run(flat, [partial(_by_definition, s, how) for s in self._segments], sizes)
         key = tuple(map(self._key, flat, self._deciding)) if len(flat) == len(self._deciding) else ()
-        runs = self._ways.get(key)
-        if runs is not None:
-            return self._manager.run(flat, runs)
-        self._check(flat)
+        way = self._ways.get(key)
+        if way is not None:
+            return self.manager.run(flat, way.runs, way.sizes)
+        sizes = self._sizes(flat)
         found: list[Run] = []
-        outputs = self._manager.run(flat, [partial(_noted, s, flat, found) for s in self._segments])
+        outputs = self.manager.run(flat, [partial(_noted, s, flat, found) for s in self._segments], sizes)
         with self._lock:
-            self._ways[key] = tuple(found)
+            self._ways[key] = _Way(tuple(found), sizes)
             if len(self._ways) > _KEPT_WAYS:
                 self._ways.popitem(last=False)
         return outputs
+
+    def reference(self, flat: Sequence[Any]) -> list[Any]:
+        """Return what the NumPy reference evaluation of the segments, one after another, gives."""
+        return self.manager.run(flat, [segment.reference for segment in self._segments], self._sizes(flat))
 
     @staticmethod
     def _key(value: Any, decides: bool) -> Any:
@@ -92,25 +114,10 @@ class SegmentedDefinition:
         described = describe(value)
         return described if decides or isinstance(described, TensorSpec) else type(described)
 
-    def _check(self, flat: Sequence[Any]) -> None:
-        values = self._fusion.inputs
-        check_count(values, list(flat))
-        for place, (value, given, known) in enumerate(zip(values, flat, self._inputs, strict=True)):
-            described = describe(given)
-            if isinstance(value, TensorView):
-                found = check_tensor(place, value, described)
-                if isinstance(known, TensorSpec) and found.shape != known.shape:
-                    msg = (
-                        f"execute: input {place} has the shape {list(found.shape)}, but the definition was segmented "
-                        f"for {list(known.shape)}; call segment again with these inputs."
-                    )
-                    raise InputError(msg)
-            elif check_scalar(place, value, described) != known and self._deciding[place]:
-                msg = (
-                    f"execute: input {place} is {described}, but the definition was segmented for {known}, and sizes "
-                    "depend on it; call segment again with these inputs."
-                )
-                raise InputError(msg)
+    def _sizes(self, flat: Sequence[Any]) -> dict[int, int]:
+        """Return the sizes that ops decide and segments read, by number; raise for inputs that do not fit."""
+        found = self._lifting.sizes([describe(value) for value in flat])
+        return {number: found[name] for name, number in self._decided.items()}
 
 
 def _manager(

@@ -124,6 +124,13 @@ def is_row_major(tensor: TensorView, order: Order) -> bool:
     return places == sorted(places)
 
 
+def lies_so(tensor: TensorView, order: Order) -> bool:
+    """Whether a tensor lies in an order already, wherever axes of size 1 are."""
+    axes = tensor.domain.axes
+    now, then = ([p for p in o if not axes[p].is_broadcast] for o in (tensor.domain.allocation_order, order))
+    return now == then
+
+
 def with_order(tensor: TensorView, order: Order | None) -> TensorView:
     """Return a tensor whose axes lie densely in an order, None for no order of its own; its hint stays."""
     wanted = None if order == tuple(range(tensor.ndim)) else order

@@ -6,7 +6,7 @@ nvFuser's pass of this name (csrc/preseg_passes/allocation_order_inference.cpp).
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fuser_lab.analysis.layout import Order, propose_orders
+from fuser_lab.analysis.layout import lies_so, propose_orders
 from fuser_lab.ir import Fusion, OpKind, OrderHint, TensorView, Val
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.mark_aliases import views_of
@@ -38,7 +38,7 @@ class AllocationDomain(Pass):
         if _all_row_major(fusion):
             return fusion
         hints = propose_orders(fusion, self._targets(fusion), past_reductions=self.past_reductions)
-        chosen = {tensor: hint for tensor, hint in hints.items() if not _lies_so(tensor, hint.order)}
+        chosen = {tensor: hint for tensor, hint in hints.items() if not lies_so(tensor, hint.order)}
         if not chosen:
             return fusion
         writer = Rewriter(fusion)
@@ -71,13 +71,6 @@ def _all_row_major(fusion: Fusion) -> bool:
 
 def _placed(tensor: TensorView, hint: OrderHint) -> TensorView:
     return replace(tensor, domain=replace(in_memory_order(tensor.domain, hint.order), hint=hint))
-
-
-def _lies_so(tensor: TensorView, order: Order) -> bool:
-    """Whether a tensor lies in an order already, wherever axes of size 1 are."""
-    axes = tensor.domain.axes
-    now, then = ([p for p in o if not axes[p].is_broadcast] for o in (tensor.domain.allocation_order, order))
-    return now == then
 
 
 def _is_open(fusion: Fusion, tensor: TensorView) -> bool:

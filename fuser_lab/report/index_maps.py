@@ -1,7 +1,8 @@
 """Which numbers of segments are which numbers of the definition, as text and drawn."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from xml.etree.ElementTree import Element
 
 from fuser_lab.definition.state import FusionState, State, StateKind
@@ -15,16 +16,23 @@ _TOP, _BELOW, _TITLE = 22, 110, 16
 _ROLES = {"input": "--fl-accent", "output": "--fl-good", "size": "--fl-muted"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexMaps:
-    """The numbers of a definition, of its segments, and for each segment the original number of some of its own."""
+    """The numbers of a definition, of its segments, and for each segment the original number of some of its own.
+
+    ``decided`` names the sizes of the definition that ops decide; their numbers follow those of the extents of inputs.
+    ``crossing`` names tensors that passes or the segmenter made and that pass between segments; their numbers are
+    behind all others.
+    """
 
     original: FusionState
     segments: tuple[tuple[FusionState, Mapping[int, int]], ...]
+    decided: Mapping[int, str] = field(default_factory=dict)
+    crossing: Mapping[int, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Return one line per segment, ``segment 0: 0 is 0 (T0), 2 is 3 (T3)``."""
-        names = self.original.name_of
+        names = self._names
         lines = []
         for index, (_, numbers) in enumerate(self.segments):
             pairs = (f"{new} is {old} ({_name(names.get(old), old)})" for new, old in numbers.items())
@@ -36,8 +44,8 @@ class IndexMaps:
         return fragment(element("div", self._drawn(), css="fl-picture"))
 
     def _drawn(self) -> Element:
-        own = _boxes(self.original, extents=self._used_extents())
-        rows = [_boxes(state, extents=frozenset()) for state, _ in self.segments]
+        own = _boxes(self.original, extents=self._used_extents(), names=self._names)
+        rows = [_boxes(state, extents={}, names=state.name_of) for state, _ in self.segments]
         above = _row_width(len(own))
         below = sum(_row_width(len(row)) for row in rows) + _APART * (len(rows) - 1)
         width, height = max(above, below) + 2 * _GAP, _TOP + 2 * _HEIGHT + _BELOW + _TITLE
@@ -57,17 +65,26 @@ class IndexMaps:
             role="img", xmlns="http://www.w3.org/2000/svg",
         )
 
-    def _used_extents(self) -> frozenset[int]:
-        return frozenset(old for _, numbers in self.segments for old in numbers.values() if old < 0)
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        """Names by number, those included that passes or the segmenter made for what crosses between segments."""
+        return {**self.crossing, **self.original.name_of, **self.decided}
+
+    def _used_extents(self) -> dict[int, str]:
+        """Return the sizes that segments read, by number."""
+        used = sorted({old for _, numbers in self.segments for old in numbers.values() if old < 0})
+        extents = self.original.extents
+        return {fid: str(extents[-1 - fid]) if -fid <= len(extents) else self.decided[fid] for fid in used}
 
 
-def _boxes(state: FusionState, *, extents: frozenset[int]) -> list[tuple[int, str, str]]:
+def _boxes(
+    state: FusionState, *, extents: Mapping[int, str], names: Mapping[int, str],
+) -> list[tuple[int, str, str]]:
     """Return (number, name, role) of extents that are used, states, and inner values that have a role."""
     roles = dict.fromkeys(state.outputs, "output") | dict.fromkeys(state.inputs, "input")
-    names = state.name_of
-    found = [(fid, str(state.extents[-1 - fid]), "size") for fid in sorted(extents)]
+    found = [(fid, name, "size") for fid, name in extents.items()]
     found += [(s.fid, _label(s), roles.get(s.fid, "")) for s in state.states]
-    inner = sorted(fid for fid in state.fid_of.values() if fid >= len(state.states))
+    inner = sorted(fid for fid in names if fid >= len(state.states))
     return [*found, *((fid, names[fid], roles.get(fid, "inside")) for fid in inner)]
 
 

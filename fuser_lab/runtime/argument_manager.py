@@ -4,7 +4,7 @@ nvFuser's ``execute`` of a definition that was segmented in Python. What differs
 is written when all segments have run, so that no order of segments reads an input after it was overwritten.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from fuser_lab.runtime.arrays import from_numpy_as, is_torch, kind_of, may_overl
 from fuser_lab.runtime.binding import check_apart, check_writable, library_of
 
 Run = Callable[[list[Any]], Sequence[Any]]
+_NO_SIZES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class ArgumentManager:
     updates: tuple[tuple[int, int, str], ...]
     segments: tuple[SegmentArguments, ...]
 
-    def run(self, given: Sequence[Any], runs: Sequence[Run]) -> list[Any]:
+    def run(self, given: Sequence[Any], runs: Sequence[Run], sizes: Mapping[int, int] = _NO_SIZES) -> list[Any]:
         """Return the outputs; a value is let go of after the last segment that reads it.
 
         Parameters
@@ -52,6 +53,8 @@ class ArgumentManager:
             Arrays and numbers, one per input, that fit the definition.
         runs
             What runs each segment.
+        sizes
+            Sizes that ops decide and segments read, by number.
 
         Raises
         ------
@@ -64,6 +67,7 @@ class ArgumentManager:
         values = dict(zip(self.inputs, given, strict=True))
         for fid, place, axis in self.extents:
             values[fid] = int(given[place].shape[axis])
+        values.update(sizes)
         kind, like = library_of(given)
         for segment, run in zip(self.segments, runs, strict=True):
             results = run([values[fid] for fid in segment.reads])

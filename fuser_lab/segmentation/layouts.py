@@ -400,7 +400,7 @@ def _named(group: SegmentedGroup) -> str:
 def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle) -> SegmentedFusion:
     """Return segments whose tensors lie in other orders; those of which a tensor changed are asked again."""
     old = segmented.fusion
-    fusion = _placed(old, orders)
+    fusion = placed_in(old, orders)
     if fusion is old:
         return segmented
     groups = []
@@ -412,7 +412,7 @@ def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle
     return replace(segmented, fusion=fusion, groups=tuple(groups))
 
 
-def _placed(fusion: Fusion, orders: Orders) -> Fusion:
+def placed_in(fusion: Fusion, orders: Orders) -> Fusion:
     """Return the fusion with tensors in these orders; what lies in no memory has none, unless the user requires one."""
     new: dict[Val, TensorView] = {}
     for expr in fusion.exprs:

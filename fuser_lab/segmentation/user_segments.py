@@ -1,31 +1,30 @@
 """User-scheduled segmentation: a definition cut into definitions, with maps between their numbers.
 
-nvFuser's SegmentationState (csrc/python_frontend/segmentation.h of 2024 and 2025). No pre-segmentation pass runs here:
-each segment goes through all of them when it is executed, and may be segmented again.
+nvFuser's SegmentationState (csrc/python_frontend/segmentation.h of 2024 and 2025), for plans of any strategy as well.
+As there, no pre-segmentation pass runs here: each segment goes through all of them when it is executed, and may be
+segmented again. A plan that is handed over has its passes behind it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from fuser_lab.analysis.layout import lies_so
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.state import FusionState
-from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, InputError, SegmentationError, StateError
-from fuser_lab.ir import (
-    AttrValue,
-    Expr,
-    Extent,
-    Fusion,
-    Scalar,
-    TensorView,
-    Val,
-    scalars_in,
-    stride_order_of,
-)
-from fuser_lab.ops import OPS
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import Extent, Fusion, Scalar, TensorView, Val, stride_order_of
+from fuser_lab.passes import AllocationDomain
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
-from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.layouts import laid_out, negotiate, placed_in
+from fuser_lab.segmentation.lifting import Lifting
+from fuser_lab.segmentation.options import SegmenterOptions, rewritten
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.translation import Translation
+
+if TYPE_CHECKING:
+    from fuser_lab.segmentation import Strategy
 
 IndexMap = dict[int, int]
 
@@ -33,7 +32,8 @@ IndexMap = dict[int, int]
 class SegmentationState:
     """The segmentation of one definition while its segments are built.
 
-    `setup_segmentation`, then `build_segment` for any of the segments in any order, then `finalize_segmentation`.
+    `setup_segmentation` or `setup_plan`, then `build_segment` for any of the segments in any order, then
+    `finalize_segmentation`.
 
     Parameters
     ----------
@@ -44,9 +44,10 @@ class SegmentationState:
     def __init__(self, fusion: Fusion, state: FusionState) -> None:
         self._fusion = fusion
         self._state = state
-        self._segmented: SegmentedFusion | None = None
+        self._lifting: Lifting | None = None
         self._order: tuple[int, ...] = ()
-        self._crossing: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._first_made = 0
 
     @property
     def segmented(self) -> SegmentedFusion:
@@ -57,10 +58,30 @@ class SegmentationState:
         StateError
             Before `setup_segmentation` and after `finalize_segmentation`.
         """
-        return self._ready("segmented")
+        return self._ready("segmented").segmented
+
+    @property
+    def lifting(self) -> Lifting:
+        """How the groups come from the definition; raises StateError as `segmented` does."""
+        return self._ready("lifting")
+
+    @property
+    def decided(self) -> dict[str, int]:
+        """The number of each size that an op decides, by its name; raises StateError as `segmented` does.
+
+        They have the numbers behind those of the extents of inputs.
+        """
+        first = len(self._state.extents) + 1
+        return {name: -first - place for place, name in enumerate(self._ready("decided").decided)}
+
+    @property
+    def made(self) -> dict[str, int]:
+        """The number of each tensor between segments that passes or the segmenter made, by its name; as `decided`."""
+        return {name: number for name, number in self._numbers.items() if number >= self._first_made}
 
     def setup_segmentation(
         self, inputs: Sequence[Described], oracle: SchedulerOracle, options: SegmenterOptions | None = None,
+        strategy: "Strategy" = "bottom_up",
     ) -> int:
         """Cut the definition for these inputs, and return the number of segments.
 
@@ -71,12 +92,15 @@ class SegmentationState:
         oracle
             The schedulers.
         options
-            Switches of the segmenter; nvFuser's defaults if left out.
+            Switches of the segmenter; nvFuser's defaults if left out. Of the passes only what ``layout_mode`` says
+            about layouts counts.
+        strategy
+            As for `fuser_lab.segmentation.segment`.
 
         Raises
         ------
         InputError
-            If inputs do not fit the definition.
+            If inputs do not fit the definition, or the strategy is unknown or does not take an option.
         StateError
             If a segmentation is not finalized.
         SegmentationError
@@ -84,19 +108,55 @@ class SegmentationState:
         """
         from fuser_lab.segmentation import segment
 
-        if self._segmented is not None:
-            msg = "setup_segmentation: segments are set up already; call finalize_segmentation first."
-            raise StateError(msg)
+        self._free("setup_segmentation")
+        chosen = options or SegmenterOptions()
         bound = bind(self._fusion, inputs).fusion
-        segmented = segment(bound, oracle, options=options)
-        self._order = run_order(segmented)
-        self._segmented = segmented
-        # A tensor that only the segmenter made has no number in the definition; it gets one behind all others.
-        numbers = self._state.fid_of
-        new = [tv.name for tv in segmented.crossing if tv.name not in numbers]
-        behind = 1 + max(numbers.values(), default=-1)
-        self._crossing = {name: behind + place for place, name in enumerate(new)}
-        return len(self._order)
+        log = DecisionLog()
+        segmented = _placed(segment(bound, oracle, strategy=strategy, options=chosen, log=log), bound, chosen, oracle)
+        lifting = Lifting(
+            definition=self._fusion, bound=bound, segmented=segmented, options=chosen, attempts=tuple(log),
+        )
+        return self._begin(lifting, run_order(segmented), self._state.fid_of)
+
+    def setup_plan(self, lifting: Lifting) -> int:
+        """Take over a segmented fusion of this definition, and return the number of segments, in the order they have.
+
+        Parameters
+        ----------
+        lifting
+            Of a definition that is equal to this one; names may differ.
+
+        Raises
+        ------
+        InputError
+            If it is of another definition.
+        StateError
+            If a segmentation is not finalized.
+        """
+        self._free("setup_plan")
+        if lifting.definition != self._fusion:
+            msg = "segment: the plan is of another definition; make it with fuser_lab.segment of this one."
+            raise InputError(msg)
+        named = zip(_names(lifting.definition), _names(self._fusion), strict=True)
+        own = self._state.fid_of
+        numbers = {theirs: own[ours] for theirs, ours in named if ours in own}
+        return self._begin(lifting, tuple(range(len(lifting.segmented.groups))), numbers)
+
+    def _begin(self, lifting: Lifting, order: tuple[int, ...], numbers: Mapping[str, int]) -> int:
+        self._lifting, self._order = lifting, order
+        # Where a pass made a copy the result, the copy has the result's number.
+        results = [tv.name for tv in lifting.segmented.fusion.outputs]
+        recorded = [tv.name for tv in lifting.definition.outputs]
+        inner = {old for old, new in zip(recorded, results, strict=True) if old != new} - {*results}
+        numbers = {name: number for name, number in numbers.items() if name not in inner} | {
+            new: numbers[old] for old, new in zip(recorded, results, strict=True)
+        }
+        # A tensor that only passes or the segmenter made has no number; it gets one behind all others.
+        new = [tv.name for tv in lifting.segmented.crossing if tv.name not in numbers]
+        self._first_made = 1 + max(numbers.values(), default=-1)
+        made = {name: self._first_made + place for place, name in enumerate(new)}
+        self._numbers = {**numbers, **made, **self.decided}
+        return len(order)
 
     def build_segment(self, definition: FusionBuilder, index: int) -> IndexMap:
         """Define a segment in an empty definition; return the original number of each of its inputs and outputs.
@@ -115,7 +175,7 @@ class SegmentationState:
         InputError
             If there is no such segment.
         """
-        segmented = self._ready("build_segment")
+        lifting = self._ready("build_segment")
         if not isinstance(definition, FusionBuilder):
             msg = f"build_segment: definition must be a FusionDefinition, given {type(definition).__name__}."
             raise ArgumentTypeError(msg)
@@ -128,11 +188,11 @@ class SegmentationState:
         if not definition.is_new:
             msg = "build_segment: the definition must be empty, but it has been opened; give a new FusionDefinition()."
             raise StateError(msg)
-        group = segmented.groups[self._order[index]]
+        group = lifting.segmented.groups[self._order[index]]
+        orders = _orders(group, lifting)
         with definition:
-            pairs = _Translation(self._fusion, segmented.fusion, definition).run(group)
-        numbers = {**self._state.fid_of, **self._crossing}
-        return {definition.state.fid_of[new.name]: numbers[old.name] for new, old in pairs}
+            pairs = Translation(lifting, definition, orders).run(group)
+        return {definition.state.fid_of[new.name]: self._numbers[old.name] for new, old in pairs}
 
     def finalize_segmentation(self) -> None:
         """Forget the groups.
@@ -143,13 +203,60 @@ class SegmentationState:
             If none are set up.
         """
         self._ready("finalize_segmentation")
-        self._segmented, self._order, self._crossing = None, (), {}
+        self._lifting, self._order, self._numbers = None, (), {}
 
-    def _ready(self, what: str) -> SegmentedFusion:
-        if self._segmented is None:
+    def _free(self, what: str) -> None:
+        if self._lifting is not None:
+            msg = f"{what}: segments are set up already; call finalize_segmentation first."
+            raise StateError(msg)
+
+    def _ready(self, what: str) -> Lifting:
+        if self._lifting is None:
             msg = f"{what}: no segments are set up; call setup_segmentation first."
             raise StateError(msg)
-        return self._segmented
+        return self._lifting
+
+
+def _names(fusion: Fusion) -> list[str]:
+    """Return the names of all values, those of sizes among them, in an order that equal fusions share."""
+    values = [*fusion.inputs, *(value for expr in fusion.exprs for value in expr.outputs)]
+    return [name for value in values for name in (value.name, *_sizes(value))]
+
+
+def _sizes(value: Val) -> list[str]:
+    extents: tuple[Extent, ...] = value.extents if isinstance(value, TensorView) else ()
+    return [extent.name for extent in extents if isinstance(extent, Scalar)]
+
+
+def _placed(
+    segmented: SegmentedFusion, bound: Fusion, options: SegmenterOptions, oracle: SchedulerOracle,
+) -> SegmentedFusion:
+    """Return segments whose tensors lie as ``layout_mode`` says; results lie as they do where the passes run."""
+    results = zip(bound.outputs, rewritten(bound, options).outputs, strict=True)
+    orders = {tv.name: after.domain.allocation_order for tv, after in results}
+    if options.layout_mode == "propagate":
+        everywhere = AllocationDomain(every_tensor=True).run(segmented.fusion)
+        orders = {name: tv.domain.allocation_order for name, tv in everywhere.tensors.items()} | orders
+    placed = laid_out(segmented, orders, oracle)
+    return negotiate(placed, oracle)[0] if options.layout_mode == "negotiate" else placed
+
+
+def _orders(group: SegmentedGroup, lifting: Lifting) -> dict[str, tuple[int, ...]]:
+    """Return what has to be required of a segment's results so that they lie where they should.
+
+    Nothing is required of a result that the segment's own passes place so, or that the user places.
+    """
+    fusion = lifting.segmented.fusion
+    asked = {tv.name: ranks for tv, ranks in fusion.stride_orders}
+    wanted = {tv.name: tv for tv in group.outputs if fusion.required_order(tv) is None}
+    alone = placed_in(group.candidate.narrowed, {})
+    results = zip(alone.outputs, rewritten(alone, SegmenterOptions()).outputs, strict=True)
+    by_itself = {tv.name: after for tv, after in results}
+    found = {
+        name: stride_order_of(tv.domain.allocation_order)
+        for name, tv in wanted.items() if not lies_so(by_itself[name], tv.domain.allocation_order)
+    }
+    return found | {tv.name: asked[tv.name] for tv in group.outputs if tv.name in asked}
 
 
 def run_order(segmented: SegmentedFusion) -> tuple[int, ...]:
@@ -177,165 +284,6 @@ def run_order(segmented: SegmentedFusion) -> tuple[int, ...]:
             raise SegmentationError(msg)
         left = waiting
     return tuple(order)
-
-
-class _Translation:
-    """Defines a group of expressions again, with the sizes symbolic that are so in the definition."""
-
-    def __init__(self, definition: Fusion, concrete: Fusion, target: FusionBuilder) -> None:
-        self._definition = definition
-        self._tensors = definition.tensors
-        self._concrete = concrete
-        self._target = target
-        self._new: dict[str, Val] = {}
-        self._sizes = _sizes(definition, concrete)
-        self._scalar_inputs = {v.name: v for v in definition.inputs if isinstance(v, Scalar)}
-        self._orders = {tv.name: ranks for tv, ranks in definition.stride_orders}
-        tensors = definition.tensor_inputs
-        self._extents = {e.name: e for tv in tensors for e in tv.extents if isinstance(e, Scalar)}
-
-    def run(self, group: SegmentedGroup) -> list[tuple[Val, Val]]:
-        """Return (new, old) of inputs and outputs."""
-        exprs = [self._symbolic(expr) for expr in group.exprs if expr.tensor_outputs]
-        pairs: list[tuple[Val, Val]] = [(self._input(tensor), tensor) for tensor in group.tensor_inputs]
-        made: set[str] = set()
-        for expr in exprs:
-            given = (s for s in self._leaves(expr) if s.name not in self._new and s.name not in made)
-            pairs.extend((self._scalar_input(scalar), scalar) for scalar in given)
-            made.update(e.name for tv in expr.tensor_outputs for e in tv.extents if isinstance(e, Scalar))
-        for expr in exprs:
-            self._emit(expr)
-        for tensor in group.outputs:
-            new = self._tensor(tensor)
-            self._target.add_output(self._target.wrap(new))
-            if tensor.name in self._orders:
-                self._target.set_output_stride_order(self._target.wrap(new), self._orders[tensor.name])
-            pairs.append((new, tensor))
-        return pairs
-
-    def _symbolic(self, expr: Expr) -> Expr:
-        """Return an expression of a group with the definition's own sizes and scalars.
-
-        What only the segmenter made, such as a replica, is taken as it is.
-        """
-        names = [tv.name for tv in expr.tensor_outputs]
-        old = self._definition.producers.get(self._tensors[names[0]]) if names[0] in self._tensors else None
-        if old is None or old.op.name != expr.op.name or len(old.inputs) != len(expr.inputs):
-            return expr
-        pairs = zip(expr.inputs, old.inputs, strict=True)
-        inputs = tuple(new if isinstance(new, TensorView) else symbolic for new, symbolic in pairs)
-        return Expr(op=expr.op, inputs=inputs, outputs=old.outputs, attrs=old.attrs)
-
-    def _leaves(self, expr: Expr) -> Iterator[Scalar]:
-        """Yield the scalars that must be given to the segment for an expression."""
-        operands = (v for v in expr.inputs if isinstance(v, Scalar) and v.value is None)
-        waiting = [*operands, *(s for s in scalars_in(value for _, value in expr.attrs) if s.value is None)]
-        for scalar in waiting:
-            maker = self._definition.producers.get(scalar)
-            if maker is not None:
-                waiting += [v for v in maker.inputs if isinstance(v, Scalar) and v.value is None]
-            elif scalar.name in self._scalar_inputs or scalar.name in self._extents:
-                yield scalar
-
-    def _input(self, tensor: TensorView) -> Val:
-        """Define an input for a tensor that the segment reads."""
-        old = self._tensors.get(tensor.name, tensor)
-        domain = tensor.domain
-        shape: list[int] = []
-        for axis, extent in zip(domain.axes, old.extents, strict=True):
-            plain_broadcast = axis.is_broadcast and axis.expanded is None
-            shape.append(1 if plain_broadcast else -1 if isinstance(extent, Scalar) or tensor is old else extent)
-        order = domain.allocation_order
-        if domain.contiguity is not None:
-            contiguity = list(domain.contiguity)
-        else:
-            contiguity = [None if domain.axes[axis].is_broadcast else True for axis in order]
-        handle = self._target.define_tensor(
-            shape=shape, contiguity=contiguity, dtype=tensor.dtype, is_cpu=tensor.is_cpu,
-            stride_order=() if domain.allocation is None else stride_order_of(domain.allocation),
-        )
-        self._learn(old, handle.val)
-        return handle.val
-
-    def _scalar_input(self, scalar: Scalar) -> Val:
-        new = self._target.define_scalar(None, dtype=scalar.dtype).val
-        self._new[scalar.name] = new
-        return new
-
-    def _learn(self, old: TensorView, new: TensorView) -> None:
-        """Note what a tensor has become, and its sizes."""
-        self._new[old.name] = new
-        for before, after in zip(old.extents, new.extents, strict=True):
-            if isinstance(before, Scalar):
-                self._new.setdefault(before.name, _as_scalar(after))
-
-    def _emit(self, expr: Expr) -> None:
-        attrs = {name: self._attribute(value) for name, value in expr.attrs}
-        results = self._target.emit(OPS[expr.op.name], [self._value(v) for v in expr.inputs], **attrs)
-        for old, new in zip(expr.outputs, results, strict=True):
-            if isinstance(old, TensorView) and isinstance(new, TensorView):
-                self._learn(old, new)
-            else:
-                self._new[old.name] = new
-
-    def _tensor(self, tensor: TensorView) -> TensorView:
-        new = self._new[tensor.name]
-        if not isinstance(new, TensorView):
-            raise TypeError(new)
-        return new
-
-    def _value(self, value: Val) -> Val:
-        return self._new[value.name] if isinstance(value, TensorView) else self._scalar(value)
-
-    def _scalar(self, scalar: Scalar) -> Scalar:
-        if scalar.value is not None:
-            return scalar
-        maker = self._definition.producers.get(scalar)
-        if scalar.name not in self._new and maker is not None:
-            for part in _makers(maker, self._definition.producers):
-                if part.name not in self._new:
-                    self._emit(part)
-        if scalar.name not in self._new:
-            # A size that some op of another segment decides: segments are for these sizes only.
-            return Scalar(name="", dtype=scalar.dtype, value=self._sizes[scalar.name])
-        new = self._new[scalar.name]
-        if not isinstance(new, Scalar):
-            raise TypeError(new)
-        return new
-
-    def _attribute(self, value: AttrValue) -> AttrValue:
-        if isinstance(value, tuple):
-            return tuple(self._attribute(part) for part in value)
-        if not isinstance(value, Scalar):
-            return value
-        new = self._scalar(value)
-        return new if new.value is None else int(new.value.real) if new.dtype.is_integral else new.value
-
-
-def _makers(expr: Expr, producers: Mapping[Val, Expr]) -> list[Expr]:
-    """Return the scalar arithmetic that leads to an expression and the expression, in order."""
-    found: dict[Expr, None] = {}
-    waiting = [expr]
-    while waiting:
-        here = waiting.pop()
-        found.pop(here, None)
-        found[here] = None
-        waiting += [producers[v] for v in here.inputs if isinstance(v, Scalar) and v in producers]
-    return list(found)[::-1]
-
-
-def _sizes(definition: Fusion, concrete: Fusion) -> dict[str, int]:
-    """Return the size that each symbol of a definition stands for."""
-    found: dict[str, int] = {}
-    for name, tensor in definition.tensors.items():
-        if name in concrete.tensors:
-            sizes: Iterable[tuple[Extent, int]] = zip(tensor.extents, concrete.tensors[name].shape, strict=True)
-            found.update((extent.name, size) for extent, size in sizes if isinstance(extent, Scalar))
-    return found
-
-
-def _as_scalar(extent: Extent) -> Scalar:
-    return extent if isinstance(extent, Scalar) else Scalar(name="", dtype=DataType.Int, value=extent)
 
 
 __all__ = ["IndexMap", "SegmentationState", "run_order"]

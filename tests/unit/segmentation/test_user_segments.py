@@ -185,7 +185,7 @@ def test_scalar_inputs_and_arithmetic_go_where_they_are_needed():
     np.testing.assert_allclose(got, (x * 0.5).sum() + 4 * 0.5 * 4, rtol=1e-6)
 
 
-def test_sizes_that_ops_decide_are_known_sizes_in_other_segments():
+def test_sizes_that_ops_decide_are_given_to_other_segments():
     def define(fd):
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
         y = fd.ops.pad(x, [1, 2, 0, 0])
@@ -196,10 +196,18 @@ def test_sizes_that_ops_decide_are_known_sizes_in_other_segments():
 
     fd = defined(define)
     x = np.ones((3, 4), np.float32)
-    fd.segment([x], options=APART)
+    segments = fd.segment([x], options=APART)
     total, ones = fd.execute([x])
     assert total.tolist() == [0, 3, 3, 3, 3, 0, 0]
     assert ones.tolist() == [1] * 7
+    full = next(segment for segment in segments if "full" in repr(segment))
+    # -1 and -2 are those of the input; what the pad decides is behind them, and given by whoever runs the segments.
+    assert fd.segment_index_space_maps[full][full.state.inputs[0]] == -3
+    assert "is -3 (i2)" in repr(fd.index_maps)
+    assert "<svg" in fd.index_maps._repr_html_()
+    total, ones = fd.execute([np.ones((2, 6), np.float32)])
+    assert total.tolist() == [0, 2, 2, 2, 2, 2, 2, 0, 0]
+    assert ones.tolist() == [1] * 9
 
 
 # All that random programs do
@@ -227,7 +235,7 @@ def test_segments_of_random_programs_give_the_same_together(seed):
         wanted = [np.array(x) for x in fd.reference(inputs)]
         segments = fd.segment(inputs, options=options)
         if segments:
-            got = fd._segmented._manager.run(inputs, [segment.reference for segment in segments])
+            got = fd.argument_manager.run(inputs, [segment.reference for segment in segments])
             for a, b in zip(got, wanted, strict=True):
                 assert (a.dtype, a.shape) == (b.dtype, b.shape)
                 assert same(a, b)
@@ -320,7 +328,7 @@ def outputs_on_the_way(fd):
 def fd_manager(define, inputs, options=APART):
     fd = defined(define)
     fd.segment(inputs, options=options)
-    return fd._segmented._manager
+    return fd.argument_manager
 
 
 def test_outputs_are_made_with_the_library_of_the_inputs():
@@ -531,19 +539,13 @@ def test_inputs_of_other_sizes_than_segmented_for():
     fd = defined(rows_added, keepdim=False)
     x, y = rows()
     fd.segment([x, y])
-    fd.execute([x, y])
-    with pytest.raises(InputError) as caught:
-        fd.execute([x, y[:, :3]])
-    assert str(caught.value) == (
-        "execute: input 1 has the shape [2, 3], but the definition was segmented for [2, 128]; call segment again with "
-        "these inputs."
-    )
-    fd.segment([x, y[:, :3]])
-    np.testing.assert_allclose(fd.execute([x, y[:, :3]])[0], y[:, :3] + x.sum(axis=1, keepdims=True), rtol=1e-5)
+    for n in (128, 3, 1):
+        np.testing.assert_allclose(fd.execute([x, y[:, :n]])[0], y[:, :n] + x.sum(axis=1, keepdims=True), rtol=1e-5)
     for wrong, says in (
         ([x], "takes 2 inputs .*, given 1"), ([x, y, y], "given 3"), ([x, 1.0], "to be an at::Tensor but got scalar"),
         ([x, y[:, :3].astype(np.float64)], "to be bound to a tensor of dtype float"),
         ([x, y[0]], "to be bound to a tensor of rank 2"), ([x, "y"], "given str"),
+        ([x[:1], y], "do not fit the fusion"),
     ):
         with pytest.raises(InputError, match=says):
             fd.execute(wrong)
@@ -559,9 +561,8 @@ def test_scalars_that_decide_sizes():
     fd = defined(define)
     x = np.ones(3, np.float32)
     fd.segment([x, 4], options=APART)
-    assert [out.shape for out in fd.execute([x, 4])] == [(3,), (4,)]
-    with pytest.raises(InputError, match="input 1 is 5, .* was segmented for 4, and sizes depend on it"):
-        fd.execute([x, 5])
+    for n in (4, 5):
+        assert [out.shape for out in fd.execute([x, n])] == [(3,), (n,)]
 
 
 # Updates in place
@@ -620,7 +621,7 @@ def test_updates_in_place(kind, options):
 def test_segments_in_any_order_read_what_inputs_were():
     fd = defined(updates)
     segments = fd.segment(square(), options=APART)
-    manager = fd._segmented._manager
+    manager = fd.argument_manager
     edges = [
         (a, b) for a, one in enumerate(manager.segments) for b, other in enumerate(manager.segments)
         if set(one.writes) & set(other.reads)

@@ -1,0 +1,156 @@
+"""Which expressions of a segmented fusion are those of its definition, and for which other sizes that stays true.
+
+A fusion is segmented with all sizes known. Its segments become definitions with the sizes symbolic that are symbolic in
+the definition: an expression is taken from the definition again, unless a pass or the segmenter has made it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fuser_lab.definition.binding import Described, bind
+from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.events import Attempt
+from fuser_lab.ir import Expr, Extent, Fusion, Scalar, TensorView, Val
+from fuser_lab.ops.registry import MADE_BY_PASSES
+from fuser_lab.passes import Pass
+from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.options import SegmenterOptions, rewritten
+from fuser_lab.segmentation.replay import Fold
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lifting:
+    """A segmented fusion beside the definition that it comes from.
+
+    Attributes
+    ----------
+    definition
+        As recorded, maybe with symbolic sizes.
+    bound
+        The definition with all sizes known, before any pass.
+    segmented
+        The segments.
+    passes
+        What rewrote ``bound`` before it was cut; empty for segmentation as in nvFuser's Python frontend.
+    options
+        Under which it was rewritten.
+    attempts
+        The decisions of the segmenter; those that rewrite the fusion are repeated for other sizes.
+    """
+
+    definition: Fusion
+    bound: Fusion
+    segmented: SegmentedFusion
+    passes: tuple[Pass, ...] = ()
+    options: SegmenterOptions = field(default_factory=SegmenterOptions)
+    attempts: tuple[Attempt, ...] = ()
+
+    def original(self, expr: Expr) -> Expr | None:
+        """Return the expression of the definition that this one is or repeats; None if passes or segmenter made it."""
+        return _original(expr, self.definition, self.bound, self.segmented.replicas)
+
+    def extents(self, tensor: TensorView) -> tuple[Extent, ...] | None:
+        """Return the extents of a tensor as the definition has them; None for a tensor that it does not have."""
+        name = self.segmented.replicas.get(tensor.name, tensor.name)
+        old, now = self.definition.tensors.get(name), self.bound.tensors.get(name)
+        return None if old is None or now is None or now.shape != tensor.shape else old.extents
+
+    @cached_property
+    def decided(self) -> tuple[str, ...]:
+        """Names of the sizes that ops decide, as a pad does: neither inputs have them nor does arithmetic give them."""
+        given = {v.name for v in self.definition.inputs}
+        given |= {e.name for tv in self.definition.tensor_inputs for e in tv.extents if isinstance(e, Scalar)}
+        found = (e for tv in self.definition.tensors.values() for e in tv.extents if isinstance(e, Scalar))
+        return tuple(dict.fromkeys(
+            e.name for e in found if e.name not in given and e not in self.definition.producers
+        ))
+
+    def sizes(self, inputs: Sequence[Described]) -> dict[str, int]:
+        """Return what the sizes in `decided` are for other inputs than those that were segmented for.
+
+        Raises
+        ------
+        InputError
+            If the inputs do not fit the definition, or passes and segmenter would make other expressions for them.
+        """
+        bound = bind(self.definition, inputs).fusion
+        if bound.digest != self.bound.digest:
+            self._check(bound)
+        found = sizes_of(self.definition, bound)
+        return {name: found[name] for name in self.decided if name in found}
+
+    def _check(self, bound: Fusion) -> None:
+        fold = Fold(rewritten(bound, self.options, self.passes))
+        try:
+            for attempt in self.attempts:
+                fold.apply(attempt)
+            now = _made(fold.fusion, self.definition, bound, fold.replicas)
+        except (FuserLabError, KeyError):
+            # The log does not even belong to what the passes made of these sizes.
+            now = {}
+        if now != self._made:
+            differing = sorted(name for name in {*now, *self._made} if now.get(name) != self._made.get(name))
+            msg = (
+                f"execute: for inputs of these sizes the passes or the segmenter make {', '.join(differing[:3])} "
+                "otherwise than for those that the definition was segmented for; call segment again with these inputs."
+            )
+            raise InputError(msg)
+
+    @cached_property
+    def _made(self) -> dict[str, object]:
+        return _made(self.segmented.fusion, self.definition, self.bound, self.segmented.replicas)
+
+
+def seeds_in(definition: Fusion, fusion: Fusion) -> frozenset[str]:
+    """Return the names of the scalars that passes have made inputs."""
+    known = {v.name for v in definition.inputs}
+    return frozenset(v.name for v in fusion.inputs if v.name not in known)
+
+
+def sizes_of(definition: Fusion, bound: Fusion) -> dict[str, int]:
+    """Return the size that each symbol of a definition stands for."""
+    found: dict[str, int] = {}
+    for name, tensor in definition.tensors.items():
+        if name in bound.tensors:
+            sizes = zip(tensor.extents, bound.tensors[name].shape, strict=True)
+            found.update((extent.name, size) for extent, size in sizes if isinstance(extent, Scalar))
+    return found
+
+
+def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[str, str]) -> Expr | None:
+    name = replicas.get(expr.name, expr.name)
+    place = bound.positions.get(name)
+    if place is None or name not in definition.tensors:
+        return None
+    was, old = bound.exprs[place], definition.producers[definition.tensors[name]]
+    # An op that only passes make computes what the recorded one does, by other means.
+    same = was.op.name == expr.op.name or expr.op.name in MADE_BY_PASSES
+    if not same or was.attrs != expr.attrs or len(old.outputs) != len(expr.outputs):
+        return None
+    # A pass gives random numbers a seed behind all other operands.
+    inputs = expr.inputs[: len(was.inputs)]
+    if len(inputs) != len(was.inputs) or any(not isinstance(v, Scalar) for v in expr.inputs[len(inputs) :]):
+        return None
+    if any(_kept(a) != _kept(b) for a, b in zip(inputs, was.inputs, strict=True)):
+        return None
+    return old if was.out.shape == expr.out.shape else None
+
+
+def _kept(value: Val) -> object:
+    """Return what a pass must not have changed about an operand: whether it is a tensor, and which scalar it is."""
+    return value.ndim if isinstance(value, TensorView) else (value.name, value.dtype, value.value)
+
+
+def _made(
+    fusion: Fusion, definition: Fusion, bound: Fusion, replicas: Mapping[str, str],
+) -> dict[str, object]:
+    """Return what a rewritten fusion does, by the names of results, without the sizes that the definition decides."""
+    found: dict[str, object] = {}
+    for expr in fusion.tensor_exprs:
+        reads = tuple(replicas.get(v.name, v.name) for v in expr.tensor_inputs)
+        lifted = _original(expr, definition, bound, replicas) is not None
+        scalars = tuple((v.name, repr(v.value)) for v in expr.inputs if isinstance(v, Scalar))
+        more = () if lifted else (scalars, expr.attrs)
+        found[replicas.get(expr.name, expr.name)] = (expr.op.name, reads, *more)
+    return found
