@@ -247,13 +247,74 @@ reshaped.segment([fl.spec((64, 4)), fl.spec((512, 4096))])
 reshaped.index_maps
 
 # %% [markdown]
-# ## What is refused
+# ## Other sizes
 #
-# Segments are made for certain sizes. For others the answer is a sentence, never a wrong result:
+# The segments were made for 2 rows, but nothing in them says so: sizes are symbolic in a segment where they are in the
+# definition.
 
 # %%
+taller = [np.ones((3, 32), np.float32), np.ones((3, 16), np.float32)]
+np.testing.assert_allclose(fd.execute(taller)[0], fd.reference(taller)[0])
+
+# %% [markdown]
+# ## Every plan becomes definitions
+#
+# The cut above is nvFuser's. Any other plan will do, by another strategy or with a cut of yours, with what its passes made.
+# The softmax is one kernel, and here it is cut behind the exponential:
+
+# %%
+with FusionDefinition(cache=cache) as softmax:
+    x = softmax.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+    powers = softmax.ops.exp(softmax.ops.sub(x, softmax.ops.max(x, dims=[1], keepdim=True)))
+    softmax.add_output(softmax.ops.truediv(powers, softmax.ops.sum(powers, dims=[1], keepdim=True)))
+
+rows = rng.standard_normal((8, 64), dtype=np.float32)
+whole = fl.segment(softmax, [rows])
+edited = whole.cut("T4")
+softmax.segment(plan=edited)
+softmax.index_maps
+
+# %% [markdown]
+# **Predict.** How many definitions does the softmax become for each of these strategies? `"unfused"` makes a segment of each
+# op, and `keepdim=True` is a broadcast of its own.
+
+# %%
+question = predict("How many definitions?", {"as nvFuser": None, "cut once": None, "unfused": None})
+question
+
+# %%
+plans = {"as nvFuser": whole, "cut once": edited, "unfused": fl.segment(softmax, [rows], strategy="unfused")}
+outcomes.append(question.reveal(
+    {name: len(plan.definitions()) for name, plan in plans.items()},
+    because="`plan.definitions()` has one definition for each segment, also where there is only one.",
+    hints={"unfused": {5: "The largest and the sum are put back as columns, by a broadcast each."}},
+))
+outcomes[2]
+
+# %% [markdown]
+# Together they give what the softmax gives, and each is a definition as any other:
+
+# %%
+for plan in plans.values():
+    np.testing.assert_allclose(plan.definitions().reference([rows]), softmax.reference([rows]), rtol=1e-6)
+edited.definitions()[1]
+
+# %% [markdown]
+# ## What is refused
+#
+# A pass or the segmenter may have used a size, as when the mean of a row became a sum that is divided by the row's length.
+# For rows of other lengths the answer is a sentence, never a wrong result:
+
+# %%
+with FusionDefinition(cache=cache) as centred:
+    x = centred.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+    variance, mean = centred.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
+    centred.add_output(centred.ops.mul(centred.ops.sub(x, mean), centred.ops.rsqrt(variance)))
+
+definitions = fl.segment(centred, [rows]).definitions()
+definitions.reference([rows[:3]])
 try:
-    fd.execute([np.ones((3, 32), np.float32), np.ones((3, 128), np.float32)])
+    definitions.reference([rows[:, :10]])
 except fl.errors.InputError as error:
     print(error)
 

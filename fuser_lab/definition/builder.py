@@ -495,9 +495,15 @@ class FusionBuilder(Recording):
             Scalar(name="", dtype=wanted, value=convert_number(value, wanted, "define_scalar", "value")), self,
         )
 
-    def define_vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
-        """Add ``size`` integer scalar inputs, or return integers and integer scalars as a vector."""
+    def define_vector(self, size: int | Sequence[Handle | int], dtype: DataType = DataType.Int) -> list[Handle]:
+        """Add ``size`` integer scalar inputs, or return integers and integer scalars as a vector.
+
+        Vectors hold sizes, so that ``dtype`` must be ``DataType.Int``.
+        """
         self.require_open("define_vector")
+        if dtype is not DataType.Int:
+            msg = f"define_vector: dtype must be DataType.Int, given {shown(dtype)}."
+            raise ArgumentTypeError(msg)
         elements: list[Handle] = self.recorded("define_vector", self._vector, (size,), {})
         return elements
 

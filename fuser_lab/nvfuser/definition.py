@@ -175,13 +175,6 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             raise ArgumentTypeError(msg)
         return super().define_scalar(value, dtype)
 
-    def define_vector(self, size: Any, dtype: DataType = DataType.Int) -> Any:
-        """Return a vector of integers and integer scalars, or add ``size`` integer scalar inputs as one."""
-        if dtype is not DataType.Int:
-            msg = f"define_vector: dtype must be DataType.Int, given {shown(dtype)}."
-            raise ArgumentTypeError(msg)
-        return super().define_vector(size)
-
     def add_output(self, output: Any, alias_input: Any = None, stride_order: Sequence[int] | None = None) -> None:
         """Make a tensor a result: ``(output)``, ``(output, alias_input)`` or ``(output, stride_order)``."""
         if isinstance(alias_input, list | tuple):
@@ -277,7 +270,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         self._define()
         return super().validate(inputs, *args, **options)
 
-    def segment(self, inputs: Iterable[Any], **options: Any) -> list[fusion_definition.FusionDefinition]:
+    def segment(self, inputs: Iterable[Any] | None = None, **options: Any) -> list[fusion_definition.FusionDefinition]:
         """Return the definition's segments as definitions; see `fuser_lab.FusionDefinition.segment`."""
         self._define()
         return super().segment(inputs, **options)

@@ -101,7 +101,7 @@ def test_what_cannot_be_defined(call, error, text):
 def test_forms_of_scalars():
     with FusionBuilder() as fd:
         inputs = [fd.define_scalar(), fd.define_scalar(DataType.Int), fd.define_scalar(None, DataType.Half)]
-        inputs += fd.define_vector(2)
+        inputs += fd.define_vector(2, dtype=DataType.Int)
         constants = [
             fd.define_scalar(2.0), fd.define_scalar(2, DataType.Float), fd.define_scalar(value=True),
             fd.define_scalar(np.float32(0.5)), fd.define_scalar(1 + 2j), fd.define_scalar(3, dtype=DataType.Int32),
