@@ -7,7 +7,7 @@ import pytest
 from needs import INSTALL
 
 TESTS = Path(__file__).resolve().parents[1]
-# Programs that are run by name on a machine that has what they compare with; pytest collects none of them.
+# Programs that are run by name where there is what they compare with; a test that uses one asks for it first.
 PROGRAMS = {TESTS / "benchmarks" / "gpu", TESTS / "benchmarks" / "cpu", TESTS / "programs"}
 
 

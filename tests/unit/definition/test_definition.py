@@ -244,7 +244,7 @@ def test_strided_specs_materialize():
         (((True,),), ArgumentTypeError, "spec: shape[0] must be an int, given True"),
         (("ab",), ArgumentTypeError, "spec: shape must be a list of ints, given 'ab'"),
         ((5,), ArgumentTypeError, "spec: shape must be a list of ints, given 5"),
-        (((2,), None), ArgumentTypeError, "'None' is not a dtype"),
+        (((2,), None), ArgumentTypeError, "None is not a dtype"),
         (((2,), "float33"), ArgumentTypeError, "'float33' is not a dtype"),
         (((2,), "int8"), ArgumentTypeError, "dtype int8 is not a tensor type of a fusion"),
         (((2,), DataType.Null), InputError, "spec: dtype is DataType.Null"),

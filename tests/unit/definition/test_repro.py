@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, spec
 from fuser_lab.definition.repro import reading
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, InputError, UnsupportedError
 
 DATA = Path(__file__).parents[2] / "data"
 SCRIPTS = DATA / "repros"
@@ -429,7 +429,6 @@ def test_what_nvfuser_has_and_we_have_not(line, says):
         ("print(1)", "the text defines no fusion"),
         ("```\nprint(1)\n```", "no Python"),
         ("with FusionDefinition() as fd:\n  fd.add_output(\x00)", "null bytes"),
-        ("x = '\ud800'\nwith FusionDefinition() as fd: pass", "cannot be parsed"),
         ("(" * 100_000 + "fd.add_output", "no Python"),
         ("x = " + "-" * 100_000 + "1\nfd.add_output", "cannot be parsed"),
         ("x = 1" + "+ 1" * 100_000 + "\nfd.add_output(x)", "cannot be parsed|nested"),
@@ -446,11 +445,16 @@ def test_texts_that_are_no_scripts(text, says):
     assert time.perf_counter() - begin < 20
 
 
+def test_text_has_no_surrogates():
+    with pytest.raises(InputError, match="text must be text without surrogates"):
+        fl.load_repro("x = '\ud800'\nwith FusionDefinition() as fd: pass")
+
+
 @pytest.mark.parametrize("text", [None, 3, b"fd", ["fd"], Path("x")])
 def test_text_must_be_a_str(text):
     with pytest.raises(ArgumentTypeError, match="text must be a str, given"):
         fl.load_repro(text)
-    with pytest.raises(ArgumentTypeError, match="name must be a str, given"):
+    with pytest.raises(ArgumentTypeError, match="name must be a str or None, given"):
         fl.load_repro(define(X, OUT), name=3)
 
 
