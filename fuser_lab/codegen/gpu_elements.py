@@ -65,6 +65,8 @@ class ElementNest(GpuReductions):
     def _vector(self) -> int:
         if self._nest.reductions or not self._nest.full:
             return super()._vector()
+        if self._count % 2 and self._count < MANY:
+            return 1
 
         def one(size: int) -> tuple[Statement, ...]:
             chunk, v = index_var("chunk"), index_var("v")
