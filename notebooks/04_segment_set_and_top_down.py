@@ -17,6 +17,8 @@
 # (NVIDIA/Fuser issue #3096). Where does the third one come from?
 
 # %%
+from ipywidgets import interact
+
 import fuser_lab as fl
 from fuser_lab import FusionDefinition, SegmenterOptions
 from fuser_lab.teaching import predict, score
@@ -157,6 +159,36 @@ outcomes.append(
     )
 )
 outcomes[1]
+
+# %% [markdown]
+# ## A size moves the cut
+#
+# How long may columns be? Slide the number of rows, and watch the segments behind the hint. The explorer is a widget, and its
+# plan is a trait: a plan that is set is shown. Its buttons stay at hand, for other strategies and readings of the hint.
+
+# %%
+explorer = fl.explore(cut, title="two norms")
+
+
+def of_rows(rows):
+    """Return the top-down plan for so many rows."""
+    tall = fl.spec((rows, 4096))
+    return fl.segment(defined(row_and_column_norm, tall, tall), strategy="top_down")
+
+
+@interact(rows=(512, 8192, 512))
+def slide(rows=4096):
+    explorer.plan = of_rows(rows)
+
+
+explorer
+
+# %% [markdown]
+# The same without hands:
+
+# %%
+for rows in (512, 1024, 2048, 4096, 8192):
+    print(f"{rows:5} rows:", *(f"{s.scheduler.value} {'+'.join(e.name for e in s.exprs)}" for s in of_rows(rows).segments), sep="  ")
 
 # %% [markdown]
 # ## When a hint is no cut
@@ -353,4 +385,5 @@ score(*outcomes)
 # - `plan.annotate("T2")` puts a `segment_set` into the definition and segments anew, by any strategy and reading;
 #   `plan.without_annotation("T2")` takes it out, and `plan.to_python("nvfuser_direct")` is the script for nvFuser.
 # - `plan.cut("T2")` is something else: it overrules the segmenter. `plan.to_annotations()` finds the hints that give the same.
+# - In the explorer, a click on an edge does either: the switch below the graph says which.
 # - [05_greedy_and_optimal](05_greedy_and_optimal.ipynb): how far from the best is all that?

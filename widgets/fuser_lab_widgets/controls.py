@@ -9,6 +9,7 @@ from fuser_lab_widgets.session import MINE, TOP_DOWN, TOP_DOWN_ONLY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fuser_lab.presegmentation import Alternative
     from fuser_lab_widgets.session import Session
 
 Group = list[Any]
@@ -41,7 +42,7 @@ def told(switches: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def controls(session: Session, searching: str) -> list[Group]:
+def controls(session: Session, searching: str, mention: Alternative | None = None) -> list[Group]:
     """Return the groups of switches: name, what stands before it, and buttons.
 
     A button has its key, words, whether it is on, whether it can be pressed, its explanation, and the event it sends.
@@ -69,6 +70,10 @@ def controls(session: Session, searching: str) -> list[Group]:
         steps.append([name, text, bool(on[name]) and taken, taken, title, _event(**{name: not on[name]})])
     groups.append(["Attempt on the whole fusion", "", steps[:1]])
     groups.append(["Cuts without annotations", "top-down cuts", steps[1:]])
+    if mention is not None:
+        title = "Show this plan, which moves fewer bytes than the one that is shown"
+        button = ["alternative", str(mention), False, True, title, {"type": "alternative"}]
+        groups.append(["A cheaper plan", "", [button]])
     return groups
 
 

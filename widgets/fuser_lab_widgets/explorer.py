@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, cast
 
 import anywidget
 import traitlets
 
+from fuser_lab import presegmentation
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan import FORMS
+from fuser_lab.presegmentation import Alternative
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.svg import plan_svg
@@ -141,6 +144,8 @@ class Explorer(anywidget.AnyWidget):
         self._timed_hashes: tuple[str, ...] = ()
         self._compiler = Background()
         self._background = Background()
+        self._beside = Background()  # looks for a cheaper plan to mention, while nobody waits for it
+        self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress)
         self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
         self._measured_last: Any = None
@@ -178,12 +183,14 @@ class Explorer(anywidget.AnyWidget):
         """Wait until a run or a search that is under way has ended."""
         self._runner.wait(timeout)
         self._background.wait(timeout)
+        self._beside.wait(timeout)
         self._compiler.wait(timeout)
 
     def close(self) -> None:
         """End a run and free the explorer."""
         self._runner.cancel()
         self._background.cancel()
+        self._beside.cancel()
         self.unobserve_all()
         super().close()
 
@@ -299,6 +306,7 @@ class Explorer(anywidget.AnyWidget):
             "unannotate": self._unannotate,
             "mark": self._mark,
             "switches": self._switches,
+            "alternative": self._show_alternative,
             "detail": self._choose_detail,
             "open": self._open,
             "panel": self._panel,
@@ -708,7 +716,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _show(self) -> None:
         """Send the picture and the numbers of the current plan; decisions only when they differ."""
-        view, state = self._current(), self._session.state
+        view = self._current()
         with self.hold_sync():
             detail = self._detail or ("segments" if is_large(view) else "ops")
             drawn = scenes.scene(view, self._shapes, detail=detail, opened=self._opened)
@@ -723,18 +731,63 @@ class Explorer(anywidget.AnyWidget):
                 self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view_decisions(log))}
             # What these say hangs on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_MORE_THAN_THE_PLAN}
-            self.history = {
-                "undo": self._session.can_undo,
-                "redo": self._session.can_redo,
-                "edits": list(state.edits),
-                "resettable": bool(state.edits) or state.annotated,
-                "runnable": self._inputs is not None,
-                "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],
-                "strategy": state.strategy,
-                "controls": controls(self._session, self._searching),
-                "plan": self._session.plan.name,
-                "searching": self._searching,
-            }
+            self._show_history()
+        self._look_beside()
+
+    def _show_history(self) -> None:
+        """Send what was done, what can be done next, and the switches."""
+        view, state = self._current(), self._session.state
+        self.history = {
+            "undo": self._session.can_undo,
+            "redo": self._session.can_redo,
+            "edits": list(state.edits),
+            "resettable": bool(state.edits) or state.annotated,
+            "runnable": self._inputs is not None,
+            "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],
+            "strategy": state.strategy,
+            "controls": controls(self._session, self._searching, self._mention()),
+            "plan": self._session.plan.name,
+            "searching": self._searching,
+        }
+
+    def _look_beside(self) -> None:
+        """Look for top-down plans with other cuts; not for large fusions, which would keep the kernel busy."""
+        plan: Any = self._session.plan
+        if self._knows_alternatives() or not hasattr(plan, "definition") or is_large(self._current()):
+            return
+
+        def tell(found: tuple[Alternative, ...] | None, _problem: str) -> None:
+            with self._lock, self.hold_sync():
+                self._alternatives = plan, found or ()
+                self._show_history()
+
+        self._beside.start(lambda: presegmentation.alternatives(plan), tell, seconds=_SEARCH_SECONDS)
+
+    def _knows_alternatives(self) -> bool:
+        """Whether the alternatives that were found are of the definition that is shown, read as it is."""
+        shown, known = self._session.plan, self._alternatives[0]
+        if known is None or getattr(shown, "definition", None) is not known.definition:
+            return False
+        both = [plan.options.for_strategy(None) for plan in (cast("Any", shown), known)]
+        return bool(both[0] == both[1])
+
+    def _mention(self) -> Alternative | None:
+        """Return the top-down plan with the fewest bytes, if these are fewer than those of the plan that is shown."""
+        found = self._alternatives[1] if self._knows_alternatives() else ()
+        moved = self._current().header.bytes_moved
+        if not found or not moved:
+            return None
+        best = replace(found[0], share=presegmentation.bytes_moved(found[0].plan) / moved)
+        return best if best.share < 1 else None
+
+    def _show_alternative(self, _event: Event) -> None:
+        found = self._mention()
+        if found is None:
+            self._say("There is no cheaper top-down plan to show.")
+            return
+        self._session.go(self._session.alternative(found.plan, dict(found.switches), f"top-down with {found.cuts}"))
+        self._show()
+        self._say(f"Top-down with {found.cuts}: {self._counted()}.")
 
     def _on_progress(self, progress: Progress) -> None:
         with self._lock, self.hold_sync():

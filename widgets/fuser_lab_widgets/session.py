@@ -156,6 +156,13 @@ class Session:
         asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
         return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
 
+    def alternative(self, plan: EditablePlan, switches: Mapping[str, Any], step: str) -> State:
+        """Return the state of a top-down plan of the same definition with other switches."""
+        cuts = dict.fromkeys(TOP_DOWN_ONLY, False) | dict(switches)
+        kept = tuple((name, cuts.get(name, value)) for name, value in self.state.switches)
+        shown = plan.renamed(f"{plan.name}*")
+        return replace(self.state, plan=shown, strategy=TOP_DOWN, switches=kept, edits=(), step=f"switch to {step}")
+
     def go(self, state: State) -> None:
         """Go to a state; what was undone is dropped."""
         self._states[self._at + 1 :] = [state]

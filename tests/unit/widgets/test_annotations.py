@@ -227,3 +227,28 @@ def test_both_plans_are_timed_under_names_of_their_own(open_page, diamond, timer
     assert timer.asked == [[fl.segment(diamond).hash, explorer.plan.hash]]
     names = {row[0] for row in explorer.times["table"]["rows"]}
     assert len(names) == 2
+
+
+def test_a_cheaper_top_down_plan_is_mentioned_and_shown(open_page):
+    fd, specs = fl.example("reshape_decides", "full")
+    page = open_page(fd, specs)
+    page.explorer.wait(60)
+    (mention,) = [row[0] for _, _, row in page.explorer.history["controls"] if row[0][0] == "alternative"]
+    assert mention[1] == "top-down with reshape cuts: 22 % fewer bytes"
+    before = sum(s.bytes for s in page.explorer.plan.segments)
+    assert page.send(mention[5]["type"]) == "Top-down with reshape cuts: 2 segments."
+    expected = fl.segment(fd, specs, strategy="top_down", options=fl.SegmenterOptions(cut_reshape_inputs=True))
+    assert page.explorer.plan.hash == expected.hash
+    assert round(sum(s.bytes for s in expected.segments) / before, 2) == 0.78
+    assert page.explorer.cut_reshape_inputs
+    assert "alternative" not in buttons(page)
+    page.send("switches", switches={"segment_set": "cut"})
+    page.send("strategy", strategy="bottom_up")
+    page.explorer.wait(60)
+    assert "alternative" in buttons(page)
+
+
+def test_no_plan_is_mentioned_that_is_not_cheaper(open_page, reshaped):
+    page = open_page(reshaped)
+    page.explorer.wait(60)
+    assert "alternative" not in buttons(page)

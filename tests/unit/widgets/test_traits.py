@@ -1,0 +1,175 @@
+"""The explorer's traits, as other widgets and cells use them."""
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+import ipywidgets
+import traitlets
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from tests.unit.widgets.test_explorer import Page
+
+
+def chain(rows=64):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([rows, 64], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.sin(fd.ops.neg(fd.ops.exp(x))))
+    return fd
+
+
+@pytest.fixture
+def explorer():
+    made = fl.explore(chain())
+    yield made
+    made.close()
+
+
+def test_what_is_observed_is_consistent(explorer):
+    seen = []
+
+    def note(change):
+        seen.append((change["name"], explorer.strategy, explorer.plan.strategy, len(explorer.plan.segments)))
+
+    explorer.observe(note, ["plan", "strategy"])
+    page = Page(explorer)
+    page.send("strategy", strategy="unfused")
+    assert seen == [("plan", "unfused", "unfused", 3), ("strategy", "unfused", "unfused", 3)]
+    seen.clear()
+    page.send("undo")
+    assert {name for name, *_ in seen} == {"plan", "strategy"}
+    page.send("select", id="segment:0")
+    assert len(seen) == 2
+    assert explorer.selection == "S0"
+
+
+def test_setting_a_trait_does_what_the_page_does_and_is_undone(explorer):
+    explorer.strategy = "top_down"
+    assert explorer.plan.strategy == "top_down"
+    assert explorer.status["text"] == "Top-down: 1 segment."
+    explorer.reading = "cut"
+    assert explorer.plan.options.segment_set.value == "cut"
+    explorer.whole_fusion = False
+    assert not explorer.plan.options.whole_fusion
+    page = Page(explorer)
+    page.number = explorer.acked
+    page.send("undo")
+    assert explorer.whole_fusion
+    page.send("undo")
+    assert (explorer.reading, explorer.strategy) == ("hint", "top_down")
+
+
+def test_what_a_strategy_refuses_goes_back(explorer):
+    explorer.cut_reshape_inputs = True
+    assert not explorer.cut_reshape_inputs
+    assert "only 'top_down' makes such cuts" in explorer.status["text"]
+    explorer.running = True
+    assert not explorer.running
+    assert explorer.status["text"].startswith("Run needs inputs")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("strategy", "sideways", "has no strategy 'sideways'; it has bottom_up, top_down, optimal, unfused"),
+        ("reading", "maybe", "any of \\['hint', 'cut', 'ignore'\\], not the str 'maybe'"),
+        ("selection", "T99", "nothing in the plan is 'T99'"),
+        ("plan", 3, "must be a plan, as fl.segment returns it, not 3"),
+    ],
+)
+def test_what_a_trait_does_not_take_raises(explorer, name, value, said):
+    before = getattr(explorer, name)
+    with pytest.raises(traitlets.TraitError, match=said):
+        setattr(explorer, name, value)
+    assert getattr(explorer, name) is before
+
+
+@pytest.mark.parametrize("words", ["T0", "T1", "T1 -> T2", "T3 -> output", "S0", ""])
+def test_a_selection_is_set_in_words_and_told_in_the_same(explorer, words):
+    explorer.selection = "T2"
+    explorer.selection = words
+    assert explorer.selection == words
+    assert bool(explorer.answer.get("id")) == bool(words)
+    assert explorer.answer["adopt"]
+
+
+def test_a_plan_that_is_set_is_shown_and_edits_go_on_from_it(explorer):
+    first = explorer.plan
+    explorer.plan = first.annotate("T1")
+    assert [str(one) for one in explorer.plan.annotations] == ["T1 -> T2"]
+    assert explorer.scene["hash"] == explorer.plan.hash
+    page = Page(explorer)
+    page.number = explorer.acked
+    page.send("strategy", strategy="top_down")
+    assert explorer.plan.annotations
+    assert explorer._session.baseline is first
+    other = fl.segment(chain(128))
+    explorer.plan = other
+    assert explorer._session.baseline is other
+    page.send("undo")
+    assert explorer.plan.annotations
+    page.send("undo")
+    page.send("undo")
+    assert explorer.plan is first
+
+
+def test_a_search_ends_in_the_trait(explorer):
+    seen = []
+    explorer.observe(lambda change: seen.append(change["new"]), ["strategy"])
+    explorer.strategy = "optimal"
+    explorer.wait(60)
+    assert explorer.strategy == "optimal"
+    assert explorer.plan.strategy == "optimal"
+    assert seen[-1] == "optimal"
+
+
+def test_a_run_is_started_observed_and_cancelled(timer, stubs):
+    from fuser_lab_widgets import Explorer
+
+    explorer, seen = Explorer(stubs.sum_broadcast_add(), [], timer=timer), []
+    explorer.observe(lambda change: seen.append((change["name"], explorer.running)), ["running", "timings"])
+    assert explorer.timings is None
+    timer.gate.clear()
+    explorer.running = True
+    assert seen == [("running", True)]
+    timer.gate.set()
+    explorer.wait(10)
+    assert not explorer.running
+    assert len(explorer.timings.rows) == 3
+    assert seen[-2:] == [("timings", False), ("running", False)]
+    timer.gate.clear()
+    explorer.running = True
+    explorer.running = False
+    timer.gate.set()
+    explorer.wait(10)
+    assert explorer.status["text"] == "Cancelled; the rows measured so far are kept."
+    explorer.close()
+
+
+def test_it_is_linked_and_stands_in_a_box(explorer):
+    choice = ipywidgets.Dropdown(options=["bottom_up", "top_down", "unfused"])
+    link = ipywidgets.link((explorer, "strategy"), (choice, "value"))
+    choice.value = "unfused"
+    assert len(explorer.plan.segments) == 3
+    page = Page(explorer)
+    page.send("undo")
+    assert choice.value == "bottom_up"
+    busy = ipywidgets.ToggleButton()
+    switches = {"strategy", "reading", "whole_fusion", "cut_reshape_inputs", "cut_resize_inputs"}
+    assert {"selection", "running", *switches} <= set(explorer.keys)  # what jslink needs
+    js = ipywidgets.jslink((busy, "value"), (explorer, "running"))
+    box = ipywidgets.VBox([choice, busy, explorer])
+    assert explorer in box.children
+    link.unlink()
+    js.unlink()
+
+
+def test_an_observer_may_set_another_trait(explorer):
+    def always_cut(change):
+        explorer.reading = "cut"
+
+    explorer.observe(always_cut, ["strategy"])
+    explorer.strategy = "top_down"
+    assert explorer.reading == "cut"
+    assert explorer.plan.options.segment_set.value == "cut"
