@@ -138,7 +138,8 @@ def test_what_is_forwarded_is_never_part_of_a_merge():
 
 
 def test_unknown_factories_are_refused():
-    with pytest.raises(InputError, match=r"forward_factories\[0\] must be 'constant', 'full' or 'iota', given 'uniform'"):
+    says = r"forward_factories\[0\] must be 'constant', 'full' or 'iota', given 'uniform'"
+    with pytest.raises(InputError, match=says):
         SegmenterOptions(forward_factories=["uniform"])
 
 

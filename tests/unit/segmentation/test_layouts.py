@@ -318,7 +318,8 @@ def test_layouts_of_a_plan_made_otherwise():
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(fl.errors.InputError, match="layout_mode must be 'outputs', 'propagate' or 'negotiate', given 'all'"):
+    says = "layout_mode must be 'outputs', 'propagate' or 'negotiate', given 'all'"
+    with pytest.raises(fl.errors.InputError, match=says):
         fl.SegmenterOptions(layout_mode="all")
 
 
