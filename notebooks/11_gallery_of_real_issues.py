@@ -257,6 +257,23 @@ outcomes[4]
 gained.sort_values("saved", ascending=False).head(8).style.format({"saved": "{:.0%}", "MB": "{:.2f}", "MB, optimal": "{:.2f}"})
 
 # %% [markdown]
+# ## One segment for both, or a table made twice
+#
+# The backward of Llama-3's rotary embedding turns two gradients with the same two tables. nvFuser's dump of it (PR #4269)
+# has a Resize segment for each gradient, which makes the zeros, and broadcasts and expands both tables, for itself. By
+# today's rules of forwarding, unary ops and `full`, both gradients are one segment here. With `forward_broadcasts`
+# broadcasts and expands of inputs are made anew by each reader as well, and the plan is the dump's. Which moves less?
+
+# %%
+rope, specs = fl.example("llama3_rope_backward", "full")
+one = fl.segment(rope, specs, name="one segment")
+dump = fl.segment(rope, specs, options=fl.SegmenterOptions(forward_broadcasts=True), name="as in the dump")
+fl.diff(one, dump)
+
+# %% [markdown]
+# The tables are small beside the gradients, so that reading them twice costs little; and each kernel keeps half as many
+# values.
+#
 # ## Your turn
 #
 # Pick a case, look at it, and try to do better than nvFuser by `cut`, `glue` and `move`, or with the mouse.

@@ -32,6 +32,8 @@ def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[
 
     A chain starts at a tensor input or at a factory whose result is no fusion output, and follows while the value has
     exactly one user, the user is unary, its result is no fusion output and no ``segment_set`` reads that result.
+    With ``forward_broadcasts`` a broadcast or an expand counts as unary where the chain starts at an input, and each
+    broadcast of an input that has several users starts a chain.
     Constants are recomputed whole, with all that they are made of. Random numbers never are: making them again
     would cost as much as reading them. Expressions in ``fixed`` are left alone.
     """
@@ -46,9 +48,40 @@ def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[
     if not options.forward_inputs:
         return
     for tensor in fusion.tensor_inputs:
-        exprs = tuple(_follow(fusion, tensor, taken))
-        if exprs:
+        for exprs in _from_input(fusion, tensor, taken, options):
+            taken.update(exprs)
             yield Chain(exprs)
+
+
+def _from_input(
+    fusion: Fusion, tensor: TensorView, taken: set[Expr], options: SegmenterOptions,
+) -> Iterator[tuple[Expr, ...]]:
+    """Yield the chains that start at an input: one for each broadcast of it where these are forwarded."""
+    if not options.forward_broadcasts:
+        starts: list[TensorView] = []
+    else:
+        starts = [user.out for user in fusion.users.get(tensor, ()) if _starts(fusion, user, taken)]
+    for start in starts:
+        yield (fusion.producers[start], *_follow(fusion, start, taken, widening=True))
+    exprs = () if starts else tuple(_follow(fusion, tensor, taken, widening=options.forward_broadcasts))
+    if exprs:
+        yield exprs
+
+
+def _starts(fusion: Fusion, expr: Expr, taken: set[Expr]) -> bool:
+    """Whether an expression that reads an input is a broadcast or an expand that can be forwarded."""
+    return _widens(expr) and _is_free(fusion, expr, taken)
+
+
+def _widens(expr: Expr) -> bool:
+    return expr.kind in {OpKind.BROADCAST, OpKind.EXPAND}
+
+
+def _is_free(fusion: Fusion, expr: Expr, taken: set[Expr]) -> bool:
+    """Whether an expression may be recomputed: its result is no output, and no ``segment_set`` reads it."""
+    if expr in taken or expr.out in fusion.outputs:
+        return False
+    return not any(user.op.name == "segment_set" for user in fusion.users.get(expr.out, ()))
 
 
 def _factories(fusion: Fusion, options: SegmenterOptions) -> list[Expr]:
@@ -94,14 +127,15 @@ def _is_constant(expr: Expr, fusion: Fusion, constants: Mapping[Val, int]) -> bo
     return all(tensor in constants for tensor in expr.tensor_inputs)
 
 
-def _follow(fusion: Fusion, tensor: TensorView, frozen: set[Expr]) -> Iterator[Expr]:
-    outputs = set(fusion.outputs)
+def _follow(
+    fusion: Fusion, tensor: TensorView, frozen: set[Expr], *, widening: bool = False,
+) -> Iterator[Expr]:
     value = tensor
     while True:
         users = fusion.users.get(value, ())
-        if len(users) != 1 or not is_unary(users[0]) or users[0] in frozen or users[0].out in outputs:
+        if len(users) != 1 or not (is_unary(users[0]) or (widening and _widens(users[0]))):
             return
-        if any(user.op.name == "segment_set" for user in fusion.users.get(users[0].out, ())):
+        if not _is_free(fusion, users[0], frozen):
             return
         yield users[0]
         value = users[0].out

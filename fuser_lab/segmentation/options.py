@@ -99,6 +99,9 @@ class SegmenterOptions:
         "hint", "cut" or "ignore".
     forward_inputs
         Recompute chains of unary ops from inputs in each reader.
+    forward_broadcasts
+        Whether broadcasts and expands of inputs belong to these chains, so that each segment that reads a broadcast
+        table makes it anew (NVIDIA/Fuser #3659, never merged). Without ``forward_inputs`` it does nothing.
     forward_factories
         Names of factory ops that are recomputed in each reader: ``"full"``, which is all that nvFuser forwards,
         ``"iota"`` and ``"constant"`` (tensors computed from neither inputs nor random numbers, whatever the ops).
@@ -147,6 +150,7 @@ class SegmenterOptions:
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
     forward_inputs: bool = True
+    forward_broadcasts: bool = False
     forward_factories: frozenset[str] = frozenset({"full"})
     privatize: bool = True
     whole_fusion: bool = True

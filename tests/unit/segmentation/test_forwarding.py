@@ -181,3 +181,58 @@ def test_forwarded_values_do_not_change_results():
             results = evaluate(part, [known[v.name] for v in part.inputs])
             known.update(zip((tv.name for tv in part.outputs), results, strict=True))
         np.testing.assert_array_equal(known[fusion.outputs[0].name], evaluate(fusion, [x])[0])
+
+
+# Broadcasts
+
+
+def table_read_twice(fd):
+    table = fd.define_tensor([4], contiguity=True)
+    wide = fd.ops.exp(fd.ops.broadcast_in_dim(table, [3, 4], [1]))
+    for _ in range(2):
+        x = fd.define_tensor([3, 4], contiguity=True)
+        fd.add_output(fd.ops.sum(fd.ops.mul(x, wide), [0]))
+
+
+def test_broadcasts_of_inputs_as_an_option():
+    fusion = record(table_read_twice)
+    assert chains(fusion) == []
+    (chain,) = chains(fusion, forward_broadcasts=True)
+    ops = [fusion.exprs[fusion.positions[name]].op.name for name in chain]
+    assert ops == ["broadcast", "expand", "exp"]
+    assert chains(fusion, forward_broadcasts=True, forward_inputs=False) == []
+
+
+def test_each_broadcast_of_an_input_starts_a_chain():
+    def body(fd):
+        x = fd.define_tensor([4], contiguity=True)
+        row, column = (fd.ops.broadcast(x, [first, not first]) for first in (True, False))
+        fd.add_output(fd.ops.mul(row, column))
+        fd.add_output(fd.ops.add(row, column))
+        fd.add_output(fd.ops.neg(x))
+        fd.add_output(fd.ops.broadcast(x, [False, True, True]))
+        fd.add_output(fd.ops.exp(fd.ops.segment_set(fd.ops.broadcast(x, [True, True, False]))))
+
+    assert chains(record(body), forward_broadcasts=True) == [("T1",), ("T2",)]
+
+
+def test_rope_backward_is_cut_as_nvfuser_dumps_it():
+    fd, inputs = fl.example("llama3_rope_backward", "full")
+    one = fl.segment(fd, inputs)
+    dumped = fl.segment(fd, inputs, options=SegmenterOptions(forward_broadcasts=True))
+    first, second, *rest = dumped.segments
+    # As in the dump of PR #4269: a resize segment for each gradient, with both tables and a full of its own.
+    assert [{tv.name for tv in part.inputs} for part in (first, second)] == [{"T0", "T1", "T3"}, {"T0", "T2", "T3"}]
+    for part in (first, second):
+        assert part.scheduler.value == "resize"
+        assert len(part.outputs) == 1
+        made = [e.op.name for e in part.exprs]
+        assert (made.count("full"), made.count("expand")) == (1, 2)
+    assert [part.scheduler.value for part in rest] == ["reduction", "pointwise"]
+    assert [part.scheduler.value for part in one.segments] == ["resize", "reduction", "pointwise"]
+    # Both tables are read once more, and nothing else.
+    moved = [sum(part.bytes for part in plan.segments) for plan in (one, dumped)]
+    assert moved[1] - moved[0] == sum(tv.nbytes for tv in one.fusion.tensor_inputs if tv.name in {"T0", "T3"})
+    small, arrays = fl.example("llama3_rope_backward", "small")
+    plan = fl.segment(small, arrays, options=SegmenterOptions(forward_broadcasts=True))
+    np.testing.assert_array_equal(plan.definitions().reference(arrays)[0], small.reference(arrays)[0])
