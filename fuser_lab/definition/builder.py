@@ -226,6 +226,9 @@ class FusionBuilder(Recording):
         ]
         return made
 
+    # What `load_repro` passed over or took for granted in the script that the definition comes from.
+    notes: tuple[str, ...] = ()
+
     @functools.cached_property
     def hand(self) -> HandSchedule:
         """The schedule by hand, empty until a tensor is told something about its loops."""

@@ -67,8 +67,9 @@ def _candidates(script: Script) -> list[Candidate]:
         return blocks
     defined: list[Candidate] = []
     for node, around in _statements(tree, ()):
-        if isinstance(node, ast.FunctionDef) and node.args.args and records_into(node, node.args.args[-1].arg):
-            defined.append(Candidate(node=node, names=(node.name,), around=around))
+        if isinstance(node, ast.FunctionDef) and recorded_parameter(node) >= 0:
+            names = (node.name, *(function.name for function in around))
+            defined.append(Candidate(node=node, names=names, around=around))
         elif isinstance(node, ast.ClassDef):
             methods = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "definition"]
             defined += [Candidate(node=node, names=(node.name,), around=around) for _ in methods]
@@ -116,8 +117,22 @@ def _statements(
         for child in getattr(here, "body", []):
             if isinstance(child, ast.stmt):
                 yield child, inside
-                if not isinstance(child, ast.ClassDef):
+                # Methods of a test are functions; a class with a definition is one itself.
+                if not isinstance(child, ast.ClassDef) or not _has_definition(child):
                     pending.append((child, inside))
+
+
+def _has_definition(node: ast.ClassDef) -> bool:
+    return any(isinstance(f, ast.FunctionDef) and f.name in {"definition", "forward"} for f in node.body)
+
+
+def recorded_parameter(function: ast.FunctionDef) -> int:
+    """Return the place of the parameter that a function records into, the last such one; -1 if there is none."""
+    places = [place for place, p in enumerate(function.args.args) if records_into(function, p.arg)]
+    own = {p.arg for p in function.args.args}
+    inner = [f for f in ast.walk(function) if isinstance(f, ast.FunctionDef) and f is not function]
+    hidden = {p.arg for f in inner for p in f.args.args} & own
+    return next((place for place in reversed(places) if function.args.args[place].arg not in hidden), -1)
 
 
 def _block(

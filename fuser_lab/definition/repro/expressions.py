@@ -1,6 +1,7 @@
 """Evaluating a script's expressions: a whitelist over syntax nodes, nothing of the script is ever executed."""
 
 import ast
+import builtins
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,15 @@ from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
 from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, as_device, dtype_named
-from fuser_lab.definition.repro.layouts import METHODS, changed_by, taken_from
+from fuser_lab.definition.repro.layouts import (
+    ELEMENTWISE,
+    METHODS,
+    QUESTIONS,
+    asked_of,
+    changed_by,
+    computed,
+    taken_from,
+)
 from fuser_lab.definition.repro.makers import FILLERS, MAKERS, made_by, refilled_by
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.definition.repro.values import (
@@ -17,6 +26,7 @@ from fuser_lab.definition.repro.values import (
     FUNCTIONS,
     PLAIN,
     RECORDED,
+    Bound,
     Class,
     Function,
     Lists,
@@ -28,6 +38,7 @@ from fuser_lab.definition.repro.values import (
     Unopened,
     Unread,
     arithmetic,
+    comparison,
     said,
     small,
 )
@@ -87,6 +98,10 @@ ACCEPTED = (
 )
 
 
+# What may stand beside a definition: nothing of it is read, and using it is refused.
+_ASIDE = (ast.Lambda, ast.Dict, ast.Set, ast.DictComp, ast.SetComp, ast.GeneratorExp)
+
+
 class Expressions:
     """Evaluates expressions of one script."""
 
@@ -109,7 +124,7 @@ class Expressions:
         """Run the statements of a function and return what it returns."""
         raise NotImplementedError
 
-    def ran(self, what: Recording | Function | None, given: Any, place: ast.AST) -> None:
+    def ran(self, what: Recording | Function | Bound | None, given: Any, place: ast.AST) -> None:
         """Learn that a definition is executed with inputs."""
         raise NotImplementedError
 
@@ -157,14 +172,44 @@ class Expressions:
                     self.bind(target, value, inside)
                     found.append(self.evaluate(entry, inside))
                 return self.guarded(node, self.lists.keep, found)
-            case ast.Compare() | ast.BoolOp() | ast.JoinedStr() | ast.FormattedValue():
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                values = [self.evaluate(each, scope) for each in (left, *others)]
+                found = [comparison(type(op), a, b) for op, a, b in zip(ops, values, values[1:], strict=False)]
+                return Unread(what="a comparison", line=node.lineno) if None in found else all(found)
+            case ast.BoolOp(op=op, values=nodes):
+                return self._chain(node, isinstance(op, ast.Or), nodes, scope)
+            case ast.IfExp(test=test, body=body, orelse=otherwise):
+                decided = self.truth(test, scope)
+                if decided is not None:
+                    return self.evaluate(body if decided else otherwise, scope)
+                if self.open is None:
+                    return Unread(what="a conditional expression", line=node.lineno)
+            case ast.JoinedStr() | ast.FormattedValue():
                 for child in ast.iter_child_nodes(node):
                     if isinstance(child, ast.expr):
                         self.evaluate(child, scope)
-                what = {ast.Compare: "a comparison", ast.BoolOp: "and/or"}.get(type(node), "an f-string")
-                return Unread(what=what, line=node.lineno)
+                return Unread(what="an f-string", line=node.lineno)
+        if self.open is None and isinstance(node, _ASIDE):
+            return Unread(what=FORBIDDEN[type(node)], line=node.lineno)
         what = FORBIDDEN.get(type(node), f"the expression {type(node).__name__}")
         raise self.refusal(node, f"{what} is not read; {ACCEPTED}.")
+
+    def _chain(self, node: ast.expr, ends_on: bool, nodes: Sequence[ast.expr], scope: Scope) -> Any:
+        """Return what ``and`` or ``or`` give, as far as that is known."""
+        for each in nodes:
+            value = self.truth(each, scope)
+            if value is None:
+                return Unread(what="and/or", line=node.lineno)
+            if value is ends_on:
+                return ends_on
+        return not ends_on
+
+    def truth(self, node: ast.expr, scope: Scope) -> bool | None:
+        """Return whether a condition holds, None where it depends on what is not read."""
+        value = self.evaluate(node, scope)
+        if isinstance(value, bool | int | float | str | None | list | tuple):
+            return bool(value)
+        return None
 
     def _several(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
         """Return the values of arguments or entries; those behind a star are spread."""
@@ -200,6 +245,8 @@ class Expressions:
             return Path((name,))
         if name == "__name__":
             return "__main__"
+        if isinstance(getattr(builtins, name, None), type) and issubclass(getattr(builtins, name), BaseException):
+            return Unread(what=name, line=getattr(node, "lineno", 0))
         if name.startswith("__") or name in {"eval", "exec", "open", "compile", "globals", "locals", "vars", "input"}:
             raise self.refusal(node, f"{name} is not read; {ACCEPTED}.")
         raise self.refusal(node, f"{name} is used before it is assigned.")
@@ -259,6 +306,11 @@ class Expressions:
 
     def binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
         """Return ``left op right``."""
+        tensors = [value for value in (left, right) if isinstance(value, TensorSpec)]
+        if tensors and all(isinstance(value, TensorSpec | float | int) for value in (left, right)):
+            made = computed(tensors)
+            if made is not None and type(op) in {ast.Add, ast.Sub, ast.Mult, ast.Div}:
+                return made
         if isinstance(left, Unread | TensorSpec) or isinstance(right, Unread | TensorSpec):
             return Unread(what="an operator", line=getattr(node, "lineno", 0))
         if (isinstance(left, Handle) or isinstance(right, Handle)) and type(op) in RECORDED:
@@ -413,7 +465,7 @@ class Expressions:
             case Path(("nvfuser", "ops", name)):
                 return self.op(node, name, args, keywords)
             case Path((*_, "exec_nvfuser")) if len(args) > 1:
-                self.ran(args[0] if isinstance(args[0], Function) else None, args[1], node)
+                self.ran(args[0] if isinstance(args[0], Function | Bound) else None, args[1], node)
                 return Unread(what="exec_nvfuser", line=node.lineno)
             case Path(("nvfuser", *_, "spec")):
                 return self._unread_in(node, "spec", [*args, *keywords.values()]) or self.guarded(
@@ -436,6 +488,18 @@ class Expressions:
             case Path(("torch", name)) if name in _DEFAULTS and args != [DataType.Float]:
                 why = f"torch.{name} changes the dtype of the tensors made after it; write dtype= where they are made."
                 raise self.refusal(node, why)
+            case Path(("functools", "partial")) if args and isinstance(args[0], Function):
+                return Bound(function=args[0], args=tuple(args[1:]), keywords=tuple(keywords.items()))
+            case Bound():
+                given = dict(called.keywords) | keywords
+                return self.call_function(node, called.function, [*called.args, *args], given)
+            case Path(("torch", "cuda", "is_available")):
+                return True
+            case Path(("torch", name)) if name in METHODS and args and isinstance(args[0], TensorSpec):
+                unread = self._unread_in(node, f"torch.{name}", [*args[1:], *keywords.values()])
+                return unread or self.guarded(node, changed_by, name, args[0], args[1:], keywords)
+            case Path(("torch", *_, name)) if name in ELEMENTWISE and args and isinstance(args[0], TensorSpec):
+                return computed(args[:1]) or Unread(what=f"torch.{name}", line=node.lineno)
             case Path(("torch", *rest)):
                 name = ".".join(rest)
                 if name not in MAKERS or name == "spec":
@@ -508,10 +572,12 @@ class Expressions:
                 given = args[0] if args else keywords.get("inputs")
                 self.ran(owner if isinstance(owner, Recording) else None, given, node)
             case _ if name == "exec_nvfuser" and len(args) > 1:
-                self.ran(args[0] if isinstance(args[0], Function) else None, args[1], node)
+                self.ran(args[0] if isinstance(args[0], Function | Bound) else None, args[1], node)
             case Tensor() if name in {"size", "shape"}:
                 self.check_plain(node, args)
                 return self.guarded(node, owner.size if name == "size" else owner.shape, *args)
+            case TensorSpec() if name in QUESTIONS and not keywords:
+                return self._unread_in(node, f".{name}()", args) or self.guarded(node, asked_of, owner, name, args)
             case TensorSpec() if name in METHODS or name in FILLERS:
                 tensors = int(name in {"to", "type"})
                 found = self._unread_in(node, f".{name}()", [*args, *keywords.values()], tensors)

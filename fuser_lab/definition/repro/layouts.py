@@ -7,7 +7,7 @@ from typing import Any
 
 from fuser_lab.arguments import is_whole, shown
 from fuser_lab.definition.repro.arguments import TORCH_DTYPES, Arguments, as_device, as_dtype, dtype_named
-from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import listed, whole, wholes
@@ -278,6 +278,57 @@ def changed_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: M
     found = METHODS[method](tensor, a)
     a.done()
     return found
+
+
+def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
+    """Return what ``tensor.<name>(...)`` says of a tensor's layout, for a name in `QUESTIONS`.
+
+    Raises
+    ------
+    DefinitionError
+        If an argument is not understood.
+    """
+    match name, args:
+        case "stride", []:
+            return tensor.strides
+        case "stride", [dim]:
+            return tensor.strides[wrap_dim(dim, len(tensor.shape), "stride")]
+        case "numel" | "nelement", []:
+            return prod(tensor.shape)
+        case "dim" | "ndimension", []:
+            return len(tensor.shape)
+        case "is_contiguous", []:
+            return _is_contiguous(tensor)
+        case "element_size", []:
+            return tensor.dtype.itemsize
+    msg = f"{name}: is read with one axis at most."
+    raise DefinitionError(msg)
+
+
+QUESTIONS = frozenset({"stride", "numel", "nelement", "dim", "ndimension", "is_contiguous", "element_size"})
+# Functions of one tensor that change its values and not its layout.
+ELEMENTWISE = frozenset({
+    "abs", "neg", "exp", "sigmoid", "tanh", "relu", "sin", "cos", "square", "softmax", "sqrt", "rsqrt", "log", "gelu",
+    "clamp", "clone",
+})  # fmt: skip
+
+
+def computed(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
+    """Return the tensor that arithmetic on float tensors gives, None where dtypes or shapes are not read.
+
+    Its values are some normal numbers: what they are is not computed.
+    """
+    first = tensors[0]
+    if any(t.dtype is not first.dtype or not t.dtype.is_float for t in tensors):
+        return None
+    shape: list[int] = []
+    for place in range(1, 1 + max(len(t.shape) for t in tensors)):
+        sizes = {t.shape[-place] for t in tensors if len(t.shape) >= place} - {1}
+        if len(sizes) > 1:
+            return None
+        shape.insert(0, sizes.pop() if sizes else 1)
+    strides = kept_strides(first) if tuple(shape) == first.shape else _in_order(shape, range(len(shape)))
+    return replace(first, shape=tuple(shape), strides=strides, fill=Fill(kind="normal"))
 
 
 def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:

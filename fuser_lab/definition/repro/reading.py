@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro.arguments import as_device
-from fuser_lab.definition.repro.candidates import DEFINING, Candidate, chosen, records_into
+from fuser_lab.definition.repro.candidates import DEFINING, Candidate, chosen, recorded_parameter, records_into
 from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES, Expressions
 from fuser_lab.definition.repro.source import Script, scripts_in
 from fuser_lab.definition.repro.values import (
+    Bound,
     Class,
     Function,
     Ops,
@@ -68,13 +69,6 @@ def read_script(
         raise DefinitionError(msg) from None
 
 
-# Decorators under which a function still does what it says.
-_DECORATORS = frozenset({
-    "torch.no_grad", "torch.enable_grad", "torch.inference_mode", "torch.compiler.disable", "torch._dynamo.disable",
-    "functools.cache", "functools.lru_cache",
-})  # fmt: skip
-
-
 class _Return(Exception):  # noqa: N818 - ends a function of the script, which is no error
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -99,6 +93,8 @@ class _Reader(Expressions):
         self._deferred: Function | Class | None = None
         self._functions: dict[tuple[int, str], int] = {}
         self._bodies = 0
+        self._bound: Bound | None = None
+        self.notes: list[str] = []
 
     def read(self) -> tuple[Any, list[Described]]:
         """Return the definition and its inputs."""
@@ -120,38 +116,90 @@ class _Reader(Expressions):
         builder = self._recorded.builder
         # Says what is wrong with a definition that has no outputs.
         fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
+        builder.notes = tuple(dict.fromkeys(self.notes))
         return builder, self._inputs(fusion, scope)
 
     def _run_around(self, scope: Scope) -> None:
         """Reach a definition that the script itself does not: a test function's, or one that is only written down."""
         if self._recorded is None and self._deferred is None and self._candidate.around:
             outer = self._candidate.around[0]
-            found = scope.find(outer.name)
-            function = found.names[outer.name] if found else None
-            if isinstance(function, Function):
-                inside = Scope(scope)
-                inside.names |= {
-                    p.arg: Unread(what=p.arg, line=outer.lineno) for p in (*outer.args.args, *outer.args.kwonlyargs)
-                }
-                with suppress(_Executed):
-                    self.run_body(function, inside)
-                if "inputs" in inside.names and self._given is None:
-                    self._given = (inside.names["inputs"], outer)
+            inside = Scope(scope)
+            inside.names |= self._given_by_script(outer, scope)
+            with suppress(_Executed):
+                self.run_body(Function(node=outer, scope=scope), inside)
+            if "inputs" in inside.names and self._given is None:
+                self._given = (inside.names["inputs"], outer)
         if self._recorded is None and self._deferred is not None:
             self._record(self._deferred, self._deferred.node)
+
+    def _given_by_script(self, function: ast.FunctionDef, scope: Scope) -> dict[str, Any]:
+        """Return the values of a test's parameters: the first of each parametrize, defaults, unread ones."""
+        given = function.args
+        found: dict[str, Any] = {
+            p.arg: Unread(what=p.arg, line=function.lineno)
+            for p in (*given.posonlyargs, *given.args, *given.kwonlyargs)
+        }
+        usual = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True),
+                 *zip(given.kwonlyargs, given.kw_defaults, strict=True)]  # fmt: skip
+        for parameter, default in usual:
+            if default is not None:
+                found[parameter.arg] = self.evaluate(default, scope)
+        for decorator in function.decorator_list:
+            match decorator:
+                case ast.Call(func=func, args=[ast.Constant(value=str(names)), values, *_]) if (
+                    ast.unparse(func).endswith("mark.parametrize")
+                ):
+                    found |= self._first_of(names, values, scope)
+                case ast.Call(func=func, args=[ast.List(elts=names) | ast.Tuple(elts=names), values, *_]) if (
+                    ast.unparse(func).endswith("mark.parametrize")
+                    and all(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in names)
+                ):
+                    joined = ",".join(str(n.value) for n in names if isinstance(n, ast.Constant))
+                    found |= self._first_of(joined, values, scope)
+        return found
+
+    def _first_of(self, names: str, values: ast.expr, scope: Scope) -> dict[str, Any]:
+        """Return the first values of a parametrize, by the names of the parameters."""
+        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        first = values.elts[0] if isinstance(values, ast.List | ast.Tuple) and values.elts else None
+        is_param = isinstance(first, ast.Call) and ast.unparse(first.func) in {"pytest.param", "param"}
+        if is_param and isinstance(first, ast.Call):
+            entries = [self.evaluate(each, scope) for each in first.args]
+        elif first is not None:
+            value = self.evaluate(first, scope)
+            entries = list(value) if len(wanted) > 1 and isinstance(value, list | tuple) else [value]
+        else:
+            value = self.evaluate(values, scope)
+            listed = value[0] if isinstance(value, list | tuple) and value else value
+            entries = list(listed) if len(wanted) > 1 and isinstance(listed, list | tuple) else [listed]
+        if len(entries) != len(wanted):
+            return {}
+        self.notes.append(f"line {values.lineno}: of several values for {', '.join(wanted)}, the first are taken")
+        return dict(zip(wanted, entries, strict=True))
 
     def _record(self, what: Function | Class, place: ast.AST) -> Recording:
         with self._make() as builder:
             recording = self.open = self._recorded = Recording(builder=builder)
             if isinstance(what, Function):
-                parameters = what.node.args.args
-                others = [Unread(what=p.arg, line=what.node.lineno) for p in parameters[:-1]]
-                self.call_function(place, what, [*others, recording], {})
+                self.call_function(place, what, *self._arguments(what, recording))
             else:
                 method = next(f for f in what.node.body if isinstance(f, ast.FunctionDef) and f.name == "definition")
                 self.call_function(place, Function(node=method, scope=self._scope), [recording], {})
         self.open = None
         return recording
+
+    def _arguments(self, what: Function, recording: Recording) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a function that records: those of a partial, the definition, unread ones."""
+        if self._bound is not None:
+            return [*self._bound.args, recording], dict(self._bound.keywords)
+        parameters = what.node.args.args
+        place = recorded_parameter(what.node)
+        usual = len(parameters) - len(what.node.args.defaults)
+        values: list[Any] = [
+            recording if i == place else Unread(what=p.arg, line=what.node.lineno)
+            for i, p in enumerate(parameters) if i <= place or i < usual
+        ]
+        return values, {}
 
     @property
     def _is_read(self) -> bool:
@@ -239,6 +287,12 @@ class _Reader(Expressions):
                 test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body, orelse=[],
             ):
                 self._run_each(body, scope)
+            case ast.If(test=test, body=body, orelse=otherwise):
+                self._if(node, test, body, otherwise, scope)
+            case ast.Delete() | ast.Global() | ast.Nonlocal() if self.open is None:
+                pass
+            case ast.Raise() if self.open is None and not self._bodies:
+                pass
             case ast.Try(body=body, orelse=otherwise, finalbody=last) if self.open is None:
                 # Nothing is raised here, so that no handler runs.
                 self._run_each([*body, *otherwise, *last], scope)
@@ -249,11 +303,23 @@ class _Reader(Expressions):
             case _:
                 raise self.refusal(node, f"the statement {_keyword(node)} is not read; {ACCEPTED}.")
 
+    def _if(
+        self, node: ast.If, test: ast.expr, body: list[ast.stmt], otherwise: list[ast.stmt], scope: Scope,
+    ) -> None:
+        """Run the branch that the script's own values take; where that is open, neither, if nothing is recorded."""
+        decided = self.truth(test, scope)
+        if decided is not None:
+            self._run_each(body if decided else otherwise, scope)
+            return
+        if self.open is not None or any(each is self._candidate.node for each in ast.walk(node)):
+            raise self.refusal(node, "which branch is taken depends on something that is not read.")
+        for each in ast.walk(node):
+            self.step(each)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                scope.names[each.id] = Unread(what=each.id, line=each.lineno)
+        self.notes.append(f"line {node.lineno}: a branch on something that is not read is passed over")
+
     def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
-        for decorator in node.decorator_list:
-            name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            if name not in _DECORATORS and not name.startswith("pytest."):
-                raise self.refusal(node, f"{node.name} has the decorator {name}, which is not read; delete it.")
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
         if before != node.lineno:
             raise self.refusal(node, f"{node.name} is defined a second time; the first one is on line {before}.")
@@ -274,6 +340,8 @@ class _Reader(Expressions):
     def _with(self, node: ast.With, scope: Scope) -> None:
         for item in node.items:
             value = self.evaluate(item.context_expr, scope)
+            if isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func) == "pytest.raises":
+                self.notes.append(f"line {node.lineno}: the script expects an error here, which nvFuser raises")
             if isinstance(item.context_expr, ast.Call) and isinstance(value, str):
                 # Of all calls that are read, torch.device gives a str.
                 outside, self.device = self.device, self.guarded(item.context_expr, as_device, value, "torch.device")
@@ -305,26 +373,28 @@ class _Reader(Expressions):
         self.open = None
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        if isinstance(node, ast.ImportFrom) and (node.level or node.module is None):
-            raise self.refusal(node, "relative imports are not read.")
-        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        for module in modules:
-            top = module.partition(".")[0]
-            if top not in LIBRARIES | FRONTENDS:
-                known = ", ".join(sorted(LIBRARIES | FRONTENDS))
-                raise self.refusal(node, f"the import of {top} is not read; imports of {known} are passed over.")
         for alias in node.names:
-            if isinstance(node, ast.ImportFrom):
+            module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
+            if module == "torch._C._nvfuser":
+                module = "nvfuser"
+            if module.partition(".")[0] not in LIBRARIES | FRONTENDS:
+                # Nothing of it is known: whatever uses it is refused where the fusion or an input needs it.
+                name = alias.asname or alias.name.partition(".")[0]
+                scope.names[name] = Unread(what=f"{module}.{alias.name}".removesuffix(f".{module}"), line=node.lineno)
+            elif isinstance(node, ast.ImportFrom):
                 if alias.name != "*":
-                    scope.names[alias.asname or alias.name] = _path(f"{node.module}.{alias.name}")
+                    scope.names[alias.asname or alias.name] = _path(f"{module}.{alias.name}")
             elif alias.asname:
                 scope.names[alias.asname] = _path(alias.name)
             else:
                 top = alias.name.partition(".")[0]
                 scope.names[top] = _path(top)
 
-    def ran(self, what: Recording | Function | None, given: Any, place: ast.AST) -> None:
+    def ran(self, what: Recording | Function | Bound | None, given: Any, place: ast.AST) -> None:
         """Keep the inputs of the first run of the chosen definition."""
+        if isinstance(what, Bound):
+            self._bound = what if self._bound is None and what.function.node is self._candidate.node else self._bound
+            what = what.function
         if isinstance(what, Function):
             # Where a block is the definition, the function that is given stands for what the block calls.
             is_chosen = isinstance(self._candidate.node, ast.With) or what.node is self._candidate.node

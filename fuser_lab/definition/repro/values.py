@@ -73,6 +73,15 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """``functools.partial`` of a function of the script."""
+
+    function: Function
+    args: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
     """A class of the script with a method ``definition``, as very old scripts have."""
 
@@ -162,6 +171,36 @@ CONSTANTS: Mapping[str, float] = {
                            ("torch", ("inf", "nan", "pi", "e")))
     for name in names
 }  # fmt: skip
+
+
+_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def comparison(kind: type[ast.cmpop], left: Any, right: Any) -> bool | None:
+    """Return what a comparison of plain values gives, None where it is not read."""
+    if kind in {ast.Is, ast.IsNot} and (left is None or right is None):
+        return (left is right) is (kind is ast.Is)
+    if kind in {ast.In, ast.NotIn} and isinstance(right, list | tuple):
+        found = [comparison(ast.Eq, left, entry) for entry in right]
+        return None if None in found else any(found) is (kind is ast.In)
+    if kind in {ast.Is, ast.IsNot} and isinstance(left, bool | DataType) and isinstance(right, bool | DataType):
+        return (left is right) is (kind is ast.Is)
+    is_plain = all(isinstance(v, Number | str | None | DataType) for v in (left, right))
+    are_lists = all(isinstance(v, list | tuple) and _are_plain(v) for v in (left, right))
+    are_lists = are_lists and kind in {ast.Eq, ast.NotEq}
+    if not (is_plain or are_lists) or kind not in _COMPARED:
+        return None
+    try:
+        return bool(_COMPARED[kind](left, right))
+    except TypeError:
+        return None
+
+
+def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:
+    return all(isinstance(v, Number | str | None | DataType) for v in values)
 
 
 def small(value: Any) -> Any:

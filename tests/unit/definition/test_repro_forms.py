@@ -1,0 +1,97 @@
+"""Scripts in the forms of nvFuser's issues and tests, as people paste them."""
+
+from pathlib import Path
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.errors import DefinitionError
+
+TEXTS = {p.stem: p.read_text() for p in sorted((Path(__file__).parents[2] / "data" / "repro_forms").glob("*.txt"))}
+
+# Ops that are recorded; shapes and strides of the inputs.
+KNOWN = {
+    "cond_fixture": (["exp"], [((10, 5), (5, 1))]),
+    "lambda_helper": (["relu"], [((8, 8), (8, 1))]),
+    "nested_unused": (["cast", "cast", "mul"], [((2, 64, 32), (0, 0, 1)), ((2, 64, 32), (2048, 32, 1))]),
+    "opinfo": (
+        ["broadcast", "expand", "cast", "cast", "add", "reshape", "permute"],
+        [((2, 16, 32), (512, 32, 1)), ((32,), (1,)), ((2, 16, 32), (512, 32, 1))],
+    ),
+    "parametrize_if": (["sum", "broadcast", "cast"], [((4, 8), (8, 1))]),
+    "partial": (["slice"], [((10, 12), (12, 1))]),
+    "raises": (["neg"], [((4, 4), (4, 1))]),
+    "strides": (["relu", "neg", "neg"], [((3, 8, 4), (1, 3, 24)), ((3, 8), (8, 1)), ((3, 8, 4), (1, 3, 24))]),
+    "ternary": (["cast", "sum", "broadcast", "div"], [((16, 32), (32, 1))]),
+    "thunder": (["add", "mul"], [((16, 16), (16, 1)), ((16, 16), (16, 1))]),
+}
+
+
+def test_every_text_has_an_answer():
+    assert TEXTS.keys() == KNOWN.keys()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_forms(name):
+    fd, inputs = fl.load_repro(TEXTS[name])
+    ops, layouts = KNOWN[name]
+    assert [expr.op.name for expr in fd.fusion.exprs] == ops
+    assert [(value.shape, value.strides) for value in inputs] == layouts
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_loaded_can_be_segmented_and_its_inputs_made(name):
+    fd, inputs = fl.load_repro(TEXTS[name])
+    assert fl.segment(fd, inputs).segments
+    assert [value.materialize().shape for value in inputs] == [value.shape for value in inputs]
+
+
+def test_what_was_taken_for_granted_is_noted():
+    assert fl.load_repro(TEXTS["raises"])[0].notes == (
+        "line 13: the script expects an error here, which nvFuser raises",
+    )
+    notes = fl.load_repro(TEXTS["parametrize_if"])[0].notes
+    assert [note.partition(": ")[2] for note in notes] == [
+        "of several values for dtype, keepdim, the first are taken", "of several values for size, the first are taken",
+    ]
+    assert fl.load_repro(TEXTS["partial"])[0].notes == ()
+
+
+HEAD = "import torch\nfrom nvfuser_direct import FusionDefinition\n"
+BLOCK = """
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+    {line}
+    fd.add_output(x)
+fd.execute([torch.randn({size}, 6)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "rows"),
+    [
+        ("n = 3 if 2 > 1 else 4", "n", 3),
+        ("n = 3\nif n == 3 and not n is None:\n    n += 1\nelse:\n    n = 9", "n", 4),
+        ("n = 5\nif n in [1, 2] or n > 7:\n    n = 1\nelif n <= 5:\n    n = 2", "n", 2),
+        ("n = torch.randn(7, 2).numel()", "n", 14),
+        ("n = torch.randn(7, 2).t().stride(0) + 6", "n", 7),
+        ("m = torch.cuda.device_count()\nif m > 3:\n    k = 1\nn = 2", "n", 2),
+    ],
+)
+def test_conditions_on_the_scripts_own_values(before, size, rows):
+    assert fl.load_repro(f"{HEAD}{before}{BLOCK.format(line='pass', size=size)}")[1][0].shape == (rows, 6)
+
+
+def test_a_condition_that_is_not_read_decides_nothing():
+    text = HEAD + "n = 3\nif torch.cuda.device_count() > 3:\n    n = 1\n" + BLOCK.format(line="pass", size="n")
+    with pytest.raises(DefinitionError, match="is not read"):
+        fl.load_repro(text)
+    text = HEAD + BLOCK.format(line="if torch.version.cuda:\n        x = fd.ops.neg(x)", size="3")
+    with pytest.raises(DefinitionError, match="which branch is taken depends on something that is not read"):
+        fl.load_repro(text)
+
+
+def test_tests_of_one_file_are_chosen_by_name():
+    other = TEXTS["raises"].replace("test_bad", "test_good").replace("(4, 4,", "(2, 3,")
+    fd, inputs = fl.load_repro(f"{TEXTS['raises']}\n\n{other}", name="test_good")
+    assert (len(fd.fusion.exprs), inputs[0].shape) == (1, (2, 3))
