@@ -511,6 +511,9 @@ class FusionBuilder(Recording):
         return elements
 
     def _vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
+        if not is_whole(size) and not isinstance(size, list | tuple):
+            msg = f"define_vector: size must be an int, or a list of ints and integer scalars, given {shown(size)}."
+            raise ArgumentTypeError(msg)
         if not is_whole(size):
             sizes = self.extents(size, "define_vector", "values")
             return [Handle(self.value(extent, "define_vector", "values"), self) for extent in sizes]

@@ -463,10 +463,6 @@ SDPFA_BWD = register(
                         "sdpfa_bwd: philox_seed must be integers with at most 1 axis", DefinitionError,
                     ),
                     (
-                        "fd.ops.sdpfa_bwd(Q, Q, Q, Q, Q, x, None, False, n, n, None)",
-                        "sdpfa_bwd: dropout_p is None", ArgumentTypeError,
-                    ),
-                    (
                         "fd.ops.sdpfa_bwd(Q, Q, Q, Q, Q, x, 0.0, False, 1, n, None)",
                         "philox_seed must be a tensor", ArgumentTypeError,
                     ),

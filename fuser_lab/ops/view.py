@@ -131,7 +131,7 @@ PERMUTE = register(
             Misuse("fd.ops.permute(x, [0, 2])", "permute: dims=2 is outside [-2, 2)"),
             Misuse("fd.ops.permute(x, [0, -3])", "permute: dims=-3 is outside [-2, 2)"),
             Misuse("fd.ops.permute(x, 1)", "permute: dims must be a list of ints", ArgumentTypeError),
-            Misuse("fd.ops.permute(x, [0.5, 1])", "permute: dims must be an int, given 0.5", ArgumentTypeError),
+            Misuse("fd.ops.permute(x, [0.5, 1])", "permute: dims[0] must be an int, given 0.5", ArgumentTypeError),
             Misuse("fd.ops.permute(d, [])", "permute: arg must be a tensor, given the scalar", ArgumentTypeError),
             Misuse("fd.ops.permute(x)", "missing a required argument: 'dims'", ArgumentTypeError),
         ),

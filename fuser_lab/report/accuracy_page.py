@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuser_lab.json_text import json_text
+
 FILE = Path(__file__).with_name("accuracy.json")
 TARGETS = ("cpu", "cuda")
 _TITLES = {"cpu": "CPU kernels", "cuda": "CUDA kernels"}
@@ -46,7 +48,7 @@ def save(found: Mapping[str, Stated]) -> Path:
         for target, part in sorted({**(stated() if FILE.exists() else {}), **found}.items())
     }
     data = {"schema": "fuser_lab.accuracy", "version": 1, "targets": targets}
-    FILE.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    FILE.write_text(json_text(data, indent=1) + "\n", encoding="utf-8")
     return FILE
 
 

@@ -1,6 +1,5 @@
 """A plan as nvFuser prints a segmented fusion: ``NVFUSER_DUMP=segmented_fusion``."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.printer import expression_texts, math_text
+from fuser_lab.json_text import json_text
 from fuser_lab.ops import OPS
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 
@@ -97,7 +97,7 @@ def _comments(segmented: SegmentedFusion) -> Iterator[str]:
         "stride_orders": [[tv.name, list(ranks)] for tv, ranks in fusion.stride_orders],
     }
     told["fusion"] = {key: value for key, value in whole.items() if value}
-    yield from (f"// fuser_lab: {name} {json.dumps(data)}" for name, data in told.items() if data)
+    yield from (f"// fuser_lab: {name} {json_text(data)}" for name, data in told.items() if data)
 
 
 def _of_input(value: Val) -> dict[str, Any]:

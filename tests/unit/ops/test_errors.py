@@ -38,9 +38,15 @@ CALLS = [
     (lambda fd, x, y: fd.define_scalar("x"), ArgumentTypeError, "define_scalar: value must be a number, given 'x'"),
     (lambda fd, x, y: fd.define_scalar(2**63), DefinitionError, "define_scalar: value is 9223372036854775808, outside"),
     (lambda fd, x, y: fd.define_scalar(-1, DataType.UInt64), DefinitionError, "value is -1, outside DataType.UInt64"),
-    (lambda fd, x, y: fd.define_vector("a"), ArgumentTypeError, "define_vector: size must be an int, given 'a'"),
+    (
+        lambda fd, x, y: fd.define_vector("a"), ArgumentTypeError,
+        "define_vector: size must be an int, or a list of ints and integer scalars, given 'a'",
+    ),
     (lambda fd, x, y: fd.define_vector(2, DataType.Int32), ArgumentTypeError, "dtype must be DataType.Int"),
-    (lambda fd, x, y: fd.define_vector(-1), DefinitionError, "define_vector: size is -1"),
+    (
+        lambda fd, x, y: fd.define_vector(-1), DefinitionError,
+        "define_vector: size must be a whole number from 0 to 65,536, given -1",
+    ),
     (lambda fd, x, y: fd.ops.sum(x, dims=[0.5]), ArgumentTypeError, "sum: dims must be an int, given 0.5"),
     (lambda fd, x, y: fd.ops.permute(x, "ab"), ArgumentTypeError, "permute: dims must be a list of ints, given 'ab'"),
     (lambda fd, x, y: fd.ops.permute(x, None), ArgumentTypeError, "permute: dims must be a list of ints, given None"),
