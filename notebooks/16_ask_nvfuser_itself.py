@@ -131,7 +131,7 @@ text = plan.to_dump()
 print("\n".join(text.splitlines()[-24:]))
 
 # %%
-fl.load_dump(text).plan.segmented == plan.segmented
+print(fl.load_dump(text).plan.segmented == plan.segmented)
 
 # %%
 score(*outcomes)
