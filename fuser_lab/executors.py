@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fuser_lab.arguments import FLAG, TEXT, listed, shown, takes, whole
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.scheduling import RULES, HandSchedule, scheduled_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import (
-    ArgumentTypeError,
     CodegenError,
     DefinitionError,
     InputError,
@@ -58,6 +58,9 @@ _DISABLES = {
     "greedy_scheduler": SchedulerType.GREEDY,
 }
 
+_NAMES = listed(TEXT, "a list of names", lazy=True)
+_DEVICE = (whole() | TEXT).worded("a number, a name or a torch.device")
+
 
 def options_of(enable: object, disable: object) -> SegmenterOptions:
     """Return the segmenter's switches for names of nvFuser's options.
@@ -78,16 +81,10 @@ def options_of(enable: object, disable: object) -> SegmenterOptions:
 
 
 def _known(argument: str, given: object, names: frozenset[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"execute: {argument} must be a list of names, given {given!r}."
-        raise ArgumentTypeError(msg)
-    found = tuple(given)
+    found = tuple(_NAMES.of(given, "execute", argument))
     for name in found:
-        if not isinstance(name, str):
-            msg = f"execute: {argument} must hold names, given {name!r}."
-            raise ArgumentTypeError(msg)
         if name not in names:
-            msg = f"execute: {argument} names {name!r}, which is no option; there are {', '.join(sorted(names))}."
+            msg = f"execute: {argument} names {shown(name)}, which is no option; there are {', '.join(sorted(names))}."
             raise DefinitionError(msg)
     return found
 
@@ -102,12 +99,10 @@ def device_name(device: object) -> str | None:
     """
     if device is None:
         return None
-    if isinstance(device, int) and not isinstance(device, bool):
-        return f"cuda:{device}"
-    if isinstance(device, str) or type(device).__name__ == "device":
+    if type(device).__name__ == "device":
         return str(device)
-    msg = f"device must be a number, a name or a torch.device, given {device!r}."
-    raise ArgumentTypeError(msg)
+    found: str | int = _DEVICE.of(device, "", "device")
+    return found if isinstance(found, str) else f"cuda:{found}"
 
 
 def _check_device(device: str | None, described: Sequence[Described]) -> None:
@@ -131,6 +126,7 @@ class FusionExecutorCache:
         True; fusions with schedules of the user's own are not supported.
     """
 
+    @takes("FusionExecutorCache", fusion_id=whole(), auto_schedule=FLAG)
     def __init__(self, fusion: object, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
             msg = "FusionExecutorCache: auto_schedule=False, a schedule of the user's own, is not supported."
@@ -204,6 +200,7 @@ class FusionExecutorCache:
         """Return the fusion."""
         return self.definition
 
+    @takes(intrinsic_code=FLAG)
     def get_cuda_kernel(self, inputs: Iterable[Any], intrinsic_code: bool = False, device: object = 0) -> str:
         """Return the generated CUDA kernels of all segments, which are Python for Numba; needs no GPU.
 
@@ -222,6 +219,7 @@ class FusionExecutorCache:
         called = (Path(__file__).parent / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8")
         return f"{called}\n{source}"
 
+    @takes(tensor_transforms=FLAG)
     def get_scheduled_ir(
         self, inputs: Iterable[Any], tensor_transforms: bool = False, device: object = 0,
     ) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fuser_lab.arguments import TEXT, takes
+from fuser_lab.arguments import FLAG, TEXT, shown, takes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind
@@ -73,6 +73,7 @@ class Executable:
             self.fec = FusionExecutorCache(self.recorded_fusion)
         return self.fec
 
+    @takes(save_repro_inputs=FLAG)
     def execute(
         self, inputs: Iterable[Any], *, device: object = None, save_repro_inputs: bool = False,
         _enable_options: Iterable[str] = (), _disable_options: Iterable[str] = (),
@@ -152,7 +153,8 @@ class Executable:
         scheduler = getattr(heuristic_params, "scheduler", heuristic_params)
         if scheduler is None or isinstance(scheduler, SchedulerType):
             return scheduler
-        msg = f"manual_execute: heuristic_params must be what compute_heuristics returns, given {heuristic_params!r}."
+        given = shown(heuristic_params)
+        msg = f"manual_execute: heuristic_params must be what compute_heuristics returns, given {given}."
         raise ArgumentTypeError(msg)
 
     def plan_for(self, inputs: Iterable[Any]) -> Plan:

@@ -26,6 +26,7 @@ from fuser_lab.segmentation.options import rewritten as run_passes
 from fuser_lab.shown_log import ShownLog
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
+_TARGET = optional(TEXT.worded("a device's name") | instance(Device))
 _END = object()
 
 
@@ -84,7 +85,7 @@ def has_arrays(inputs: Sequence[Any]) -> bool:
 
 @takes(
     strategy=TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle"),
-    target=optional(TEXT.worded("a device's name") | instance(Device)),
+    target=_TARGET,
     options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
     schedulers=listed(ANYTHING, "a list of schedulers", lazy=True),
     passes=listed(instance(Pass), "a list of passes", lazy=True),
@@ -214,6 +215,7 @@ def described_input(value: Any) -> Described:
 
 def device_of(target: str | Device | None) -> Device:
     """Return a device by name; an H200 if none is named."""
+    target = _TARGET.of(target, "", "target")
     if target is None:
         return DEFAULT
     if isinstance(target, Device):
@@ -224,5 +226,5 @@ def device_of(target: str | Device | None) -> Device:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
-    msg = f"target {target!r} is unknown; there are {names} and {THIS_MACHINE!r}, or give a Device."
+    msg = f"target {shown(target)} is unknown; there are {names} and {THIS_MACHINE!r}, or give a Device."
     raise InputError(msg)

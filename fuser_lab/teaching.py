@@ -5,11 +5,13 @@ import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from fuser_lab import arguments
 from fuser_lab.arguments import ANYTHING, TEXT, instance, listed, mapping, number, optional, takes
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.report import theme
@@ -225,6 +227,13 @@ def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
 
 def shown(value: Any) -> str:
     """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
+    try:
+        return _shown(value)
+    except Exception:  # noqa: BLE001 - a number too long for text, a list in itself, a repr of the user's that fails
+        return arguments.shown(value)
+
+
+def _shown(value: Any) -> str:
     match value:
         case None:
             return "nothing"
@@ -246,7 +255,7 @@ def shown(value: Any) -> str:
 
 def _inside(value: Any) -> str:
     """Return what `shown` returns, lists in brackets: they are part of something with commas of its own."""
-    return f"[{shown(value)}]" if isinstance(value, list | tuple) else shown(value)
+    return f"[{_shown(value)}]" if isinstance(value, list | tuple) else _shown(value)
 
 
 def _ordered(values: Iterable[Any]) -> list[Any]:
@@ -268,11 +277,19 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
     if kind == "text":
         return str(predicted).strip().casefold() == str(answer).strip().casefold()
     if kind == "number":
-        return math.isclose(predicted, answer, rel_tol=0.0, abs_tol=within * abs(answer))
+        return _is_close(predicted, answer, within)
     if kind == "list":
         pairs = zip(predicted, answer, strict=False)
         return len(predicted) == len(answer) and all(_agrees(p, a, within) for p, a in pairs)
     return bool(predicted == answer)
+
+
+def _is_close(predicted: Any, answer: Any, within: float) -> bool:
+    try:
+        return math.isclose(predicted, answer, rel_tol=0.0, abs_tol=within * abs(answer))
+    except OverflowError:  # whole numbers beyond those of floats
+        are_whole = isinstance(predicted, Integral) and isinstance(answer, Integral)
+        return are_whole and abs(int(predicted) - int(answer)) <= Fraction(within) * abs(int(answer))
 
 
 def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bool:

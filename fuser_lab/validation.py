@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import ANYTHING, listed, shown
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import ArgumentTypeError, ValidationError
 from fuser_lab.interpreter import evaluate
@@ -33,6 +34,7 @@ _BITS = {
     "Float8_e4m3fn": 4, "Float8_e5m2": 3, "Float8_e8m0fnu": 1, "Float4_e2m1fn": 2,
 }
 _ROUNDINGS = 16  # of the result's own dtype, which two right answers may lie apart whatever is summed
+_RESULTS = listed(ANYTHING, "a list of arrays")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,17 +169,26 @@ def check_outputs(
         If number, shape, dtype or value of an output is another; the sentence names the worst element.
     """
     wanted = expected_outputs(fusion, inputs) if expected is None else expected
-    if not isinstance(wanted, list | tuple):
-        msg = f"validate: reference outputs must be a list of arrays, given {type(wanted).__name__}."
-        raise ArgumentTypeError(msg)
+    outputs = _RESULTS.of(outputs, "validate", "outputs")
+    wanted = _RESULTS.of(wanted, "validate", "reference outputs")
     bound = bind(fusion, [describe(value) for value in inputs]).fusion
     returned = [tv for tv in bound.outputs if tv not in bound.hidden]
-    for what, given in (("outputs", outputs), ("reference outputs", wanted)):
+    both = (("outputs", outputs), ("reference outputs", wanted))
+    for what, given in both:
         if len(given) != len(returned):
             msg = f"validate: the fusion returns {len(returned)} outputs, given {len(given)} {what}."
             raise ValidationError(msg)
     for number, (tensor, tolerance) in enumerate(zip(returned, tolerances(bound), strict=True)):
-        _check(f"output {number}, {tensor},", to_numpy(outputs[number]), to_numpy(wanted[number]), tolerance)
+        got, right = (_array(given[number], f"{what}[{number}]") for what, given in both)
+        _check(f"output {number}, {tensor},", got, right, tolerance)
+
+
+def _array(value: Any, what: str) -> Array:
+    try:
+        return to_numpy(value)
+    except Exception:  # noqa: BLE001 - whatever NumPy cannot make an array of
+        msg = f"validate: {what} must be an array, given {shown(value)}."
+        raise ArgumentTypeError(msg) from None
 
 
 def _check(name: str, got: Array, wanted: Array, tolerance: Tolerance) -> None:

@@ -2,6 +2,7 @@
 
 import enum
 
+from fuser_lab.arguments import shown
 from fuser_lab.cost import verdict
 from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir.transform import MemoryType, ParallelType
@@ -44,7 +45,7 @@ def own_scheduler(given: object) -> verdict.SchedulerType | None:
         return given
     if isinstance(given, SchedulerType):
         return given.own
-    msg = f"scheduler_type must be a SchedulerType, given {given!r}."
+    msg = f"scheduler_type must be a SchedulerType, given {shown(given)}."
     raise ArgumentTypeError(msg)
 
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import ArgumentTypeError, UnsupportedDtypeError, UnsupportedError
 from fuser_lab.runtime.arrays import TORCH_OF
@@ -23,13 +24,15 @@ def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
     UnsupportedDtypeError
         A KeyError, if no fusion has it.
     """
-    if dtype in _NUMBERS:
+    if isinstance(dtype, type) and dtype in _NUMBERS:
         return _NUMBERS[dtype]
-    name = str(dtype).removeprefix("torch.")
+    named = dtype if isinstance(dtype, str) else shown(dtype)
+    name = named.removeprefix("torch.")
     for known, torch_name in TORCH_OF.items():
         if torch_name == name and known is not DataType.Index:
             return known
-    msg = f"dtype {dtype} is not a tensor type of a fusion; accepted are {', '.join(sorted(set(TORCH_OF.values())))}."
+    accepted = ", ".join(sorted(set(TORCH_OF.values())))
+    msg = f"dtype {shown(dtype)} is not a tensor type of a fusion; accepted are {accepted}."
     raise UnsupportedDtypeError(msg)
 
 

@@ -20,13 +20,14 @@ class TimingRow:
     bytes_in, bytes_out, bytes_crossing
         Bytes read, written, and those of both that pass between segments.
     median, iqr, low, high
-        Seconds: median, interquartile range and the quartiles. On a GPU the second-level cache is cold.
+        Seconds: median, interquartile range and the quartiles. Segments are timed inside runs of their plan; on a GPU
+        the second-level cache is cold when a run starts.
     warm
         Median in seconds where the cache holds what the run before has left there; NaN on the CPU, which is always
         measured so.
     kernels
-        Seconds that the segments of a plan take one by one, added up: what the median has beyond it are gaps between
-        them. Whole plans only.
+        Seconds that the segments of a plan take inside its runs, added up: what the median has beyond it are gaps
+        between them. Whole plans only.
     samples
         Number of measurements.
     bandwidth
@@ -109,8 +110,10 @@ class Timings:
         base = next(iter(self.totals), None)
         if base is None:
             return self
+        # An event's clock may not advance while a small kernel runs.
+        unit = base.median or math.nan
         rows = tuple(
-            replace(row, ratio=row.median / base.median, tie=row is not base and row.ties_with(base))
+            replace(row, ratio=row.median / unit, tie=row is not base and row.ties_with(base))
             if row.segment is None else row
             for row in self.rows
         )

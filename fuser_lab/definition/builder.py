@@ -158,11 +158,14 @@ def _check_arguments(
 
 def _axes(given: object, argument: str) -> list[int]:
     """Return one int for each axis of an input, or raise DefinitionError where no array has so many."""
-    count = len(listed(given, "define_tensor", argument))
-    if count > MOST_AXES:
-        msg = f"define_tensor: {argument} has {count} entries; arrays have {MOST_AXES} axes at most."
-        raise DefinitionError(msg)
+    _check_axes("define_tensor", argument, len(listed(given, "define_tensor", argument)))
     return wholes(given, "define_tensor", argument)
+
+
+def _check_axes(op: str, argument: str, count: int, each: int = 1) -> None:
+    if count > each * MOST_AXES:
+        msg = f"{op}: {argument} has {count} entries; arrays have {MOST_AXES} axes at most."
+        raise DefinitionError(msg)
 
 
 def _parameters(form: str) -> inspect.Signature:
@@ -529,7 +532,7 @@ class FusionBuilder(Recording):
         result: the rank of each axis counted from the fastest.
         """
         self.require_open("add_output")
-        given = {"stride_order": stride_order} if stride_order != () else {}
+        given = {} if isinstance(stride_order, tuple) and not stride_order else {"stride_order": stride_order}
         args = (output,) if alias_input is None else (output, alias_input)
         self.recorded("add_output", self._add_output, args, given)
 
@@ -614,6 +617,11 @@ class FusionBuilder(Recording):
                 msg = f"{op.name}: {value} belongs to another definition."
                 raise DefinitionError(msg)
         results = op.infer(tuple(inputs), attrs, self.axes)
+        for result in results:
+            if result.domain is not None and len(result.domain.logical) > MOST_AXES:
+                count = len(result.domain.logical)
+                msg = f"{op.name}: the result would have {count} axes; arrays have {MOST_AXES} at most."
+                raise DefinitionError(msg)
         outputs = tuple(self._make(result) for result in results)
         sizes = [size for value in outputs for size in self._declare(value)]
         if sizes:
@@ -682,7 +690,9 @@ class FusionBuilder(Recording):
     def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
         """Return a shape argument: ints and integer scalars."""
         found: list[Extent] = []
-        for position, size in enumerate(listed(sizes, op, argument, "ints and integer scalars")):
+        given = listed(sizes, op, argument, "ints and integer scalars")
+        _check_axes(op, argument, len(given), each=2)  # a pad has two widths for each axis
+        for position, size in enumerate(given):
             value = self.value(size, op, f"{argument}[{position}]")
             if not isinstance(value, Scalar) or not value.dtype.is_integral:
                 msg = f"{op}: {argument}[{position}] is {value}; it must be an integer."

@@ -74,9 +74,13 @@ def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
         case _:
             raise _refused(path, "records, fusions or max_fusions are missing")
     cache: FusionCache[Any] = FusionCache(room if max_fusions is None else max_fusions)
+    seen: set[int] = set()
     for end in fusions:
         match end:
             case [int(place), int(hits), int(number)] if 0 <= place < len(calls) and min(hits, number) >= 0:
+                if place in seen:
+                    raise _refused(path, f"record {place} ends two fusions")
+                seen.add(place)
                 _define(path, cache, calls, place, hits, number)
             case _:
                 raise _refused(path, f"{json_text(end)[:80]} is no place where a fusion ends")

@@ -2,15 +2,23 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Any
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab import arguments
+from fuser_lab.arguments import ANYTHING, is_whole, listed, shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
 
 # By name: the classes belong to nvFuser's module, which stands above this one.
 _COPY_KINDS = {"op_type": "LoadStoreOpType", "cache_op": "CacheOp"}
+
+_MOST = 1 << 16  # of tensors and axes; an iterable may have no end
+_WHOLE = arguments.whole()
+_WHOLES = listed(_WHOLE, "a list of whole numbers", most=_MOST, lazy=True)
+_TENSORS = listed(ANYTHING, "a list of tensors", most=_MOST, lazy=True)
+_PARALLEL_TYPES = listed(ANYTHING, "a list of ParallelTypes", most=_MOST, lazy=True)
 
 
 def order_of(given: object) -> tuple[tuple[int, int], ...]:
@@ -24,7 +32,7 @@ def order_of(given: object) -> tuple[tuple[int, int], ...]:
     if isinstance(given, Mapping):
         pairs = list(given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
-        pairs = [(old, new) for new, old in enumerate(given)]
+        pairs = [(old, new) for new, old in enumerate(islice(given, _MOST))]
     else:
         pairs = [(None, None)]
     if not all(is_whole(a) and is_whole(b) for a, b in pairs):
@@ -59,7 +67,8 @@ def tensor(what: str, name: str, given: Any, builder: object) -> Any:
 
 def names(what: str, given: Any, builder: object) -> tuple[str, ...]:
     """Return the names of tensors of a definition given as handles, one alone or any number."""
-    found: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    several = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    found: list[Any] = _TENSORS.of(given, what, "tensors") if several else [given]
     for entry in found:
         if not isinstance(getattr(entry, "val", None), TensorView):
             msg = f"{what}: tensors are needed, given {shown(entry)}."
@@ -69,18 +78,13 @@ def names(what: str, given: Any, builder: object) -> tuple[str, ...]:
 
 def whole(what: str, name: str, given: Any) -> int:
     """Return a whole number, or raise ArgumentTypeError."""
-    if not is_whole(given):
-        msg = f"{what}: {name} must be a whole number, given {shown(given)}."
-        raise ArgumentTypeError(msg)
-    return int(given)
+    found: int = _WHOLE.of(given, what, name)
+    return found
 
 
 def wholes(what: str, name: str, given: Any) -> tuple[int, ...]:
     """Return whole numbers, or raise ArgumentTypeError."""
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        msg = f"{what}: {name} must be a list of whole numbers, given {shown(given)}."
-        raise ArgumentTypeError(msg)
-    return tuple(whole(what, name, entry) for entry in given)
+    return tuple(_WHOLES.of(given, what, name))
 
 
 def parallel_type(what: str, given: Any) -> ParallelType:
@@ -93,10 +97,8 @@ def parallel_type(what: str, given: Any) -> ParallelType:
 
 def parallel_types(what: str, given: Any) -> tuple[ParallelType, ...]:
     """Return ParallelTypes, by name, or raise ArgumentTypeError."""
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        msg = f"{what}: selected_parallel_types must be a list of ParallelTypes, given {shown(given)}."
-        raise ArgumentTypeError(msg)
-    return tuple(sorted((parallel_type(what, entry) for entry in given), key=lambda kind: kind.name))
+    found = _PARALLEL_TYPES.of(given, what, "selected_parallel_types")
+    return tuple(sorted((parallel_type(what, entry) for entry in found), key=lambda kind: kind.name))
 
 
 def memory(what: str, given: Any) -> MemoryType:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import TEXT, shown, takes, whole
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import InputError
@@ -36,6 +36,7 @@ class Example:
     rtol: float
     atol: float
 
+    @takes("examples", size=TEXT)
     def sizes(self, size: str) -> Sizes:
         """Return the sizes called ``"full"`` or ``"small"``."""
         if size not in {"full", "small"}:
@@ -47,6 +48,7 @@ class Example:
         """Record the fusion into an open definition."""
         self.record(fd, self.sizes(size))
 
+    @takes("examples", seed=whole(0))
     def inputs(self, size: str = "small", seed: int = 0) -> Inputs:
         """Return NumPy inputs; the same seed gives the same numbers."""
         return self.make(np.random.default_rng(seed), self.sizes(size))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 
+from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir.domain import IterDomain, OrderHint, allocation_of, stride_order_of
 from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
@@ -116,7 +117,7 @@ class Fusion:
         """
         tensor = self._output(output, "set_output_stride_order")
         if not isinstance(stride_order, list | tuple) or not all(type(rank) is int for rank in stride_order):
-            msg = f"set_output_stride_order: stride_order must be a list of ints, given {stride_order!r}."
+            msg = f"set_output_stride_order: stride_order must be a list of ints, given {shown(stride_order)}."
             raise ArgumentTypeError(msg)
         ranks = tuple(stride_order)
         if sorted(ranks) != list(range(tensor.ndim)):

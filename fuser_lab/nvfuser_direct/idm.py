@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fuser_lab.analysis.domain_map import axis_pairs
+from fuser_lab.arguments import instance, takes
 from fuser_lab.bindings.enums import IdMappingMode
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
 from fuser_lab.ir import Expr, IterDomain
@@ -107,6 +108,7 @@ class IdModel:
         self._fusion = fusion.recorder.snapshot(everything=True)
         self._graphs: dict[IdMappingMode, ValGraph] = {}
 
+    @takes("IdModel", mode=instance(IdMappingMode))
     def maybe_build_graph(self, mode: IdMappingMode) -> ValGraph:
         """Return the graph of a mode, made once."""
         if mode not in self._graphs:

@@ -4,6 +4,7 @@ import functools
 from contextvars import ContextVar
 from typing import Any, Self
 
+from fuser_lab.arguments import instance, optional, takes
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Handle
@@ -165,6 +166,7 @@ class RecordedFusion:
     Equal when the definitions are: order of arguments, dtypes, contiguity and constants count, names do not.
     """
 
+    @takes("Fusion", recorded=optional(instance(Fusion)))
     def __init__(self, recorded: Fusion | None = None) -> None:
         self.recorder = Recorder(recorded)
         self.scheduler: SchedulerType | None = None  # who shall make its one kernel (`schedule.schedule`)

@@ -1,27 +1,35 @@
 """Every op of ``fd.ops``, one record each."""
 
-from fuser_lab.ops import (
-    attention,
-    broadcast,
-    composite,
-    embedding,
-    factory,
-    formulas,
-    indexing,
-    made_by_passes,
-    matmul,
-    pointwise,
-    promotion,
-    random,
-    reduction,
-    resize,
-    scan,
-    scatter,
-    sort,
-    statistics,
-    view,
-)
-from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
+import sys
+
+# All families or none: what is half registered when an import is interrupted would be in the way of the next one.
+try:
+    from fuser_lab.ops import (
+        attention,
+        broadcast,
+        composite,
+        embedding,
+        factory,
+        formulas,
+        indexing,
+        made_by_passes,
+        matmul,
+        pointwise,
+        promotion,
+        random,
+        reduction,
+        resize,
+        scan,
+        scatter,
+        sort,
+        statistics,
+        view,
+    )
+    from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
+except BaseException:
+    for _name in [name for name in sys.modules if name.startswith(f"{__name__}.")]:
+        del sys.modules[_name]
+    raise
 
 __all__ = [
     "COMPOSITES",

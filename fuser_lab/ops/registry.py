@@ -271,7 +271,7 @@ def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
     """
     value = attrs[name]
     if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-        msg = f"{name} must be known here, given {value!r}."
+        msg = f"{name} must be known here, given {shown(value)}."
         raise DefinitionError(msg)
     return tuple(v for v in value if isinstance(v, int))
 
@@ -298,7 +298,7 @@ def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tup
     given = listed(dims, op, argument)
     wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in given)
     if len(set(wrapped)) != len(wrapped):
-        msg = f"{op}: {argument}={given} names an axis twice."
+        msg = f"{op}: {argument}={shown(given)} names an axis twice."
         raise DefinitionError(msg)
     return wrapped
 

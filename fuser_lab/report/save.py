@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.arguments import PATH
+from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
@@ -49,10 +49,7 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
 
 def path_of(what: str, path: object) -> Path:
     """Return where to write, or raise ArgumentTypeError for what is no path."""
-    if not isinstance(path, str | os.PathLike):
-        msg = f"{what} is saved to a path, given {path!r}."
-        raise ArgumentTypeError(msg)
-    return Path(path)
+    return Path(PATH.of(path, what, "path"))
 
 
 def written(what: str, target: Path, made: str | bytes) -> Path:

@@ -54,7 +54,11 @@ def timing_note(timings: Timings) -> str:
     if clocks:
         note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
     if any(not math.isnan(row.warm) for row in timings.rows):
-        note += " Warm: with what the run before has left in the second-level cache, which is cold otherwise."
+        note += (
+            " The second-level cache is cold when a plan starts. Segments are timed inside runs of their plan and find"
+            " there what the segments before them left, so that with the gaps they add up to it. Warm: the run before"
+            " has left its data there."
+        )
     if "CPU" in _device(timings):
         note += (
             " Warm: caches hold what the run before has left, and segments are timed inside runs of their plan, so that"

@@ -71,19 +71,19 @@ class HostClock:
         for _ in range(WARM_UP):
             for call in calls:
                 call()
-        waiting: list[deque[float]] = [deque(maxlen=MOST_SAMPLES) for _ in calls]
 
-        def measured(number: int) -> float:
-            if not waiting[number]:
-                ends = [time.perf_counter()]
-                for call in calls:
-                    call()
-                    ends.append(time.perf_counter())
-                for times, (begin, end) in zip(waiting, pairwise(ends), strict=True):
-                    times.append(end - begin)
-            return waiting[number].popleft()
+        def run() -> list[float]:
+            ends = [time.perf_counter()]
+            for call in calls:
+                call()
+                ends.append(time.perf_counter())
+            return [end - begin for begin, end in pairwise(ends)]
 
-        return [partial(measured, number) for number in range(len(calls))]
+        return _shared(run, len(calls))
+
+    def measured_in_order_warm(self, calls: Sequence[Callable[[], object]]) -> list[None]:
+        """Return None for each call: this clock never finds the caches cold."""
+        return [None for _ in calls]
 
     def measured_warm(self, call: Callable[[], object]) -> None:
         """Return None: this clock never finds the caches cold."""
@@ -102,12 +102,26 @@ class HostClock:
         return f"CPU {max(map(float, found)):.0f} MHz" if found else ""
 
 
+def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
+    """Return what measures each of the calls of a run: one run gives a sample of every call."""
+    waiting: list[deque[float]] = [deque(maxlen=MOST_SAMPLES) for _ in range(count)]
+
+    def measured(number: int) -> float:
+        if not waiting[number]:
+            for times, seconds in zip(waiting, run(), strict=True):
+                times.append(seconds)
+        return waiting[number].popleft()
+
+    return [partial(measured, number) for number in range(count)]
+
+
 class DeviceClock:
     """CUDA events around each call, on torch's current stream.
 
-    What a call reads is not in the second-level cache, which is filled with something else before; `warm` leaves it as
-    the call before has left it. Either way the GPU is kept busy until the host has launched what it can, so that events
-    do not count the host's time for a single kernel; of many launches they count what the GPU waits for.
+    The second-level cache is cold: it is filled with something else before a call, or before a run of several in order.
+    `warm` leaves it as the call or run before has left it. Either way the GPU is kept busy until the host has launched
+    what it can, so that events do not count the host's time for a single kernel; of many launches they count what the
+    GPU waits for.
     """
 
     name = "CUDA events, cold L2"
@@ -130,6 +144,46 @@ class DeviceClock:
             self._torch.cuda._sleep(_HEAD_START)  # noqa: SLF001 - as torch's own benchmarks do
 
         return self._measured(call, before)
+
+    def measured_in_order(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
+        """Return what measures each of several calls inside runs of all of them in order, in seconds.
+
+        The second-level cache is cold when a run starts; each call finds in it what the calls before it left there, as
+        in a run, so that the times add up to that of a run. One run gives a sample of every call.
+        """
+        return self._measured_in_order(calls, self._flush.zero_)
+
+    def measured_in_order_warm(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
+        """Return what measures the calls of runs that find in the cache what the run before has left there."""
+
+        def before() -> None:
+            for call in calls:
+                call()
+
+        return self._measured_in_order(calls, before)
+
+    def _measured_in_order(
+        self, calls: Sequence[Callable[[], object]], before: Callable[[], object],
+    ) -> list[Callable[[], float]]:
+        cuda = self._torch.cuda
+        for _ in range(WARM_UP):
+            for call in calls:
+                call()
+        cuda.synchronize()
+
+        def run() -> list[float]:
+            events = [cuda.Event(enable_timing=True) for _ in range(len(calls) + 1)]
+            before()
+            # The host launches the calls one by one: between two events there must be no time in which the GPU waits.
+            cuda._sleep(_HEAD_START * len(calls))  # noqa: SLF001 - as torch's own benchmarks do
+            events[0].record()
+            for call, end in zip(calls, events[1:], strict=True):
+                call()
+                end.record()
+            cuda.synchronize()
+            return [float(begin.elapsed_time(end)) * 1e-3 for begin, end in pairwise(events)]
+
+        return _shared(run, len(calls))
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call that finds the second-level cache cold."""

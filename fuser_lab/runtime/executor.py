@@ -533,6 +533,7 @@ class PreparedPlan:
 
         There is None for those that lie in the memory of inputs and for arrays that cannot be written to, as JAX's.
         """
+        check_outs(self._returned, outputs)
         writable = self.memory.is_writable
         return [
             array if origin is None and writable(array) else None
@@ -654,9 +655,10 @@ class PreparedPlan:
         for tensor, source in self.fusion.aliases:
             written[source.name] = self._overwritten(source, inputs, arrays)
             over.append((written[source.name], tensor))
-        outputs: list[Any] = [None] * len(self._returned) if out is None else list(out)
+        outputs: list[Any] = [None] * len(self._returned)
         if out is not None:
             check_outs(self._returned, out)
+            outputs = list(out)
             given = [(slot, array) for slot, array in zip(self._returned, out, strict=True) if array is not None]
             written.update((f"out for {slot.name}", array) for slot, array in given)
             read = [array for slot, array in zip(self._inputs, arrays, strict=True) if isinstance(slot, Slot)]

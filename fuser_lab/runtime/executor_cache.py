@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Fusion
 
@@ -34,7 +35,7 @@ class LruCache(Generic[Payload]):
 
     def __init__(self, max_fusions: int, make: Callable[[Fusion], Payload]) -> None:
         if not isinstance(max_fusions, int) or isinstance(max_fusions, bool):
-            msg = f"a cache needs max_fusions to be an int, given {max_fusions!r}."
+            msg = f"a cache needs max_fusions to be an int, given {shown(max_fusions)}."
             raise ArgumentTypeError(msg)
         if max_fusions < 1:
             msg = f"a cache needs room for 1 fusion at least; max_fusions is {max_fusions}."

@@ -146,7 +146,7 @@ class ReadyRuns:
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs of a run like one of those kept, launched; None if none is alike."""
         kept = self._kept
-        if not kept:
+        if not kept or not isinstance(inputs, list | tuple) or not (out is None or isinstance(out, list | tuple)):
             return None
         outputs = self._made(inputs) if out is None else [*out]
         if outputs is None:

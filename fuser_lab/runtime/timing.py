@@ -32,6 +32,7 @@ from fuser_lab.runtime.interrupts import progress_bar
 
 Progress = Callable[[int, int, Timings], None]
 Peer = Callable[..., Any]
+_Inside = tuple[Callable[[], float], Callable[[], float] | None]  # what measures a part of a run, cold and warm
 
 CHECKED_ELEMENTS = 1 << 26  # beyond, the reference evaluation would take longer than the measurement
 
@@ -211,7 +212,10 @@ class _Measurement:
             clock = self._clock(prepared.target)
             runs = [step.runs for step in prepared.steps(inputs)]
             rows = self._calls(plan, bound, runs, partial(prepared.run, inputs, kept))
-            inside = clock.measured_in_order(bound.steps) if isinstance(clock, HostClock) and error < 1 else []
+            inside: list[_Inside] = []
+            if not error >= 1:
+                cold, warm = clock.measured_in_order(bound.steps), clock.measured_in_order_warm(bound.steps)
+                inside = list(zip(cold, warm, strict=True))
             for (row, call), measured in itertools.zip_longest(rows, inside):
                 if self._cancelled():
                     break
@@ -242,19 +246,19 @@ class _Measurement:
 
     def _add(
         self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock,
-        inside: Callable[[], float] | None = None,
+        inside: _Inside | None = None,
     ) -> None:
         """Add a row, and its calls to those that take turns, unless its results are wrong.
 
-        ``inside`` measures the call as a part of a run; without it, the call is measured by itself.
+        ``inside`` measures the call as a part of a run, cold and warm; without it, the call is measured by itself.
         """
         if row.error >= 1:
             wrong = replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}")
             self._found.append(_Measured(row=wrong))
             return
-        cold = self._turns.add(inside or clock.measured(call))
+        first, measured = inside or (clock.measured(call), clock.measured_warm(call))
+        cold = self._turns.add(first)
         self._turns.first(cold)
-        measured = clock.measured_warm(call)
         warm = None if measured is None else self._warm_turns.add(measured)
         self._found.append(_Measured(row=row, clock=clock, cold=cold, warm=warm))
 

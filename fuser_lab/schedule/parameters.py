@@ -8,6 +8,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import row_room, shared_room
 from fuser_lab.schedule.loops import describe
@@ -46,6 +47,7 @@ _NAMES: Mapping[tuple[str, Style], tuple[str, ...]] = {
 }
 
 
+_BITS = 63  # of a whole number
 _FLAGS = ("constants", "parallel", "persistent")
 # Of rows that add to sums of columns on the way, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident")
@@ -173,16 +175,19 @@ def checked(values: Mapping[str, object]) -> Values:
         elif (isinstance(value, bool) if name in _FLAGS else _is_int(value)):
             found.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
+            if isinstance(value, int) and value.bit_length() > _BITS:
+                msg = f"with_params: {name} must be in {_BITS} bits, given {shown(value)}."
+                raise ScheduleError(msg)
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
-            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {value!r}."
+            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {shown(value)}."
             raise ArgumentTypeError(msg)
     return tuple(found)
 
 
 def _is_int(value: object) -> bool:
-    """Whether a value is a whole number: Python's, or one of NumPy's or another library's."""
+    """Whether a value is a whole number of a usual size: Python's, or one of NumPy's or another library's."""
     try:
-        return not isinstance(value, bool) and isinstance(operator.index(value), int)  # type: ignore[arg-type]
+        return not isinstance(value, bool) and operator.index(value).bit_length() <= _BITS  # type: ignore[arg-type]
     except TypeError:
         return False
 

@@ -123,7 +123,7 @@ def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
         own = _without_rules(scheduler)
         if own not in SCHEDULERS:
             if not callable(own.can_schedule):
-                msg = f"schedulers: can_schedule of {own!r} must be a method, given {own.can_schedule!r}."
+                msg = f"schedulers: can_schedule of {shown(own)} must be a method, given {shown(own.can_schedule)}."
                 raise ArgumentTypeError(msg)
             check_called(f"schedulers: can_schedule of {own!r}", own.can_schedule, "facts", "device")
     return given

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fuser_lab.analysis.layout import lies_so
+from fuser_lab.arguments import whole
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.state import FusionState
@@ -179,9 +180,7 @@ class SegmentationState:
         if not isinstance(definition, FusionBuilder):
             msg = f"build_segment: definition must be a FusionDefinition, given {type(definition).__name__}."
             raise ArgumentTypeError(msg)
-        if not isinstance(index, int) or isinstance(index, bool):
-            msg = f"build_segment: index must be an int, given {index!r}."
-            raise ArgumentTypeError(msg)
+        index = whole(accepted="an int").of(index, "build_segment", "index")
         if not 0 <= index < len(self._order):
             msg = f"build_segment: there is no segment {index}; there are {len(self._order)}, counted from 0."
             raise InputError(msg)

@@ -1,13 +1,16 @@
 """Every public function and method with legal arguments, to be called with illegal ones in their places."""
 
+import contextlib
 import enum
+import importlib
 import itertools
 import math
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,11 @@ from fuser_lab import DataType, FusionDefinition, teaching
 from fuser_lab.definition.spec import Fill
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.validation import get_val_tolerances
+from tests.unit.public_call import Call
+from tests.unit.public_schedules import schedule_calls
 
 SLOWEST = 5.0  # seconds
+MOST_BYTES = 1 << 31  # of memory that a call may add to what the process has
 
 
 class TooSlow(BaseException):
@@ -40,16 +46,42 @@ def at_most(seconds: float) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
+        with _limited_memory():
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Limits what may be allocated: a list of what has no end is made by code in C, which no signal interrupts."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    import resource
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = used + MOST_BYTES if hard == resource.RLIM_INFINITY else min(used + MOST_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 class Colour(enum.Enum):
     """Nothing that fuser_lab knows."""
 
     RED = "red"
+
+
+class Plain:
+    """Takes any arguments: what a callback raises itself is not fuser_lab's."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Do nothing."""
 
 
 class Hostile:
@@ -119,7 +151,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "endless": lambda: itertools.repeat(1),
     "object": object,
     "hostile": Hostile,
-    "class": lambda: int,
+    "class": lambda: Plain,
     "function": lambda: lambda *_, **__: None,
     "enum": lambda: Colour.RED,
     "array": lambda: np.arange(3),
@@ -134,15 +166,6 @@ WRONG: dict[str, Callable[[], Any]] = {
     "spec": lambda: fl.spec((2, 3)),
     "path": lambda: Path("nowhere/at/all"),
 }
-
-
-@dataclass(frozen=True)
-class Call:
-    """A legal call: ``make()`` returns what is called anew, so that no call sees what another left behind."""
-
-    make: Callable[[], Callable[..., Any]]
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 def defined() -> FusionDefinition:
@@ -172,6 +195,8 @@ class World:
 
 def world(folder: Path) -> World:
     """A definition in two segments, compiled and timed."""
+    with contextlib.suppress(ImportError):  # a call that is the first to need torch takes seconds
+        importlib.import_module("torch")
     fd = defined()
     plan = fl.segment(fd, INPUTS).cut("T2")
     times = fl.time(plan, INPUTS, progress=False, seconds=0.0)
@@ -245,12 +270,21 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.glue": Call(known(plan.glue), (0, 1)),
         "Plan.move": Call(known(plan.move), ("T3", 0)),
         "Plan.why": Call(known(plan.why), ("T2", "T3")),
+        "Plan.annotate": Call(known(fl.segment(fd, INPUTS).annotate), ("T2", ["T3"])),
+        "Plan.without_annotation": Call(known(fl.segment(fd, INPUTS).annotate("T2").without_annotation), ("T2", None)),
+        "Plan.to_annotations": Call(known(plan.to_annotations), (), {"tries": 3}),
+        "Plan.to_python": Call(known(plan.to_python), ("fuser_lab",)),
+        "Plan.resegmented": Call(known(plan.resegmented), ("top_down",), {"forward_inputs": True}),
         "Plan.renamed": Call(known(plan.renamed), ("a",)),
         "Plan.certificate": Call(known(plan.certificate), (), {"states": 1, "seconds": 1.0}),
         "Plan.with_params": Call(known(plan.with_params), (0,), {"target": "cuda", "nest": 0, "threads": 128}),
         "Plan.prepared": Call(known(plan.prepared), ("cpu",), {"evaluate_refused": False}),
         "Plan.run": Call(known(plan.run), (INPUTS, [np.empty_like(X)])),
         "Plan.save": Call(known(plan.save), (w.folder / "plan.txt",)),
+        "PreparedPlan.prepare": Call(known(plan.prepared("cpu").prepare), (INPUTS,)),
+        "PreparedPlan.steps": Call(known(plan.prepared("cpu").steps), (INPUTS,)),
+        "PreparedPlan.bind": Call(known(plan.prepared("cpu").bind), (INPUTS, [np.empty_like(X)])),
+        "PreparedPlan.reusable": Call(known(plan.prepared("cpu").reusable), ([X],)),
         "PreparedPlan.run": Call(known(plan.prepared("cpu").run), (INPUTS, [np.empty_like(X)])),
         "Segment.source": Call(known(segment.source), ("cpu",)),
         "Segment.kernel": Call(known(segment.kernel), ("cpu",)),
@@ -261,59 +295,74 @@ def calls(w: World) -> dict[str, Call]:
         "Timings.to_pandas": Call(known(w.times.to_pandas), (), {"verbose": True}),
         "Timings.bars": Call(known(w.times.bars), (), {"style": True}),
         "Timings.roofline": Call(known(w.times.roofline), (plan,), {"before": plan, "style": True}),
-        "Certificate.to_json": Call(known(plan.certificate(states=1).to_json), (1,)),
+        "Certificate.to_json": Call(known(plan.certificate(states=1).to_json)),
         # definitions
         "FusionDefinition": Call(known(FusionDefinition), (), {"cache": None}),
-        "define_tensor": Call(lambda: opened().define_tensor, ([2, 3],), {
+        "FusionDefinition.define_tensor": Call(lambda: opened().define_tensor, ([2, 3],), {
             "contiguity": True, "dtype": DataType.Float, "is_cpu": False, "stride_order": [1, 0],
         }),
-        "define_tensor of strides": Call(lambda: opened().define_tensor, (), {
+        "FusionDefinition.define_tensor of strides": Call(lambda: opened().define_tensor, (), {
             "sizes": [2, 3], "strides": [3, 1], "dtype": DataType.Float, "static_sizes": True, "is_cpu": False,
         }),
-        "define_scalar": Call(lambda: opened().define_scalar, (1.0, DataType.Float)),
-        "define_vector": Call(lambda: opened().define_vector, (2,)),
-        "from_array": Call(lambda: opened().from_array, (X, False)),
-        "define_from_spec": Call(lambda: opened().define_from_spec, (fl.spec((2, 3)),), {
+        "FusionDefinition.define_scalar": Call(lambda: opened().define_scalar, (1.0, DataType.Float)),
+        "FusionDefinition.define_vector": Call(lambda: opened().define_vector, (2,)),
+        "FusionDefinition.from_array": Call(lambda: opened().from_array, (X, False)),
+        "FusionDefinition.define_from_spec": Call(lambda: opened().define_from_spec, (fl.spec((2, 3)),), {
             "static_sizes": False, "is_cpu": False,
         }),
-        "execute": Call(known(fd.execute), (INPUTS,), {
+        "FusionDefinition.execute": Call(known(fd.execute), (INPUTS,), {
             "device": None, "save_repro_inputs": True, "_enable_options": ["fuse_matmul"], "_disable_options": [],
         }),
-        "manual_execute": Call(lambda: defined().manual_execute, (INPUTS, None)),
-        "plan_for": Call(known(fd.plan_for), (INPUTS,)),
-        "validate": Call(known(fd.validate), (INPUTS, None, None)),
-        "manual_validate": Call(lambda: defined().manual_validate, (INPUTS, None)),
-        "profile": Call(known(fd.profile), (INPUTS,)),
-        "reference": Call(known(fd.reference), (INPUTS,)),
-        "repro_script_for": Call(known(fd.repro_script_for), (INPUTS,)),
-        "fd.save": Call(known(fd.save), (w.folder / "fd.txt",)),
-        "fd.segment": Call(lambda: defined().segment, (INPUTS,), {"target": "A100", "options": None}),
-        "setup_segmentation": Call(lambda: defined().setup_segmentation, (INPUTS,), {
+        "FusionDefinition.manual_execute": Call(lambda: defined().manual_execute, (INPUTS, None)),
+        "FusionDefinition.plan_for": Call(known(fd.plan_for), (INPUTS,)),
+        "FusionDefinition.validate": Call(known(fd.validate), (INPUTS, None, None)),
+        "FusionDefinition.manual_validate": Call(lambda: defined().manual_validate, (INPUTS, None)),
+        "FusionDefinition.profile": Call(known(fd.profile), (INPUTS,)),
+        "FusionDefinition.reference": Call(known(fd.reference), (INPUTS,)),
+        "FusionDefinition.repro_script_for": Call(known(fd.repro_script_for), (INPUTS,)),
+        "FusionDefinition.save": Call(known(fd.save), (w.folder / "fd.txt",)),
+        "FusionDefinition.segment": Call(lambda: defined().segment, (INPUTS,), {"target": "A100", "options": None}),
+        "FusionDefinition.setup_segmentation": Call(lambda: defined().setup_segmentation, (INPUTS,), {
             "target": "A100", "options": None,
         }),
-        "build_segment": Call(_set_up, (FusionDefinition(), 0)),
-        "handle": Call(known(fd.handle), (0,)),
-        "add_output": Call(_with_tensor("add_output"), (None,), {"alias_input": None, "stride_order": ()}),
-        "set_output_stride_order": Call(_with_tensor("set_output_stride_order"), (None, [1, 0])),
-        "get_output_stride_order": Call(_with_tensor("get_output_stride_order"), (None,)),
-        "get_val_tolerances": Call(known(get_val_tolerances), (fd, INPUTS)),
+        "FusionDefinition.build_segment": Call(_set_up, (FusionDefinition(), 0)),
+        "FusionDefinition.handle": Call(known(fd.handle), (0,)),
+        "FusionDefinition.with_segment_set": Call(known(fd.with_segment_set), ("T2", ["T3"])),
+        "FusionDefinition.without_segment_set": Call(
+            known(fd.with_segment_set("T2").without_segment_set), ("T2", None),
+        ),
+        "FusionDefinition.add_output": Call(
+            _with_tensor("add_output"), (None,), {"alias_input": None, "stride_order": ()},
+        ),
+        "FusionDefinition.set_output_stride_order": Call(
+            _with_tensor("set_output_stride_order", returned=True), (None, [1, 0]),
+        ),
+        "FusionDefinition.get_output_stride_order": Call(_with_tensor("get_output_stride_order"), (None,)),
+        "nvfuser_direct.get_val_tolerances": Call(known(get_val_tolerances), (fd, INPUTS)),
         # lessons
-        "predict": Call(known(teaching.predict), ("How many?", 3), {"choices": [3, 4]}),
-        "reveal": Call(known(teaching.predict("How many?", 3).reveal), (4,), {
+        "teaching.shown": Call(known(teaching.shown), (3.5,)),
+        "examples.Example.inputs": Call(known(fl.examples.get("softmax").inputs), ("small",)),
+        "examples.Example.sizes": Call(known(fl.examples.get("softmax").sizes), ("small",)),
+        "examples.Example.specs": Call(known(fl.examples.get("softmax").specs), ("small",)),
+        "PlanComparison.save": Call(known(fl.diff(plan, plan, plan).save), (w.folder / "plans.csv",)),
+        "teaching.predict": Call(known(teaching.predict), ("How many?", 3), {"choices": [3, 4]}),
+        "Prediction.reveal": Call(known(teaching.predict("How many?", 3).reveal), (4,), {
             "because": "it is", "within": 0.1, "hints": {3: "no"},
         }),
-        "score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),
-        "on_gpu": Call(known(teaching.on_gpu), (INPUTS,)),
+        "teaching.score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),
+        "teaching.on_gpu": Call(known(teaching.on_gpu), (INPUTS,)),
     }
-    return found | nvfuser_calls(w)
+    return found | schedule_calls() | nvfuser_calls(w)
 
 
-def _with_tensor(method: str) -> Callable[[], Callable[..., Any]]:
+def _with_tensor(method: str, *, returned: bool = False) -> Callable[[], Callable[..., Any]]:
     """A method of an open definition, whose first argument is a tensor of it where None is given."""
 
     def make() -> Callable[..., Any]:
         fd = opened()
         tensor = fd.ops.neg(fd.define_tensor([2, 3], True))
+        if returned:
+            fd.add_output(tensor)
         return lambda *args, **kwargs: getattr(fd, method)(*(tensor if a is None else a for a in args), **kwargs)
 
     return make
@@ -345,6 +394,18 @@ def _in_direct(method: str) -> Callable[[], Callable[..., Any]]:
     return make
 
 
+def _of_fusion(method: str) -> Callable[[], Callable[..., Any]]:
+    """A method of nvFuser's fusion, whose first argument is a tensor of it where None is given."""
+
+    def make() -> Callable[..., Any]:
+        fusion = nd.Fusion()
+        with nd.FusionGuard(fusion):
+            tensor = nd.define_tensor([2, 3], True)
+        return lambda value, *args: getattr(fusion, method)(tensor if value is None else value, *args)
+
+    return make
+
+
 def nvfuser_calls(w: World) -> dict[str, Call]:
     """The entry points of `fuser_lab.nvfuser_direct`."""
     known = lambda function: lambda: function  # noqa: E731
@@ -365,12 +426,22 @@ def nvfuser_calls(w: World) -> dict[str, Call]:
         "compute_tensor_descriptor": Call(known(nd.compute_tensor_descriptor), ([2, 3], [3, 1])),
         "FusionGuard": Call(known(lambda fusion: nd.FusionGuard(fusion).release()), (nd.Fusion(),)),
         "Fusion": Call(known(nd.Fusion), (None,)),
-        "Fusion.add_input": Call(lambda: nd.Fusion().add_input, (x,)),
-        "Fusion.add_output": Call(lambda: nd.Fusion().add_output, (x, None)),
+        "Fusion.add_input": Call(_of_fusion("add_input"), (None,)),
+        "Fusion.add_output": Call(_of_fusion("add_output"), (None, None)),
         "FusionExecutorCache": Call(known(nd.FusionExecutorCache), (fd.fusion, 0, True)),
         "FusionExecutorCache.execute": Call(known(nd.FusionExecutorCache(fd.fusion).execute), (given,), {
             "device": None, "_enable_options": [], "_disable_options": [],
         }),
+        "FusionExecutorCache.get_cuda_kernel": Call(
+            known(nd.FusionExecutorCache(fd.fusion).get_cuda_kernel), (given,), {"intrinsic_code": True, "device": 0},
+        ),
+        "FusionExecutorCache.get_scheduled_ir": Call(
+            known(nd.FusionExecutorCache(fd.fusion).get_scheduled_ir), (given,),
+            {"tensor_transforms": True, "device": 0},
+        ),
+        "FusionExecutorCache.is_compiled": Call(
+            known(nd.FusionExecutorCache(fd.fusion).is_compiled), (given,), {"device": 0},
+        ),
         "KernelExecutor.compile": Call(lambda: nd.KernelExecutor().compile, (fd.fusion, given, None, None, kind)),
         "KernelExecutor.run": Call(known(executor.run), (given, None, None)),
         "LRUCache": Call(known(nd.LRUCache), (3,)),
@@ -378,9 +449,9 @@ def nvfuser_calls(w: World) -> dict[str, Call]:
         "LruFusionCache": Call(known(nd.LruFusionCache), (lambda: fd,), {"max_fusions": 3}),
         "PythonProfiler": Call(known(nd.PythonProfiler), (True,)),
         "idm.IdModel": Call(known(nd.idm.IdModel), (fd,)),
-        "idm.maybe_build_graph": Call(known(nd.idm.IdModel(fd).maybe_build_graph), (nd.IdMappingMode.exact,)),
-        "torch_dtype_to_nvfuser_dtype": Call(known(nd.pytorch_utils.torch_dtype_to_nvfuser_dtype), (float,)),
-        "python_scalar_to_nvfuser_dtype": Call(known(nd.pytorch_utils.python_scalar_to_nvfuser_dtype), (1.0,)),
+        "idm.IdModel.maybe_build_graph": Call(known(nd.idm.IdModel(fd).maybe_build_graph), (nd.IdMappingMode.exact,)),
+        "pytorch_utils.torch_dtype_to_nvfuser_dtype": Call(known(nd.pytorch_utils.torch_dtype_to_nvfuser_dtype), (float,)),
+        "pytorch_utils.python_scalar_to_nvfuser_dtype": Call(known(nd.pytorch_utils.python_scalar_to_nvfuser_dtype), (1.0,)),
         "schedule.can_schedule": Call(known(nd.schedule.can_schedule), (fd.fusion, kind, given)),
         "schedule.find_compatible_schedulers": Call(known(nd.schedule.find_compatible_schedulers), (fd.fusion, given)),
         "schedule.compute_heuristics": Call(known(nd.schedule.compute_heuristics), (fd.fusion, kind, given)),

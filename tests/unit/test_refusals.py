@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 
 import pytest
 
@@ -12,23 +13,30 @@ from fuser_lab.errors import FuserLabError
 from tests.unit import public_calls
 from tests.unit.ops.sampling import ENTRIES, LETTERS
 from tests.unit.public_calls import SLOWEST, WRONG, at_most
+from tests.unit.public_names import EXCEPTIONS, public_names
 
-# Calls of `public_calls` that are tried; of the others it is not yet known that they refuse every wrong value.
-TRIED = (
-    "diff", "example", "examples.get", "load_repro", "with_rule", "FusionCache", "Device", "FusionCache.schedules",
-    "FusionCache.load", "FusionCache.save", "Plan.cut", "Plan.glue", "Plan.move", "Plan.why", "Plan.renamed",
-    "Plan.prepared", "Plan.certificate", "Plan.save", "Plan.run", "Segment.source", "Segment.kernel",
-    "Segment.params", "SegmenterOptions.from_nvfuser", "spec", "DecisionLog", "DecisionLog.filter",
-    "DecisionLog.about", "DecisionLog.append", "DecisionLog.from_json", "get_output_stride_order", "handle",
+# Wrong values of one class; each argument of a call is given one of each in `make test`, and all by `make test-all`.
+CLASSES = (
+    ("None", "True", "np.bool", "DataType", "enum"),
+    ("1", "-1", "2**31", "np.int8", "NaT"),
+    ("2**63", "10**400", "-10**400", "10**5000"),
+    ("nan", "inf", "1e300", "0.5", "1j", "np.float64"),
+    ("surrogate", "NUL", "long text", "empty text", "text", "bytes"),
+    ("[]", "[None]", "[[]]", "[10**400]", "[nan, '\\udcff']", "(1, 2)", "{}", "{1: 2}", "set"),
+    ("list in itself", "deep list", "dict in itself"),
+    ("endless", "range(10**12)"),
+    ("hostile", "object", "class", "function", "spec", "path"),
+    ("array", "0-d array", "array of text", "array of objects"),
 )
+pytestmark = pytest.mark.filterwarnings("ignore")
 LONGEST = 1000  # characters of a sentence about a single argument
 
 
-def wrongly(call, args, kwargs):
-    """What goes wrong where each argument in turn is replaced by each wrong value."""
+def wrongly(call, args, kwargs, values=None):
+    """What goes wrong where each argument in turn is replaced by wrong values: all, or one of each class."""
     found = []
-    for where in (*range(len(args)), *kwargs):
-        for label, make in WRONG.items():
+    for number, where in enumerate((*range(len(args)), *kwargs)):
+        for label, make in (_turn(values + number) if values is not None else WRONG).items():
             changed, named = list(args), dict(kwargs)
             (named if isinstance(where, str) else changed)[where] = make()
             try:
@@ -41,6 +49,16 @@ def wrongly(call, args, kwargs):
             except BaseException as error:  # noqa: BLE001 - what must not come out
                 found.append(f"{where}={label}: {type(error).__name__}: {str(error)[:80]}")
     return found
+
+
+def _turn(number):
+    """One wrong value of each class, other ones for each number."""
+    chosen = [labels[number % len(labels)] for labels in CLASSES]
+    return {label: WRONG[label] for label in chosen}
+
+
+def test_every_wrong_value_is_of_one_class():
+    assert sorted(label for labels in CLASSES for label in labels) == sorted(WRONG)
 
 
 class _Noted:
@@ -69,9 +87,7 @@ class _Definition:
         return getattr(self._fd, name)
 
 
-@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
-@pytest.mark.parametrize("name", ENTRIES)
-def test_ops(name):
+def _wrong_of_op(name, values=None):
     entry = ENTRIES[name]
     sample = entry.samples[0]
     fd = FusionBuilder().__enter__()
@@ -82,7 +98,18 @@ def test_ops(name):
     }
     eval(sample.call, {"fd": noted, "DataType": DataType, **operands})
     args, kwargs = noted.ops.seen
-    assert not wrongly(lambda: getattr(fd.ops, name), args, kwargs)
+    return wrongly(lambda: getattr(fd.ops, name), args, kwargs, values)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_ops(name):
+    assert not _wrong_of_op(name, values=sorted(ENTRIES).index(name))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ENTRIES)
+def test_ops_with_every_value(name):
+    assert not _wrong_of_op(name)
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +119,30 @@ def calls(tmp_path_factory):
         yield public_calls.calls(public_calls.world(folder))
 
 
-@pytest.mark.parametrize("name", TRIED)
-def test_calls(calls, name):
-    call = calls[name]
-    call.make()(*call.args, **call.kwargs)
-    assert not wrongly(call.make, call.args, call.kwargs)
+def _wrong(calls, rotated):
+    """What goes wrong in each call, by name: nothing but what is empty is right."""
+    found = {}
+    for number, (name, call) in enumerate(calls.items()):
+        call.make()(*call.args, **call.kwargs)
+        if wrong := wrongly(call.make, call.args, call.kwargs, number if rotated else None):
+            found[name] = wrong
+    return found
+
+
+def test_calls(calls):
+    assert not _wrong(calls, rotated=True)
+
+
+@pytest.mark.matrix
+def test_calls_with_every_value(calls):
+    assert not _wrong(calls, rotated=False)
+
+
+def test_every_public_function_is_called_or_an_exception(calls):
+    public = public_names()
+    tried = {id(public[name.partition(" ")[0]]) for name in calls if name.partition(" ")[0] in public}
+    untried = {id(function): name for name, function in reversed(public.items()) if id(function) not in tried}
+    assert set(untried.values()) == set(EXCEPTIONS)
 
 
 def test_sizes_that_would_take_forever_are_refused():
@@ -106,3 +152,61 @@ def test_sizes_that_would_take_forever_are_refused():
                 fd.define_vector(size)
         with pytest.raises(FuserLabError, match="shape has 20000 entries; arrays have 64 axes at most"):
             fd.define_tensor([2] * 20_000)
+        x = fd.define_tensor([2, 3], True)
+        with pytest.raises(FuserLabError, match="broadcast_in_dim: shape has 20002 entries; arrays have 64 axes"):
+            fd.ops.broadcast_in_dim(x, [2, 3] + [1] * 20_000, [0, 1])
+        with pytest.raises(FuserLabError, match="broadcast: the result would have 65 axes; arrays have 64 at most"):
+            fd.ops.broadcast(x, [False, False] + [True] * 63)
+
+
+def _lists(value, at=()):
+    """The places of the lists in JSON, that of the whole first."""
+    if isinstance(value, list):
+        yield at
+        for number, entry in enumerate(value):
+            yield from _lists(entry, (*at, number))
+
+
+def _saved(folder):
+    """What a cache of one fusion is saved as, and where the shape of its broadcast stands."""
+    cache = fl.FusionCache()
+    with fl.FusionDefinition(cache=cache) as fd:
+        x = fd.define_tensor([2, 3], True)
+        fd.add_output(fd.ops.broadcast_in_dim(x, [2, 3, 4], [0, 1]))
+    data = json.loads(cache.save(folder / "cache.json").read_text())
+    records = data["records"]
+    shape = next(at for at in _lists(records) if _entry(records, at) == ["list", 2, 3, 4])
+    return data, ("records", *shape)
+
+
+def _entry(value, at):
+    for number in at:
+        value = value[number]
+    return value
+
+
+def _loaded(data, at, folder, entries=20_000):
+    """Load a cache whose list at a place has many more entries."""
+    data = json.loads(json.dumps(data))
+    there = _entry(data, at)
+    there.extend(there[-1:] * entries)
+    (folder / "grown.json").write_text(json.dumps(data))
+    with at_most(SLOWEST):
+        fl.FusionCache.load(folder / "grown.json")
+
+
+def test_a_cache_file_with_a_list_of_20_000_entries_is_refused_soon(tmp_path):
+    data, shape = _saved(tmp_path)
+    with pytest.raises(FuserLabError, match="shape has 20003 entries; arrays have 64 axes at most"):
+        _loaded(data, shape, tmp_path)
+    with pytest.raises(FuserLabError, match="record 2 ends two fusions"):
+        _loaded(data, ("fusions",), tmp_path)
+
+
+@pytest.mark.matrix
+def test_a_cache_file_with_any_list_of_20_000_entries_is_read_or_refused_soon(tmp_path):
+    data, _ = _saved(tmp_path)
+    for key in ("records", "fusions"):
+        for at in _lists(data[key]):
+            with contextlib.suppress(FuserLabError):
+                _loaded(data, (key, *at), tmp_path)

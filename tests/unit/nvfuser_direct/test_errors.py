@@ -101,7 +101,7 @@ def test_options():
         fd.execute([X, 1.0], _disable_options=["no_such"])
     with pytest.raises(TypeError, match="list of names"):
         fd.execute([X, 1.0], _disable_options="resize_scheduler")
-    with pytest.raises(TypeError, match="must hold names"):
+    with pytest.raises(TypeError, match="must be a str"):
         fd.execute([X, 1.0], _disable_options=[3])
 
 

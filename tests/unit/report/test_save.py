@@ -9,7 +9,7 @@ from fuser_lab.report.save import save_plan
 
 @pytest.mark.parametrize(
     ("suffix", "start"),
-    [("svg", "<svg"), ("html", "<!DOCTYPE html>"), ("json", '{"version": 1'), ("mmd", "flowchart TB"), ("txt", "sum_")],
+    [("svg", "<svg"), ("html", "<!DOCTYPE html>"), ("json", '{"version":1'), ("mmd", "flowchart TB"), ("txt", "sum_")],
 )
 def test_the_extension_says_what_is_written(stubs, tmp_path, suffix, start):
     path = save_plan(stubs.sum_broadcast_add(), tmp_path / f"plan.{suffix}")

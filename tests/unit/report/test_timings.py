@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fuser_lab.cost.timings import Timings
 from fuser_lab.report.timings import timing_note, timing_table, timings_frame, timings_text
 
 
@@ -40,7 +41,7 @@ def timings():
         row("b", 0, 1.9e-3),
         row("b", None, 1.9e-3, 0.95, tie=True),
     )
-    return SimpleNamespace(rows=rows)
+    return Timings(rows=rows)
 
 
 def test_the_table_has_a_total_row_for_each_plan_and_says_cpu(timings):
@@ -80,7 +81,7 @@ def test_the_frame_has_numbers_and_units(timings):
 
 def test_the_frame_says_why_there_is_no_number():
     rows = (row("a", None, 1e-3, 1.0), row("b", None, math.nan, note="wrong results, not timed"))
-    assert list(timings_frame(SimpleNamespace(rows=rows))["note"]) == ["", "wrong results, not timed"]
+    assert list(timings_frame(Timings(rows=rows))["note"]) == ["", "wrong results, not timed"]
 
 
 def test_text_fits_a_terminal(timings):
@@ -89,8 +90,8 @@ def test_text_fits_a_terminal(timings):
 
 def test_text_says_how_times_were_taken():
     rows = (row("a", None, 1e-3, 1.0, clocks="CPU 3100 MHz"), row("b", None, 2e-3, 2.0, samples=9))
-    text = timings_text(SimpleNamespace(rows=rows)).replace("\n", " ")
+    text = timings_text(Timings(rows=rows)).replace("\n", " ")
     assert "wall clock, 9 samples or more" in text
     assert "Clocks: CPU 3100 MHz." in text
     nothing = row("a", None, math.nan, samples=0)
-    assert "samples" not in timings_text(SimpleNamespace(rows=(nothing,)))
+    assert "samples" not in timings_text(Timings(rows=(nothing,)))

@@ -79,6 +79,30 @@ def test_sessions_interrupted_at_random_moments_compute_right_answers() -> None:
     assert outcome.raised == outcome.sent == 4
 
 
+_CUT_FAMILY = """
+import sys
+
+def interrupt(frame, event, _):
+    entry = frame.f_locals.get("entry") if event == "call" and frame.f_code.co_name == "register" else None
+    if getattr(entry, "name", "") == "add":
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+
+sys.setprofile(interrupt)
+try:
+    import fuser_lab.nvfuser_direct
+except KeyboardInterrupt:
+    import fuser_lab.nvfuser_direct as nvfuser_direct
+    from fuser_lab.ops import OPS, pointwise, registry
+    print(OPS is registry.OPS, "exp" in OPS, "sum" in OPS, pointwise.register is registry.register)
+"""
+
+
+def test_a_family_of_ops_that_is_cut_in_half_is_registered_anew() -> None:
+    done = subprocess.run([sys.executable, "-c", _CUT_FAMILY], capture_output=True, text=True, check=False)
+    assert done.stdout == "True True True True\n", done.stderr
+
+
 _CUT_IMPORT = """
 import importlib.abc, signal, sys
 import fuser_lab as fl

@@ -17,6 +17,7 @@ from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, DeviceClock, HostClock, Turns
 from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.timing import _Measurement as Measurement
 from fuser_lab.runtime.timing import deviation, measure
 
 
@@ -252,6 +253,7 @@ def test_a_machine_that_slows_down_slows_all_rows_down(monkeypatch: pytest.Monke
         return sample
 
     monkeypatch.setattr(HostClock, "measured", measured)
+    monkeypatch.setattr(HostClock, "measured_in_order", lambda clock, calls: [measured(clock, call) for call in calls])
     timings = measure([exp_plan("one"), exp_plan("two")], [X], seconds=0, progress=False)
     assert {r.samples for r in timings.rows} == {LEAST_SAMPLES}
     assert all((r.low, r.high) == (1e-4, 1e-2) for r in timings.rows)
@@ -332,7 +334,14 @@ def test_inputs_are_what_they_were_after_a_peer_has_changed_them(library: str, f
 
 
 def test_a_clock_that_finds_caches_cold_measures_warm_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostClock, "measured_warm", lambda _, call: lambda: (call(), 0.5)[1])
+    def measured_warm(_: HostClock, call: Any) -> Any:
+        return lambda: (call(), 0.5)[1]
+
+    def measured_in_order_warm(clock: HostClock, calls: Sequence[Any]) -> list[Any]:
+        return [measured_warm(clock, call) for call in calls]
+
+    monkeypatch.setattr(HostClock, "measured_warm", measured_warm)
+    monkeypatch.setattr(HostClock, "measured_in_order_warm", measured_in_order_warm)
     seen: list[tuple[int, int]] = []
     timings = measure(
         [exp_plan("one")], [X], peers={"numpy": plain_exp}, seconds=0.01,
@@ -345,19 +354,20 @@ def test_a_clock_that_finds_caches_cold_measures_warm_ones_too(monkeypatch: pyte
     assert seen[-2][0] < 4
 
 
-def test_device_clocks_put_events_around_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
+def stub_torch(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> None:
+    """A torch whose clock advances by 2 ms with each call that is noted, and which notes what is done."""
 
     class Event:
         def __init__(self, *, enable_timing: bool) -> None:
             assert enable_timing
+            self.at = math.nan
 
         def record(self) -> None:
+            self.at = 2.0 * sum(one.startswith("call") for one in done)
             done.append("event")
 
         def elapsed_time(self, other: "Event") -> float:
-            assert other is not self
-            return 2.0
+            return other.at - self.at
 
     class Flush:
         def zero_(self) -> None:
@@ -368,6 +378,11 @@ def test_device_clocks_put_events_around_each_call(monkeypatch: pytest.MonkeyPat
     )
     torch = SimpleNamespace(cuda=cuda, empty=lambda *_, **__: Flush(), int8=None)
     monkeypatch.setattr(importlib, "import_module", lambda name: {"torch": torch}[name])
+
+
+def test_device_clocks_put_events_around_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    stub_torch(monkeypatch, done)
     clock = DeviceClock()
     cold, warm = (measured(lambda: done.append("call")) for measured in (clock.measured, clock.measured_warm))
     assert done == ["call", "call", "call", "wait"] * 2
@@ -377,4 +392,34 @@ def test_device_clocks_put_events_around_each_call(monkeypatch: pytest.MonkeyPat
     done.clear()
     assert warm() == 2e-3
     assert done == ["call", "sleep", "event", "call", "event", "wait"]
-    assert set(clock.sample(lambda: None, 0.001).seconds) == set(clock.warm(lambda: None, 0.001).seconds) == {2e-3}
+    done.clear()
+    call = lambda: done.append("call")  # noqa: E731
+    assert set(clock.sample(call, 0.001).seconds) == set(clock.warm(call, 0.001).seconds) == {2e-3}
+
+
+def test_device_clocks_measure_segments_in_runs_of_their_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    stub_torch(monkeypatch, done)
+    clock = DeviceClock()
+    calls = [lambda: done.append("call a"), lambda: done.extend(["call b", "call b again"])]
+    cold, warm = clock.measured_in_order(calls), clock.measured_in_order_warm(calls)
+    run = ["event", "call a", "event", "call b", "call b again", "event", "wait"]
+    done.clear()
+    assert [one() for one in cold] == [2e-3, 4e-3]
+    assert done == ["flush", "sleep", *run], "the cache is cold once, when the run starts"
+    done.clear()
+    assert [one() for one in warm] == [2e-3, 4e-3]
+    assert done == ["call a", "call b", "call b again", "sleep", *run], "a run before has warmed the cache"
+
+
+def test_segments_on_a_device_are_timed_inside_runs_cold_and_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    stub_torch(monkeypatch, done)
+    monkeypatch.setattr(Measurement, "_clock", lambda self, _: self._clocks.setdefault("cuda", DeviceClock()))
+    monkeypatch.setattr(DeviceClock, "rates", lambda _: "")
+    monkeypatch.setattr(PreparedPlan, "bind", lambda *_: SimpleNamespace(steps=(lambda: done.append("call"),)))
+    timings = measure([exp_plan()], [X], seconds=0, progress=False)
+    segment, whole = timings.rows
+    assert segment.median == segment.warm == whole.kernels == 2e-3
+    assert "flush" in done
+    assert {row.timer for row in timings.rows} == {DeviceClock.name}

@@ -1,0 +1,137 @@
+"""The names of all public functions and methods that take arguments, found by looking at the packages."""
+
+import enum
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import fuser_lab
+from fuser_lab import nvfuser, nvfuser_direct, teaching
+from fuser_lab.bindings.schedule import Sched
+from fuser_lab.definition.handles import Tensor
+from fuser_lab.definition.spec import Fill, TensorSpec
+from fuser_lab.plan import Segment
+from fuser_lab.report.diff import PlanComparison
+from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.shown_log import ShownLog
+from fuser_lab.shrinking import Shrunk
+from fuser_lab.teaching import Prediction
+from fuser_lab.tuning import Tuning
+
+PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuser, "teaching.": teaching}
+
+# Classes that no package names, and whose objects public functions return.
+RETURNED = (
+    Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
+)
+
+
+def takes_arguments(function: Any, *, of_class: bool = False) -> bool:
+    """Whether a call may have arguments, the object of a method aside."""
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return False
+    return bool(parameters[of_class:])
+
+
+def methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """The public methods with arguments that classes of this project give a class, by name."""
+    for name in dir(cls):
+        attribute = inspect.getattr_static(cls, name)
+        is_bound = isinstance(attribute, staticmethod | classmethod)
+        function = inspect.unwrap(attribute.__func__ if is_bound else attribute)
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        own = function.__module__.partition(".")[0] in {"fuser_lab", "fuser_lab_widgets"}
+        if own and takes_arguments(function, of_class=not isinstance(attribute, staticmethod)):
+            yield name, function
+
+
+def public_names() -> dict[str, Any]:
+    """Functions and classes by names as ``segment``, ``Plan.cut`` and ``nvfuser_direct.schedule.can_schedule``.
+
+    A function may have several names: an inherited method has one for each class.
+    """
+    found: dict[str, Any] = {}
+    for cls in RETURNED:
+        found.update(_names("", cls.__name__, cls))
+    for prefix, package in PACKAGES.items():
+        for name in _public(package):
+            found.update(_names(prefix, name, getattr(package, name)))
+    return found
+
+
+def _public(module: Any) -> list[str]:
+    """What a module exports: what it says, else the functions and classes that are written there."""
+    written = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+    return list(getattr(module, "__all__", [n for n in written if not n.startswith("_")]))
+
+
+def _names(prefix: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, type):
+        if issubclass(value, enum.Enum | BaseException):
+            return
+        if takes_arguments(value):
+            yield f"{prefix}{name}", value
+        yield from ((f"{prefix}{name}.{method}", function) for method, function in methods(value))
+    elif isinstance(value, ModuleType) and not callable(value):
+        for inner in _public(value):
+            yield from _names(f"{prefix}{name}.", inner, getattr(value, inner))
+    elif callable(value) and takes_arguments(value):
+        yield f"{prefix}{name}", inspect.unwrap(value)
+
+
+# Why a public function is not among the calls of `public_calls`.
+_REASONS = {
+    "called by the package itself": """
+        Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
+        FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
+        FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors
+        FusionDefinition.value FusionDefinition.wrap Plan.segmented_anew SegmenterOptions.check_strategy
+        SegmenterOptions.for_strategy nvfuser.FusionDefinition.call nvfuser.FusionDefinition.extents
+        nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap nvfuser_direct.FusionDefinition.adopt
+    """,
+    "made by the package, not by users": """
+        Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk Tensor TensorSpec Timings
+        Tuning examples.Example nvfuser.FusionDefinition nvfuser.Scalar nvfuser.Tensor nvfuser.Vector
+        nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
+        nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split
+        nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView nvfuser_direct.Val
+        nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome teaching.Score
+    """,
+    "refuses whatever it is given, as unsupported": """
+        Sched.warp_specialize Tensor.circular_buffer Tensor.set_allocation_domain Tensor.set_device_mesh Tensor.swizzle
+        Tensor.swizzle1d nvfuser_direct.Communicator nvfuser_direct.CommunicatorBackend nvfuser_direct.DeviceMesh
+        nvfuser_direct.Sharding nvfuser_direct.execute_with_dtensors nvfuser_direct.schedule.warp_specialize
+    """,
+    "needs a GPU": """
+        PreparedPlan.captured
+    """,
+    "not called here yet": """
+        FusionDefinition.from_pytorch Pass.run ShownLog.save Tensor.axis Tensor.size Tuning.best Tuning.svg
+        examples.Example.define examples.Example.max_error nvfuser.FusionCache nvfuser.FusionCache.deserialize
+        nvfuser.FusionCache.get nvfuser.FusionCache.serialize nvfuser.FusionCache.user_schedules
+        nvfuser.FusionDefinition.add_output nvfuser.FusionDefinition.cuda_code_for
+        nvfuser.FusionDefinition.define_constant nvfuser.FusionDefinition.define_scalar
+        nvfuser.FusionDefinition.define_vector nvfuser.FusionDefinition.execute
+        nvfuser.FusionDefinition.getValTolerances nvfuser.FusionDefinition.last_cuda_code
+        nvfuser.FusionDefinition.last_scheduled_fusion_ir nvfuser.FusionDefinition.scheduled_fusion_ir_for
+        nvfuser.LaunchParams nvfuser.Tensor.size nvfuser.clone nvfuser.compute_contiguity
+        nvfuser.compute_tensor_descriptor nvfuser.nvfuser_version.Version.parse nvfuser_direct.BroadcastOp.input
+        nvfuser_direct.BroadcastOp.output nvfuser_direct.Fusion.print_kernel nvfuser_direct.Fusion.print_math
+        nvfuser_direct.FusionDefinition.add_output nvfuser_direct.FusionDefinition.define_scalar
+        nvfuser_direct.FusionDefinition.define_tensor nvfuser_direct.FusionDefinition.define_vector
+        nvfuser_direct.FusionDefinition.from_array nvfuser_direct.FusionDefinition.print_math
+        nvfuser_direct.FusionExecutorCache.get_most_recent_scheduled_ir nvfuser_direct.FusionExecutorCache.like
+        nvfuser_direct.FusionExecutorCache.plan_for nvfuser_direct.IterDomain.parallelize
+        nvfuser_direct.KernelExecutor.get_scheduled_ir nvfuser_direct.Merge.input nvfuser_direct.Merge.output
+        nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.join
+        nvfuser_direct.idm.DisjointSets.strict_are_mapped nvfuser_direct.pytorch_utils.retry_on_oom_or_skip_test
+        nvfuser_direct.schedule.bounded_transform_backward nvfuser_direct.schedule.inline_at
+        nvfuser_direct.schedule.inline_most nvfuser_direct.schedule.parallelize_like
+        nvfuser_direct.schedule.transform_like
+    """,
+}
+EXCEPTIONS = {name: reason for reason, names in _REASONS.items() for name in names.split()}
