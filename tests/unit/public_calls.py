@@ -449,11 +449,19 @@ def nvfuser_calls(w: World) -> dict[str, Call]:
         "LruFusionCache": Call(known(nd.LruFusionCache), (lambda: fd,), {"max_fusions": 3}),
         "PythonProfiler": Call(known(nd.PythonProfiler), (True,)),
         "idm.IdModel": Call(known(nd.idm.IdModel), (fd,)),
-        "idm.IdModel.maybe_build_graph": Call(known(nd.idm.IdModel(fd).maybe_build_graph), (nd.IdMappingMode.exact,)),
-        "pytorch_utils.torch_dtype_to_nvfuser_dtype": Call(known(nd.pytorch_utils.torch_dtype_to_nvfuser_dtype), (float,)),
-        "pytorch_utils.python_scalar_to_nvfuser_dtype": Call(known(nd.pytorch_utils.python_scalar_to_nvfuser_dtype), (1.0,)),
+        "idm.IdModel.maybe_build_graph": Call(
+            known(nd.idm.IdModel(fd).maybe_build_graph), (nd.IdMappingMode.exact,),
+        ),
+        "pytorch_utils.torch_dtype_to_nvfuser_dtype": Call(
+            known(nd.pytorch_utils.torch_dtype_to_nvfuser_dtype), (float,),
+        ),
+        "pytorch_utils.python_scalar_to_nvfuser_dtype": Call(
+            known(nd.pytorch_utils.python_scalar_to_nvfuser_dtype), (1.0,),
+        ),
         "schedule.can_schedule": Call(known(nd.schedule.can_schedule), (fd.fusion, kind, given)),
-        "schedule.find_compatible_schedulers": Call(known(nd.schedule.find_compatible_schedulers), (fd.fusion, given)),
+        "schedule.find_compatible_schedulers": Call(
+            known(nd.schedule.find_compatible_schedulers), (fd.fusion, given),
+        ),
         "schedule.compute_heuristics": Call(known(nd.schedule.compute_heuristics), (fd.fusion, kind, given)),
         "schedule.schedule": Call(lambda: nd.schedule.schedule, (_direct()[0].fusion, kind, given)),
         "TensorView.size": Call(known(x.size), (0,)),

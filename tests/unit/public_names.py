@@ -110,25 +110,26 @@ _REASONS = {
         PreparedPlan.captured
     """,
     "not called here yet": """
-        FusionDefinition.from_pytorch Pass.run ShownLog.save Tensor.axis Tensor.size Tuning.best Tuning.svg
-        examples.Example.define examples.Example.max_error nvfuser.FusionCache nvfuser.FusionCache.deserialize
-        nvfuser.FusionCache.get nvfuser.FusionCache.serialize nvfuser.FusionCache.user_schedules
-        nvfuser.FusionDefinition.add_output nvfuser.FusionDefinition.cuda_code_for
-        nvfuser.FusionDefinition.define_constant nvfuser.FusionDefinition.define_scalar
-        nvfuser.FusionDefinition.define_vector nvfuser.FusionDefinition.execute
+        FusionDefinition.defined_segments FusionDefinition.from_pytorch FusionDefinition.segments_reference Pass.run
+        Plan.definitions ShownLog.save Tensor.axis Tensor.size Tuning.best Tuning.svg examples.Example.define
+        examples.Example.max_error nvfuser.FusionCache nvfuser.FusionCache.deserialize nvfuser.FusionCache.get
+        nvfuser.FusionCache.serialize nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.add_output
+        nvfuser.FusionDefinition.cuda_code_for nvfuser.FusionDefinition.define_constant
+        nvfuser.FusionDefinition.define_scalar nvfuser.FusionDefinition.execute
         nvfuser.FusionDefinition.getValTolerances nvfuser.FusionDefinition.last_cuda_code
         nvfuser.FusionDefinition.last_scheduled_fusion_ir nvfuser.FusionDefinition.scheduled_fusion_ir_for
-        nvfuser.LaunchParams nvfuser.Tensor.size nvfuser.clone nvfuser.compute_contiguity
-        nvfuser.compute_tensor_descriptor nvfuser.nvfuser_version.Version.parse nvfuser_direct.BroadcastOp.input
-        nvfuser_direct.BroadcastOp.output nvfuser_direct.Fusion.print_kernel nvfuser_direct.Fusion.print_math
-        nvfuser_direct.FusionDefinition.add_output nvfuser_direct.FusionDefinition.define_scalar
-        nvfuser_direct.FusionDefinition.define_tensor nvfuser_direct.FusionDefinition.define_vector
-        nvfuser_direct.FusionDefinition.from_array nvfuser_direct.FusionDefinition.print_math
-        nvfuser_direct.FusionExecutorCache.get_most_recent_scheduled_ir nvfuser_direct.FusionExecutorCache.like
-        nvfuser_direct.FusionExecutorCache.plan_for nvfuser_direct.IterDomain.parallelize
-        nvfuser_direct.KernelExecutor.get_scheduled_ir nvfuser_direct.Merge.input nvfuser_direct.Merge.output
-        nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.join
-        nvfuser_direct.idm.DisjointSets.strict_are_mapped nvfuser_direct.pytorch_utils.retry_on_oom_or_skip_test
+        nvfuser.FusionDefinition.segment nvfuser.FusionDefinition.validate nvfuser.LaunchParams nvfuser.Tensor.size
+        nvfuser.clone nvfuser.compute_contiguity nvfuser.compute_tensor_descriptor nvfuser.nvfuser_version.Version.parse
+        nvfuser_direct.BroadcastOp.input nvfuser_direct.BroadcastOp.output nvfuser_direct.Fusion.print_kernel
+        nvfuser_direct.Fusion.print_math nvfuser_direct.FusionDefinition.add_output
+        nvfuser_direct.FusionDefinition.define_scalar nvfuser_direct.FusionDefinition.define_tensor
+        nvfuser_direct.FusionDefinition.define_vector nvfuser_direct.FusionDefinition.from_array
+        nvfuser_direct.FusionDefinition.print_math nvfuser_direct.FusionExecutorCache.get_most_recent_scheduled_ir
+        nvfuser_direct.FusionExecutorCache.like nvfuser_direct.FusionExecutorCache.plan_for
+        nvfuser_direct.IterDomain.parallelize nvfuser_direct.KernelExecutor.get_scheduled_ir nvfuser_direct.Merge.input
+        nvfuser_direct.Merge.output nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check
+        nvfuser_direct.idm.DisjointSets.join nvfuser_direct.idm.DisjointSets.strict_are_mapped
+        nvfuser_direct.idm.ValGraph.map_vals nvfuser_direct.pytorch_utils.retry_on_oom_or_skip_test
         nvfuser_direct.schedule.bounded_transform_backward nvfuser_direct.schedule.inline_at
         nvfuser_direct.schedule.inline_most nvfuser_direct.schedule.parallelize_like
         nvfuser_direct.schedule.transform_like
