@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, listed, number, one_of, optional, takes, whole
+from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, PATH, TEXT, listed, number, one_of, optional, takes, whole
 from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
@@ -419,6 +419,7 @@ class Plan:
 
         return to_annotations(self, tries)
 
+    @takes(strategy=optional(TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle")))
     def resegmented(self, strategy: Strategy | None = None, **switches: Any) -> "Plan":
         """Return the plan of the same definition, with its annotations, by another strategy or with other options.
 

@@ -14,8 +14,8 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "cache_after": ((None, None), {}),
     "cache_before": ((None,), {}),
     "cache_fork": ((), {}),
-    "compute_at": ((None, 1, "standard"), {}),
-    "inline_at": ((1, False), {}),
+    "compute_at": ((None, 0, "standard"), {}),
+    "inline_at": ((0, False), {}),
     "inline_most": ((), {}),
     "inner_split": ((0, 2), {}),
     "is_reduction": ((), {}),
@@ -44,9 +44,9 @@ def scheduled() -> tuple[FusionDefinition, Any, Any, Any]:
     with FusionDefinition() as fd:
         x = fd.define_tensor([4, 4], True)
         y = fd.ops.neg(x)
-        s = fd.ops.sum(y, [1])
+        s = fd.ops.sum(y, [0, 1])
         fd.add_output(y)
-        fd.add_output(fd.ops.add(y, fd.ops.broadcast(s, [False, True])))
+        fd.add_output(fd.ops.add(y, fd.ops.broadcast(s, [True, True])))
     return fd, x, y, s
 
 
@@ -89,6 +89,8 @@ def _same(value: Any) -> Any:
 def _made(name: str, *, as_method: bool) -> Callable[[], Callable[..., Any]]:
     def make() -> Callable[..., Any]:
         fd, *tensors = scheduled()
+        if name == "vectorize":  # only a copy may be
+            tensors[1] = fd.sched.cache_after(tensors[0])
         if as_method:
             bound = _with(fd, lambda tensor, *a, **k: getattr(tensor, name)(*a, **k), tuple(tensors), name)
             return lambda *args, **kwargs: bound(TENSOR, *args, **kwargs)
