@@ -52,7 +52,7 @@ def scheduled() -> tuple[FusionDefinition, Any, Any, Any]:
 
 def _tensor_for(name: str, tensors: tuple[Any, Any, Any]) -> Any:
     x, y, s = tensors
-    return {"cache_after": x, "rfactor": s, "is_reduction": s}.get(name, y)
+    return {"cache_after": x, "rfactor": s, "is_reduction": s, "set_memory_type": s}.get(name, y)
 
 
 class _Later:
