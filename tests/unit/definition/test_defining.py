@@ -79,7 +79,7 @@ def test_cpu_scalars():
         (lambda fd: fd.define_scalar(float("nan"), DataType.Int), DefinitionError, "value is nan"),
         (lambda fd: fd.define_scalar(DataType.Null), DefinitionError, "dtype is DataType.Null"),
         (lambda fd: fd.define_vector(-1), DefinitionError, "size must be a whole number from 0 to 65,536, given -1"),
-        (lambda fd: fd.define_vector(1.5), ArgumentTypeError, "values must be a list of ints and integer scalars"),
+        (lambda fd: fd.define_vector(1.5), ArgumentTypeError, "size must be an int, or a list of ints"),
         (lambda fd: fd.add_output(fd.define_scalar()), DefinitionError, "output must be a tensor, given the scalar d0"),
         (lambda fd: fd.add_output(2.0), ArgumentTypeError, "output must be a tensor"),
         (lambda fd: fd.add_output(fd.define_tensor([2]), fd.ops.neg(fd.define_tensor([2]))), DefinitionError, "no"),
