@@ -174,6 +174,7 @@ class Expressions:
                 return self.guarded(node, self.lists.keep, found)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 values = [self.evaluate(each, scope) for each in (left, *others)]
+                self.step(node, sum(len(value) for value in values if isinstance(value, list | tuple)))
                 found = [comparison(type(op), a, b) for op, a, b in zip(ops, values, values[1:], strict=False)]
                 return Unread(what="a comparison", line=node.lineno) if None in found else all(found)
             case ast.BoolOp(op=op, values=nodes):

@@ -91,6 +91,12 @@ def test_a_condition_that_is_not_read_decides_nothing():
         fl.load_repro(text)
 
 
+def test_many_comparisons_with_long_lists_end():
+    text = HEAD + "a = [1] * 9999\n" + "k = 2 in a\n" * 20_000 + BLOCK.format(line="pass", size="3")
+    with pytest.raises(DefinitionError, match="too many steps"):
+        fl.load_repro(text)
+
+
 def test_tests_of_one_file_are_chosen_by_name():
     other = TEXTS["raises"].replace("test_bad", "test_good").replace("(4, 4,", "(2, 3,")
     fd, inputs = fl.load_repro(f"{TEXTS['raises']}\n\n{other}", name="test_good")
