@@ -88,7 +88,8 @@ def _dim(link: Link) -> int:
 def _extent(link: Link) -> int:
     """Return the number of elements that an op runs along."""
     tensors = link.tensors[:2] if link.kind is OpKind.SCATTER else link.tensors[:1]
-    return max(tensor.shape[_dim(link)] for tensor in tensors)
+    # A tensor without axes is a row of one element.
+    return max(tensor.shape[_dim(link)] if tensor.ndim else 1 for tensor in tensors)
 
 
 def _bytes(link: Link) -> int:

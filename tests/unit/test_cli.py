@@ -76,12 +76,13 @@ def test_top_down_is_forced_by_switches(capsys, tmp_path):
     assert capsys.readouterr().out
 
 
-def test_every_command_names_the_schema_of_its_json(capsys, tmp_path):
+def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository):
     script = tmp_path / "neg.py"
     script.write_text(NEG)
     commands = {
         "examples": ["bias_gelu"], "ops": [], "explain": [str(script)], "diff": [str(script)],
         "report": [str(script), "-o", str(tmp_path / "out.html")],
+        "agree": [str(repository / "tests" / "data" / "dumps" / "permute_and_hint.txt")],
     }
     assert set(commands) == set(cli._parser()._subparsers._group_actions[0].choices)
     for command, arguments in commands.items():

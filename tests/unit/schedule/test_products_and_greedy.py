@@ -193,6 +193,14 @@ def test_rows_longer_than_shared_memory():
     assert ask(fusion_of(rows_sorted(4096))).chosen is Type.GREEDY
 
 
+def test_a_tensor_without_axes_is_a_row_of_one_element():
+    def sorted_alone(fd):
+        x = fd.ops.neg(fd.define_tensor([], dtype=DataType.Float))
+        fd.add_output(fd.ops.add(fd.ops.argsort(x, 0), 1))
+
+    assert ask(fusion_of(sorted_alone)).chosen is Type.GREEDY
+
+
 def final(answer):
     return answer.chosen is None and all(verdict.monotone for verdict in answer.verdicts)
 
