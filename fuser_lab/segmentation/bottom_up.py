@@ -606,7 +606,8 @@ class _Finder:
             if group == home or not several:
                 continue
             subjects = tuple((into, *(n for n in names if n != into)) for into, names in several.items())
-            now = [trial.exprs[trial.positions[expr.name]] for expr in exprs]
+            # Replicas that this group had itself may be one expression by now.
+            now = [trial.exprs[trial.positions[expr.name]] for expr in exprs if expr.name in trial.positions]
             attempt, answer = asker.attempt("revert privatization", Kind.REVERT, subjects, now)
             if answer.chosen is None:
                 return attempt, {name for names in several.values() for name in names[1:]}

@@ -160,6 +160,11 @@ def test_no_cycle_no_lost_and_no_doubled_expression():
     assert not found
 
 
+@pytest.mark.parametrize("index", [216_724, 520_303])
+def test_replicas_that_were_joined_before_are_not_looked_for(index):
+    assert check(case_of(2026, index)) == []
+
+
 def same_as_plain(fusion, oracle, options):
     """Whether the segments are those of the plain loop, which takes the fusion as rewrites leave it."""
     log = DecisionLog()
