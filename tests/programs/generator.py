@@ -647,7 +647,8 @@ def row_program(seed: int, index: int, refused: Counter[str]) -> Program:
     rng = Random(f"rows {seed} {index}")
     length, rest = index % 130 + 1, index // 130
     norm, layout = NORMS[rest % len(NORMS)], ROW_LAYOUTS[rest // len(NORMS) % len(ROW_LAYOUTS)]
-    many = rng.choice((1, 2, 3, 5))
+    # Two channels of rows must not be more elements than a call may make.
+    many = min(rng.choice((1, 2, 3, 5)), MOST_ELEMENTS // length)
     shape, dims = {
         "rows": ((many, length), [1]), "columns": ((length, many), [0]), "channels": ((2, many, length), [0, 2]),
     }[layout]

@@ -148,6 +148,11 @@ def test_what_errors_decide_is_not_compared():
     assert fraction.u.tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("index", [1905, 2036, 2070, 2292])
+def test_long_rows_in_two_channels_compute_something(index):
+    assert row_program(1, index, Counter()).outputs
+
+
 def test_a_plan_without_segments_is_not_edited():
     program = Program(
         inputs=(Input(base=np.ones(1, np.float32), dtype=fl.DataType.Float, declared=(1,)),),
