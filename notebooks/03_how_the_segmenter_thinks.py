@@ -12,7 +12,7 @@
 # %% [markdown]
 # # Three kernels where two would do
 #
-# A row norm, a column norm, and a tensor y that joins in at the end. nvFuser cuts it into three kernels, the picture below.
+# Powers times sums of rows and of columns, and a tensor y that joins in at the end. nvFuser cuts it into three kernels, the picture below.
 # There is a plan with **two** that moves fewer bytes, and every kernel of it is one that nvFuser's schedulers accept. So why
 # was it not found?
 
@@ -30,7 +30,7 @@ with FusionDefinition() as fd:
     a = fd.ops.exp(x)
     rows = fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True])
     b = fd.ops.mul(a, rows)
-    columns = fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])
+    columns = fd.ops.broadcast(fd.ops.sum(a, dims=[0]), is_broadcast_dim=[True, False])
     fd.add_output(fd.ops.add(fd.ops.mul(b, columns), y))
     fd.add_output(fd.ops.sum(fd.ops.mul(y, columns), dims=[1]))
 
@@ -116,7 +116,7 @@ def joined(phase):
 outcomes.append(
     question.reveal(
         joined("level round 1"),
-        because="T5 keeps out, since its neighbour T4 has a partner within one level; so do T8 and T10, because of T7.",
+        because="T5 keeps out, since its neighbour T4 has a partner within one level; so does T10, because of T7.",
     )
 )
 outcomes[1]
@@ -149,7 +149,7 @@ fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after ro
 # ## 4. The moment at which it was lost
 #
 # The cheaper plan has T9 and T10 in one kernel: the op that ends the first output and the one that begins the second. Both
-# read y. Look at round 2 above: T9 went to T8 and T10 to T11, and that was final. No phase asks about two groups that merely
+# read y. Look at the rounds above: T9 went to T8 and T10 to T11, and that was final. No phase asks about two groups that merely
 # share an input. So nobody ever asked:
 
 # %%
@@ -164,8 +164,8 @@ better = plan.glue(s9, s10)
 better
 
 # %% [markdown]
-# How thin the thread is on which that hung shows a switch that has nothing to do with T9 and T10. Forwarding off makes T2 a
-# group, every level is one higher, other pairs find each other in round 1, and so on:
+# Who finds whom also depends on what has nothing to do with T9 and T10. Without forwarding T2 is a group, levels behind it
+# are one higher, and other pairs are joined in round 1:
 
 # %%
 unforwarded = fl.segment(fd, options=fl.SegmenterOptions(forward_inputs=False))
@@ -174,7 +174,7 @@ for attempt in unforwarded.decisions.filter(phase="level", accepted=True):
 print(len(unforwarded.segments), "segments")
 
 # %% [markdown]
-# That is no argument against forwarding. It is what a **greedy** method is like: good plans and less good ones lie close
+# That is no argument for or against forwarding. It is what a **greedy** method is like: good plans and less good ones lie close
 # together, and it takes the first that it runs into.
 #
 # ## 5. The last two phases

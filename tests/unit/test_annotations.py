@@ -200,10 +200,10 @@ def test_marks_on_edges_are_data():
 def test_edits_of_a_session_are_undone_and_redone():
     plan = fl.segment(defined(), SPECS)
     session = Session(plan)
-    session.annotate("T2", "T3")
+    session.go(session.annotated("T2", "T3"))
     marked = session.plan
-    assert session.state.edits[0] == "segment_set(T2 → T3)"
-    session.without_annotation("T2")
+    assert session.state.step == "segment_set(T2 → T3)"
+    session.go(session.without_annotation("T2"))
     assert session.plan == plan
     session.undo()
     assert session.plan is marked
