@@ -9,10 +9,10 @@ from fuser_lab import SegmenterOptions
 from tests.benchmarks.optimal import irregular, transformer
 
 pytestmark = pytest.mark.benchmark
-FUSIONS = [(seed, 4096) for seed in range(6)] + [(seed, 64) for seed in range(2)]
+MISSED = pytest.mark.xfail(strict=False, reason="missed since nvFuser's rules of November 2026; to be mended")
+FUSIONS = [*((seed, 4096) for seed in range(6)), (0, 64), pytest.param(1, 64, marks=MISSED)]
 
 
-@pytest.mark.xfail(strict=False, reason="the rules of November 2026 leave more to search; to be mended")
 @pytest.mark.parametrize(("seed", "size"), FUSIONS)
 def test_irregular_fusions_of_25_expressions_are_proved(seed, size):
     start = time.process_time()
@@ -31,8 +31,7 @@ def test_transformer_layers_of_200_expressions_are_certified_without_a_search():
     assert time.process_time() - start < 10
 
 
-@pytest.mark.xfail(strict=False, reason="the rules of November 2026 leave more to search; to be mended")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=MISSED), 1])
 def test_irregular_fusions_of_200_expressions_have_a_bound(seed):
     certificate = fl.segment(irregular(seed, 200)).certificate()
     assert certificate.bound <= certificate.known <= certificate.cost
