@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,15 @@ EACH = 10  # interrupts of a session
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Interrupts sent, how many of them while something ran, how many came out as KeyboardInterrupt, and failures."""
+    """Interrupts sent, how many of them while something ran, how many came out as KeyboardInterrupt, and failures.
+
+    ``dropped`` counts those that fell into a finalizer or a callback, whose exceptions Python prints and drops.
+    """
 
     sent: int
     working: int
     raised: int
+    dropped: int
     failures: tuple[str, ...]
 
 
@@ -55,6 +60,13 @@ def session(seed: int, count: int) -> Outcome:
     chance = random.Random(seed)
     failures: list[str] = []
     tally: Counter[str] = Counter()
+    printed = sys.unraisablehook
+
+    def unraisable(dropped: Any) -> None:
+        tally["dropped"] += dropped.exc_type is KeyboardInterrupt
+        printed(dropped)
+
+    sys.unraisablehook = unraisable
     lasted = 2.0  # seconds that a computation takes, with the imports at first
 
     def interrupt(finished: threading.Event) -> None:
@@ -84,7 +96,7 @@ def session(seed: int, count: int) -> Outcome:
             compute(seed * count + number)
         except Exception as error:  # noqa: BLE001
             failures.append(f"afterwards: {type(error).__name__}: {error}")
-    return Outcome(count, tally["working"], tally["raised"], tuple(failures))
+    return Outcome(count, tally["working"], tally["raised"], tally["dropped"], tuple(failures))
 
 
 def in_a_process(seed: int, count: int) -> Outcome:
@@ -97,9 +109,9 @@ def in_a_process(seed: int, count: int) -> Outcome:
         )
     if done.returncode:
         told = (done.stderr.strip() or "nothing said").splitlines()[-1]
-        return Outcome(count, 0, 0, (f"session {seed} ended with status {done.returncode}: {told}",))
+        return Outcome(count, 0, 0, 0, (f"session {seed} ended with status {done.returncode}: {told}",))
     told = json.loads(done.stdout.splitlines()[-1])
-    return Outcome(told["sent"], told["working"], told["raised"], tuple(told["failures"]))
+    return Outcome(**{**told, "failures": tuple(told["failures"])})
 
 
 def main() -> int:
@@ -120,7 +132,8 @@ def main() -> int:
     print(
         f"{sum(x.sent for x in outcomes)} interrupts in {len(outcomes)} sessions, "
         f"{sum(x.working for x in outcomes)} while something ran, "
-        f"{sum(x.raised for x in outcomes)} came out as KeyboardInterrupt, {len(failures)} failures",
+        f"{sum(x.raised for x in outcomes)} came out as KeyboardInterrupt, "
+        f"{sum(x.dropped for x in outcomes)} fell into a finalizer or a callback, {len(failures)} failures",
         *failures, sep="\n",
     )
     return bool(failures)

@@ -133,8 +133,9 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
     if kernel.threaded:
         _launch_threads()  # type: ignore[no-untyped-call]
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+    # In LLVM's global context, which is never freed: the collector of a cycle may end a context before its engine.
     engine = llvm.create_mcjit_compiler(
-        llvm.parse_assembly("", llvm.create_context()), machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
+        llvm.parse_assembly(""), machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
     )
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()

@@ -202,6 +202,28 @@ def test_a_kernel_lives_as_long_as_someone_holds_it(compilations: list[str]) -> 
     assert ended() is None
 
 
+_CYCLES = """
+import gc
+from fuser_lab.runtime import cpu_kernels
+source = {source!r}
+for number in range(8):
+    cycle = [cpu_kernels.functions_of(source.replace("1234567", str(number)), ("add", "fail"))]
+    cycle.append(cycle)
+    cpu_kernels._LOADED.clear()
+    del cycle
+    gc.collect()
+print("done")
+"""
+
+
+def test_a_cycle_of_references_may_end_kernels_in_any_order(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _CYCLES.format(source=SOURCE)], env={**os.environ, "FUSER_LAB_CACHE": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
 def test_nothing_of_a_kernel_stays_in_numba(compilations: list[str]) -> None:
     added()
     context = cpu_target.target_context
