@@ -14,12 +14,13 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
-from fuser_lab.planning import flattened, segment
+from fuser_lab.planning import definition_of, described_input, flattened, segment
 from fuser_lab.report import html, plots, records, save, timings
 from fuser_lab.report.bars import bars_svg
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
+from fuser_lab.runnable import free_memory, runnable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,7 +230,9 @@ def explore(
     fd
         A definition, a fusion, or a plan to begin with.
     inputs
-        As for `segment`; arrays let the explorer run plans, abstract inputs do not.
+        As for `segment`. A run makes arrays of abstract inputs, if need be smaller ones that fit into memory; the
+        header says which. An empty list, which `load_repro` gives for scripts without inputs, stands for inputs whose
+        open sizes are all the same. Without inputs, plans cannot be run.
     title
         What stands in the header.
     **segment_options
@@ -245,12 +248,21 @@ def explore(
     except ImportError as error:
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
+    notes: list[str] = []
+    given = None if inputs is None else flattened(inputs)
+    if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):
+        are_abstract = all(isinstance(v, TensorSpec | Number) for v in given)
+        found = runnable(
+            definition_of(fd), [described_input(v) for v in given], free=free_memory(),
+            is_fixed=isinstance(fd, Plan) or not are_abstract,
+        )
+        notes.append(found.said)
+        inputs = list(found.inputs) if are_abstract else given
+        given = inputs if found.fits else None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
+    notes += fd.notes if isinstance(fd, FusionDefinition) else ()
     others = ("bottom_up", "top_down", "optimal", "unfused")
-    arrays = None
-    if inputs is not None and not any(isinstance(v, TensorSpec) for v in flattened(inputs)):
-        arrays = flattened(inputs)
-    return Explorer(plan, arrays, strategies=others, title=title or plan.name)
+    return Explorer(plan, given, strategies=others, title=title or plan.name, notes=notes)
 
 
 @takes(plans=_PLANS, path=PATH, times=optional(_TIMES), title=optional(TEXT))
@@ -336,9 +348,9 @@ def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]
 def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
     """Return the definition that a repro script of nvFuser writes down, and descriptions of its inputs.
 
-    Nothing of the text is executed. The descriptions are accepted wherever nothing runs, and
+    Nothing of the text is executed. The descriptions are accepted wherever nothing runs and by `explore`, and
     ``spec.materialize()`` makes arrays of them. A script without inputs gives those that its static sizes fix, or
-    none.
+    none. ``fd.notes`` says what of the script was passed over or taken for granted.
 
     Parameters
     ----------

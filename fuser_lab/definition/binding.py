@@ -167,6 +167,16 @@ def _example(value: Val) -> str:
     return "1" if value.dtype.is_integral else "1.0"
 
 
+def described_as_defined(value: TensorView, shape: Sequence[int]) -> TensorSpec:
+    """Return an input of a shape, stored in the order that a definition gives its axes, without gaps."""
+    strides, step = [0] * value.ndim, 1
+    for axis in reversed(value.domain.allocation_order):
+        if value.domain.axes[axis].expanded is None:
+            strides[axis] = step
+            step *= max(shape[axis], 1)
+    return spec(shape, value.dtype, strides)
+
+
 def default_inputs(fusion: Fusion) -> tuple[Described, ...]:
     """Return descriptions of inputs for a fusion whose sizes are all static.
 
@@ -180,5 +190,5 @@ def default_inputs(fusion: Fusion) -> tuple[Described, ...]:
         if isinstance(value, Scalar) or not all(isinstance(e, int) for e in value.extents):
             msg = f"inputs must be given: {value} is not fixed by the definition; {example_line(fusion)}."
             raise InputError(msg)
-        found.append(spec(value.shape, value.dtype))
+        found.append(described_as_defined(value, value.shape))
     return tuple(found)

@@ -48,7 +48,7 @@ class Explorer(anywidget.AnyWidget):
     plan
         The plan to begin with; timings compare with it.
     inputs
-        What Run gives to the plans; without them Run says that it needs some.
+        What Run gives to the plans; it makes arrays of abstract ones. Without inputs Run says that it needs some.
     strategies
         Names of the strategies that the switch offers beside that of the plan.
     searched
@@ -57,6 +57,8 @@ class Explorer(anywidget.AnyWidget):
         What times plans; by default ``fuser_lab``'s own timer on this machine.
     title
         What stands in the header; by default the plan's name.
+    notes
+        Sentences below the header: what the inputs are, what was passed over when a script was loaded.
 
     Attributes
     ----------
@@ -122,11 +124,13 @@ class Explorer(anywidget.AnyWidget):
         searched: Collection[str] = ("optimal",),
         timer: Timer | None = None,
         title: str | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._lock = threading.RLock()  # handlers run in the kernel's thread, timings arrive from another
         self._session = Session(plan, strategies)
         self._inputs = inputs
         self._title = title or plan.name
+        self._notes = list(notes)
         self._view: ViewModel | None = None
         self._drawn: EditablePlan | None = None
         self._searching = ""  # a strategy, or the certificate, while it is looked for
@@ -743,6 +747,7 @@ class Explorer(anywidget.AnyWidget):
             "edits": list(state.edits),
             "resettable": bool(state.edits) or state.annotated,
             "runnable": self._inputs is not None,
+            "notes": self._notes,
             "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],
             "strategy": state.strategy,
             "controls": controls(self._session, self._searching, self._mention()),

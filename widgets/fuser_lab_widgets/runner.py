@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Runner:
         return self._running
 
     def start(self, plans: Sequence[Any], inputs: Sequence[Any]) -> bool:
-        """Start a run and return True, or return False while one is under way."""
+        """Start a run and return True, or return False while one is under way; abstract inputs become arrays."""
         if self.running:
             return False
         self._running = True
@@ -82,7 +83,8 @@ class Runner:
 
         problem, timings = "", None
         try:
-            timings = self._timer(plans, inputs, progress=progress, cancelled=stop.is_set)
+            arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
+            timings = self._timer(plans, arrays, progress=progress, cancelled=stop.is_set)
         except FuserLabError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises is shown, not lost in a thread

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from fuser_lab.definition.binding import Described
+from fuser_lab.definition.binding import Described, described_as_defined
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro.arguments import as_device
 from fuser_lab.definition.repro.candidates import DEFINING, Candidate, chosen, recorded_parameter, records_into
@@ -24,7 +24,7 @@ from fuser_lab.definition.repro.values import (
     Unread,
     said,
 )
-from fuser_lab.definition.spec import TensorSpec, spec
+from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Fusion, TensorView
 
@@ -434,11 +434,7 @@ def static_inputs(fusion: Fusion) -> list[Described]:
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or not all(isinstance(e, int) for e in value.extents):
             return []
-        strides, step = [0] * value.ndim, 1
-        for axis in reversed(value.domain.allocation_order):
-            strides[axis] = 0 if value.domain.axes[axis].expanded is not None else step
-            step *= max(value.stored_shape[axis], 1)
-        found.append(spec(value.shape, value.dtype, strides))
+        found.append(described_as_defined(value, value.shape))
     return found
 
 

@@ -173,3 +173,52 @@ def test_an_observer_may_set_another_trait(explorer):
     explorer.strategy = "top_down"
     assert explorer.reading == "cut"
     assert explorer.plan.options.segment_set.value == "cut"
+
+
+SCRIPT = """
+import torch
+from nvfuser_direct import FusionDefinition, DataType
+
+def nvfuser_fusion_id0(fd : FusionDefinition) -> None :
+    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
+    fd.add_output(fd.ops.neg(T0))
+
+with FusionDefinition() as fd:
+    nvfuser_fusion_id0(fd)
+if torch.cuda.device_count() > 3:
+    fast = True
+"""
+
+
+def test_a_script_that_was_loaded_runs_at_once_and_its_notes_are_shown():
+    explorer = fl.explore(*fl.load_repro(SCRIPT + "fd.execute([torch.randn(6, 4, device='cuda:0')])"))
+    assert explorer.history["notes"] == [
+        "Run makes inputs of the sizes given", "line 11: a branch on something that is not read is passed over",
+    ]
+    assert explorer.history["runnable"]
+    explorer.running = True
+    explorer.wait(120)
+    assert explorer.status["text"] == "Timed: the table holds the medians."
+    assert explorer.timings.rows
+    explorer.close()
+
+
+def test_a_script_without_inputs_runs_with_sizes_that_are_assumed():
+    explorer = fl.explore(*fl.load_repro(SCRIPT))
+    assert explorer.history["notes"][0] == "No inputs are given: open sizes are taken to be 256"
+    assert explorer.plan.inputs[0].shape == (256, 256)
+    assert explorer.history["runnable"]
+    explorer.close()
+
+
+def test_inputs_beyond_the_memory_become_smaller_and_the_header_says_so(monkeypatch):
+    monkeypatch.setattr("fuser_lab.api.free_memory", lambda: 1 << 20)
+    script = SCRIPT + "fd.execute([torch.randn(8192, 4096)])"
+    explorer = fl.explore(*fl.load_repro(script))
+    assert explorer.history["notes"][0].startswith("Smaller inputs ([128, 128] for [8192, 4096])")
+    assert explorer.plan.inputs[0].shape == (128, 128)
+    explorer.close()
+    explorer = fl.explore(*fl.load_repro(script.replace("[-1, -1]", "[8192, 4096]")))
+    assert explorer.history["notes"][0].startswith("These inputs cannot be made: those given would need 537 MB")
+    assert not explorer.history["runnable"]
+    explorer.close()

@@ -139,6 +139,7 @@ class Explorer {
     this.title = h("strong.fx-title", { role: "heading", "aria-level": 2 });
     this.badge = h("span.fx-badge");
     this.facts = h("div.fx-facts");
+    this.notes = h("ul.fx-notes", { "aria-label": "Inputs and notes of the script", tabindex: 0 });
     this.controls = h("div.fx-controls");
     this.strategies = h("div.fx-controls");
     this.stopSearch = button("Cancel search", "End the search for a cheaper plan", () => this.send("stop"));
@@ -183,7 +184,7 @@ class Explorer {
     this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.onKey(e) },
       h("div.fx-head", {}, this.title, this.facts,
         h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
-          h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run), this.controls),
+          h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run), this.controls, this.notes),
       this.progress, h("div.fx-main", {}, this.buildLog(), this.graph, this.inspector), this.tabs, this.panel, this.status);
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
     this.setMode(0);
@@ -441,6 +442,7 @@ class Explorer {
     this.reset.disabled = !history.resettable;
     this.run.disabled = !history.runnable;
     this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Needs arrays: explore(fd, inputs)";
+    this.notes.replaceChildren(...(history.notes || []).map((note) => h("li", {}, note)));
     const edits = [...(history.annotations || []), ...history.edits];
     const last = edits.slice(-4);
     this.badge.textContent = `${edits.length > last.length ? "… · " : ""}${last.join(" · ")}`;
