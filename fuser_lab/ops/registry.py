@@ -174,7 +174,11 @@ class OpDef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
-    """A name in ``fd.ops`` that is written with other ops."""
+    """A name in ``fd.ops`` that is written with other ops.
+
+    ``is_foreign`` says that nvFuser has no such name: a definition remembers the ops that it records in place of the
+    call, so that whatever prints or numbers the definition's calls knows nvFuser's only.
+    """
 
     name: str
     frontend: Callable[..., Any]
@@ -182,6 +186,7 @@ class Composite:
     samples: tuple[Sample, ...] = ()
     misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False
+    is_foreign: bool = False
 
     @property
     def signature(self) -> inspect.Signature:

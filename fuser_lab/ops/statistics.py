@@ -1,5 +1,6 @@
 """Mean and variance: Welford's three results in one reduction, and what is written with them."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -148,17 +149,32 @@ WELFORD = register(
 
 def _prepared(
     rec: Recorder, op: str, arg: Operand, dims: object, correction: object,
-) -> tuple[TensorView, tuple[int, ...], int]:
+) -> tuple[TensorView, tuple[int, ...], float]:
     tensor = rec.tensor(arg, op, "arg")
-    reduced = _named_axes(tensor, dims, op)
-    less = whole(correction, op, "correction")
-    if less < 0:
-        msg = f"{op}: correction is {less}; it must be 0 or more."
+    return tensor, _named_axes(tensor, dims, op), degrees(correction, op)
+
+
+def degrees(correction: object, op: str) -> float:
+    """Return what a variance takes from the number of elements: an int or, as torch has it, a float of 0 or more.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not a number.
+    DefinitionError
+        If it is negative or not finite.
+    """
+    if not isinstance(correction, float | np.floating) and not is_whole(correction):
+        msg = f"{op}: correction must be a number of 0 or more, given {shown(correction)}."
+        raise ArgumentTypeError(msg)
+    less = float(correction) if isinstance(correction, float | np.floating) else whole(correction, op, "correction")
+    if not 0 <= less < math.inf:
+        msg = f"{op}: correction is {less}; it must be a finite number of 0 or more."
         raise DefinitionError(msg)
-    return tensor, reduced, less
+    return int(less) if less == int(less) else less
 
 
-def _freedom(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: int) -> tuple[Operand, Operand]:
+def _freedom(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: float) -> tuple[Operand, Operand]:
     """Return how many elements there are per result, and how many of them are free: never fewer than none."""
     count = count_of(rec, (tensor.extents[i] for i in reduced))
     if isinstance(count, int):
@@ -166,7 +182,7 @@ def _freedom(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correc
     return count, OPS["maximum"].frontend(rec, OPS["sub"].frontend(rec, count, correction), 0)
 
 
-def _var(rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, keepdim: bool = False) -> Val:
+def _var(rec: Recorder, arg: Operand, dims: Sequence[int], correction: float = 1, keepdim: bool = False) -> Val:
     tensor, reduced, less = _prepared(rec, "var", arg, dims, correction)
     keeps = flag(keepdim, "var", "keepdim")
     if tensor.dtype.is_complex:
@@ -177,7 +193,7 @@ def _var(rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, 
     return broadcast(rec, variance, [i in reduced for i in range(tensor.ndim)]) if keeps else variance
 
 
-def _variance(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: int) -> TensorView:
+def _variance(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: float) -> TensorView:
     count, free = _freedom(rec, tensor, reduced, correction)
     dims = list(reduced) or None
     mean = _emit(rec, "truediv", SUM.frontend(rec, tensor, dims), count)
@@ -187,7 +203,7 @@ def _variance(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], corre
 
 
 def _var_mean(
-    rec: Recorder, arg: Operand, dims: Sequence[int], correction: int = 1, keepdim: bool = False,
+    rec: Recorder, arg: Operand, dims: Sequence[int], correction: float = 1, keepdim: bool = False,
 ) -> tuple[Val, Val]:
     tensor, reduced, less = _prepared(rec, "var_mean", arg, dims, correction)
     keeps = flag(keepdim, "var_mean", "keepdim")
@@ -210,7 +226,7 @@ def _var_mean(
 
 
 def _variance_and_mean(
-    rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: int,
+    rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: float,
 ) -> tuple[TensorView, TensorView]:
     mean, square, _ = _moments(rec, tensor, reduced)
     _, free = _freedom(rec, tensor, reduced, correction)
@@ -225,6 +241,8 @@ def _samples(name: str) -> tuple[Sample, ...]:
         Sample(f"{call}(a, [0, 1], 2, True)", (Arg((3, 4, 2)),)),
         Sample(f"{call}(a, [-1], 1, keepdim=True)", (Arg((3, 5), DataType.Double, 1000.0, 1001.0),)),
         Sample(f"{call}(a, [1], correction=9)"),
+        Sample(f"{call}(a, [1], correction=1.3)"),
+        Sample(f"{call}(a, [0, 1], 0.5, True)", (Arg((3, 4), DataType.Double),)),
         Sample(f"{call}(a, [0])", (Arg((1, 4)),)),
         Sample(f"{call}(a, [0], 0)", (Arg((1, 4)),)),
         Sample(f"{call}(a, [1])", (Arg((3, 1)),)),
@@ -243,7 +261,9 @@ def _misuses(name: str) -> tuple[Misuse, ...]:
         Misuse(f"{call}(x, [2])", "is outside [-2, 2)"),
         Misuse(f"{call}(x, [0, 0])", "names an axis twice"),
         Misuse(f"{call}(x, [0], -1)", f"{name}: correction is -1"),
-        Misuse(f"{call}(x, [0], 'a')", f"{name}: correction must be an int", ArgumentTypeError),
+        Misuse(f"{call}(x, [0], float('inf'))", f"{name}: correction is inf; it must be a finite number"),
+        Misuse(f"{call}(x, [0], True)", f"{name}: correction must be a number", ArgumentTypeError),
+        Misuse(f"{call}(x, [0], 'a')", f"{name}: correction must be a number", ArgumentTypeError),
         Misuse(f"{call}(x, [0], 1, 'a')", f"{name}: keepdim must be True or False", ArgumentTypeError),
         Misuse(f"{call}(1.0, [0])", "must be a tensor", ArgumentTypeError),
     )

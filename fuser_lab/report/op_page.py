@@ -37,7 +37,9 @@ FAMILIES: tuple[tuple[str, frozenset[OpKind] | None], ...] = (
     ("Matrix products and attention", frozenset({OpKind.MATMUL, OpKind.ATTENTION})),
     ("Scalars", frozenset({OpKind.SCALAR})),
     ("Written with other ops", None),
+    ("Written with other ops, and without a name in nvFuser", None),
 )
+_FOREIGN = FAMILIES[-1][0]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SHOWN_RULES = 6
 _ASKED = 3  # samples per op: a segment takes some milliseconds to cut and to lower
@@ -89,6 +91,8 @@ def _row(entry: OpDef | Composite) -> OpRow:
 
 
 def _family(entry: OpDef | Composite) -> str:
+    if isinstance(entry, Composite) and entry.is_foreign:
+        return _FOREIGN
     kind = entry.kind if isinstance(entry, OpDef) else None
     return next(title for title, kinds in FAMILIES if kinds is None or kind in kinds)
 

@@ -45,7 +45,7 @@ RING = frozenset({
 BRANCHING = frozenset({
     "sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow", "acos", "asin", "atan", "acosh", "asinh", "atanh",
 })
-DRAWN = frozenset({"rand_like", "randn_like"})
+DRAWN = frozenset({"rand_like", "randn_like", "dropout"})
 
 
 class Unfit(Exception):  # noqa: N818 - an outcome: the call is legal, but its result cannot be compared

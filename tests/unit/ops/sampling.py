@@ -13,7 +13,7 @@ from fuser_lab.ops.registry import Arg, Sample
 
 ENTRIES = {**OPS, **COMPOSITES}
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SIZED = frozenset({"indexing", "scatter", "sort"})  # values of their operands depend on sizes
+SIZED = frozenset({"indexing", "scatter", "sort", "cross_entropy"})  # kinds and names: values depend on sizes
 
 
 def _dense(x: np.ndarray) -> np.ndarray:
@@ -105,7 +105,7 @@ def variants(entry: Any, sample: Sample) -> Iterator[Variant]:
         return
     yield from LAYOUTS
     kind = getattr(entry, "kind", None)
-    if kind is not None and kind.value in SIZED:
+    if entry.name in SIZED or (kind is not None and kind.value in SIZED):
         return
     for size in sorted({n for arg in sample.args for n in arg.shape if n > 1}):
         for new in (1, 0):

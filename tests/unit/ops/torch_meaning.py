@@ -5,6 +5,7 @@ that only the meaning is compared and not the rounding.
 """
 
 import math
+import warnings
 from typing import Any
 
 from needs import needs
@@ -44,6 +45,7 @@ WITHOUT = {
     "normal": "its generator is nvFuser's; test_random.py compares it with published numbers",
     "rand_like": "its generator is nvFuser's; test_random.py looks at its distribution",
     "randn_like": "its generator is nvFuser's; test_random.py looks at its distribution",
+    "dropout": "its generator is nvFuser's; test_composites.py looks at what it drops",
 }
 
 
@@ -250,6 +252,67 @@ class Torch:
         count = math.prod(arg.shape[d] for d in kept)
         square = torch.sum((arg - mean) ** 2, kept)
         return torch.mean(arg, kept), square, torch.full(square.shape, count)
+
+    # What is written with other ops, and a function of torch
+
+    def gelu(self, arg: Any, approximate: str = "none") -> Any:
+        return nn.gelu(arg, approximate=approximate)
+
+    def swiglu(self, gate: Any, up: Any) -> Any:
+        return nn.silu(gate) * up
+
+    def softplus(self, arg: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+        return nn.softplus(arg, beta, threshold)
+
+    def leaky_relu(self, arg: Any, negative_slope: Any = 0.01) -> Any:
+        return nn.leaky_relu(arg, negative_slope)
+
+    def softmax(self, arg: Any, dim: int = -1) -> Any:
+        return torch.softmax(arg, dim)
+
+    def log_softmax(self, arg: Any, dim: int = -1) -> Any:
+        return torch.log_softmax(arg, dim)
+
+    def logsumexp(self, arg: Any, dims: Any, keepdim: bool = False) -> Any:
+        return torch.logsumexp(arg, dims, keepdim)
+
+    def mean(self, arg: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None, *, dim: Any = None) -> Any:
+        kept = self._dims(arg, dims, dim)
+        return torch.mean(wide(arg) if arg.is_complex() else arg.to(torch.float64), kept, keepdim) if kept else arg
+
+    def std(self, arg: Any, dims: Any = None, correction: Any = 1, keepdim: bool = False, *, dim: Any = None) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "std.*degrees of freedom", UserWarning)
+            return torch.std(arg, self._dims(arg, dims, dim), correction=correction, keepdim=keepdim)
+
+    def norm(self, arg: Any, p: Any = 2, dims: Any = None, keepdim: bool = False) -> Any:
+        return torch.linalg.vector_norm(arg, p, self._dims(arg, dims, None) or None, keepdim)
+
+    def layer_norm(self, arg: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
+        return nn.layer_norm(arg, [int(n) for n in normalized_shape], weight, bias, eps)
+
+    def rms_norm(self, arg: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+        # What the op takes for a float of 32 bits, since its operands here are of 64.
+        return nn.rms_norm(arg, normalized_shape, weight, torch.finfo(torch.float32).eps if eps is None else eps)
+
+    def group_norm(self, arg: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
+        return nn.group_norm(arg, num_groups, weight, bias, eps)
+
+    def batch_norm(
+        self, arg: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+        training: bool = False, momentum: Any = 0.1, eps: Any = 1e-5,
+    ) -> Any:
+        running = [None if v is None else v.clone() for v in (running_mean, running_var)]
+        result = nn.batch_norm(arg, *running, weight, bias, training, momentum, eps)
+        return (result, *running) if training and running_mean is not None else result
+
+    def cross_entropy(
+        self, arg: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Any:
+        labels = target if target.dtype.is_floating_point else target.to(torch.int64)
+        options = {"ignore_index": ignore_index} if labels is not target or labels.dtype is torch.int64 else {}
+        return nn.cross_entropy(arg, labels, weight, reduction=reduction, label_smoothing=label_smoothing, **options)
 
     # Scans and sorts
 

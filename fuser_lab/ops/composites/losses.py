@@ -1,0 +1,146 @@
+"""Losses of classifiers."""
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import TensorView
+from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.composites.parts import (
+    along,
+    cast,
+    composite,
+    floating,
+    one_of,
+    operand_of_shape,
+    plain_number,
+    record,
+    shape_text,
+    widened,
+)
+from fuser_lab.ops.reduction import SUM, count_of
+from fuser_lab.ops.registry import COMPOSITES, Arg, Misuse, Operand, Recorder, Sample, same_extent, tensor_at
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _cross_entropy(
+    rec: Recorder, arg: Operand, target: Operand, weight: Operand = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> TensorView:
+    op = "cross_entropy"
+    tensor, labels = floating(rec, arg, op), rec.tensor(target, op, "target")
+    how, ignored = one_of(reduction, _REDUCTIONS, op, "reduction"), whole(ignore_index, op, "ignore_index")
+    smoothing = plain_number(label_smoothing, op, "label_smoothing", 0, 1)
+    if not tensor.ndim:
+        msg = f"{op}: arg has no axes; it needs one for the classes: axis 1, or axis 0 where it is the only one."
+        raise DefinitionError(msg)
+    dim = min(1, tensor.ndim - 1)
+    classes = operand_of_shape(rec, weight, [tensor.extents[dim]], op, "weight")
+    scores = COMPOSITES["log_softmax"].frontend(rec, widened(rec, tensor), dim)
+    if labels.dtype.is_integral:
+        result = _of_classes(rec, scores, labels, classes, dim, ignored, how, smoothing)
+    else:
+        result = _of_shares(rec, scores, labels, classes, dim, how, smoothing)
+    return cast(rec, result, tensor.dtype)
+
+
+def _of_classes(
+    rec: Recorder, scores: TensorView, labels: TensorView, classes: TensorView | None, dim: int, ignored: int,
+    how: str, smoothing: float,
+) -> TensorView:
+    """Return the loss for targets that are numbers of classes."""
+    shape = tuple(extent for place, extent in enumerate(scores.extents) if place != dim)
+    if labels.ndim != len(shape) or not all(map(same_extent, labels.extents, shape)):
+        msg = (
+            f"cross_entropy: target has shape {shape_text(labels.extents)}; for arg of shape "
+            f"{shape_text(scores.extents)}, classes have shape {shape_text(shape)}."
+        )
+        raise DefinitionError(msg)
+    counted = record(rec, "ne", labels, ignored)
+    places = record(rec, "where", counted, labels, 0)
+    own = _picked(rec, scores, places, dim)
+    share = cast(rec, counted, scores.dtype)
+    if classes is not None:
+        share = record(rec, "mul", share, _picked(rec, along(rec, classes, dim, scores.ndim), places, dim))
+    loss = record(rec, "where", counted, record(rec, "neg", record(rec, "mul", own, share)), 0.0)
+    if smoothing:
+        weighted = scores if classes is None else record(rec, "mul", scores, along(rec, classes, dim, scores.ndim))
+        total = record(rec, "mul", tensor_at([SUM.frontend(rec, weighted, [dim])]), smoothing)
+        each = record(rec, "truediv", total, rec.value(scores.extents[dim], "cross_entropy", "arg"))
+        spread = record(rec, "where", counted, record(rec, "neg", each), 0.0)
+        loss = record(rec, "add", record(rec, "mul", loss, 1 - smoothing), spread)
+    if how == "none":
+        return loss
+    total = SUM.frontend(rec, loss)
+    return tensor_at([total]) if how == "sum" else record(rec, "truediv", total, SUM.frontend(rec, share))
+
+
+def _of_shares(
+    rec: Recorder, scores: TensorView, shares: TensorView, classes: TensorView | None, dim: int, how: str,
+    smoothing: float,
+) -> TensorView:
+    """Return the loss for targets that are the share of each class."""
+    if not shares.dtype.is_float or shares.ndim != scores.ndim or not all(
+        map(same_extent, shares.extents, scores.extents),
+    ):
+        msg = (
+            f"cross_entropy: target has dtype {shares.dtype!r} and shape {shape_text(shares.extents)}; it must be "
+            f"integers, the classes, or floating point of arg's shape {shape_text(scores.extents)}, their shares."
+        )
+        raise DefinitionError(msg)
+    wanted = widened(rec, shares)
+    if smoothing:
+        count = rec.value(scores.extents[dim], "cross_entropy", "arg")
+        rest = record(rec, "truediv", record(rec, "full", [], smoothing, scores.dtype), count)
+        wanted = record(rec, "add", record(rec, "mul", wanted, 1 - smoothing), rest)
+    product = record(rec, "mul", scores, wanted)
+    if classes is not None:
+        product = record(rec, "mul", product, along(rec, classes, dim, scores.ndim))
+    loss = record(rec, "neg", SUM.frontend(rec, product, [dim]))
+    if how == "none":
+        return loss
+    total = tensor_at([SUM.frontend(rec, loss)])
+    return total if how == "sum" else record(rec, "truediv", total, count_of(rec, loss.extents))
+
+
+def _picked(rec: Recorder, values: TensorView, places: TensorView, dim: int) -> TensorView:
+    """Return the element of each row that is meant by a class number."""
+    at = [place == dim for place in range(values.ndim)]
+    index = record(rec, "broadcast", places, at)
+    return record(rec, "squeeze", record(rec, "take_along_axis", values, index, dim), [dim])
+
+
+F, N = DataType.Float, DataType.Int
+_CLASSES = Arg((5,), N, 0, 4)
+_WEIGHT = Arg((4,), F, 0.5, 2)
+composite(
+    "cross_entropy", _cross_entropy,
+    "Cross entropy of arg's softmax over the classes (axis 1, or the only one) and target: class numbers, or a share "
+    "of each class.",
+    (
+        Sample("fd.ops.cross_entropy(a, b)", (Arg((5, 4)), _CLASSES)),
+        Sample("fd.ops.cross_entropy(a, b, reduction='none')", (Arg((5, 4)), _CLASSES)),
+        Sample("fd.ops.cross_entropy(a, b, c, reduction='sum')", (Arg((5, 4)), _CLASSES, _WEIGHT)),
+        Sample("fd.ops.cross_entropy(a, b, c, 2, label_smoothing=0.1)", (Arg((5, 4)), _CLASSES, _WEIGHT)),
+        Sample("fd.ops.cross_entropy(a, b, ignore_index=1)", (Arg((5, 4), DataType.Half), _CLASSES)),
+        Sample("fd.ops.cross_entropy(a, b)", (Arg((2, 4, 3), DataType.BFloat16), Arg((2, 3), DataType.Int32, 0, 4))),
+        Sample("fd.ops.cross_entropy(a, b)", (Arg((4,), DataType.Double), Arg((), N, 0, 4))),
+        Sample("fd.ops.cross_entropy(a, b)", (Arg((5, 4)), Arg((5, 4), F, 0, 1))),
+        Sample(
+            "fd.ops.cross_entropy(a, b, weight=c, reduction='none', label_smoothing=0.2)",
+            (Arg((2, 4, 3)), Arg((2, 4, 3), F, 0, 1), _WEIGHT),
+        ),
+    ),
+    (
+        Misuse("fd.ops.cross_entropy(n, n)", "cross_entropy: arg must be of a real floating point type"),
+        Misuse("fd.ops.cross_entropy(s, s)", "cross_entropy: arg has no axes"),
+        Misuse("fd.ops.cross_entropy(x, n)", "cross_entropy: target has shape [3, 4]; for arg of shape [3, 4]"),
+        Misuse("fd.ops.cross_entropy(x, y)", "cross_entropy: target has dtype DataType.Float and shape [3, 5]"),
+        Misuse("fd.ops.cross_entropy(x, m)", "cross_entropy: target has dtype DataType.Bool"),
+        Misuse("fd.ops.cross_entropy(x, x, x)", "cross_entropy: weight has shape [3, 4]; it must have shape [4]"),
+        Misuse("fd.ops.cross_entropy(x, x, reduction='max')", "reduction is 'max'; it must be one of 'mean', 'sum'"),
+        Misuse("fd.ops.cross_entropy(x, x, label_smoothing=2)", "label_smoothing is 2; it must be a number from 0"),
+        Misuse("fd.ops.cross_entropy(x, x, ignore_index=0.5)", "ignore_index must be an int", ArgumentTypeError),
+        Misuse("fd.ops.cross_entropy(x, 1)", "cross_entropy: target must be a tensor", ArgumentTypeError),
+        Misuse("fd.ops.cross_entropy(x)", "missing a required argument: 'target'", ArgumentTypeError),
+    ),
+)

@@ -1,0 +1,187 @@
+"""Mean, standard deviation and vector norms."""
+
+import math
+from collections.abc import Sequence
+
+from fuser_lab.arguments import is_whole, shown
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import TensorView
+from fuser_lab.ops.arguments import flag, whole
+from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.composites.parts import cast, composite, floating, record, widened
+from fuser_lab.ops.reduction import MAX, MIN, SUM, count_of, reduced_axes
+from fuser_lab.ops.registry import COMPOSITES, Arg, Misuse, Operand, Recorder, Sample, tensor_at
+from fuser_lab.ops.statistics import degrees
+
+Dims = int | Sequence[int] | None
+
+
+def _axes(tensor: TensorView, dims: Dims, dim: object, op: str) -> tuple[int, ...]:
+    """Return the axes to reduce: those of ``dims`` or ``dim``, all where neither is given."""
+    if dim is None:
+        return reduced_axes(tensor, dims, op)
+    if dims is not None:
+        msg = f"{op}: give dims or dim, not both."
+        raise DefinitionError(msg)
+    return reduced_axes(tensor, whole(dim, op, "dim"), op)
+
+
+def _kept(rec: Recorder, result: TensorView, reduced: tuple[int, ...], *, keeps: bool) -> TensorView:
+    """Return a reduced tensor, with the reduced axes as broadcasts if they are kept."""
+    if not keeps or not reduced:
+        return result
+    return broadcast(rec, result, [place in reduced for place in range(result.ndim + len(reduced))])
+
+
+def _mean(
+    rec: Recorder, arg: Operand, dims: Dims = None, keepdim: bool = False, dtype: DataType = DataType.Null, *,
+    dim: int | None = None,
+) -> TensorView:
+    keeps = flag(keepdim, "mean", "keepdim")
+    if not isinstance(dtype, DataType):
+        msg = f"mean: dtype must be a DataType, given {shown(dtype)}."
+        raise ArgumentTypeError(msg)
+    if dtype is DataType.Null:
+        tensor = floating(rec, arg, "mean", takes_complex=True)
+    elif dtype.is_float or dtype.is_complex:
+        tensor = cast(rec, rec.tensor(arg, "mean", "arg"), dtype)
+    else:
+        msg = f"mean: dtype must be a floating point or complex type, given {dtype!r}."
+        raise DefinitionError(msg)
+    reduced = _axes(tensor, dims, dim, "mean")
+    if not reduced:
+        return record(rec, "set", tensor)
+    count = count_of(rec, (tensor.extents[place] for place in reduced))
+    total = SUM.frontend(rec, widened(rec, tensor), list(reduced))
+    result = cast(rec, record(rec, "truediv", total, count), tensor.dtype)
+    return _kept(rec, result, reduced, keeps=keeps)
+
+
+def _std(
+    rec: Recorder, arg: Operand, dims: Dims = None, correction: float = 1, keepdim: bool = False, *,
+    dim: int | None = None,
+) -> TensorView:
+    tensor, keeps = floating(rec, arg, "std", takes_complex=True), flag(keepdim, "std", "keepdim")
+    less = degrees(correction, "std")
+    reduced = _axes(tensor, dims, dim, "std")
+    variance = COMPOSITES["var"].frontend(rec, widened(rec, tensor), list(reduced) or [0], less)
+    result = cast(rec, record(rec, "sqrt", variance), tensor.dtype.real)
+    return _kept(rec, result, reduced, keeps=keeps)
+
+
+def _norm(rec: Recorder, arg: Operand, p: float = 2, dims: Dims = None, keepdim: bool = False) -> TensorView:
+    tensor, keeps = floating(rec, arg, "norm", takes_complex=True), flag(keepdim, "norm", "keepdim")
+    if not isinstance(p, float) and not is_whole(p):
+        msg = f"norm: p must be a number, given {shown(p)}."
+        raise ArgumentTypeError(msg)
+    if math.isnan(p):
+        msg = "norm: p is nan; it must be a number, infinities included."
+        raise DefinitionError(msg)
+    reduced = reduced_axes(tensor, dims, "norm")
+    result = cast(rec, _length(rec, widened(rec, tensor), float(p), list(reduced)), tensor.dtype.real)
+    return _kept(rec, result, reduced, keeps=keeps)
+
+
+def _length(rec: Recorder, x: TensorView, p: float, dims: list[int]) -> TensorView:
+    def total(of: TensorView) -> TensorView:
+        return tensor_at([SUM.frontend(rec, of, dims or None)])
+
+    if p == 2 and not x.dtype.is_complex:
+        return record(rec, "sqrt", total(record(rec, "mul", x, x)))
+    size = record(rec, "abs", x)
+    if p == math.inf:
+        # The largest of no elements is minus infinity, and their norm is 0.
+        return record(rec, "relu", tensor_at([MAX.frontend(rec, size, dims or None)]))
+    if p == -math.inf:
+        return tensor_at([MIN.frontend(rec, size, dims or None)])
+    if p == 0:
+        return total(cast(rec, record(rec, "ne", size, 0.0), x.dtype.real))
+    if p == 1:
+        return total(size)
+    if p == 2:
+        return record(rec, "sqrt", total(record(rec, "mul", size, size)))
+    return record(rec, "pow", total(record(rec, "pow", size, p)), 1 / p)
+
+
+def _misuses(name: str) -> tuple[Misuse, ...]:
+    call, says = f"fd.ops.{name}", f"{name}: arg must be of a floating point or complex type, given"
+    return (
+        Misuse(f"{call}(n)", f"{says} DataType.Int"),
+        Misuse(f"{call}(m)", f"{says} DataType.Bool"),
+        Misuse(f"{call}(x, dims=[])", f"{name}: dims is empty"),
+        Misuse(f"{call}(x, dims=2)", f"{name}: dims=2 is outside [-2, 2)"),
+        Misuse(f"{call}(x, dims=[0, -2])", "names an axis twice"),
+        Misuse(f"{call}(x, dims='a')", f"{name}: dims must be a list of ints", ArgumentTypeError),
+        Misuse(f"{call}(x, keepdim='a')", f"{name}: keepdim must be True or False", ArgumentTypeError),
+        Misuse(f"{call}(1.0)", f"{name}: arg must be a tensor", ArgumentTypeError),
+        Misuse(f"{call}()", f"{name}(arg", ArgumentTypeError),
+    )
+
+
+composite(
+    "mean", _mean,
+    "Mean over dims (all axes if left out), in arg's dtype or the one that is asked for.",
+    (
+        Sample("fd.ops.mean(a)"),
+        Sample("fd.ops.mean(a, 0)"),
+        Sample("fd.ops.mean(a, dims=[0, -1], keepdim=True)", (Arg((3, 4, 5)),)),
+        Sample("fd.ops.mean(a, dim=-1)", (Arg((3, 4), DataType.Half),)),
+        Sample("fd.ops.mean(a, [1], True)", (Arg((3, 4), DataType.BFloat16),)),
+        Sample("fd.ops.mean(a, 0, dtype=DataType.Float)", (Arg((3, 4), DataType.Int),)),
+        Sample("fd.ops.mean(a, [0], False, DataType.Double)", (Arg((3, 4), DataType.Half),)),
+        Sample("fd.ops.mean(a, 1)", (Arg((3, 4), DataType.ComplexFloat),)),
+        Sample("fd.ops.mean(fd.ops.expand(a, [5, 4]), [0])", (Arg((1, 4)),)),
+        Sample("fd.ops.mean(a)", (Arg((), DataType.Double),)),
+        Sample("fd.ops.mean(a, 1)", (Arg((3, 0)),)),
+    ),
+    (
+        *_misuses("mean"),
+        Misuse("fd.ops.mean(x, 0, dim=0)", "mean: give dims or dim, not both"),
+        Misuse("fd.ops.mean(x, dtype=DataType.Int)", "mean: dtype must be a floating point or complex type"),
+        Misuse("fd.ops.mean(x, dtype='a')", "mean: dtype must be a DataType", ArgumentTypeError),
+    ),
+)
+composite(
+    "std", _std,
+    "Standard deviation over dims (all axes if left out): the square root of var, in arg's dtype; real for complex.",
+    (
+        Sample("fd.ops.std(a)"),
+        Sample("fd.ops.std(a, 0)", (Arg((3, 4), DataType.Double),)),
+        Sample("fd.ops.std(a, [0, 1], 0, True)", (Arg((3, 4, 2)),)),
+        Sample("fd.ops.std(a, dim=-1, correction=2)", (Arg((3, 5), DataType.Half),)),
+        Sample("fd.ops.std(a, [1], keepdim=True)", (Arg((3, 5), DataType.BFloat16),)),
+        Sample("fd.ops.std(a, 1)", (Arg((3, 5), DataType.Double, 1000.0, 1001.0),)),
+        Sample("fd.ops.std(a, 1)", (Arg((3, 5), DataType.ComplexFloat),)),
+        Sample("fd.ops.std(a, 1, correction=1.3)"),
+        Sample("fd.ops.std(a, 1)", (Arg((3, 1)),)),
+    ),
+    (
+        *_misuses("std"),
+        Misuse("fd.ops.std(x, 0, dim=0)", "std: give dims or dim, not both"),
+        Misuse("fd.ops.std(x, 0, -1)", "std: correction is -1"),
+        Misuse("fd.ops.std(x, 0, 'a')", "std: correction must be a number", ArgumentTypeError),
+    ),
+)
+composite(
+    "norm", _norm,
+    "Vector norm over dims (all axes if left out): (sum of |arg|^p)^(1/p); p may be 0, which counts, and infinite.",
+    (
+        Sample("fd.ops.norm(a)"),
+        Sample("fd.ops.norm(a, 1, 0)"),
+        Sample("fd.ops.norm(a, p=3, dims=[0, -1], keepdim=True)", (Arg((3, 4, 5)),)),
+        Sample("fd.ops.norm(a, float('inf'), [1])", (Arg((3, 4), DataType.Half),)),
+        Sample("fd.ops.norm(a, -float('inf'), 1)", (Arg((3, 4), DataType.BFloat16),)),
+        Sample("fd.ops.norm(a, 0, 1)", (Arg((3, 4), DataType.Double),)),
+        Sample("fd.ops.norm(a, 0.5, 1)", (Arg((3, 4)),)),
+        Sample("fd.ops.norm(a, 2, 1)", (Arg((3, 4), DataType.ComplexFloat),)),
+        Sample("fd.ops.norm(a, 2.0, 1, True)", (Arg((3, 4), DataType.Half),)),
+        Sample("fd.ops.norm(a)", (Arg(()),)),
+        Sample("fd.ops.norm(a, 2, 0)", (Arg((0, 4)),)),
+    ),
+    (
+        *_misuses("norm"),
+        Misuse("fd.ops.norm(x, 'fro')", "norm: p must be a number, given 'fro'", ArgumentTypeError),
+        Misuse("fd.ops.norm(x, float('nan'))", "norm: p is nan; it must be a number"),
+    ),
+)

@@ -1,0 +1,131 @@
+"""What composites share: checks of their arguments, and recording by name."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser_lab.arguments import is_whole, shown
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.ir import Extent, Scalar, TensorView, Val
+from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.promotion import convert
+from fuser_lab.ops.registry import (
+    OPS,
+    Composite,
+    Misuse,
+    Operand,
+    Recorder,
+    Sample,
+    register_composite,
+    same_extent,
+    tensor_at,
+)
+
+
+def record(rec: Recorder, name: str, *operands: Any, **options: Any) -> TensorView:
+    """Return the tensor that the op called ``name`` makes of operands."""
+    return tensor_at([OPS[name].frontend(rec, *operands, **options)])
+
+
+def composite(
+    name: str, frontend: Callable[..., Any], doc: str, samples: Sequence[Sample], misuses: Sequence[Misuse],
+) -> Composite:
+    """Register a composite that nvFuser does not have, and return it."""
+    return register_composite(
+        Composite(
+            name=name, frontend=frontend, doc=doc, samples=tuple(samples), misuses=tuple(misuses), is_foreign=True,
+        ),
+    )
+
+
+def floating(rec: Recorder, arg: Operand, op: str, argument: str = "arg", *, takes_complex: bool = False) -> TensorView:
+    """Return a floating-point tensor operand in its own dtype.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not a tensor.
+    DefinitionError
+        If its dtype is not a floating-point type; complex types are refused unless ``takes_complex``.
+    """
+    tensor = rec.tensor(arg, op, argument)
+    if tensor.dtype.is_float or (takes_complex and tensor.dtype.is_complex):
+        return tensor
+    accepted = "a floating point or complex type" if takes_complex else "a real floating point type"
+    msg = f"{op}: {argument} must be of {accepted}, given {tensor.dtype!r}."
+    raise DefinitionError(msg)
+
+
+def widened(rec: Recorder, tensor: TensorView) -> TensorView:
+    """Return a tensor in the dtype that arithmetic runs in: Float for floats of 16 and 8 bits."""
+    return cast(rec, tensor, tensor.dtype.compute)
+
+
+def cast(rec: Recorder, tensor: TensorView, dtype: DataType) -> TensorView:
+    """Return a tensor in a dtype; nothing is recorded where it has that dtype already."""
+    return tensor_at([convert(rec, tensor, dtype, "cast", "arg")])
+
+
+def real_number(rec: Recorder, given: Operand, op: str, argument: str) -> Val:
+    """Return a real scalar operand: a Python number, or a scalar of the definition."""
+    if isinstance(given, bool):
+        msg = f"{op}: {argument} must be a number or a scalar, given {given}."
+        raise ArgumentTypeError(msg)
+    value = rec.value(given, op, argument)
+    if isinstance(value, Scalar) and (value.dtype.is_float or value.dtype.is_integral):
+        return value
+    what = value if isinstance(value, Scalar) else f"the tensor {value.name}"
+    msg = f"{op}: {argument} must be a real number or scalar, given {what}."
+    raise ArgumentTypeError(msg)
+
+
+def plain_number(given: object, op: str, argument: str, low: float, high: float) -> float:
+    """Return a Python number from ``low`` to ``high``, both included."""
+    if not isinstance(given, float) and not is_whole(given):
+        msg = f"{op}: {argument} must be a number from {low:g} to {high:g}, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    if not low <= given <= high:  # type: ignore[operator]  # a number, as was checked
+        msg = f"{op}: {argument} is {shown(given)}; it must be a number from {low:g} to {high:g}."
+        raise DefinitionError(msg)
+    return float(given)  # type: ignore[arg-type]
+
+
+def one_of(given: object, accepted: Sequence[str], op: str, argument: str) -> str:
+    """Return one of some words."""
+    if not isinstance(given, str):
+        msg = f"{op}: {argument} must be one of {', '.join(map(repr, accepted))}, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    if given not in accepted:
+        msg = f"{op}: {argument} is {shown(given)}; it must be one of {', '.join(map(repr, accepted))}."
+        raise DefinitionError(msg)
+    return given
+
+
+def operand_of_shape(
+    rec: Recorder, given: Operand, shape: Sequence[Extent], op: str, argument: str,
+) -> TensorView | None:
+    """Return an optional floating-point operand in its compute dtype, or None where none is given.
+
+    Raises
+    ------
+    DefinitionError
+        If its dtype is not real floating point, or its shape is known to differ.
+    """
+    if given is None:
+        return None
+    tensor = floating(rec, given, op, argument)
+    fits = tensor.ndim == len(shape) and all(map(same_extent, tensor.extents, shape))
+    if not fits:
+        msg = f"{op}: {argument} has shape {shape_text(tensor.extents)}; it must have shape {shape_text(shape)}."
+        raise DefinitionError(msg)
+    return widened(rec, tensor)
+
+
+def shape_text(extents: Sequence[Extent]) -> str:
+    """Return a shape for a sentence, ``[3, i0]``."""
+    return f"[{', '.join(map(str, extents))}]"
+
+
+def along(rec: Recorder, tensor: TensorView, dim: int, ndim: int) -> TensorView:
+    """Return a tensor of one axis as one of ``ndim`` axes whose other axes are broadcast."""
+    return broadcast(rec, tensor, [place != dim for place in range(ndim)])
