@@ -274,6 +274,19 @@ fl.diff(one, dump)
 # The tables are small beside the gradients, so that reading them twice costs little; and each kernel keeps half as many
 # values.
 #
+# The zeros are in no table above: each segment that adds them makes its own. Suppose that they were also a result of the
+# fusion. Today they are then stored once, and the last segment reads them; the alternative that was discussed is
+# `forward_factory_outputs`: nobody reads what everybody can make, and a segment of its own writes the result.
+
+# %%
+zeros = replace(rope.fusion, outputs=(*rope.fusion.outputs, rope.fusion.tensors["T10"]))
+once = fl.segment(zeros, specs, name="stored once")
+anew = fl.segment(zeros, specs, options=fl.SegmenterOptions(forward_factory_outputs=True), name="made anew")
+fl.diff(once, anew)
+
+# %% [markdown]
+# One launch more, and fewer bytes by the one read that is left out.
+#
 # ## Your turn
 #
 # Pick a case, look at it, and try to do better than nvFuser by `cut`, `glue` and `move`, or with the mouse.

@@ -75,8 +75,8 @@ def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = 
     written = 0
     for expr in chosen:
         for tensor in expr.tensor_outputs:
-            leaves = expr.name not in recomputed and any(user not in chosen for user in fusion.users.get(tensor, ()))
-            if tensor in results or leaves:
+            leaves = tensor in results or any(user not in chosen for user in fusion.users.get(tensor, ()))
+            if leaves and expr.name not in recomputed:
                 written += tensor.nbytes
     return Traffic(read=sum(tensor.nbytes for tensor in read), written=written)
 

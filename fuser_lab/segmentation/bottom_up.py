@@ -561,7 +561,8 @@ class _Finder:
                     copies[group].extend(chain.exprs)
                 else:
                     refused = True
-            if refused or not any(chain.end in e.tensor_inputs for g in self._grouping.groups.values() for e in g):
+            is_read = any(chain.end in e.tensor_inputs for g in self._grouping.groups.values() for e in g)
+            if refused or not is_read or chain.end in self._fusion.outputs:
                 stored.append(chain)
         for chain in stored:
             yield from self._store(chain)

@@ -120,6 +120,11 @@ class Space:
         chain = self.chains[number]
         return sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs), chain.end.nbytes
 
+    @property
+    def kept_chains(self) -> int:
+        """The chains that a segment of their own stores in any case, since they end in an output, as a mask."""
+        return sum(1 << number for number, chain in enumerate(self.chains) if chain.end in self.fusion.outputs)
+
     def exprs(self, mask: int) -> list[Expr]:
         """Return the expressions of a mask in order."""
         return [self.units[i] for i in bits(mask)]
@@ -493,8 +498,16 @@ def _maker(space: Space, flow: Flow) -> str:
 
 
 def _stored_terms(space: Space) -> Iterator[Term]:
-    """Yield a term for each chain that some reader can never hold a copy of."""
+    """Yield a term for each chain that ends in an output, or that some reader can never hold a copy of."""
     for number, chain in enumerate(space.chains):
+        if space.kept_chains >> number & 1:
+            text = (
+                f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) is an output that readers make anew: "
+                "a segment of its own writes it"
+            )
+            cost = space.model.launch_bytes + chain.end.nbytes
+            yield Term(kind=TermKind.STORED, subject=chain.end.name, members=(), cost=cost, text=text)
+            continue
         for i, unit in enumerate(space.units):
             if chain.end not in unit.tensor_inputs:
                 continue

@@ -32,7 +32,7 @@ class TermKind(enum.Enum):
     OUTPUT = "output"  # a fusion output is written
     MEMORY = "through memory"  # a tensor is written, and read by others than its producer's segment
     PATH = "on the way"  # two exclude each other, and are joined by neighbours: a tensor between them goes out
-    STORED = "stored chain"  # some reader can never hold a copy of a chain: it is a segment of its own
+    STORED = "stored chain"  # a segment of its own: some reader can never hold a copy, or it ends in an output
     LAUNCHES = "launches"
     SEARCH = "search"  # what a search found beyond the other terms
 

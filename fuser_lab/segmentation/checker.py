@@ -155,7 +155,8 @@ class _Checker:
             for first, second in pairwise(exprs):
                 legal = legal and second.tensor_inputs == (first.out,) and self.fusion.users[first.out] == (second,)
             legal = legal and all(tensor not in self.fusion.producers for tensor in exprs[0].tensor_inputs)
-            legal = legal and not any(expr.out in self.fusion.outputs for expr in exprs)
+            reads = any(expr.tensor_inputs for expr in exprs)
+            legal = legal and not any(expr.out in self.fusion.outputs for expr in (exprs if reads else exprs[:-1]))
             if legal:
                 self.ends[exprs[-1].out] = exprs
             else:
@@ -337,6 +338,8 @@ class _Checker:
 
     def _worth_stored(self, term: Term, end: TensorView) -> int:
         """Return what storing a chain costs, if the one member reads its end and can never hold a copy."""
+        if end in self.ends and end in self.fusion.outputs and not term.members:
+            return self.launch + end.nbytes
         if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
             return 0
         answer = self.ask(term.members, (end,))

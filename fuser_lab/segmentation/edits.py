@@ -1,6 +1,6 @@
 """Edits by hand: cut, glue and move, each answered at once with a new SegmentedFusion or with why not."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
@@ -85,7 +85,7 @@ def glue(
         raise IllegalEdit(msg)
     union = [*_own(segmented, a), *_own(segmented, b)]
     _check_cuts(segmented, union, meaning, f"segments {a} and {b} cannot be one")
-    answer, _ = _as_one(segmented, union, segmented.recomputed, oracle)
+    answer, _ = _provided(segmented, union, oracle)
     if answer.chosen is None:
         msg = f"no scheduler takes segments {a} and {b} as one; {answer.text}."
         raise RefusedEdit(msg, answer)
@@ -119,7 +119,7 @@ def move(
     _check_cuts(segmented, groups[segment], meaning, f"{tensor} cannot be in segment {segment}")
     for index in (home, segment):
         if groups[index]:
-            answer, _ = _as_one(segmented, groups[index], segmented.recomputed, oracle)
+            answer, _ = _provided(segmented, groups[index], oracle)
             if answer.chosen is None:
                 msg = f"with {tensor} in segment {segment}, no scheduler takes segment {index}; {answer.text}."
                 raise RefusedEdit(msg, answer)
@@ -142,24 +142,17 @@ def with_recomputed(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset
 def _rebuilt(
     segmented: SegmentedFusion, groups: Sequence[Sequence[Expr]], oracle: SchedulerOracle,
 ) -> SegmentedFusion:
-    stored = {name for i, group in enumerate(segmented.groups) if _is_stored(segmented, i) for name in group.names}
+    stored = _stored(segmented)
     # A stored chain that is glued to something is an ordinary part of that segment from now on.
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
-    groups = list(groups)
-    while copies := _needed_in_memory(segmented, groups, recomputed - stored, oracle):
-        groups += _connected(copies)
-        stored |= {e.name for e in copies}
-    whole = [
-        g if all(e.name in stored for e in g) else with_recomputed(segmented.fusion, g, recomputed - stored).exprs
-        for g in groups
-    ]
+    whole = _with_copies(segmented, groups, recomputed, oracle)
     if run_order([candidate(segmented.fusion, g, recomputed) for g in whole]) is None:
         msg = "the segments would form a cycle."
         raise IllegalEdit(msg)
     same: dict[str, str] = {}
     for group in whole if segmented.replicas else ():
-        same |= _as_one(segmented, group, recomputed, oracle)[1]
+        same |= _as_one(segmented, group, recomputed.intersection(e.name for e in group), oracle)[1]
     while apart := _must_stay(segmented.fusion, whole, recomputed, same, oracle):
         same = {name: into for name, into in same.items() if name not in apart}
     if not same:
@@ -169,19 +162,61 @@ def _rebuilt(
     return assemble(fusion, left, recomputed, oracle, replicas)
 
 
-def _needed_in_memory(
+def _with_copies(
     segmented: SegmentedFusion, groups: Iterable[Sequence[Expr]], recomputed: frozenset[str], oracle: SchedulerOracle,
-) -> list[Expr]:
-    """Return the recomputed expressions of the first group that is taken only if it reads their results."""
+) -> list[Sequence[Expr]]:
+    """Return groups with copies of recomputed expressions, and groups that store those which others read or output.
+
+    Groups that an edit leaves alone keep the copies that they have.
+    """
+    fusion = segmented.fusion
+    before = {frozenset(_own(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
+    found: list[Sequence[Expr]] = []
+    memory: list[Sequence[Expr]] = []
     for group in groups:
-        own = set(group)
-        copies = [e for e in with_recomputed(segmented.fusion, group, recomputed).exprs if e not in own]
-        if copies and all(e.name not in recomputed for e in group):
-            answer, _ = _as_one(segmented, group, recomputed, oracle)
-            alone, _ = _as_one(segmented, group, frozenset(), oracle)
-            if answer.chosen is None and alone.chosen is not None:
-                return copies
-    return []
+        own = frozenset(group)
+        if all(e.name in recomputed for e in group):
+            memory.append(group)
+        elif own in before:
+            found.append([e for e in before[own] if e in own or e.name in recomputed])
+        else:
+            copied = _provided(segmented, group, oracle)[1] & recomputed
+            found.append(with_recomputed(fusion, group, copied).exprs)
+    there = {e for group in found for e in group}
+    stored = [group for group in memory if there.isdisjoint(group)]  # nobody has a copy, so that it must be here
+    waiting = [tv for group in (*found, *stored) for tv in _read(group)]
+    waiting += [tv for tv in fusion.outputs if tv in fusion.producers]
+    for tensor in waiting:
+        maker = fusion.producers.get(tensor)
+        if maker is not None and maker.name in recomputed and not any(maker in group for group in stored):
+            alone = with_recomputed(fusion, [maker], recomputed).exprs
+            stored.append(next((group for group in memory if maker in group), alone))
+            waiting += _read(stored[-1])
+    return found + stored
+
+
+def _read(group: Sequence[Expr]) -> list[TensorView]:
+    """Return the tensors that a group reads and does not make."""
+    made = {tensor for expr in group for tensor in expr.tensor_outputs}
+    return [tensor for expr in group for tensor in expr.tensor_inputs if tensor not in made]
+
+
+def _provided(
+    segmented: SegmentedFusion, exprs: Collection[Expr], oracle: SchedulerOracle,
+) -> tuple[Answer, frozenset[str]]:
+    """Return what schedulers say about expressions as a segment, and which recomputed ones they have copies of.
+
+    All are copied if a scheduler takes that; otherwise those in memory are read, or all.
+    """
+    inside = {expr.name for expr in exprs}
+    every = segmented.recomputed if inside <= segmented.recomputed else segmented.recomputed - inside
+    asked = []
+    for copied in dict.fromkeys((every, every - _stored(segmented), frozenset[str]())):
+        answer, _ = _as_one(segmented, exprs, copied, oracle)
+        if answer.chosen is not None:
+            return answer, copied
+        asked.append(answer)
+    return asked[0], every
 
 
 def _without(
@@ -227,8 +262,10 @@ def _own(segmented: SegmentedFusion, index: int) -> list[Expr]:
     return own or exprs
 
 
-def _is_stored(segmented: SegmentedFusion, index: int) -> bool:
-    return all(name in segmented.recomputed for name in segmented.groups[index].names)
+def _stored(segmented: SegmentedFusion) -> set[str]:
+    """Return the names of recomputed expressions that are a segment of their own."""
+    groups = ({e.name for e in group.exprs if e.tensor_outputs} for group in segmented.groups)
+    return {name for names in groups if names <= segmented.recomputed for name in names}
 
 
 def _expr(fusion: Fusion, tensor: str) -> Expr | None:

@@ -32,6 +32,7 @@ def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[
 
     A chain starts at a tensor input or at a factory whose result is no fusion output, and follows while the value has
     exactly one user, the user is unary, its result is no fusion output and no ``segment_set`` reads that result.
+    With ``forward_factory_outputs`` a factory or a constant whose result is an output is a chain too, and ends there.
     With ``forward_broadcasts`` a broadcast or an expand counts as unary where the chain starts at an input, and each
     broadcast of an input that has several users starts a chain.
     Constants are recomputed whole, with all that they are made of. Random numbers never are: making them again
@@ -39,12 +40,13 @@ def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[
     """
     taken = set(fixed)
     if "constant" in options.forward_factories:
-        for exprs in _constants(fusion, taken):
+        for exprs in _constants(fusion, taken, with_outputs=options.forward_factory_outputs):
             taken.update(exprs)
             yield Chain(exprs)
     for factory in _factories(fusion, options):
         if factory not in taken:
-            yield Chain((factory, *_follow(fusion, factory.out, taken)))
+            after = () if factory.out in fusion.outputs else _follow(fusion, factory.out, taken)
+            yield Chain((factory, *after))
     if not options.forward_inputs:
         return
     for tensor in fusion.tensor_inputs:
@@ -89,25 +91,31 @@ def _factories(fusion: Fusion, options: SegmenterOptions) -> list[Expr]:
     return [
         expr
         for expr in fusion.tensor_exprs
-        if expr.kind is OpKind.FACTORY and expr.op.name in options.forward_factories and expr.out not in outputs
+        if expr.kind is OpKind.FACTORY and expr.op.name in options.forward_factories
+        and (expr.out not in outputs or (options.forward_factory_outputs and expr.out in fusion.users))
     ]
 
 
-def _constants(fusion: Fusion, taken: set[Expr]) -> Iterator[tuple[Expr, ...]]:
+def _constants(fusion: Fusion, taken: set[Expr], *, with_outputs: bool) -> Iterator[tuple[Expr, ...]]:
     """Yield the expressions behind each constant: a value made of factories only, and the one that others read."""
     outputs: set[Val] = set(fusion.outputs)
     group: dict[Val, int] = {}
     members: dict[int, list[Expr]] = {}
     for expr in fusion.tensor_exprs:
-        if expr in taken or expr.out in outputs or not _is_constant(expr, fusion, group):
+        if expr in taken or not _is_constant(expr, fusion, group):
+            continue
+        is_kept = expr.out in outputs
+        if is_kept and not (with_outputs and fusion.users.get(expr.out)):
             continue
         joined = sorted({group[tensor] for tensor in expr.tensor_inputs})
-        number = joined[0] if joined else len(group)
+        number = joined[0] if joined else fusion.positions[expr.name]
         for other in joined[1:]:
             for moved in members[other]:
-                group[moved.out] = number
+                if moved.out in group:
+                    group[moved.out] = number
             members[number] += members.pop(other)
-        group[expr.out] = number
+        if not is_kept:
+            group[expr.out] = number  # what is made of an output reads it
         members.setdefault(number, []).append(expr)
     for exprs in members.values():
         inside = set(exprs)

@@ -67,7 +67,7 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
     ]
     copied: list[tuple[int, Names]] = []
     stored = (1 << len(space.chains)) - 1
-    kept = 0
+    kept = space.kept_chains
     for mask in segments:
         found_way = space.legal_way(mask)
         if found_way is None:

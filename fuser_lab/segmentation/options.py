@@ -105,6 +105,9 @@ class SegmenterOptions:
     forward_factories
         Names of factory ops that are recomputed in each reader: ``"full"``, which is all that nvFuser forwards,
         ``"iota"`` and ``"constant"`` (tensors computed from neither inputs nor random numbers, whatever the ops).
+    forward_factory_outputs
+        Whether these are also recomputed where the result is an output of the fusion: a segment of its own writes the
+        output, and nobody reads it. Otherwise it is stored once, and other segments read it, as in nvFuser.
     privatize
         Whether each reader of a widening cast, or of a squeeze with two readers, computes it for itself.
     whole_fusion
@@ -152,6 +155,7 @@ class SegmenterOptions:
     forward_inputs: bool = True
     forward_broadcasts: bool = False
     forward_factories: frozenset[str] = frozenset({"full"})
+    forward_factory_outputs: bool = False
     privatize: bool = True
     whole_fusion: bool = True
     combine_reductions: bool = True

@@ -45,7 +45,7 @@ def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] 
     results do not leave a segment, unless it consists of nothing else.
     """
     chosen = set(exprs)
-    if all(expr.name in recomputed for expr in chosen):
+    if all(expr.name in recomputed for expr in chosen if expr.tensor_outputs):
         recomputed = frozenset()
     chosen.update(_scalar_chain(fusion, chosen))
     ordered = tuple(sorted(chosen, key=lambda expr: fusion.positions[expr.name]))
@@ -60,8 +60,8 @@ def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] 
         tv
         for expr in ordered
         for tv in expr.tensor_outputs
-        if tv in results
-        or (expr.name not in recomputed and any(user not in chosen for user in fusion.users.get(tv, ())))
+        if expr.name not in recomputed
+        and (tv in results or any(user not in chosen for user in fusion.users.get(tv, ())))
     )
     return Candidate(fusion, ordered, tuple(inputs), outputs)
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.property
 
 DAGS = st.builds(
     random_dag,
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=4),
     st.integers(1, 3),
 ).filter(lambda fusion: len(fusion.tensor_exprs) <= 8)
 ORACLES = st.one_of(
@@ -42,7 +42,7 @@ def model_of(oracle, bandwidth):
 @given(DAGS, ORACLES, BANDWIDTHS, HINTS)
 def test_without_copies_the_plan_is_the_best_of_all(fusion, oracle, bandwidth, hints):
     model = model_of(oracle, bandwidth)
-    options = replace(PLAIN, segment_set=hints)
+    options = replace(PLAIN, segment_set=hints, privatize=False)
     log = DecisionLog()
     segmented = segment(fusion, oracle, strategy="optimal", options=options, log=log)
     assert plan_cost(segmented, model) == least_cost(fusion, oracle, options, model)
@@ -53,10 +53,12 @@ def test_without_copies_the_plan_is_the_best_of_all(fusion, oracle, bandwidth, h
 
 
 @settings(max_examples=150, deadline=None, phases=QUICK)
-@given(DAGS, ORACLES, BANDWIDTHS, HINTS, st.sampled_from(["bottom_up", "top_down", "unfused", "optimal"]))
-def test_the_bound_is_never_above_the_best_plan(fusion, oracle, bandwidth, hints, strategy):
+@given(
+    DAGS, ORACLES, BANDWIDTHS, HINTS, st.booleans(), st.sampled_from(["bottom_up", "top_down", "unfused", "optimal"]),
+)
+def test_the_bound_is_never_above_the_best_plan(fusion, oracle, bandwidth, hints, anew, strategy):
     model = model_of(oracle, bandwidth)
-    options = SegmenterOptions(segment_set=hints)
+    options = SegmenterOptions(segment_set=hints, forward_factory_outputs=anew)
     plain = replace(options, forward_inputs=False, forward_factories=frozenset())
     best = min(least_cost(fusion, oracle, chosen, model) for chosen in (options, plain))
     segmented = segment(fusion, oracle, strategy=strategy, options=options)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.property
 
 DAGS = st.builds(
     random_dag,
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14),
     st.integers(1, 3),
 )
 ORACLES = st.builds(chance, st.integers(0, 1000), st.integers(0, 100))
@@ -34,6 +34,7 @@ OPTIONS = st.builds(
     SegmenterOptions,
     segment_set=st.sampled_from(["hint", "cut", "ignore"]),
     forward_inputs=st.booleans(),
+    forward_factory_outputs=st.booleans(),
     level_merge=st.booleans(),
     final_merge=st.booleans(),
     connect_through_inputs=st.booleans(),
@@ -136,9 +137,9 @@ def test_pieces_of_top_down_are_the_parts_between_cut_edges(fusion, oracle):
 
 
 @settings(max_examples=150)
-@given(DAGS, ORACLES, st.data())
-def test_edits_keep_the_meaning(fusion, oracle, data):
-    segmented = segment(fusion, oracle)
+@given(DAGS, ORACLES, st.booleans(), st.data())
+def test_edits_keep_the_meaning(fusion, oracle, anew, data):
+    segmented = segment(fusion, oracle, options=SegmenterOptions(forward_factory_outputs=anew))
     for _ in range(3):
         tensor = data.draw(st.sampled_from(sorted(fusion.tensors)))
         pair = data.draw(st.tuples(*[st.integers(0, len(segmented.groups) - 1)] * 2))

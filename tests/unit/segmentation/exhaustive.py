@@ -85,8 +85,9 @@ def least_cost(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOption
                 found.append((launch + traffic(fusion, exprs, copied).total, absent))
         return found
 
-    unread = {
-        n for n, c in enumerate(chains) if not any(c.end in e.tensor_inputs for e in fusion.tensor_exprs)
+    always = {
+        n for n, c in enumerate(chains)
+        if c.end in fusion.outputs or not any(c.end in e.tensor_inputs for e in fusion.tensor_exprs)
     }
     known: dict[frozenset[str], list[tuple[int, frozenset[int]]]] = {}
     least = -1
@@ -100,7 +101,7 @@ def least_cost(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOption
         if not all(options_of) or run_order([candidate(fusion, group, copied) for group in partition]) is None:
             continue
         for chosen in product(*options_of):
-            kept = unread.union(*(absent for _, absent in chosen))
+            kept = always.union(*(absent for _, absent in chosen))
             total = sum(cost for cost, _ in chosen) + sum(map(stored, kept))
             least = total if least < 0 else min(least, total)
     return least

@@ -334,7 +334,7 @@ class _Plain:
             took = [g for g in readers if self.taken({*copies[g], *chain.exprs})]
             for group in took:
                 copies[group].update(chain.exprs)
-            if took == readers and readers:
+            if took == readers and readers and chain.end not in self.fusion.outputs:
                 continue
             if self.taken(chain.exprs):
                 stored.append(frozenset(chain.names))

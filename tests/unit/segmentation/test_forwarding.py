@@ -1,6 +1,7 @@
 """What is recomputed by its readers instead of stored, and what never is."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
-from fuser_lab.segmentation import SegmenterOptions, replay, segment
+from fuser_lab.segmentation import SegmenterOptions, replay, segment, verify
+from fuser_lab.segmentation.edits import cut
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, chance, everything
@@ -181,6 +183,111 @@ def test_forwarded_values_do_not_change_results():
             results = evaluate(part, [known[v.name] for v in part.inputs])
             known.update(zip((tv.name for tv in part.outputs), results, strict=True))
         np.testing.assert_array_equal(known[fusion.outputs[0].name], evaluate(fusion, [x])[0])
+
+
+# Factories that are outputs
+
+
+def zeros_kept(size):
+    """Return the backward of Llama-3's rotary embedding with its zeros, T10, as another output, and its inputs."""
+    fd, inputs = fl.example("llama3_rope_backward", size)
+    return replace(fd.fusion, outputs=(*fd.fusion.outputs, fd.fusion.tensors["T10"])), inputs
+
+
+ANEW = SegmenterOptions(forward_factory_outputs=True)
+
+
+def test_a_full_that_is_an_output_is_stored_once_or_made_anew():
+    fusion, inputs = zeros_kept("full")
+    stored, anew = (fl.segment(fusion, inputs, options=options) for options in (SegmenterOptions(), ANEW))
+    zeros = stored.fusion.tensors["T10"]
+    assert [s.scheduler.value for s in stored.segments] == ["resize", "reduction", "pointwise"]
+    assert zeros in stored.segmented.crossing
+    # One segment more, which writes the zeros and nothing else; nobody reads them.
+    assert [s.scheduler.value for s in anew.segments] == ["resize", "pointwise", "reduction", "pointwise"]
+    assert [s.outputs for s in anew.segments if zeros in s.outputs] == [(zeros,)]
+    assert zeros not in anew.segmented.crossing
+    moved = [sum(s.bytes for s in plan.segments) for plan in (stored, anew)]
+    assert moved == [675_282_944, 608_174_080]
+    assert moved[0] - moved[1] == zeros.nbytes
+    assert any(a.kind is Kind.STORE and a.names == {"T10"} for a in anew.decisions)
+
+
+@pytest.mark.parametrize("strategy", ["bottom_up", "top_down", "saving", "optimal"])
+def test_an_output_that_readers_make_anew_is_written_once_by_every_strategy(strategy):
+    fusion, inputs = zeros_kept("small")
+    options = SegmenterOptions(forward_factory_outputs=True, search_states=2000)
+    plan = fl.segment(fusion, inputs, strategy=strategy, options=options)
+    assert [tv.name for s in plan.segments for tv in s.outputs].count("T10") == 1
+    certificate = plan.certificate()
+    assert verify(certificate, plan.segmented, plan.oracle, seconds=2).problems == ()
+    assert fl.segment(fusion, inputs, strategy=strategy, options=options).hash == plan.hash
+    for want, got in zip(plan.definitions().reference(inputs), evaluate(fusion, inputs), strict=True):
+        np.testing.assert_array_equal(want, got)
+
+
+def test_edits_elsewhere_leave_the_copies_alone():
+    fusion, inputs = zeros_kept("small")
+    plan = fl.segment(fusion, inputs, options=ANEW)
+    edited = plan.cut("T31")
+    assert len(edited.segments) == len(plan.segments) + 1
+    assert edited.fusion.tensors["T10"] not in edited.segmented.crossing
+    # Glued to a segment that reads them, the zeros are an ordinary result of it, which others read.
+    home, writer = (plan.segmented.home["T28"][0], plan.segmented.home["T10"])
+    (alone,) = (i for i in writer if [tv.name for tv in plan.segments[i].outputs] == ["T10"])
+    glued = plan.glue(home, alone)
+    assert [s.scheduler.value for s in glued.segments] == ["resize", "reduction", "pointwise"]
+    assert glued.fusion.tensors["T10"] in glued.segmented.crossing
+
+
+def test_a_chain_that_is_stored_for_one_reader_stays_copied_in_others():
+    def body(fd):
+        x, y = (fd.define_tensor([4], contiguity=True) for _ in range(2))
+        a = fd.ops.neg(x)
+        fd.add_output(fd.ops.sum(fd.ops.mul(a, y), [0]))
+        fd.add_output(fd.ops.exp(fd.ops.add(a, y)))
+
+    fusion = record(body)
+    # The sum cannot hold the chain; the sum and the exp cannot be one.
+    oracle = Rule(lambda c: not ({"T2", "T3"} <= c.key or {"T4", "T6"} <= c.key))
+    segmented = segment(fusion, oracle)
+    groups = {frozenset(g.names) for g in segmented.groups}
+    assert groups == {frozenset({"T2"}), frozenset({"T3", "T4"}), frozenset({"T2", "T5", "T6"})}
+    parted = {frozenset(g.names) for g in cut(segmented, "T3", None, oracle).groups}
+    assert parted == {*groups, frozenset({"T3"}), frozenset({"T4"})} - {frozenset({"T3", "T4"})}
+    parted = {frozenset(g.names) for g in cut(segmented, "T5", None, oracle).groups}
+    assert parted == {*groups, frozenset({"T2", "T5"}), frozenset({"T6"})} - {frozenset({"T2", "T5", "T6"})}
+
+
+def test_a_stored_chain_that_computes_a_scalar_is_one_segment_after_edits():
+    def body(fd):
+        x, y = (fd.define_tensor([4], contiguity=True) for _ in range(2))
+        value = fd.ops.mul(fd.define_scalar(dtype=DataType.Double), 2.0)
+        made = fd.ops.full([4], value, FLOAT)
+        fd.add_output(fd.ops.sum(fd.ops.mul(made, x), [0]))
+        fd.add_output(fd.ops.exp(fd.ops.add(made, y)))
+
+    oracle = Rule(lambda c: not ({"T2", "T3"} <= c.key or {"T4", "T6"} <= c.key))
+    parted = cut(segment(record(body), oracle), "T3", None, oracle)
+    tensors = [[tv.name for e in g.exprs for tv in e.tensor_outputs] for g in parted.groups]
+    assert sorted(tensors) == [["T2"], ["T2", "T5", "T6"], ["T3"], ["T4"]]
+
+
+def test_chains_that_end_in_an_output():
+    def body(fd):
+        x = fd.define_tensor([4, 4], contiguity=True)
+        one, unread = ones(fd), ones(fd)
+        ramp_ = ramp(fd)
+        for made in (one, unread, ramp_):
+            fd.add_output(made)
+        fd.add_output(fd.ops.mul(fd.ops.segment_set(fd.ops.add(x, fd.ops.neg(one))), fd.ops.add(one, ramp_)))
+
+    fusion = record(body)
+    assert chains(fusion) == []
+    assert chains(fusion, forward_factory_outputs=True) == [("T1",)]
+    assert chains(fusion, forward_factories=ALL) == [("T3", "T4")]
+    # What is made of an output reads it, and is no part of its chain.
+    assert chains(fusion, forward_factory_outputs=True, forward_factories=ALL) == [("T1",), ("T3", "T4", "T5")]
 
 
 # Broadcasts

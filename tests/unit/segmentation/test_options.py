@@ -88,7 +88,7 @@ SWITCHES = [field.name for field in fields(SegmenterOptions) if isinstance(field
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("given", ["off", float("nan"), 0, None])
 def test_switches_are_true_or_false(name, given):
-    assert len(SWITCHES) == 15
+    assert len(SWITCHES) == 16
     with pytest.raises(ArgumentTypeError, match=f"^SegmenterOptions: {name} must be True or False, given {given!r}"):
         SegmenterOptions(**{name: given})
 

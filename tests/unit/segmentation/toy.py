@@ -74,6 +74,7 @@ def random_dag(numbers: list[tuple[int, int, int]], outputs: int) -> Fusion:
                 lambda x=x: fd.ops.cast(fd.ops.cast(x, dtype=BF16), dtype=FLOAT),
                 lambda x=x: fd.ops.add(x, fd.ops.full([4], 1.0, FLOAT)),
                 lambda x=x: fd.ops.add(x, fd.ops.sum(x, [0], keepdim=True)),
+                lambda: fd.ops.full([4], 1.0, FLOAT),
             )
             values.append(made[kind % len(made)]())
         for value in values[-outputs:]:
