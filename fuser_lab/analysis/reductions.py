@@ -227,12 +227,18 @@ class ReductionFlow:
         return Projection(inputs=tuple(inputs.values()), bytes=size, slow=slow)
 
     def broadcasts_after(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Return broadcasts of values that depend on a reduction, with the classes of their new axes."""
+        """Return broadcasts of values that depend on a reduction, with the classes of their new axes.
+
+        A reshape to more axes of size 1 is one of them, as in nvFuser, whose reshape ends with a broadcast.
+        """
         found = []
         for link in self.links:
-            if link.kind is OpKind.BROADCAST and self.after[link.name]:
-                numbers = self.exact.classes[link.name]
-                new = tuple(c for c, source in zip(numbers, link.sources[0], strict=True) if source < 0)
+            if link.kind not in {OpKind.BROADCAST, OpKind.RESHAPE} or not self.after[link.name]:
+                continue
+            sources = link.sources[0] if link.kind is OpKind.BROADCAST else link.axes
+            numbers = zip(self.exact.classes[link.name], sources, strict=True)
+            new = tuple(number for number, source in numbers if source < 0)
+            if new:
                 found.append((link.name, new))
         return found
 

@@ -161,8 +161,8 @@ class Emitter:
         if statement.note:
             self._line(f"# {statement.note}", origin)
         match statement:
-            case Let(name=name, value=value):
-                self._line(f"{name} = {self.term(value)}", origin)
+            case Let(name=name, value=value, update=update):
+                self._line(f"{name} = {self.updated(name, value) if update else self.term(value)}", origin)
             case Store(buffer=buffer, position=position, value=value):
                 self._line(f"{buffer.name}[{self.subscript(position)}] = {self.stored(buffer, value)}", origin)
             case If(condition=condition, then=then, otherwise=otherwise):
@@ -226,6 +226,11 @@ class Emitter:
             return text if dtype is DataType.Double else f"float32({text})"
         text = str(int(number))
         return text if dtype in {DataType.Int, DataType.Index} else f"{name}({text})"
+
+    def updated(self, name: str, value: Term) -> str:
+        """Return the new value of the running value ``name`` of a reduction."""
+        del name
+        return self.term(value)
 
     def subscript(self, position: Term) -> str:
         """Return a position between brackets."""

@@ -146,13 +146,14 @@ class GpuReductions(NestLowering):
 
     def _neighbours_along(self, fast: Axis) -> int:
         """Return how many neighbours along an axis a thread takes: accesses of 16 bytes, or of all of them."""
-        size = MOST_NEIGHBOURS
+        # Where groups do not fill the axis, their last places are in no tensor.
+        size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:
             places, ranges = self._trial_places(fast, size)
             statements = trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
             found = [a for a in accesses(statements, "v") if a.step == 1]
             least = min((a.buffer.dtype.itemsize for a in found), default=ACCESS_BYTES)
-            if fast.extent % size == 0 and size * least <= ACCESS_BYTES and all(
+            if size * least <= ACCESS_BYTES and all(
                 a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in found
             ):
                 return size

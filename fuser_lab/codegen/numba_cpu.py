@@ -14,12 +14,13 @@ _INTRINSICS = (
     *CONVERSIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
-    "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "scratch", "shift_left", "shift_right",
-    "trunc",
+    "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
+    "running_sum", "scratch", "shift_left", "shift_right", "trunc",
 )
 _POLYNOMIALS = ("erf32", "exp32", "log32", "tanh32")
 _THREADS = ("Threaded", "prange")
 _OWN = frozenset({"erf", "exp", "log", "tanh"})  # vectorized, for float32
+_RUNNING = {"add": "running_sum", "mul": "running_product"}
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
     {
@@ -35,8 +36,9 @@ _COMPLEX = {
 
 LARGEST_STACK = 128 << 10  # bytes of all rows of a function; threads have stacks of at least 512 KiB
 
-# What reordering of sums needs; no flag that would let NaN or infinity be assumed away.
-FASTMATH = ("contract", "nsz", "reassoc")
+# No flag that would let NaN or infinity be assumed away. Reordering is left to reductions: with "reassoc" on all
+# operations LLVM makes x - x zero, also where x is NaN, and drops the rounding of (x + y) - y.
+FASTMATH = ("contract", "nsz")
 
 
 class CpuEmitter(Emitter):
@@ -93,6 +95,13 @@ class CpuEmitter(Emitter):
             self._counters.add(loop.var)  # the compiler sees that it is not negative
         self.serial_loop(loop, "prange" if parallel else "range")
         self._counters.discard(loop.var)
+
+    def updated(self, name: str, value: Term) -> str:
+        """Return a step of a reduction, which may be reordered: the compiler vectorizes it."""
+        match value:
+            case Apply(dtype, ("add" | "mul") as fn, (Var(_, first), _)) if dtype.is_float and first == name:
+                return self._call(_RUNNING[fn], value.args)
+        return self.term(value)
 
     def subscript(self, position: Term) -> str:
         """Return a position as unsigned: negative ones count from the end, and testing for them stops vectorizing."""

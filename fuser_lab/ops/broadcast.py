@@ -236,7 +236,8 @@ def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
         extent = axis.visible_extent
         if isinstance(size, int) and size == -1:
             logical.append(axes.copy(axis))
-        elif axis.is_broadcast and axis.expanded is None:
+        elif axis.is_broadcast and (axis.expanded is None or isinstance(axis.expanded, Scalar)):
+            # A symbolic size that an axis is expanded to may turn out to be 1; another is met when inputs are bound.
             logical.append(axes.fresh(1, IterType.BROADCAST, None if size == 1 else _as_extent(size)))
         elif axis.kind is IterType.SYMBOLIC:
             logical.append(axes.fresh(_as_extent(size), IterType.SYMBOLIC))

@@ -36,6 +36,7 @@ from fuser_lab.ops.registry import (
     Result,
     Sample,
     defined_scalar,
+    joined_extent,
     register,
     same_extent,
     tensor_at,
@@ -284,9 +285,10 @@ def _common_axis(place: int, a: IterDomain, b: IterDomain, axes: AxisFactory) ->
                 "they must be equal or 1."
             )
             raise DefinitionError(msg)
+    joined = joined_extent((a, b), axes)
     if a.is_broadcast and b.is_broadcast:
-        return axes.fresh(1, IterType.BROADCAST, size if wide else None)
-    return axes.fresh(size)
+        return axes.fresh(1, IterType.BROADCAST, joined if wide else None)
+    return axes.fresh(joined)
 
 
 def _reference_take_along_axis(x: Array, index: Array, *, dim: int) -> Array:

@@ -20,6 +20,7 @@ from fuser_lab.ops.registry import (
     Recorder,
     Result,
     Sample,
+    joined_extent,
     register,
     same_extent,
     tensor_at,
@@ -71,7 +72,9 @@ def joined_batch(
             if not same_extent(axis.visible_extent, wide[0].visible_extent):
                 msg = f"{op}: batch sizes {wide[0].visible_extent} and {axis.visible_extent} differ."
                 raise DefinitionError(msg)
-        result.append(stored_copy(wide[0], axes))
+        # A copy keeps whether the axis may still turn out to broadcast.
+        concrete = all(a.is_broadcast for a in here) and wide[0].expanded is not None
+        result.append(axes.fresh(joined_extent(here, axes)) if concrete else axes.copy(wide[0]))
     return result
 
 

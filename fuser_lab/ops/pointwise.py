@@ -97,9 +97,13 @@ for _name, _reference, _doc, _domain in _FLOAT_FUNCTIONS:
     pointwise(_name, _math(_name), _reference, _doc, FLOAT, domain=_domain)
 
 
+_TINY = 1e-20  # the gamma function of smaller numbers is 1 / x up to rounding
+
+
 def _log_gamma(x: Array) -> Array:
-    # SciPy's is -inf at -inf, between poles where it is +inf.
-    return np.asarray(special.gammaln(np.where(np.equal(x, -np.inf), -x, x)))
+    # SciPy's is -inf at -inf, between poles where it is +inf, and inf for subnormal numbers, which 1 / x is too.
+    found = special.gammaln(np.where(np.equal(x, -np.inf), -x, x))
+    return np.asarray(np.where(np.abs(x) < _TINY, -np.log(np.abs(x)), found))
 
 
 _REAL_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (

@@ -33,6 +33,7 @@ from fuser_lab.ops.registry import (
     Operand,
     Recorder,
     Result,
+    joined_extent,
     register,
     same_extent,
 )
@@ -86,9 +87,9 @@ def _joined_axis(op: str, position: int, operands: Sequence[IterDomain], axes: A
             msg = f"{op}: operands have sizes {chosen} and {size} on axis {position}; they must be equal or 1."
             raise DefinitionError(msg)
     if all(axis.is_broadcast for axis in operands):
-        return axes.fresh(1, IterType.BROADCAST, chosen if sizes else None)
+        return axes.fresh(1, IterType.BROADCAST, joined_extent(operands, axes) if sizes else None)
     if not any(axis.kind is IterType.SYMBOLIC for axis in operands):
-        return axes.fresh(chosen)
+        return axes.fresh(joined_extent(operands, axes))
     # An axis whose size is not known yet broadcasts to the others if that size is 1.
     plain = [axis.extent for axis in operands if axis.kind is IterType.ITERATION]
     if plain:

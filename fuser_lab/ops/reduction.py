@@ -8,7 +8,7 @@ import numpy as np
 from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType, Kind, from_numpy
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import Extent, IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ir import Extent, IterType, Number, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag, listed, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.extremes import largest, smallest
@@ -79,6 +79,14 @@ def count_of(rec: Recorder, extents: Iterable[Extent]) -> Val | int:
         else:
             count = OPS["mul"].frontend(rec, count, extent)
     return count
+
+
+def unless_none(rec: Recorder, value: TensorView, repeats: Sequence[Extent], instead: Number) -> TensorView:
+    """Record ``instead`` for what is the same for any number of repeated elements, but has another value for none."""
+    if all(isinstance(n, int) and n > 0 for n in repeats):
+        return value
+    nothing = OPS["eq"].frontend(rec, count_of(rec, repeats), 0)
+    return tensor_at([OPS["where"].frontend(rec, nothing, instead, value)])
 
 
 def has_no_elements(tensor: TensorView, dims: tuple[int, ...]) -> bool:
@@ -186,10 +194,8 @@ def _reduced(rec: Recorder, entry: OpDef, value: TensorView, dims: tuple[int, ..
     result, left, repeats = without_broadcasts(rec, value, dims)
     if left:
         result = tensor_at(rec.emit(entry, [result], dims=left))
-    if repeats and not repeated and entry.combine and not all(isinstance(n, int) for n in repeats):
-        # The extreme of no elements is not the element that is repeated.
-        nothing = OPS["eq"].frontend(rec, count_of(rec, repeats), 0)
-        return tensor_at([OPS["where"].frontend(rec, nothing, entry.combine.identity(value.dtype), result)])
+    if not repeated and entry.combine:
+        return unless_none(rec, result, repeats, entry.combine.identity(value.dtype))
     if repeats and repeated:
         more = OPS[repeated].frontend(rec, result, count_of(rec, repeats))
         result = tensor_at([convert(rec, more, value.dtype, entry.name, "arg")])

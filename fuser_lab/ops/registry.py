@@ -313,6 +313,24 @@ def same_extent(a: Extent, b: Extent) -> bool:
     return not (isinstance(a, int) and isinstance(b, int) and a != b)
 
 
+def joined_extent(operands: Sequence[IterDomain], axes: AxisFactory) -> Extent:
+    """Return the size of the axis that some axes broadcast to.
+
+    A symbolic size of an expanded axis may turn out to be 1, which goes with any other size. So a size that is known,
+    or that of a plain axis, comes first; different symbols of expanded axes make a new symbol.
+    """
+    plain = [axis.extent for axis in operands if not axis.is_broadcast]
+    expanded = [axis.expanded for axis in operands if axis.expanded is not None]
+    known = next((size for size in (*plain, *expanded) if isinstance(size, int)), None)
+    if known is not None:
+        return known
+    if plain:
+        return plain[0]
+    if not expanded:
+        return 1
+    return expanded[0] if len(set(expanded)) == 1 else axes.symbol()
+
+
 def linear_index(index: Sequence[Term], shape: Sequence[int]) -> Term:
     """Return the row-major position of an index in a shape, as an Index term."""
     total: Term = Const(DataType.Index, 0)

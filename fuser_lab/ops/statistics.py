@@ -18,6 +18,7 @@ from fuser_lab.ops.reduction import (
     has_no_elements,
     kept_extents,
     reduced_axes,
+    unless_none,
     without_broadcasts,
 )
 from fuser_lab.ops.registry import (
@@ -76,11 +77,12 @@ def _moments(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...]) -> Mom
     value, left, repeats = without_broadcasts(rec, tensor, reduced)
     count = count_of(rec, repeats)
     if not left:
-        mean = value if reduced else _emit(rec, "set", value)
+        mean = unless_none(rec, value, repeats, float("nan")) if reduced else _emit(rec, "set", value)
         return mean, _full(rec, sizes, 0, dtype), _full(rec, sizes, count, DataType.Int)
     mean, square, number = (tensor_at([v]) for v in rec.emit(WELFORD, [value], dims=left))
     if repeats:
         # An expanded axis meets each element several times: that changes the sum and the number, not the mean.
+        mean = unless_none(rec, mean, repeats, float("nan"))
         square = tensor_at([convert(rec, _emit(rec, "mul", square, count), dtype, "welford", "arg")])
         number = _emit(rec, "mul", number, count)
     return mean, square, number

@@ -6,7 +6,7 @@ nvFuser's pass of this name (csrc/preseg_passes/consecutive_cast.cpp).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.base import Pass, rebuilt, with_inputs
@@ -24,6 +24,8 @@ _LOSSLESS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsecutiveCasts(Pass):
     """``cast(cast(x, wide), y) -> cast(x, y)`` when the first cast loses nothing, and ``-> x`` when y is x's dtype.
+
+    Casts from Float to Double to Int32 stay, unlike in nvFuser: NaN becomes another integer without the Double.
 
     A cast that does not widen moves above squeezes, reshapes and copies that nothing else reads, so that it meets other
     casts and what follows moves fewer bytes: ``cast(reshape(x)) -> reshape(cast(x))``.
@@ -108,7 +110,17 @@ def _source(expr: Expr, makers: dict[Val, Expr]) -> TensorView | None:
     if before is None or before.op.name != "cast" or not before.tensor_inputs:
         return None
     source, middle = before.tensor_inputs[0], before.out
-    return source if middle.dtype in _LOSSLESS.get(source.dtype, ()) else None
+    if middle.dtype not in _LOSSLESS.get(source.dtype, ()) or _nan_differs(source.dtype, middle.dtype, expr.out.dtype):
+        return None
+    return source
+
+
+def _nan_differs(source: DataType, middle: DataType, result: DataType) -> bool:
+    """Whether NaN of one floating point type becomes another integer than NaN of a wider one."""
+    if not source.is_float or not result.is_integral:
+        return False
+    first, second = (integer_of_nan(result, of_double=dtype is DataType.Double) for dtype in (source, middle))
+    return first != second
 
 
 def _direct(expr: Expr, source: TensorView) -> Expr:

@@ -82,6 +82,23 @@ def _running(name: str, identity: float) -> Any:
     return intrinsic(typed)
 
 
+def _reordered(operation: str) -> Any:
+    """Return one step of a sum or product that may be reordered, which is what vectorizing it takes.
+
+    Not with "nsz": with both flags LLVM takes operands apart too, whatever flags they have, and adds 0 for x - x.
+    """
+
+    def typed(context: Any, total: Any, x: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, operation)(*args, flags=("contract", "reassoc"))
+
+        return x(x, x), generate
+
+    return intrinsic(typed)
+
+
+running_sum = _reordered("fadd")
+running_product = _reordered("fmul")
 fmax = _running("llvm.maxnum", -math.inf)
 fmin = _running("llvm.minnum", math.inf)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numba import float32, njit
 
+from fuser_lab.codegen.numba_cpu import FASTMATH
 from fuser_lab.runtime import polynomials
 from fuser_lab.runtime.intrinsics_cpu import bf16_to_float, float_to_bf16, float_to_half, half_to_float, scratch
 
@@ -17,7 +18,7 @@ EDGES = np.float32([
     0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1.1754944e-38, -1.1754942e-38, 3.4028235e38, 1.0, -1.0,
     88.7228, 88.7229, -87.3365, -103.97, -103.98, -104.0, 89.0, 0.625, 0.62500006, 4.0, -4.0, 0.70710677, 0.70710683,
 ])
-FLAGS = {"contract", "nsz", "reassoc"}  # as generated kernels have
+FLAGS = set(FASTMATH)
 
 # Function, what it should be in float64, units in the last place.
 FUNCTIONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray], float], ...] = (

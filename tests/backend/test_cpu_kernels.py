@@ -156,6 +156,18 @@ def test_sums_of_rows_have_several_accumulators() -> None:
     assert len(registers) >= 2, registers
 
 
+@pytest.mark.parametrize(("record", "wanted"), [
+    (lambda fd, x: fd.ops.sum(fd.ops.sub(x, x), [1]), [0, np.nan, np.nan]),
+    (lambda fd, x: fd.ops.prod(fd.ops.truediv(x, x), [1]), [1, np.nan, np.nan]),
+    (lambda fd, x: fd.ops.sum(fd.ops.sub(fd.ops.add(x, 2.0**30), 2.0**30), [1]), [0, np.nan, np.inf]),
+], ids=["x - x", "x / x", "rounding"])
+def test_reductions_are_reordered_and_nothing_else(record: Callable[..., Any], wanted: list[float]) -> None:
+    x = np.full((3, 64), 1.0, np.float32)
+    x[1, 5], x[2, 40] = np.nan, np.inf
+    (got,) = run(build(record, (x.shape,), D.Float), S.REDUCTION, [x])
+    np.testing.assert_array_equal(got, np.float32(wanted))
+
+
 def test_no_scratch_memory_is_allocated_by_calls() -> None:
     asm = assembly(build(softmax, ((512, 512),), D.Float), S.INNER_PERSISTENT)[0]
     assert "NRT_MemInfo_alloc" not in asm

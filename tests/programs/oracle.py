@@ -61,9 +61,16 @@ def _unary(name: str, fn: Callable[[torch.Tensor], torch.Tensor], **how: Any) ->
         x = _float_of(x)
         if name in _PERIODIC:
             x = Value(dtype=x.dtype, v=x.v, e=x.e, u=x.u | (x.e > UNCERTAIN) | (x.v.abs() > 1e4), scalar=x.scalar)
-        return [elementwise(fn, [x], x.dtype, **how)]
+        found = elementwise(fn, [x], x.dtype, **how)
+        return [_divided(found, x) if name == "reciprocal" else found]
 
     RULES[name] = meaning
+
+
+def _divided(found: Value, divisor: Value) -> Value:
+    """Return a quotient, uncertain where its divisor may be zero as well as not."""
+    perhaps = (divisor.e > 0) & (divisor.v.abs() <= divisor.e)
+    return replace(found, e=torch.where(perhaps, 0.0, found.e), u=found.u | perhaps)
 
 
 _PERIODIC = ("sin", "cos", "tan", "lgamma")
@@ -182,8 +189,12 @@ def _arithmetic(a: Any, b: Any, *, op: str) -> list[Value]:
         wild = (b.v * a.v.abs().log()).abs() > (60 if dtype is D.Float else 500)
         # A negative base has a power only where the exponent is whole.
         perhaps_whole = (b.e > 0) & ((b.v - b.v.round()).abs() <= 4 * b.e) & (a.v <= a.e)
-        return [Value(dtype=dtype, v=found.v, e=found.e, u=found.u | (wild & torch.isfinite(found.v)) | perhaps_whole)]
+        perhaps_zero = (a.e > 0) & (a.v.abs() <= a.e) & (b.v - b.e < 0)
+        unknown = (wild & torch.isfinite(found.v)) | perhaps_whole | perhaps_zero
+        return [Value(dtype=dtype, v=found.v, e=found.e, u=found.u | unknown)]
     found = elementwise(_ARITHMETIC[op], [a, b], dtype, exact=op in {"maximum", "minimum"}, ring=True)
+    if op == "div":
+        return [_divided(found, b)]
     return [_unsigned_zero(found) if op in {"maximum", "minimum"} else found]
 
 
@@ -197,7 +208,9 @@ def _quotient(a: Any, b: Any, *, op: str) -> list[Value]:
     a, b = number(a), number(b)
     dtype = promoted([a, b], floats=True)
     fn = torch.true_divide if op == "truediv" else torch.atan2
-    return [elementwise(fn, [converted(a, dtype), converted(b, dtype)], dtype, ring=op == "truediv")]
+    operands = [converted(a, dtype), converted(b, dtype)]
+    found = elementwise(fn, operands, dtype, ring=op == "truediv")
+    return [_divided(found, operands[1]) if op == "truediv" else found]
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge")

@@ -122,6 +122,9 @@ LARGE = np.full(9, 1.7e308)
 DECIDED = {
     "fmod of large numbers": float_program("fmod", LARGE, 0.3, dtypes=(fl.DataType.Double,)),
     "remainder of large numbers": float_program("remainder", -LARGE, 0.3, dtypes=(fl.DataType.Double,)),
+    "lgamma of subnormal numbers": float_program(
+        "lgamma", np.array([5e-324, -5e-324, 1e-310, 2.2e-308, -1e-300, 1e-20, 0.0]), dtypes=(fl.DataType.Double,),
+    ),
     "a root of minus infinity": float_program("pow", np.array([-np.inf, np.inf, -0.0, 0.0, 4.0, -4.0]), 0.5),
     "silu of a subnormal sigmoid": float_program("silu", np.linspace(-120, -80, 41)),
     "a sum of halves that overflows": float_program(
@@ -144,6 +147,14 @@ def test_what_errors_decide_is_not_compared():
     )
     (power,) = results(Call(op="pow", args=(-2.0, Ref(0))), [nearly])
     assert power.u.tolist() == [True, False, True]
+    close_to_zero = Value(
+        dtype=fl.DataType.Float, v=torch.tensor([1e-9, -1e-9, 0.5]).double(), e=torch.full((3,), 1e-7).double(),
+        u=torch.zeros(3) > 0,
+    )
+    for op, arguments in (("truediv", (0.0, Ref(0))), ("div", (1.0, Ref(0))), ("reciprocal", (Ref(0),)),
+                          ("pow", (Ref(0), -1.0))):
+        (quotient,) = results(Call(op=op, args=arguments), [close_to_zero])
+        assert quotient.u.tolist() == [True, True, False]
     (fraction,) = results(Call(op="frac", args=(Ref(0),)), [nearly])
     assert fraction.u.tolist() == [True, False, True]
 

@@ -97,6 +97,15 @@ def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> No
     check(build(backward, shapes, dtype), S.INNER_OUTER_PERSISTENT, inputs)
 
 
+def test_rows_and_columns_whose_rows_go_across_memory_behind_a_reshape() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        rows = fd.ops.broadcast(fd.ops.sum(x, [1, 2]), [True, False, True, True])
+        return fd.ops.prod(x, [0]), fd.ops.where(fd.ops.gt(x, 0), fd.ops.reshape(rows, [5, 1, 1]), 0.5)
+
+    x = np.moveaxis(numbers((5, 2, 5), D.Float), 2, 0)
+    check(build(record, [x.shape], D.Float), S.INNER_OUTER_PERSISTENT, [x])
+
+
 def inputs_read(kernel: Kernel) -> list[str]:
     """The inputs that vector loads and single loads name, once for each place in the text."""
     found = []

@@ -161,3 +161,28 @@ def test_axes_expanded_to_nothing(op, known, dtype, declared, dims):
     for found in (fd.reference(inputs)[0], lock_step(plan, inputs, "cpu")[0]):
         assert found.shape == (3, 2)[: 3 - len(dims or (0, 1, 2))]
         assert (np.asarray(found).astype(np.float64) == known).all()
+
+
+@pytest.mark.parametrize("declared", [[0, -1], [-1, 3], [-1, -1]])
+@pytest.mark.parametrize(("op", "known"), [("max", -np.inf), ("min", np.inf), ("sum", 0), ("prod", 1)])
+def test_no_elements_of_an_expanded_axis_beside_a_symbolic_size(op, known, declared):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(declared, [None, False], DataType.Float)
+        fd.add_output(getattr(fd.ops, op)(x, [0]))
+    inputs = [np.zeros((0, 3), np.float32)]
+    for found in (fd.reference(inputs)[0], lock_step(segment(fd, inputs), inputs, "cpu")[0]):
+        assert found.tolist() == [known] * 3
+
+
+@pytest.mark.parametrize("declared", [[-1, 2], [-1, -1], [0, -1]])
+@pytest.mark.parametrize("dims", [[0], [0, 1]])
+def test_the_mean_of_no_elements_of_an_expanded_axis_is_not_a_number(dims, declared):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(declared, [None, False], DataType.Float)
+        for result in (*fd.ops.welford(x, dims), *fd.ops.var_mean(x, dims, 0)):
+            fd.add_output(result)
+    inputs = [np.zeros((0, 2), np.float32)]
+    for found in (fd.reference(inputs), lock_step(segment(fd, inputs), inputs, "cpu")):
+        mean, square, count, variance, same = (np.unique(x) for x in found)
+        assert np.isnan([mean, variance, same]).all()
+        assert square.tolist() == count.tolist() == [0]

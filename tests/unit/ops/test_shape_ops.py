@@ -211,6 +211,32 @@ def test_expansions_to_sizes_of_others():
         run(fusion, counting(1, 4), counting(3, 5))
 
 
+@pytest.mark.parametrize("sizes", [(1, 5), (5, 1), (5, 5), (1, 1)])
+@pytest.mark.parametrize("other", [
+    lambda fd, x: fd.define_tensor([2, -1], [False, None]), lambda fd, x: fd.define_tensor([2, -1]),
+    lambda fd, x: fd.ops.expand(x, [-1, 5]),
+], ids=["expanded", "plain", "expand"])
+def test_a_symbolic_expanded_axis_of_size_1_goes_with_any_size(sizes, other):
+    def body(fd):
+        x = fd.define_tensor([2, -1], [False, None])
+        y = other(fd, x)
+        fd.add_output(fd.ops.sum(fd.ops.add(x, y), [1]))
+        fd.add_output(fd.ops.add(y, fd.ops.size(fd.ops.add(x, y), 1)))
+
+    fusion = record(body)
+    a, b = (np.broadcast_to(counting(2, 1), (2, n)) for n in sizes)
+    inputs = [a, b][: len(fusion.inputs)]
+    wide = np.broadcast_to(a, (2, 5)) if len(inputs) == 1 else b
+    if len(inputs) == 2 and sizes[1] == 1 and not fusion.inputs[1].domain.axes[1].is_broadcast and sizes[0] == 5:
+        with pytest.raises(InputError, match="has to be declared 1"):
+            run(fusion, *inputs)
+        return
+    described = [spec(x.shape, x.dtype) for x in inputs]
+    total, counted = evaluate(bind(fusion, described).fusion, inputs)
+    np.testing.assert_array_equal(total, (a + wide).sum(1))
+    np.testing.assert_array_equal(counted, wide + (a + wide).shape[1])
+
+
 def test_calls_that_change_nothing_make_tensors_of_their_own():
     with FusionBuilder() as fd:
         x = fd.define_tensor([2, 3])

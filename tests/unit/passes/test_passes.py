@@ -41,6 +41,21 @@ def test_rounding_is_kept():
     assert casts(ConsecutiveCasts().run(fusion)) == casts(fusion)
 
 
+@pytest.mark.parametrize(("source", "wide", "shortened"), [
+    ("Float", "Double", False), ("Half", "Double", False), ("BFloat16", "Double", False), ("BFloat16", "Float", True),
+])
+def test_nan_becomes_the_integer_of_the_type_that_it_had(source, wide, shortened):
+    for result in ("Int32", "Int"):
+        def body(fd, result=result):
+            x = fd.ops.cast(fd.define_tensor([3], dtype=DataType[source]), dtype=DataType[wide])
+            fd.add_output(fd.ops.cast(x, dtype=DataType[result]))
+
+        fusion, x = record(body), np.array([np.nan, 2.5, -2.5]).astype(DataType[source].numpy)
+        after = ConsecutiveCasts().run(fusion)
+        assert len(casts(after)) == (1 if shortened or result == "Int" else 2)
+        np.testing.assert_array_equal(evaluate(after, [x])[0], evaluate(fusion, [x])[0])
+
+
 def test_an_output_is_still_made():
     def body(fd):
         x = fd.define_tensor([6], dtype=DataType.BFloat16)

@@ -368,6 +368,15 @@ def columns_repeated(fd):
     rows_and_columns(64, 32, later=later)(fd)
 
 
+@rule(Type.INNER_OUTER_PERSISTENT, "broadcast_elsewhere")
+def rows_widened_elsewhere_behind_a_reshape(fd):
+    x = tensor(fd, 3, 31)
+    normed = fd.ops.sub(x, fd.ops.sum(x, dims=[1], keepdim=True))
+    square = fd.ops.sum(fd.ops.mul(normed, normed), dims=[1])
+    fd.add_output(fd.ops.mul(fd.ops.reshape(square, [3, 1]), tensor(fd, 93)))
+    fd.add_output(fd.ops.sum(x, dims=[0]))
+
+
 @rule(Type.INNER_PERSISTENT, "broadcast_elsewhere")
 def widened_elsewhere(fd):
     widened_elsewhere_of(fd, tensor(fd, 8, 16))
