@@ -36,6 +36,7 @@ _PUBLIC = {
     "diff": "fuser_lab.api",
     "example": "fuser_lab.api",
     "explore": "fuser_lab.api",
+    "from_torch": "fuser_lab.bridge.model",
     "load_dump": "fuser_lab.dumps",
     "load_repro": "fuser_lab.api",
     "report": "fuser_lab.api",
@@ -46,7 +47,7 @@ _PUBLIC = {
     "tune": "fuser_lab.tuning",
     "with_rule": "fuser_lab.schedule.own",
 }
-_MODULES = {"errors", "examples"}
+_MODULES = {"errors", "examples", "torch"}
 
 __all__ = [  # noqa: PLE0604 - the names are the keys above
     *sorted(_PUBLIC),

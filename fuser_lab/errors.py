@@ -82,6 +82,10 @@ class EvaluationWarning(UserWarning):
     """A segment that should have a kernel has none: the array library evaluates it, and the text says why."""
 
 
+class RegionWarning(UserWarning):
+    """A region of a captured model that torch runs itself: the text says which, and why."""
+
+
 class CacheWarning(UserWarning):
     """A cache directory that others may write to: nothing is read from it or kept in it, and the text says why."""
 

@@ -271,6 +271,7 @@ class Plan:
     """A fusion cut into segments. Immutable: every edit returns a new plan; keeping the old one is the undo.
 
     Plans are equal, and have the same ``hash``, when fusion, partition, schedulers, order, options and target are.
+    ``sources`` pairs names of tensors with the lines of the user's code that they came from (`fuser_lab.from_torch`).
     """
 
     name: str
@@ -286,6 +287,7 @@ class Plan:
     agreed: Layouts | None = None
     passes: tuple[Pass, ...] = PASSES
     method: Strategy = "bottom_up"
+    sources: tuple[tuple[str, str], ...] = ()
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

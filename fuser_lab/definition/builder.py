@@ -312,6 +312,11 @@ class FusionBuilder(Recording):
             fusion = fusion.set_output_stride_order(name, ranks)
         return fusion
 
+    @property
+    def recorded_exprs(self) -> Sequence[Expr]:
+        """The expressions recorded so far, also while the definition is open."""
+        return self._exprs
+
     def _live_exprs(self) -> tuple[Expr, ...]:
         """Return the expressions that an output depends on; nvFuser forgets the others as well."""
         wanted: set[Val] = set(self._outputs)

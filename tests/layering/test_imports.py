@@ -25,8 +25,8 @@ HOUSE = (
     ("runtime",),
     ("report",),
     (
-        "accuracy", "annotating", "plan", "planning", "presegmentation", "profiling", "executors", "segments",
-        "runnable", "segment_definitions", "validation", "fusion_definition", "api", "cli", "bindings", "dumps",
+        "accuracy", "annotating", "bridge", "plan", "planning", "presegmentation", "profiling", "executors", "segments",
+        "runnable", "segment_definitions", "torch", "validation", "fusion_definition", "api", "cli", "bindings", "dumps",
         "nvfuser", "nvfuser_direct", "magics", "shown_log", "shrinking", "teaching", "tuning", "__main__",
     ),
 )

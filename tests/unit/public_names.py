@@ -106,6 +106,9 @@ _REASONS = {
         Tensor.swizzle1d nvfuser_direct.Communicator nvfuser_direct.CommunicatorBackend nvfuser_direct.DeviceMesh
         nvfuser_direct.Sharding nvfuser_direct.execute_with_dtensors nvfuser_direct.schedule.warp_specialize
     """,
+    "runs a function of the user, whose errors come through; its own refusals are in tests/bridge": """
+        from_torch
+    """,
     "needs a GPU": """
         PreparedPlan.captured
     """,

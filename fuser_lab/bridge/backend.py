@@ -1,0 +1,112 @@
+"""``torch.compile(model, backend="fuser_lab")``, and what it has captured."""
+
+import importlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fuser_lab.arguments import shown
+from fuser_lab.bridge.capture import Capture, CaptureOptions, compiled
+from fuser_lab.bridge.partition import Wishes
+from fuser_lab.bridge.region import Cutting
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.errors import ArgumentTypeError, InputError
+
+NAME = "fuser_lab"
+
+
+class _Last(threading.local):
+    """The last capture of a thread, and whether Dynamo goes on with it in another graph."""
+
+    capture: Capture | None = None
+    goes_on: bool = False
+
+
+_LAST = _Last()
+_MATMULS = ("torch", "record")
+
+
+def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
+    """Return the options of `backend` as they were given to ``torch.compile``.
+
+    Raises
+    ------
+    InputError
+        If there is no such option, or a value is not one of those that it takes.
+    ArgumentTypeError
+        If a value is of another type.
+    """
+    known = {
+        "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,
+        "left_to_torch": (), "check": False, "matmuls": "torch",
+    }
+    for name in given or {}:
+        if name not in known:
+            msg = f"fuser_lab backend: there is no option {name!r}; there are {', '.join(known)}."
+            raise InputError(msg)
+    chosen = known | dict(given or {})
+    if chosen["matmuls"] not in _MATMULS:
+        msg = f"fuser_lab backend: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
+        raise InputError(msg)
+    counts = {name: chosen[name] for name in ("min_region_ops", "max_region_ops")}
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            msg = f"fuser_lab backend: {name} must be an int of 1 or more, given {shown(count)}."
+            raise ArgumentTypeError(msg)
+    if type(chosen["check"]) is not bool:
+        msg = f"fuser_lab backend: check must be True or False, given {shown(chosen['check'])}."
+        raise ArgumentTypeError(msg)
+    return CaptureOptions(
+        wishes=Wishes(
+            **counts, left_to_torch=_op_names(chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
+        ),
+        cutting=Cutting(strategy=chosen["strategy"], target=chosen["target"], options=chosen["options"]),
+        check=chosen["check"],
+    )
+
+
+def _op_names(given: Any) -> frozenset[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"fuser_lab backend: left_to_torch must be a list of ops or their names, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return frozenset(str(op) for op in given)
+
+
+def backend(gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """Return a callable for a graph that Dynamo captured: regions run as fusions, the rest as torch runs it.
+
+    Parameters
+    ----------
+    gm, example_inputs
+        What ``torch.compile`` gives a backend.
+    options
+        ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
+        the least and most ops of a region (1 and 256); ``left_to_torch``, ops that torch runs, as ``["aten.gelu"]``;
+        ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or ``"record"``.
+
+    Raises
+    ------
+    InputError
+        If there is no such option.
+    UnsupportedError
+        If torch is too old.
+    """
+    torch_for("the fuser_lab backend")
+    chosen = options_of(options)
+    if _LAST.capture is None or not _LAST.goes_on or _LAST.capture.options != chosen:
+        _LAST.capture = Capture(chosen)
+    _LAST.goes_on = _LAST.capture.note_break(gm)
+    return compiled(gm, example_inputs, _LAST.capture)
+
+
+def last_capture() -> Capture | None:
+    """Return what this thread has compiled last by `backend`: a function's graphs, up to its end."""
+    return _LAST.capture
+
+
+def register() -> None:
+    """Make ``"fuser_lab"`` a backend of ``torch.compile``, also where the entry points of the package are not read."""
+    torch_for("the fuser_lab backend")
+    registry = importlib.import_module("torch._dynamo.backends.registry")
+    if NAME not in registry._COMPILER_FNS:  # noqa: SLF001 - torch warns of nothing, and refuses a second one
+        registry.register_backend(backend, NAME)

@@ -1,0 +1,282 @@
+"""From a captured graph to something that runs: regions and torch's ops, in an order that draws and writes allow."""
+
+import heapq
+import importlib
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser_lab.bridge.decompositions import table
+from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
+from fuser_lab.bridge.region import Cutting, Region
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import Node, draws, origin_of, target_of, writes
+
+_KEPT_SIZES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """How graphs are captured and run: what becomes a region, how regions are cut, whether results are compared."""
+
+    wishes: Wishes = field(default_factory=Wishes)
+    cutting: Cutting = field(default_factory=Cutting)
+    check: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedGraph:
+    """One graph that torch captured: regions, and what is left to torch.
+
+    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph.
+    """
+
+    kind: str
+    regions: tuple[Region, ...]
+    left: tuple[Left, ...]
+    nodes: int
+    run: Callable[..., Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphBreak:
+    """Where torch ended a graph, and why: what follows is another graph."""
+
+    reason: str
+    place: str
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        where = f" at {self.place}" if self.place else ""
+        return f"the graph ends{where}, and what follows is another graph: {self.reason}"
+
+
+class Capture:
+    """What one call of `fuser_lab.from_torch`, or one compilation by torch, has captured so far."""
+
+    def __init__(self, options: CaptureOptions) -> None:
+        self.options = options
+        self.idle = False  # whether torch runs the regions for now
+        self.graphs: list[CapturedGraph] = []
+        self.breaks: list[GraphBreak] = []
+        self._lock = threading.Lock()
+
+    def add(self, graph: CapturedGraph) -> None:
+        """Add a graph."""
+        with self._lock:
+            self.graphs.append(graph)
+
+    def note_break(self, graph_module: Any) -> bool:
+        """Note why Dynamo ended a graph; return whether that was a break."""
+        reason = getattr(graph_module, "compile_subgraph_reason", None)
+        if reason is None or not reason.graph_break:
+            return False
+        frames = [frame for frame in reason.user_stack or () if frame is not None]
+        place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+        told = _told(str(reason.reason))
+        with self._lock:
+            self.breaks.append(GraphBreak(reason=told, place=place))
+        return True
+
+
+def _told(reason: str) -> str:
+    """Return Dynamo's reason as one clause."""
+    if reason.startswith(("generic_jump", "Data-dependent branching")):
+        return "which way it goes on depends on the value of a tensor"
+    return " ".join(reason.split("\n", 1)[0].split()).rstrip(".")
+
+
+def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
+    """Return a callable for a graph that Dynamo captured; AOTAutograd makes its forward and backward graphs."""
+    common = importlib.import_module("torch._dynamo.backends.common")
+    partitioners = importlib.import_module("torch._functorch.partitioners")
+
+    def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
+        return lambda graph_module, inputs: graph_callable(graph_module, kind, capture)
+
+    backend = common.aot_autograd(
+        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
+        decompositions=table(), partition_fn=partitioners.min_cut_rematerialization_partition,
+    )
+    made: Callable[..., Any] = backend(gm, example_inputs)
+    return made
+
+
+def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
+    """Return what runs a graph of ATen ops, boxed; graphs with symbolic sizes are captured anew for each sizes."""
+    torch = torch_for("fuser_lab.bridge")
+    make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
+
+    if _is_symbolic(torch, gm):
+        return make_boxed_func(_Sizes(gm, kind, capture))
+    graph = captured(gm, kind, capture)
+    capture.add(graph)
+    return make_boxed_func(graph.run)
+
+
+def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
+    """Return a graph of ATen ops whose sizes are known, with its regions; the graph module is changed."""
+    options = capture.options
+    ends = prepare(gm)
+    found = partitioned(gm, options.wishes, ends)
+    regions: list[Region] = []
+    left = list(found.left)
+    for nodes in found.regions:
+        region = Region(len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle)
+        try:
+            _ = region.recorded
+        except Exception as error:  # noqa: BLE001 - a call that cannot be recorded after all is torch's
+            why = f"it could not be recorded: {error}"
+            left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
+            continue
+        regions.append(region)
+    count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
+    run = assembled(gm, regions, frozenset(ends))
+    return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, run=run)
+
+
+def assembled(gm: Any, regions: Sequence[Region], ends: frozenset[Node]) -> Any:
+    """Return a graph module that calls regions in place of their nodes; what draws or writes keeps its order."""
+    torch = torch_for("fuser_lab.bridge")
+    of: dict[Node, Region] = {node: region for region in regions for node in region._nodes}  # noqa: SLF001
+    graph = torch.fx.Graph()
+    env: dict[Node, Any] = {}
+    for unit in _ordered(gm, of, ends):
+        if not isinstance(unit, Region):
+            env[unit] = graph.node_copy(unit, env.__getitem__)
+            continue
+        called = graph.call_function(_function(unit), tuple(env[node] for node in unit.input_nodes))
+        for place, node in enumerate(unit.output_nodes):
+            env[node] = graph.call_function(_item, (called, place))
+        for node in unit.view_nodes:
+            env[node] = graph.node_copy(node, env.__getitem__)
+    made = torch.fx.GraphModule(gm, graph)
+    made.eval()
+    return made
+
+
+def _item(values: Sequence[Any], place: int) -> Any:
+    return values[place]
+
+
+def _function(region: Region) -> Callable[..., Any]:
+    """Return a region as a function of its own name, which FX writes into generated code."""
+
+    def call(*inputs: Any) -> Sequence[Any]:
+        return region(*inputs)
+
+    call.__name__ = call.__qualname__ = f"region_{region.index}"
+    return call
+
+
+def _ordered(gm: Any, of: Mapping[Node, Region], ends: frozenset[Node]) -> Iterable[Node | Region]:
+    """Yield nodes and regions in an order that data, draws and writes allow, else in the graph's."""
+    units: dict[Node | Region, int] = {}
+    reads: dict[Node | Region, set[Node | Region]] = defaultdict(set)
+    fixed: list[Node | Region] = []
+    after_write: list[Node | Region] = []
+    for place, node in enumerate(gm.graph.nodes):
+        unit = of.get(node, node)
+        units.setdefault(unit, place)
+        reads[unit] |= {source for given in node.all_input_nodes if (source := of.get(given, given)) is not unit}
+        if node.op == "output" or (node.op == "call_function" and writes(node)):
+            # All that stands before is done before, and the other way round.
+            reads[unit] |= {other for other in units if other is not unit}
+            after_write.append(unit)
+        elif node in ends or draws(node):
+            reads[unit] |= set(fixed[-1:])
+            fixed.append(unit)
+        elif after_write:
+            reads[unit] |= {other for other in after_write if other is not unit}
+    waiting = {unit: len(before) for unit, before in reads.items()}
+    readers: dict[Node | Region, list[Node | Region]] = defaultdict(list)
+    for unit, before in reads.items():
+        for source in before:
+            readers[source].append(unit)
+    ready = [(place, number, unit) for number, (unit, place) in enumerate(units.items()) if not waiting[unit]]
+    numbers = {unit: number for number, unit in enumerate(units)}
+    heapq.heapify(ready)
+    while ready:
+        _, _, unit = heapq.heappop(ready)
+        yield unit
+        for reader in readers[unit]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (units[reader], numbers[reader], reader))
+
+
+# Symbolic sizes
+
+def _is_symbolic(torch: Any, gm: Any) -> bool:
+    symbols = torch.SymInt | torch.SymFloat | torch.SymBool
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, symbols):
+                return True
+            if isinstance(part, torch.Tensor) and any(type(n) is not int for n in part.shape):
+                return True
+    return False
+
+
+class _Sizes:
+    """A graph with symbolic sizes: captured for each sizes that it meets, the last 64 of which are kept."""
+
+    def __init__(self, gm: Any, kind: str, capture: Capture) -> None:
+        self._gm, self._kind, self._capture = gm, kind, capture
+        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the graph for these sizes."""
+        key = tuple((tuple(x.shape), x.stride()) if hasattr(x, "stride") else x for x in args)
+        run = self._known.get(key)
+        if run is None:
+            with self._lock:
+                run = self._known.get(key) or self._captured(args)
+                while len(self._known) >= _KEPT_SIZES:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = run
+        return run(*args)
+
+    def _captured(self, args: Sequence[Any]) -> Callable[..., Any]:
+        graph = captured(with_sizes(self._gm, args), self._kind, self._capture)
+        self._capture.add(graph)
+        return graph.run
+
+
+def with_sizes(gm: Any, args: Sequence[Any]) -> Any:
+    """Return a graph with the sizes of given arguments in place of symbols, its meta data computed anew."""
+    torch = torch_for("fuser_lab.bridge")
+    fake_tensors = importlib.import_module("torch._subclasses.fake_tensor")
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    copy = torch.fx.GraphModule(gm, graph)
+    mode = fake_tensors.FakeTensorMode(allow_non_fake_inputs=True, shape_env=None)
+
+    def run_node(interpreter: Any, node: Node) -> Any:
+        result = node.meta["val"] = torch.fx.Interpreter.run_node(interpreter, node)
+        return result
+
+    propagation = type("Propagation", (torch.fx.Interpreter,), {"run_node": run_node})
+    with mode, torch.no_grad():
+        fakes = [mode.from_tensor(x, static_shapes=True) if isinstance(x, torch.Tensor) else x for x in args]
+        propagation(copy).run(*fakes)
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.op == "output" or not isinstance(value, bool | int | float):
+            continue
+
+        def known(other: Node, node: Node = node, value: Any = value) -> Any:
+            return value if other is node else other
+
+        for user in list(node.users):
+            user.args = torch.fx.map_arg(user.args, known)
+            user.kwargs = torch.fx.map_arg(user.kwargs, known)
+        if node.op == "call_function":
+            graph.erase_node(node)
+    copy.recompile()
+    return copy
+

@@ -1,0 +1,83 @@
+"""ATen's factories: constants and ranges."""
+
+import math
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
+from fuser_lab.dtypes import DataType
+
+
+def _filled(to: Emitter, value: Any) -> Any:
+    shape = to.call.result.shape
+    if to.dtype is DataType.Bool:
+        value = bool(value)
+    elif to.dtype.is_float:
+        value = float(value)
+    else:
+        value = int(value)
+    return to.full(shape, value, to.dtype)
+
+
+def _known_number(call: Call) -> str | None:
+    value = call.argument(1, "fill_value")
+    if not isinstance(value, bool | int | float):
+        return "the value is no number"
+    if not call.result.is_float and isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is no integer"
+    return None
+
+
+@lowering(
+    "aten.full.default", "aten.full_like.default", "aten.new_full.default", refuse=_known_number, computes=False,
+    samples=["aten.full.default([3, 4], 2.5)", "aten.full_like.default(a, 2)"],
+)
+def _full(to: Emitter, like: Any, fill_value: Any, **_: Any) -> Any:
+    return _filled(to, fill_value)
+
+
+@lowering(
+    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", computes=False,
+    samples=["aten.zeros_like.default(n)"],
+)
+def _zeros(to: Emitter, *_: Any, **__: Any) -> Any:
+    return _filled(to, 0)
+
+
+@lowering(
+    "aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", computes=False,
+    samples=["aten.ones_like.default(a)"],
+)
+def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
+    return _filled(to, 1)
+
+
+@lowering("aten.scalar_tensor.default", computes=False, samples=["aten.scalar_tensor.default(2.5)"])
+def _scalar_tensor(to: Emitter, value: Any, **_: Any) -> Any:
+    return _filled(to, value)
+
+
+def _exact_range(call: Call) -> str | None:
+    numbers = call.args[:3]
+    if not all(isinstance(value, bool | int | float) for value in numbers):
+        return "the range is not known"
+    if not all(isinstance(value, int) for value in numbers):
+        return "torch rounds ranges of floats in its own way"
+    return "there is no range of truth values" if call.result.dtype == "bool" else None
+
+
+@lowering(
+    "aten.arange.start_step", "aten.arange.start", "aten.arange.default", refuse=_exact_range, computes=False,
+    samples=["aten.arange.start_step(2, 11, 3)", "aten.arange.start_step(0, 4, 1, dtype=torch.float32)"],
+)
+def _arange(to: Emitter, *bounds: int, **_: Any) -> Any:
+    start = bounds[0] if len(bounds) > 1 else 0
+    step = bounds[2] if len(bounds) > 2 else 1
+    return to.cast(to.places(to.call.result.size, start, step), to.dtype)
+
+
+@lowering(
+    "prims.iota.default", computes=False,
+    samples=["prims.iota.default(5, start=2, step=3, dtype=torch.int64, device='cpu', requires_grad=False)"],
+)
+def _iota(to: Emitter, length: int, *, start: int = 0, step: int = 1, **_: Any) -> Any:
+    return to.cast(to.places(length, start, step), to.dtype)

@@ -1,0 +1,93 @@
+"""ATen's reads and writes at positions that are data."""
+
+from math import prod
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, axis_of, lowering
+from fuser_lab.bridge.lowerings.views import sliced
+
+
+def _not_empty(call: Call) -> str | None:
+    if any(not tensor.size for tensor in call.tensors):
+        return "a tensor is empty"
+    return None
+
+
+@lowering("aten.index_select.default", refuse=_not_empty, samples=["aten.index_select.default(a, 1, i)"])
+def _index_select(to: Emitter, x: Any, dim: int, index: Any) -> Any:
+    if not x.ndim:
+        return to.ops.set(x)
+    return to.ops.index_select(x, to.reshaped(index, [prod(to.shape(index))]), axis_of(dim, x.ndim))
+
+
+@lowering("aten.embedding.default", refuse=_not_empty, samples=["aten.embedding.default(a, e)"])
+def _embedding(to: Emitter, weight: Any, index: Any, *_: Any) -> Any:
+    rows = to.ops.index_select(weight, to.reshaped(index, [prod(to.shape(index))]), 0)
+    return to.reshaped(rows, to.call.result.shape)
+
+
+@lowering("aten.gather.default", refuse=_not_empty, samples=["aten.gather.default(a, 1, g)"])
+def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
+    if not x.ndim:
+        return to.expanded(to.reshaped(x, [1] * index.ndim), to.shape(index))
+    axis = axis_of(dim, x.ndim)
+    for place, size in enumerate(to.shape(index)):
+        # Only positions below the index's sizes are read on the other axes.
+        if place != axis and to.shape(x)[place] != size:
+            x = sliced(to, x, place, 0, size)
+    return to.ops.take_along_axis(x, index, axis)
+
+
+@lowering(
+    "aten.scatter.src", "aten.scatter.value", refuse=_not_empty,
+    samples=["aten.scatter.value(a, 1, g[:, :1], 0.5)", "aten.scatter.src(a, 0, g[:1], p)"],
+)
+def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
+    shape = to.shape(index)
+    if isinstance(source, bool | int | float):
+        number = float(source) if to.dtype.is_float else source
+        source = to.full(shape, number, to.dtype)
+    for place, size in enumerate(shape):
+        if to.shape(source)[place] != size:
+            source = sliced(to, source, place, 0, size)
+    return to.ops.scatter(x, index, to.cast(source, to.dtype), axis_of(dim, x.ndim))
+
+
+# x[i, :, j]: axes that are indexed become one, which is read at linear positions.
+
+def _indexed_by_ints(call: Call) -> str | None:
+    indices = [index for index in call.args[1] if index is not None]
+    if not all(isinstance(index, TracedTensor) and index.dtype in {"int64", "int32"} for index in indices):
+        return "positions are no integers, so that the result's size depends on data"
+    return _not_empty(call)
+
+
+@lowering(
+    "aten.index.Tensor", "aten._unsafe_index.Tensor", refuse=_indexed_by_ints,
+    samples=["aten.index.Tensor(a, [i - 2])", "aten.index.Tensor(a, [None, e])",
+             "aten.index.Tensor(b, [e - 1, None, e])", "aten.index.Tensor(b, [i - 1, i[:, None]])",
+             "aten.index.Tensor(b, [None, i, i])"],
+)  # fmt: skip
+def _index(to: Emitter, x: Any, indices: Any) -> Any:
+    shape = to.shape(x)
+    places = [place for place, index in enumerate(indices) if index is not None]
+    rest = [place for place in range(x.ndim) if place not in places]
+    # Indices that stand apart put their axes first, as in NumPy.
+    together = places == list(range(places[0], places[-1] + 1))
+    before = places[0] if together else 0
+    order = [*rest[:before], *places, *rest[before:]]
+    if order != list(range(x.ndim)):
+        x = to.ops.permute(x, order)
+    others = [shape[place] for place in rest]
+    merged = prod(shape[place] for place in places)
+    x = to.reshaped(x, [*others[:before], merged, *others[before:]])
+    broadcast = to.call.result.shape[before : to.call.result.ndim - len(others) + before]
+    position, step = None, merged
+    for place in places:
+        step //= shape[place]
+        index = indices[place]
+        at = to.ops.where(to.ops.lt(index, 0), to.ops.add(index, shape[place]), index)
+        part = at if step == 1 else to.ops.mul(at, step)
+        position = part if position is None else to.ops.add(position, part)
+    flat = to.reshaped(to.expanded(position, broadcast), [prod(broadcast)])
+    return to.reshaped(to.ops.index_select(x, flat, before), to.call.result.shape)

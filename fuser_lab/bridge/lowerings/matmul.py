@@ -1,0 +1,33 @@
+"""ATen's matrix products, which are recorded only where the user asks for it."""
+
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
+
+MATMULS = frozenset({"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"})
+
+
+def _floats(call: Call) -> str | None:
+    if not call.result.is_float:
+        return "it multiplies integers"
+    return None if all(tensor.size for tensor in call.tensors) else "a tensor is empty"
+
+
+@lowering(
+    "aten.mm.default", "aten.bmm.default", refuse=_floats,
+    samples=["aten.mm.default(a, p.t())", "aten.bmm.default(b, b.transpose(1, 2))"],
+)
+def _matmul(to: Emitter, x: Any, y: Any) -> Any:
+    return to.ops.matmul(x, y)
+
+
+@lowering(
+    "aten.addmm.default", "aten.baddbmm.default", refuse=_floats,
+    samples=["aten.addmm.default(s, a, p.t(), beta=0.5, alpha=2)"],
+)
+def _addmm(to: Emitter, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = to.ops.matmul(x, y)
+    product = product if alpha == 1 else to.ops.mul(product, float(alpha))
+    if beta == 0:
+        return product
+    return to.ops.add(product, bias if beta == 1 else to.ops.mul(bias, float(beta)))

@@ -1,0 +1,401 @@
+"""ATen's pointwise ops.
+
+Torch computes in the dtype that operands are promoted to; where that is the result's, operands are cast to it first.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, lowering
+from fuser_lab.dtypes import DataType, Kind
+
+# ATen's name, the op's name here, a sample operand.
+_UNARY = (
+    ("acos", "acos", "u"), ("acosh", "acosh", "p + 1"), ("asin", "asin", "u"), ("asinh", "asinh", "a"),
+    ("atan", "atan", "a"), ("atanh", "atanh", "u"), ("cos", "cos", "a"), ("cosh", "cosh", "a"), ("erf", "erf", "a"),
+    ("erfc", "erfc", "a"), ("erfinv", "erfinv", "u"), ("exp", "exp", "h"), ("exp2", "exp2", "a"),
+    ("expm1", "expm1", "a"), ("lgamma", "lgamma", "p"), ("log", "log", "p"), ("log10", "log10", "p"),
+    ("log1p", "log1p", "p"), ("log2", "log2", "p"), ("reciprocal", "reciprocal", "p"), ("rsqrt", "rsqrt", "p"),
+    ("sigmoid", "sigmoid", "n"), ("sin", "sin", "a"), ("sinh", "sinh", "a"), ("sqrt", "sqrt", "p"), ("tan", "tan", "u"),
+    ("tanh", "tanh", "h"),
+)  # fmt: skip
+_KEPT = (
+    ("abs", "a"), ("ceil", "a"), ("floor", "a"), ("neg", "h"), ("relu", "a"), ("round", "a"), ("trunc", "a"),
+    ("bitwise_not", "n"),
+)  # fmt: skip
+_TESTS = ("isfinite", "isinf", "isnan", "signbit", "logical_not")
+
+
+def _float_function(name: str) -> Callable[..., Any]:
+    return lambda to, x: getattr(to.ops, name)(to.cast(x, to.dtype))
+
+
+for _aten, _name, _operand in _UNARY:
+    lowering(f"aten.{_aten}.default", samples=[f"aten.{_aten}.default({_operand})"])(_float_function(_name))
+
+
+def _kept(name: str) -> Callable[..., Any]:
+    def lower(to: Emitter, x: Any) -> Any:
+        if x.dtype is DataType.Bool and name != "bitwise_not":
+            return to.ops.set(x)
+        return getattr(to.ops, name)(x)
+
+    return lower
+
+
+for _name, _operand in _KEPT:
+    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default({_operand})"])(_kept(_name))
+for _name in _TESTS:
+    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default(w)"])(
+        lambda to, x, name=_name: getattr(to.ops, name)(x),
+    )
+for _name in ("isneginf", "isposinf"):
+    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default(w)"])(
+        lambda to, x, name=_name: getattr(to.ops, name)(x),
+    )
+
+
+@lowering("aten.sign.default", "aten.sgn.default", samples=["aten.sign.default(w)", "aten.sgn.default(n)"])
+def _sign(to: Emitter, x: Any) -> Any:
+    if x.dtype is DataType.Bool:
+        return to.ops.set(x)
+    one, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
+    # NaN has the sign 0 in torch.
+    return to.ops.where(to.ops.gt(x, zero), one, to.ops.where(to.ops.lt(x, zero), -one, zero))
+
+
+@lowering("aten.frac.default", samples=["aten.frac.default(a)"])
+def _frac(to: Emitter, x: Any) -> Any:
+    return to.ops.sub(x, to.ops.trunc(x))
+
+
+@lowering("aten.silu.default", samples=["aten.silu.default(h)"])
+def _silu(to: Emitter, x: Any) -> Any:
+    return to.ops.silu(x)
+
+
+@lowering("aten.gelu.default", samples=["aten.gelu.default(a)", "aten.gelu.default(a, approximate='tanh')"])
+def _gelu(to: Emitter, x: Any, *, approximate: str = "none") -> Any:
+    ops = to.ops
+    x = to.cast(x, x.dtype.compute)
+    if approximate == "tanh":
+        inner = ops.mul(math.sqrt(2 / math.pi), ops.add(x, ops.mul(0.044715, ops.mul(ops.mul(x, x), x))))
+        return ops.mul(ops.mul(0.5, x), ops.add(1.0, ops.tanh(inner)))
+    return ops.mul(ops.mul(0.5, x), ops.add(1.0, ops.erf(ops.mul(x, math.sqrt(0.5)))))
+
+
+# Arithmetic
+
+def _operands(to: Emitter, *values: Any) -> list[Any]:
+    """Return operands in the dtype that the result has; numbers become numbers of its kind."""
+    return [to.cast(value, to.dtype) if not isinstance(value, bool | int | float) else _number(value, to.dtype)
+            for value in values]  # fmt: skip
+
+
+def _number(value: Any, dtype: DataType) -> Any:
+    if dtype.is_float:
+        return float(value)
+    return bool(value) if dtype is DataType.Bool else int(value)
+
+
+def _is_truth(call: Call) -> bool:
+    return call.result.dtype == "bool"
+
+
+def _scaled(to: Emitter, x: Any, alpha: Any) -> Any:
+    return x if alpha == 1 else to.ops.mul(x, _number(alpha, to.dtype))
+
+
+def _no_infinite_ints(call: Call) -> str | None:
+    """Refuse a float among the arguments whose result is an integer, which torch refuses or rounds in its own way."""
+    numbers = [value for value in call.args if isinstance(value, float)]
+    if not call.result.is_float and numbers:
+        return "a float number meets integers"
+    return None
+
+
+def _arithmetic(call: Call) -> str | None:
+    if _is_truth(call):
+        return "it computes with truth values"
+    return _no_infinite_ints(call)
+
+
+@lowering(
+    "aten.add.Tensor", "aten.add.Scalar", refuse=_no_infinite_ints,
+    samples=["aten.add.Tensor(a, c, alpha=2)", "aten.add.Tensor(m, m)", "aten.add.Tensor(n, 0.5)",
+             "aten.add.Scalar(a, 2)", "aten.add.Tensor(h, a)"],
+)  # fmt: skip
+def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
+    a, b = _operands(to, x, y)
+    return to.ops.logical_or(a, b) if to.dtype is DataType.Bool else to.ops.add(a, _scaled(to, b, alpha))
+
+
+@lowering(
+    "aten.sub.Tensor", "aten.sub.Scalar", refuse=_arithmetic,
+    samples=["aten.sub.Tensor(a, c, alpha=0.5)", "aten.sub.Scalar(n, 2)"],
+)
+def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
+    a, b = _operands(to, x, y)
+    return to.ops.sub(a, _scaled(to, b, alpha))
+
+
+@lowering(
+    "aten.rsub.Tensor", "aten.rsub.Scalar", refuse=_arithmetic,
+    samples=["aten.rsub.Scalar(a, 1.0)", "aten.rsub.Tensor(a, c)"],
+)
+def _rsub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
+    a, b = _operands(to, x, y)
+    return to.ops.sub(b, _scaled(to, a, alpha))
+
+
+@lowering(
+    "aten.mul.Tensor", "aten.mul.Scalar", refuse=_no_infinite_ints,
+    samples=["aten.mul.Tensor(a, c)", "aten.mul.Tensor(m, m)", "aten.mul.Scalar(h, 2.5)", "aten.mul.Tensor(a, m)"],
+)
+def _mul(to: Emitter, x: Any, y: Any) -> Any:
+    a, b = _operands(to, x, y)
+    return to.ops.logical_and(a, b) if to.dtype is DataType.Bool else to.ops.mul(a, b)
+
+
+@lowering(
+    "aten.div.Tensor", "aten.div.Scalar",
+    samples=["aten.div.Tensor(a, p)", "aten.div.Tensor(n, 4)", "aten.div.Scalar(h, 3.0)"],
+)
+def _div(to: Emitter, x: Any, y: Any) -> Any:
+    return to.ops.truediv(*_operands(to, x, y))
+
+
+@lowering(
+    "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_arithmetic,
+    samples=["aten.div.Tensor_mode(a, p, rounding_mode='floor')", "aten.div.Tensor_mode(a, p, rounding_mode='trunc')",
+             "aten.div.Tensor_mode(n, k, rounding_mode='floor')", "aten.div.Tensor_mode(n, k, rounding_mode='trunc')",
+             "aten.floor_divide.default(n, 3)", "aten.div.Tensor_mode(a, p, rounding_mode=None)"],
+)  # fmt: skip
+def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") -> Any:
+    ops = to.ops
+    a, b = _operands(to, x, y)
+    if rounding_mode is None:
+        return ops.truediv(a, b)
+    if to.dtype.is_integral:
+        quotient = ops.div(a, b)
+        if rounding_mode == "trunc":
+            return quotient
+        left = ops.sub(a, ops.mul(quotient, b))
+        down = ops.logical_and(ops.ne(left, 0), ops.ne(ops.lt(left, 0), ops.lt(b, 0)))
+        return ops.where(down, ops.sub(quotient, 1), quotient)
+    if rounding_mode == "trunc":
+        return ops.trunc(ops.truediv(a, b))
+    left = ops.fmod(a, b)
+    quotient = ops.truediv(ops.sub(a, left), b)
+    down = ops.logical_and(ops.ne(left, 0.0), ops.ne(ops.lt(left, 0.0), ops.lt(b, 0.0)))
+    quotient = ops.where(down, ops.sub(quotient, 1.0), quotient)
+    whole = ops.floor(quotient)
+    whole = ops.where(ops.gt(ops.sub(quotient, whole), 0.5), ops.add(whole, 1.0), whole)
+    return ops.where(ops.eq(b, 0.0), ops.truediv(a, b), whole)
+
+
+@lowering(
+    "aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_arithmetic,
+    samples=["aten.remainder.Tensor(a, p)", "aten.remainder.Scalar(n, 3)"],
+)
+def _remainder(to: Emitter, x: Any, y: Any) -> Any:
+    return to.ops.remainder(*_operands(to, x, y))
+
+
+@lowering(
+    "aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_arithmetic,
+    samples=["aten.fmod.Tensor(a, p)", "aten.fmod.Scalar(n, 3)"],
+)
+def _fmod(to: Emitter, x: Any, y: Any) -> Any:
+    return to.ops.fmod(*_operands(to, x, y))
+
+
+def _whole_powers(call: Call) -> str | None:
+    return None if call.result.is_float else "it is a power of integers"
+
+
+@lowering(
+    "aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", refuse=_whole_powers,
+    samples=["aten.pow.Tensor_Scalar(a, 2)", "aten.pow.Tensor_Scalar(p, 0.5)", "aten.pow.Tensor_Scalar(a, 3.0)",
+             "aten.pow.Tensor_Tensor(p, a)", "aten.pow.Scalar(2.0, a)", "aten.pow.Tensor_Scalar(p, -1.5)"],
+)  # fmt: skip
+def _pow(to: Emitter, x: Any, y: Any) -> Any:
+    a, b = _operands(to, x, y)
+    if not isinstance(b, float):
+        return to.ops.pow(a, b)
+    if b == 1.0:
+        return to.ops.set(a)
+    if b in {2.0, 3.0}:
+        square = to.ops.mul(a, a)
+        return square if b == 2.0 else to.ops.mul(square, a)
+    return to.ops.sqrt(a) if b == 0.5 else to.ops.pow(a, b)
+
+
+for _name, _operands_shown in (
+    ("maximum", "a, c"), ("minimum", "n, k"), ("atan2", "a, p"), ("nextafter", "a, c"), ("gcd", "n, k"),
+):  # fmt: skip
+    lowering(f"aten.{_name}.default", refuse=_arithmetic, samples=[f"aten.{_name}.default({_operands_shown})"])(
+        lambda to, x, y, name=_name: getattr(to.ops, name)(*_operands(to, x, y)),
+    )
+
+
+def _skipping_nan(name: str) -> Callable[..., Any]:
+    def lower(to: Emitter, x: Any, y: Any) -> Any:
+        a, b = _operands(to, x, y)
+        ops = to.ops
+        return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, getattr(ops, name)(a, b)))
+
+    return lower
+
+
+for _name, _own in (("fmax", "maximum"), ("fmin", "minimum")):
+    lowering(f"aten.{_name}.default", refuse=_arithmetic, samples=[f"aten.{_name}.default(w, a)"])(_skipping_nan(_own))
+
+
+@lowering("aten.copysign.Tensor", "aten.copysign.Scalar", samples=["aten.copysign.Tensor(a, c)"])
+def _copysign(to: Emitter, x: Any, y: Any) -> Any:
+    a, b = _operands(to, x, y)
+    size = to.ops.abs(a)
+    if isinstance(b, float):
+        return to.ops.neg(size) if math.copysign(1, b) < 0 else size
+    return to.ops.where(to.ops.signbit(b), to.ops.neg(size), size)
+
+
+# Comparisons compute in the dtype that their operands are promoted to, which the result does not tell.
+
+def _promoted(to: Emitter, *values: Any) -> list[Any]:
+    given = [v for v in to.call.args[: len(values)] if isinstance(v, TracedTensor)]
+    kinds = [_kind(v) for v in to.call.args[: len(values)]]
+    with_axes = [v for v in given if v.ndim] or given
+    if max(kinds) is Kind.FLOAT and all(not v.is_float for v in with_axes):
+        # A number or a 0-d tensor decides the kind, not the width: torch's default dtype.
+        wide = next((v.dtype for v in given if v.is_float), "float32")
+        dtype = DataType.Double if wide == "float64" else DataType.Float
+        return [to.cast(v, dtype) for v in values]
+    return list(values)
+
+
+def _kind(value: Any) -> Kind:
+    if isinstance(value, TracedTensor):
+        return Kind.FLOAT if value.is_float else Kind.BOOL if value.dtype == "bool" else Kind.INTEGER
+    return Kind.FLOAT if isinstance(value, float) else Kind.BOOL if isinstance(value, bool) else Kind.INTEGER
+
+
+def _comparable(call: Call) -> str | None:
+    tensors = [v for v in call.args[:2] if isinstance(v, TracedTensor)]
+    reduced = {"float16", "bfloat16"}
+    for value in call.args[:2]:
+        if isinstance(value, float) and tensors[0].dtype in reduced and math.isfinite(value):
+            return None if _fits(value, tensors[0].dtype) else f"{value} is rounded to {tensors[0].dtype} first"
+    return None
+
+
+def _fits(value: float, dtype: str) -> bool:
+    mantissa, _ = math.frexp(value)
+    return (mantissa * (1 << (11 if dtype == "float16" else 8))).is_integer() and abs(value) < 65504
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    lowering(
+        f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", refuse=_comparable,
+        samples=[f"aten.{_name}.Tensor(a, c)", f"aten.{_name}.Tensor(n, k)", f"aten.{_name}.Scalar(n, 0.5)",
+                 f"aten.{_name}.Scalar(a, 0)"],
+    )(lambda to, x, y, name=_name: getattr(to.ops, name)(*_promoted(to, x, y)))  # fmt: skip
+for _name in ("and", "or", "xor"):
+    lowering(
+        f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar",
+        samples=[f"aten.bitwise_{_name}.Tensor(n, k)", f"aten.bitwise_{_name}.Tensor(m, m)",
+                 f"aten.bitwise_{_name}.Scalar(n, 5)"],
+    )(lambda to, x, y, name=_name: getattr(to.ops, f"bitwise_{name}")(*_operands(to, x, y)))  # fmt: skip
+for _name in ("and", "or"):
+    lowering(f"aten.logical_{_name}.default", samples=[f"aten.logical_{_name}.default(m, n)"])(
+        lambda to, x, y, name=_name: getattr(to.ops, f"logical_{name}")(
+            to.cast(x, DataType.Bool), to.cast(y, DataType.Bool),
+        ),
+    )
+
+
+@lowering("aten.logical_xor.default", samples=["aten.logical_xor.default(m, n)"])
+def _logical_xor(to: Emitter, x: Any, y: Any) -> Any:
+    return to.ops.ne(to.cast(x, DataType.Bool), to.cast(y, DataType.Bool))
+
+
+# Choices
+
+@lowering("aten.where.self", samples=["aten.where.self(m, a, c)", "aten.where.self(m, n, s)"])
+def _where(to: Emitter, condition: Any, x: Any, y: Any) -> Any:
+    return to.ops.where(condition, *_operands(to, x, y))
+
+
+def _clamped(to: Emitter, x: Any, low: Any, high: Any) -> Any:
+    (x,) = _operands(to, x)
+    # An upper bound below the lower one wins, as in torch.
+    if low is not None:
+        x = to.ops.maximum(x, *_operands(to, low))
+    return x if high is None else to.ops.minimum(x, *_operands(to, high))
+
+
+@lowering(
+    "aten.clamp.default", "aten.clamp.Tensor", refuse=_arithmetic,
+    samples=["aten.clamp.default(w, -1, 0.5)", "aten.clamp.default(a, None, 0.5)", "aten.clamp.default(a, 1, -1)",
+             "aten.clamp.Tensor(a, c, None)"],
+)  # fmt: skip
+def _clamp(to: Emitter, x: Any, min: Any = None, max: Any = None) -> Any:
+    return _clamped(to, x, min, max)
+
+
+@lowering(
+    "aten.clamp_min.default", "aten.clamp_min.Tensor", refuse=_arithmetic, samples=["aten.clamp_min.default(a, 0.5)"],
+)
+def _clamp_min(to: Emitter, x: Any, min: Any) -> Any:
+    return _clamped(to, x, min, None)
+
+
+@lowering(
+    "aten.clamp_max.default", "aten.clamp_max.Tensor", refuse=_arithmetic, samples=["aten.clamp_max.default(n, 1)"],
+)
+def _clamp_max(to: Emitter, x: Any, max: Any) -> Any:
+    return _clamped(to, x, None, max)
+
+
+@lowering("aten.hardtanh.default", refuse=_arithmetic, samples=["aten.hardtanh.default(a)"])
+def _hardtanh(to: Emitter, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
+    return _clamped(to, x, low, high)
+
+
+@lowering("aten.leaky_relu.default", samples=["aten.leaky_relu.default(a, 0.1)"])
+def _leaky_relu(to: Emitter, x: Any, negative_slope: float = 0.01) -> Any:
+    return to.ops.where(to.ops.gt(x, 0.0), x, to.ops.mul(x, float(negative_slope)))
+
+
+@lowering("aten.elu.default", samples=["aten.elu.default(a, 0.7)"])
+def _elu(to: Emitter, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    ops = to.ops
+    x = to.cast(x, x.dtype.compute)
+    below = ops.mul(ops.expm1(ops.mul(x, float(input_scale))), float(alpha * scale))
+    return ops.where(ops.gt(x, 0.0), ops.mul(x, float(scale)), below)
+
+
+# Composites of torch
+
+@lowering(
+    "aten.addcmul.default", refuse=_arithmetic, samples=["aten.addcmul.default(a, c, p, value=0.5)"],
+)
+def _addcmul(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
+    a, b, c = _operands(to, x, y, z)
+    return to.ops.add(a, _scaled(to, to.ops.mul(b, c), value))
+
+
+@lowering(
+    "aten.addcdiv.default", refuse=_arithmetic, samples=["aten.addcdiv.default(a, c, p, value=0.5)"],
+)
+def _addcdiv(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
+    a, b, c = _operands(to, x, y, z)
+    return to.ops.add(a, _scaled(to, to.ops.truediv(b, c), value))
+
+
+@lowering("prims.fma.default", samples=[])
+def _fma(to: Emitter, x: Any, y: Any, z: Any) -> Any:
+    a, b, c = _operands(to, x, y, z)
+    return to.ops.add(to.ops.mul(a, b), c)

@@ -1,0 +1,164 @@
+"""ATen's reductions and scans."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, axes_of, axis_of, lowering
+from fuser_lab.dtypes import DataType
+
+
+def _wide(to: Emitter, x: Any, dtype: DataType) -> Any:
+    """Return an operand in the type that a dtype is added up in."""
+    return to.cast(x, dtype.compute)
+
+
+def _reduced(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
+    axes = axes_of(dims, x.ndim)
+    return getattr(to.ops, name)(x, list(axes), keepdim) if axes else to.ops.set(x)
+
+
+@lowering(
+    "aten.sum.dim_IntList", "aten.sum.default", "prims.sum.default",
+    samples=["aten.sum.dim_IntList(b, [0, -1], True)", "aten.sum.dim_IntList(h, [1])", "aten.sum.default(m)",
+             "aten.sum.dim_IntList(a, None)", "aten.sum.default(s)",
+             "aten.sum.dim_IntList(n, [0], dtype=torch.float32)"],
+)  # fmt: skip
+def _sum(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
+    return _reduced(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
+
+
+@lowering(
+    "aten.mean.dim", "aten.mean.default",
+    samples=["aten.mean.dim(b, [1], True)", "aten.mean.default(h)", "aten.mean.dim(a, [-1], dtype=torch.float64)"],
+)
+def _mean(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
+    count = prod(to.shape(x)[axis] for axis in axes_of(dims, x.ndim))
+    total = _reduced(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
+    return to.ops.truediv(total, float(count))
+
+
+def _not_empty(call: Call) -> str | None:
+    return None if call.tensors[0].size else "it has no value for an empty tensor"
+
+
+for _name, _own in (("amax", "max"), ("amin", "min")):
+    lowering(
+        f"aten.{_name}.default", refuse=_not_empty,
+        samples=[f"aten.{_name}.default(b, [0, 2])", f"aten.{_name}.default(h, [-1], True)"],
+    )(lambda to, x, dims=(), keepdim=False, name=_own: _reduced(to, name, x, dims, keepdim))
+for _name in ("max", "min"):
+    lowering(f"aten.{_name}.default", refuse=_not_empty, samples=[f"aten.{_name}.default(a)"])(
+        lambda to, x, name=_name: _reduced(to, name, x, None, keepdim=False),
+    )
+
+
+@lowering("aten.prod.default", "aten.prod.dim_int", samples=["aten.prod.default(a)", "aten.prod.dim_int(a, -1, True)"])
+def _prod(to: Emitter, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+    return _reduced(to, "prod", _wide(to, x, to.dtype), dim, keepdim)
+
+
+for _name, _own in (("any", "max"), ("all", "min")):
+    lowering(
+        f"aten.{_name}.default", f"aten.{_name}.dim", f"aten.{_name}.dims",
+        samples=[f"aten.{_name}.default(m)", f"aten.{_name}.dim(n, 1, True)", f"aten.{_name}.dims(w, [0])"],
+    )(lambda to, x, dims=None, keepdim=False, name=_own: _reduced(to, name, to.cast(x, DataType.Bool), dims, keepdim))
+
+
+# The position of an extreme: the first of equal ones, and a NaN before all others.
+
+def _place(to: Emitter, x: Any, name: str, axis: int, keepdim: bool) -> tuple[Any, Any]:
+    ops, size = to.ops, to.shape(x)[axis]
+    extreme = getattr(ops, name)(x, [axis], True)
+    found = ops.eq(x, extreme)
+    if x.dtype.is_float:
+        found = ops.logical_or(found, ops.isnan(x))
+    shape = [size if place == axis else 1 for place in range(x.ndim)]
+    places = to.reshaped(to.places(size), shape)
+    place = ops.min(ops.where(found, places, size), [axis], keepdim)
+    return extreme if keepdim else ops.squeeze(extreme, [axis]), place
+
+
+def _with_places(name: str) -> Callable[..., list[Any]]:
+    def lower(to: Emitter, x: Any, dim: int, keepdim: bool = False) -> list[Any]:
+        if not x.ndim:
+            return [to.ops.set(x), to.full((), 0, DataType.Int)]
+        return list(_place(to, x, name, axis_of(dim, x.ndim), keepdim))
+
+    return lower
+
+
+def _only_place(name: str) -> Callable[..., Any]:
+    def lower(to: Emitter, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if not x.ndim:
+            return to.full((), 0, DataType.Int)
+        if dim is not None:
+            return _place(to, x, name, axis_of(dim, x.ndim), keepdim)[1]
+        flat = to.reshaped(x, [prod(to.shape(x))])
+        return to.reshaped(_place(to, flat, name, 0, keepdim=False)[1], to.call.result.shape)
+
+    return lower
+
+
+for _name in ("max", "min"):
+    lowering(
+        f"aten.{_name}.dim", refuse=_not_empty,
+        samples=[f"aten.{_name}.dim(w, 1)", f"aten.{_name}.dim(n, 0, True)", f"aten.{_name}.dim(b, -2)"],
+    )(_with_places(_name))
+    lowering(
+        f"aten.arg{_name}.default", refuse=_not_empty,
+        samples=[f"aten.arg{_name}.default(a)", f"aten.arg{_name}.default(w, 1, True)"],
+    )(_only_place(_name))
+
+
+# Variances
+
+def _spread(to: Emitter, x: Any, dims: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
+    """Return variance and mean, with any correction, in two steps: the mean, and the mean of squared deviations."""
+    ops, axes = to.ops, axes_of(dims, x.ndim)
+    x = _wide(to, x, to.dtype)
+    count = prod(to.shape(x)[axis] for axis in axes)
+    if axes and isinstance(correction, int) and count > correction:
+        variance, mean = ops.var_mean(x, list(axes), correction, keepdim)
+        return variance, mean
+    kept = ops.truediv(_reduced(to, "sum", x, axes, keepdim=True), float(count))
+    off = ops.sub(x, kept)
+    squares = _reduced(to, "sum", ops.mul(off, off), axes, keepdim)
+    left = max(0.0, float(count - correction))
+    mean = kept if keepdim or not axes else ops.squeeze(kept, list(axes))
+    # By a tensor, so that what is divided by 0 is NaN or infinite as in torch.
+    return ops.truediv(squares, to.full((), left, squares.dtype)), mean
+
+
+def _not_empty_axes(call: Call) -> str | None:
+    return None if call.tensors[0].size else "it has no value for an empty tensor"
+
+
+@lowering(
+    "aten.var.correction", "prims.var.default", refuse=_not_empty_axes,
+    samples=["aten.var.correction(b, [1])", "aten.var.correction(a, [0, 1], correction=1.3, keepdim=True)",
+             "aten.var.correction(h, None, correction=0)", "aten.var.correction(c, [0], correction=9)"],
+)  # fmt: skip
+def _var(to: Emitter, x: Any, dims: Any = None, correction: Any = None, *, keepdim: bool = False, **_: Any) -> Any:
+    return _spread(to, x, dims, 1 if correction is None else correction, keepdim)[0]
+
+
+@lowering(
+    "aten.var_mean.correction", refuse=_not_empty_axes,
+    samples=["aten.var_mean.correction(b, [-1], correction=0, keepdim=True)",
+             "aten.var_mean.correction(a, [0], correction=0.5)"],
+)  # fmt: skip
+def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> list[Any]:
+    return list(_spread(to, x, dims, 1 if correction is None else correction, keepdim))
+
+
+# Scans, which the array library computes inside the plan.
+
+def _has_axes(call: Call) -> str | None:
+    return None if call.tensors[0].ndim and call.tensors[0].size else "there is nothing to scan"
+
+
+for _name in ("cumsum", "cumprod"):
+    lowering(f"aten.{_name}.default", refuse=_has_axes, samples=[f"aten.{_name}.default(a, 1)"])(
+        lambda to, x, dim, name=_name, **_: getattr(to.ops, name)(_wide(to, x, to.dtype), axis_of(dim, x.ndim)),
+    )

@@ -1,0 +1,258 @@
+"""What the bridge knows of an ATen op: how it is written in ``fd.ops``, when it cannot be, and sample calls.
+
+Nothing here imports torch: a call arrives as plain data, so that `refusal` needs neither a tensor nor a definition.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.handles import Tensor
+from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.errors import DefinitionError
+
+DTYPES: Mapping[str, DataType] = {
+    "float64": DataType.Double,
+    "float32": DataType.Float,
+    "float16": DataType.Half,
+    "bfloat16": DataType.BFloat16,
+    "int64": DataType.Int,
+    "int32": DataType.Int32,
+    "bool": DataType.Bool,
+}
+MOST_AXES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTensor:
+    """A tensor as torch traced it: strides are in elements; ``dtype`` and ``device`` are torch's names."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are real floating-point numbers."""
+        return self.dtype in DTYPES and DTYPES[self.dtype].is_float
+
+    def __str__(self) -> str:
+        """Return dtype and shape, ``float32[3, 4]``."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TorchName:
+    """A dtype, device, layout or memory format among the arguments of a call."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an ATen op: tensors as `TracedTensor`, lists as tuples, everything else as it is."""
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    results: tuple[TracedTensor | None, ...]
+
+    @property
+    def result(self) -> TracedTensor:
+        """The first result."""
+        first = self.results[0]
+        if first is None:
+            msg = f"{self.target} has no first result."
+            raise DefinitionError(msg)
+        return first
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return a keyword argument."""
+        return dict(self.kwargs).get(name, default)
+
+    def argument(self, place: int, name: str, default: Any = None) -> Any:
+        """Return an argument that stands at a place or under a name."""
+        return self.args[place] if place < len(self.args) else self.option(name, default)
+
+    @property
+    def tensors(self) -> tuple[TracedTensor, ...]:
+        """All tensor operands."""
+        return tuple(_tensors([*self.args, *(value for _, value in self.kwargs)]))
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[TracedTensor]:
+    for value in values:
+        if isinstance(value, TracedTensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
+
+
+Refuse = Callable[[Call], str | None]
+Lower = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowering:
+    """How one ATen op is recorded.
+
+    ``lower(to, *args, **kwargs)`` gets an `Emitter` and the call's arguments, tensors as handles, and returns one
+    handle or a list of them; dtypes of results are mended afterwards. ``refuse(call)`` says why a call cannot be
+    lowered, or returns None. ``computes`` is false for views and factories, for which alone no region is made.
+    ``samples`` are calls in Python over ``aten`` and the tensors that `tests/bridge/samples.py` names.
+    """
+
+    target: str
+    lower: Lower
+    refuse: Refuse | None = None
+    computes: bool = True
+    samples: tuple[str, ...] = field(default=(), repr=False)
+
+
+LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowering(
+    *targets: str, refuse: Refuse | None = None, computes: bool = True, samples: Sequence[str] = (),
+) -> Callable[[Lower], Lower]:
+    """Return a decorator that registers a function as the lowering of ATen ops."""
+
+    def registered(lower: Lower) -> Lower:
+        for target in targets:
+            if target in LOWERINGS:
+                msg = f"{target} has a lowering already."
+                raise DefinitionError(msg)
+            own = tuple(sample for sample in samples if sample.startswith(f"{target}("))
+            LOWERINGS[target] = Lowering(
+                target=target, lower=lower, refuse=refuse, computes=computes, samples=own,
+            )
+        return lower
+
+    return registered
+
+
+def refusal(call: Call) -> str | None:
+    """Return why a call cannot be lowered, or None if it can; nothing is recorded to find out."""
+    entry = LOWERINGS.get(call.target)
+    if entry is None:
+        return "it has no lowering"
+    tensors = (*call.tensors, *(result for result in call.results if result is not None))
+    for tensor in tensors:
+        if tensor.dtype not in DTYPES:
+            return f"fusions have no dtype {tensor.dtype}"
+        if tensor.ndim > MOST_AXES:
+            return f"a tensor has {tensor.ndim} axes; {MOST_AXES} at most are lowered"
+    if not any(result is not None for result in call.results):
+        return "its result is no tensor"
+    # A 0-d tensor on the CPU may stand beside tensors on a GPU, as in torch.
+    devices = {tensor.device for tensor in tensors if tensor.ndim or tensor.device != "cpu"}
+    if len(devices) > 1:
+        return f"it moves data between {' and '.join(sorted(devices))}"
+    if any(device.partition(":")[0] not in {"cpu", "cuda", "meta"} for device in devices):
+        return f"fusions do not run on {', '.join(sorted(devices))}"
+    return entry.refuse(call) if entry.refuse is not None else None
+
+
+def can_lower(call: Call) -> bool:
+    """Whether a call can be lowered."""
+    return refusal(call) is None
+
+
+class Emitter:
+    """What a lowering records with: ``fd.ops``, and what several lowerings need."""
+
+    def __init__(self, fd: FusionBuilder, call: Call) -> None:
+        self.ops, self.call = fd.ops, call
+
+    @property
+    def dtype(self) -> DataType:
+        """Element type of the first result."""
+        return DTYPES[self.call.result.dtype]
+
+    @staticmethod
+    def shape(x: Tensor) -> tuple[int, ...]:
+        """Return the sizes of a tensor, all of which are known."""
+        return x.val.shape
+
+    def cast(self, x: Any, dtype: DataType) -> Any:
+        """Return a tensor in a dtype; numbers are returned as they are."""
+        if not isinstance(x, Tensor) or x.dtype is dtype:
+            return x
+        if dtype is DataType.Bool:
+            return self.ops.ne(x, 0 if x.dtype.kind is not Kind.FLOAT else 0.0)
+        return self.ops.cast(x, dtype)
+
+    def full(self, shape: Sequence[int], value: Any, dtype: DataType) -> Any:
+        """Return a tensor of one value."""
+        return self.ops.full(list(shape), value, dtype)
+
+    def expanded(self, x: Any, shape: Sequence[int]) -> Any:
+        """Return a tensor broadcast to a shape, as torch's ``expand``; -1 keeps a size."""
+        own = self.shape(x)
+        new = len(shape) - len(own)
+        sizes = [own[place - new] if size == -1 else size for place, size in enumerate(shape)]
+        if new:
+            x = self.ops.broadcast(x, [place < new for place in range(len(sizes))])
+        return x if self.shape(x) == tuple(sizes) else self.ops.expand(x, sizes)
+
+    def reshaped(self, x: Any, shape: Sequence[int]) -> Any:
+        """Return a tensor with its elements in row-major order under a shape."""
+        return x if self.shape(x) == tuple(shape) else self.ops.reshape(x, list(shape))
+
+    def places(self, count: int, start: int = 0, step: int = 1) -> Any:
+        """Return ``start + step * i`` for i below count."""
+        return self.ops.iota(count, start, step, DataType.Int)
+
+
+def record(fd: FusionBuilder, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Record a call with handles in place of its tensors, and return its results in the dtypes that torch gives them.
+
+    Raises
+    ------
+    FuserLabError
+        If the call cannot be recorded.
+    DefinitionError
+        If a result has another shape than torch gives it.
+    """
+    entry = LOWERINGS[call.target]
+    to = Emitter(fd, call)
+    made = entry.lower(to, *args, **kwargs)
+    results = list(made) if isinstance(made, list | tuple) else [made]
+    found: list[Any] = []
+    for result, traced in zip(results, call.results, strict=True):
+        if traced is None or result is None:
+            found.append(None)
+            continue
+        cast = to.cast(result, DTYPES[traced.dtype])
+        if to.shape(cast) != traced.shape:
+            msg = f"{call.target}: the result has shape {list(to.shape(cast))}; torch gives {list(traced.shape)}."
+            raise DefinitionError(msg)
+        found.append(cast)
+    return found
+
+
+def axis_of(dim: int, ndim: int) -> int:
+    """Return an axis counted from the front; 0 for tensors without axes."""
+    return dim % ndim if ndim else 0
+
+
+def axes_of(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Return axes counted from the front; all of them if none are given."""
+    if dims is None or dims == ():
+        return tuple(range(ndim))
+    given = (dims,) if isinstance(dims, int) else dims
+    return tuple(axis_of(dim, ndim) for dim in given) if ndim else ()

@@ -1,0 +1,213 @@
+"""ATen's views and copies: reshapes, permutations, slices, pads, concatenations, casts.
+
+Strides are not lowered: the region gives each output the strides that torch traced.
+"""
+
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TorchName, TracedTensor, axis_of, lowering
+
+# What torch answers with a view of its operand, in one tensor; of these, what widens it.
+ALIASES = frozenset({
+    "aten.view.default", "aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.expand.default",
+    "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
+    "aten.detach.default", "aten.slice.Tensor", "aten.select.int",
+})  # fmt: skip
+BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
+
+
+@lowering(
+    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten._reshape_copy.default",
+    computes=False, samples=["aten.view.default(a, [4, -1])", "aten.reshape.default(s, [1, 1])"],
+)
+def _view(to: Emitter, x: Any, _: Any) -> Any:
+    return to.reshaped(x, to.call.result.shape)
+
+
+@lowering("aten.permute.default", computes=False, samples=["aten.permute.default(b, [2, 0, -2])"])
+def _permute(to: Emitter, x: Any, dims: Any) -> Any:
+    return to.ops.permute(x, [axis_of(dim, x.ndim) for dim in dims])
+
+
+@lowering("aten.transpose.int", computes=False, samples=["aten.transpose.int(b, 0, -1)"])
+def _transpose(to: Emitter, x: Any, dim0: int, dim1: int) -> Any:
+    order = list(range(x.ndim))
+    if order:
+        first, second = axis_of(dim0, x.ndim), axis_of(dim1, x.ndim)
+        order[first], order[second] = order[second], order[first]
+    return to.ops.permute(x, order)
+
+
+@lowering("aten.t.default", computes=False, samples=["aten.t.default(a)", "aten.t.default(c)"])
+def _t(to: Emitter, x: Any) -> Any:
+    return to.ops.permute(x, [1, 0]) if x.ndim == 2 else to.ops.set(x)
+
+
+@lowering(
+    "aten.expand.default", "aten.expand_copy.default", computes=False, samples=["aten.expand.default(c, [3, -1])"],
+)
+def _expand(to: Emitter, x: Any, *_: Any, **__: Any) -> Any:
+    return to.expanded(x, to.call.result.shape)
+
+
+@lowering("aten.unsqueeze.default", computes=False, samples=["aten.unsqueeze.default(a, -1)"])
+def _unsqueeze(to: Emitter, x: Any, dim: int) -> Any:
+    place = axis_of(dim, x.ndim + 1)
+    return to.ops.broadcast(x, [axis == place for axis in range(x.ndim + 1)])
+
+
+@lowering(
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", computes=False,
+    samples=["aten.squeeze.dim(a[:, :1], 1)", "aten.squeeze.dims(a[:1, :1], [0, 1])", "aten.squeeze.default(a[:1])"],
+)
+def _squeeze(to: Emitter, x: Any, *_: Any) -> Any:
+    return to.reshaped(x, to.call.result.shape)
+
+
+@lowering(
+    "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
+    "aten.clone.default", "aten.contiguous.default", "aten.copy.default", computes=False,
+    samples=["aten.clone.default(a.t())", "aten.copy.default(a, c)", "aten.copy.default(n, a)"],
+)
+def _copy(to: Emitter, x: Any, source: Any = None, *_: Any, **__: Any) -> Any:
+    if source is None:
+        return to.ops.set(x)
+    return to.expanded(to.cast(source, to.dtype), to.call.result.shape)
+
+
+def _on_one_device(call: Call) -> str | None:
+    source = call.args[0]
+    if isinstance(source, TracedTensor) and source.device != call.result.device:
+        return f"it moves data from {source.device} to {call.result.device}"
+    return None
+
+
+@lowering(
+    "aten._to_copy.default", "prims.convert_element_type.default", refuse=_on_one_device,
+    samples=["aten._to_copy.default(a, dtype=torch.bfloat16)", "aten._to_copy.default(w, dtype=torch.bool)",
+             "prims.convert_element_type.default(n, torch.float32)", "aten._to_copy.default(a, dtype=torch.int32)"],
+)  # fmt: skip
+def _to_copy(to: Emitter, x: Any, _: TorchName | None = None, **__: Any) -> Any:
+    return to.ops.set(x) if x.dtype is DTYPES[to.call.result.dtype] else to.cast(x, to.dtype)
+
+
+# Parts
+
+def sliced(to: Emitter, x: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
+    """Return ``x[start:end:step]`` along an axis, for bounds inside the axis."""
+    shape = list(to.shape(x))
+    if step != 1:
+        count = max(0, -(-(end - start) // step))
+        return to.ops.index_select(x, to.places(count, start, step), axis)
+    if (start, end) == (0, shape[axis]):
+        return x
+    starts = [start if place == axis else 0 for place in range(len(shape))]
+    ends = [end if place == axis else size for place, size in enumerate(shape)]
+    return to.ops.slice(x, starts, ends)
+
+
+def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
+    first, last, _ = slice(start, end).indices(size)
+    return first, max(first, last)
+
+
+@lowering(
+    "aten.slice.Tensor", computes=False,
+    samples=["aten.slice.Tensor(a, 1, 1, 3)", "aten.slice.Tensor(a, 1, -2)", "aten.slice.Tensor(a, -1, 0, 99, 3)",
+             "aten.slice.Tensor(a, 0)"],
+)  # fmt: skip
+def _slice(to: Emitter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    axis = axis_of(dim, x.ndim)
+    part = sliced(to, x, axis, *_bounds(to.shape(x)[axis], start, end), step)
+    return to.ops.set(part) if part is x else part
+
+
+@lowering("aten.select.int", computes=False, samples=["aten.select.int(b, 1, -1)"])
+def _select(to: Emitter, x: Any, dim: int, index: int) -> Any:
+    axis = axis_of(dim, x.ndim)
+    place = index % to.shape(x)[axis]
+    return to.ops.squeeze(sliced(to, x, axis, place, place + 1), [axis])
+
+
+@lowering(
+    "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", computes=False,
+    samples=["aten.split_with_sizes.default(a, [1, 3], 1)"],
+)
+def _split_with_sizes(to: Emitter, x: Any, sizes: Any, dim: int = 0) -> Any:
+    axis, start, parts = axis_of(dim, x.ndim), 0, []
+    for size in sizes:
+        parts.append(sliced(to, x, axis, start, start + size))
+        start += size
+    return parts
+
+
+@lowering("aten.split.Tensor", computes=False, samples=["aten.split.Tensor(a, 3, 1)"])
+def _split(to: Emitter, x: Any, size: int, dim: int = 0) -> Any:
+    extent = to.shape(x)[axis_of(dim, x.ndim)]
+    sizes = [min(size, extent - start) for start in range(0, extent, size)] if size else [0]
+    return _split_with_sizes(to, x, sizes or [0], dim)
+
+
+@lowering("aten.unbind.int", computes=False, samples=["aten.unbind.int(a, 1)"])
+def _unbind(to: Emitter, x: Any, dim: int = 0) -> list[Any]:
+    return [_select(to, x, dim, place) for place in range(to.shape(x)[axis_of(dim, x.ndim)])]
+
+
+@lowering("aten.flip.default", "prims.rev.default", samples=["aten.flip.default(b, [0, -1])"])
+def _flip(to: Emitter, x: Any, dims: Any) -> Any:
+    shape = to.shape(x)
+    for dim in dims if x.ndim else ():
+        axis = axis_of(dim, x.ndim)
+        x = to.ops.index_select(x, to.places(shape[axis], shape[axis] - 1, -1), axis)
+    return x if dims else to.ops.set(x)
+
+
+# Larger ones
+
+@lowering(
+    "aten.cat.default",
+    samples=["aten.cat.default([a, a], 1)", "aten.cat.default([a, n], 0)",
+             "aten.cat.default([z, c, c])"],
+)  # fmt: skip
+def _cat(to: Emitter, tensors: Any, dim: int = 0) -> Any:
+    # Torch passes over empty tensors with one axis, whatever the others are.
+    parts = [to.cast(x, to.dtype) for x in tensors if to.shape(x) != (0,)] or [to.cast(tensors[0], to.dtype)]
+    return to.ops.cat(parts, axis_of(dim, parts[0].ndim)) if len(parts) > 1 else to.ops.set(parts[0])
+
+
+@lowering("aten.stack.default", samples=["aten.stack.default([a, a], -1)"])
+def _stack(to: Emitter, tensors: Any, dim: int = 0) -> Any:
+    axis = axis_of(dim, tensors[0].ndim + 1)
+    new = [place == axis for place in range(tensors[0].ndim + 1)]
+    return _cat(to, [to.ops.broadcast(x, new) for x in tensors], axis)
+
+
+@lowering(
+    "aten.constant_pad_nd.default",
+    samples=["aten.constant_pad_nd.default(a, [1, 2, 0, 1], 0.5)", "aten.constant_pad_nd.default(a, [-1, 0])"],
+)
+def _pad(to: Emitter, x: Any, pads: Any, value: Any = 0) -> Any:
+    if to.dtype.is_float:
+        fill: Any = float(value)
+    else:
+        fill = bool(value) if to.call.result.dtype == "bool" else int(value)
+    return to.ops.pad(x, list(pads), fill)
+
+
+def _unit_step(call: Call) -> str | None:
+    return None if call.argument(5, "step", 1) == 1 else "a step is written to"
+
+
+@lowering(
+    "aten.slice_scatter.default", refuse=_unit_step,
+    samples=["aten.slice_scatter.default(a, p[:, :2], 1, 1, 3)", "aten.slice_scatter.default(a, p)"],
+)
+def _slice_scatter(
+    to: Emitter, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1,
+) -> Any:
+    axis = axis_of(dim, x.ndim)
+    size = to.shape(x)[axis]
+    first, last = _bounds(size, start, end)
+    parts = [sliced(to, x, axis, 0, first), to.cast(source, to.dtype), sliced(to, x, axis, last, size)]
+    kept = [part for part in parts if to.shape(part)[axis]]
+    return to.ops.cat(kept, axis) if len(kept) > 1 else to.ops.set(kept[0] if kept else x)

@@ -1,0 +1,83 @@
+"""Random numbers in program order.
+
+A region computes when all its inputs are there, so that ops around it change places. What draws from torch's generator
+must not: draws that depend on no data go to the front of their stretch of the graph, in their order; all others end a
+stretch, and no region reaches over one.
+"""
+
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import Node, draws
+
+_ORIGINS = ("stack_trace", "nn_module_stack", "fwd_nn_module_stack")
+
+
+def dropout_mask(sizes: list[int], strides: list[int], p: float, dtype: Any, device: Any) -> Any:
+    """Return the mask that ``native_dropout`` of a tensor of this layout draws, with the same numbers."""
+    torch = torch_for("fuser_lab.bridge")
+    if torch.device(device).type == "cpu":
+        return torch.empty_strided(sizes, strides, dtype=torch.bool, device=device).bernoulli_(1 - p)
+    like = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+    return torch.ops.aten.native_dropout.default(like, p, True)[1]
+
+
+dropout_mask.draws = True  # type: ignore[attr-defined]
+
+
+def with_masks(gm: Any) -> None:
+    """Rewrite each dropout of a graph into a mask that depends on no data, and pointwise ops."""
+    torch = torch_for("fuser_lab.bridge")
+    aten = torch.ops.aten
+    for node in list(gm.graph.nodes):
+        if node.op == "call_function" and node.target is aten.native_dropout.default and _is_plain(torch, node):
+            _split(torch, gm.graph, node)
+    gm.graph.lint()
+
+
+def _is_plain(torch: Any, node: Node) -> bool:
+    operand, p, train = (*node.args, None)[:3]
+    value = operand.meta.get("val")
+    known = isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.shape, *value.stride()))
+    users = all(user.target.__name__ == "getitem" for user in node.users)
+    # The generator is not asked for an empty tensor.
+    return known and users and value.numel() > 0 and isinstance(p, float | int) and train is not False
+
+
+def _split(torch: Any, graph: Any, node: Node) -> None:
+    aten = torch.ops.aten
+    operand, p, *_ = node.args
+    value, (_, mask_value) = operand.meta["val"], node.meta["val"]
+    told = {key: node.meta[key] for key in _ORIGINS if key in node.meta}
+
+    def call(target: Any, args: tuple[Any, ...], held: Any) -> Node:
+        made = graph.call_function(target, args)
+        made.meta = {**told, "val": held}
+        return made
+
+    with graph.inserting_before(node):
+        layout = list(value.shape), list(value.stride())
+        # As torch does it: the mask as a number, then the scale, each rounded to the operand's dtype.
+        mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
+        kept = call(aten.mul.Tensor, (operand, mask), value)
+        scaled = call(aten.mul.Tensor, (kept, 0.0 if p == 1 else 1 / (1 - p)), value)
+    for user in list(node.users):
+        user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)
+        graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def hoist_draws(gm: Any, ends: frozenset[Node]) -> None:
+    """Move draws that depend on no data to the front of their stretch, in their order; ``ends`` end stretches."""
+    first: Node | None = None
+    for node in list(gm.graph.nodes):
+        if node.op in {"placeholder", "get_attr", "output"}:
+            continue
+        if node in ends:
+            first = None
+        elif draws(node):
+            if first is not None:
+                first.prepend(node)
+        elif first is None:
+            first = node
+    gm.graph.lint()

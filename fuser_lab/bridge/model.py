@@ -1,0 +1,305 @@
+"""`fuser_lab.from_torch`: a function, a module or an exported program as regions, each of which has a plan."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fuser_lab.arguments import FLAG, shown, takes
+from fuser_lab.bridge.backend import options_of
+from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
+from fuser_lab.bridge.model_view import LeftToTorch, Shares, left_rows, model_html, model_text, shares_of
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.plan import Plan
+
+
+class CapturedModel:
+    """What torch captured of a function or module, with its regions as fusions; made by `fuser_lab.from_torch`."""
+
+    def __init__(self, capture: Capture, run: Callable[..., Any] | None) -> None:
+        self._capture, self._run = capture, run
+
+    @property
+    def graphs(self) -> tuple[CapturedGraph, ...]:
+        """The captured graphs, in the order in which torch made them."""
+        return tuple(self._capture.graphs)
+
+    @property
+    def graph_breaks(self) -> tuple[GraphBreak, ...]:
+        """Where torch ended a graph early, and why."""
+        return tuple(self._capture.breaks)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions of all graphs."""
+        return tuple(region for graph in self.graphs for region in graph.regions)
+
+    @property
+    def left_to_torch(self) -> tuple[LeftToTorch, ...]:
+        """The ops that torch runs: how often, why, and the line that the first of them comes from."""
+        return left_rows(self.graphs)
+
+    @property
+    def shares(self) -> Shares:
+        """How many calls are in regions, and how many are not."""
+        return shares_of(self.graphs)
+
+    @property
+    def definition(self) -> FusionDefinition:
+        """The definition, if the whole is one fusion.
+
+        Raises
+        ------
+        InputError
+            If it is several regions, or torch runs some of it; the sentence names the first such op and its line.
+        """
+        return self._only_region().definition
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, if the whole is one fusion; raises InputError as `definition`."""
+        return self._only_region().plan
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Abstract inputs of `definition`."""
+        return self._only_region().specs
+
+    def _only_region(self) -> Region:
+        if self.graph_breaks:
+            msg = f"from_torch: this is not one fusion: {self.graph_breaks[0]}."
+            raise InputError(msg)
+        computed = next((row for row in self.left_to_torch if not row.is_free), None)
+        if computed is not None:
+            msg = f"from_torch: this is not one fusion: torch runs {computed}."
+            raise InputError(msg)
+        if len(self.regions) != 1:
+            msg = f"from_torch: this is not one fusion: it has {len(self.regions)} regions; see .regions."
+            raise InputError(msg)
+        return self.regions[0]
+
+    def run(self, *inputs: Any, **keywords: Any) -> Any:
+        """Return what the function returns, computed by regions and by torch; gradients flow if it was captured so."""
+        if self._run is None:
+            msg = "run: the model was captured from a graph alone."
+            raise InputError(msg)
+        return self._run(*inputs, **keywords)
+
+    def check(self, *inputs: Any, **keywords: Any) -> Any:
+        """Run, compare each region's results with what torch computes from the same inputs, and return the results.
+
+        Raises
+        ------
+        ValidationError
+            If a result is wrong; the sentence names the region, its line and the worst element.
+        """
+        with _checked(self.regions):
+            return self.run(*inputs, **keywords)
+
+    def __repr__(self) -> str:
+        """Return the map of the model as text."""
+        return model_text(self.graphs, self.graph_breaks)
+
+    def _repr_html_(self) -> str:
+        """Return the map of the model as HTML."""
+        return model_html(self.graphs, self.graph_breaks)
+
+
+@contextmanager
+def _checked(regions: Sequence[Region]) -> Iterator[None]:
+    before = [region.checked for region in regions]
+    try:
+        for region in regions:
+            region.checked = True
+        yield
+    finally:
+        for region, was in zip(regions, before, strict=True):
+            region.checked = was
+
+
+@takes(backward=FLAG)
+def from_torch(
+    function: Any, *inputs: Any, backward: bool = False, keywords: Mapping[str, Any] | None = None, **options: Any,
+) -> CapturedModel:
+    """Return the regions that fusions can compute of a torch function, and what is left to torch.
+
+    The function is run once, by torch, on copies of the inputs; the state of torch's generators and the buffers of a
+    module are put back. Tensors on the device ``"meta"`` are captured without anything that runs.
+
+    Parameters
+    ----------
+    function
+        A function of tensors, a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
+    *inputs
+        Its arguments.
+    backward
+        Whether to capture the backward graph as well. Otherwise the function runs under ``torch.no_grad``.
+    keywords
+        Its keyword arguments.
+    **options
+        As for the backend: ``strategy``, ``target``, ``options``, ``min_region_ops``, ``max_region_ops``,
+        ``left_to_torch``, ``check``, ``matmuls`` (`fuser_lab.bridge.backend.backend`).
+
+    Raises
+    ------
+    InputError
+        If an input requires a gradient and ``backward`` is not asked for, if nothing requires one and it is, if tensors
+        and parameters lie on different devices, or if torch captures nothing.
+    ArgumentTypeError
+        If ``function`` cannot be called.
+    UnsupportedError
+        If torch is not installed, or is older than 2.6.
+    """
+    torch = torch_for("from_torch")
+    given = dict(keywords or {})
+    capture = Capture(options_of(options))
+    exported = isinstance(function, torch.export.ExportedProgram)
+    if not exported and not callable(function):
+        msg = f"from_torch: function must be a function, a module or an exported program, given {shown(function)}."
+        raise ArgumentTypeError(msg)
+    called = function.module() if exported else function
+    tensors = [x for x in _leaves(torch, (inputs, given)) if isinstance(x, torch.Tensor)]
+    _check_gradients(torch, called, tensors, backward=backward)
+    _check_devices(torch, called, tensors)
+    run = _compiled(torch, called, capture, backward=backward)
+    with _state_kept(torch, called, tensors):
+        copies, copied_keywords = _copies(torch, (inputs, given))
+        capture.idle = True
+        results = run(*copies, **copied_keywords)
+        if backward and not any(graph.kind == "backward" for graph in capture.graphs):
+            _run_backward(torch, results)
+        capture.idle = False
+    for graph in capture.graphs:
+        for region in graph.regions:
+            region.idle = False
+    if not capture.graphs:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        msg = f"from_torch: torch captured no op of {name}; give a function that computes with its tensor arguments."
+        raise InputError(msg)
+    return CapturedModel(capture, run)
+
+
+def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
+    def keep(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        capture.note_break(gm)
+        return compiled(gm, example_inputs, capture)
+
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        return called(*args, **kwargs)
+
+    # Dynamo counts compilations by code: each capture has a code object of its own.
+    entered.__code__ = entered.__code__.replace(co_name=f"captured_{id(capture):x}")
+    traced = torch.compile(entered, backend=keep, dynamic=False)
+    config = importlib.import_module("torch._dynamo.config")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        limits = {name: 1 << 30 for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)}
+        with config.patch(**limits), torch.set_grad_enabled(backward):
+            return traced(*args, **kwargs)
+
+    return run
+
+
+def _leaves(torch: Any, value: Any) -> list[Any]:
+    leaves: list[Any] = torch.utils._pytree.tree_leaves(value)  # noqa: SLF001 - what torch flattens arguments with
+    return leaves
+
+
+def _check_gradients(torch: Any, called: Any, tensors: Sequence[Any], *, backward: bool) -> None:
+    wanting = [place for place, x in enumerate(tensors) if x.requires_grad]
+    if wanting and not backward:
+        msg = (
+            f"from_torch: input {wanting[0]} requires a gradient, and backward is False; say backward=True to capture "
+            "the backward graph as well, or give the tensor detached."
+        )
+        raise InputError(msg)
+    parameters = called.parameters() if isinstance(called, torch.nn.Module) else ()
+    bound = getattr(called, "__self__", None)
+    if isinstance(bound, torch.nn.Module):
+        parameters = bound.parameters()
+    if backward and not wanting and not any(p.requires_grad for p in parameters) and not _closes_over(torch, called):
+        msg = "from_torch: backward is True, but neither an input nor a parameter requires a gradient."
+        raise InputError(msg)
+
+
+def _closes_over(torch: Any, called: Any) -> bool:
+    """Whether a function holds modules or tensors of its own, which may require gradients."""
+    cells = [cell.cell_contents for cell in getattr(called, "__closure__", None) or ()]
+    names = getattr(getattr(called, "__code__", None), "co_names", ())
+    held = [*cells, *(getattr(called, "__globals__", {}).get(name) for name in names)]
+    return any(isinstance(value, torch.nn.Module | torch.Tensor) for value in held)
+
+
+def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:
+    if not isinstance(called, torch.nn.Module):
+        return
+    of_module = {str(p.device) for p in called.parameters()}
+    of_inputs = {str(x.device) for x in tensors if x.ndim}
+    if len(of_module) == 1 and of_inputs and not of_inputs <= of_module:
+        msg = (
+            f"from_torch: the module is on {of_module.pop()} and its inputs are on {', '.join(sorted(of_inputs))}; "
+            "move one to the other."
+        )
+        raise InputError(msg)
+
+
+@contextmanager
+def _state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None]:
+    """Put back, at the end, the generators' state, a module's buffers and the gradients of parameters."""
+    module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
+    buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
+    kept = [buffer.detach().clone() for buffer in buffers]
+    devices = sorted({x.device.index or 0 for x in tensors if x.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in zip(buffers, kept, strict=True):
+                    buffer.copy_(before)
+
+
+def _copies(torch: Any, value: Any) -> Any:
+    """Return arguments with tensors copied, strides and shared memory kept."""
+    storages: dict[int, Any] = {}
+
+    def copied(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.device.type == "meta" or x.layout is not torch.strided:
+            return x
+        if type(x) is not torch.Tensor:
+            return x
+        storage = x.untyped_storage()
+        own = storages.setdefault(storage.data_ptr(), None) or storage.clone()
+        storages[storage.data_ptr()] = own
+        made = torch.empty(0, dtype=x.dtype, device=x.device)
+        made.set_(own, x.storage_offset(), x.shape, x.stride())
+        return made.requires_grad_(x.requires_grad)
+
+    return torch.utils._pytree.tree_map(copied, value)  # noqa: SLF001 - what torch flattens arguments with
+
+
+def _run_backward(torch: Any, results: Any) -> None:
+    outputs = [x for x in _leaves(torch, results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not outputs:
+        msg = "from_torch: backward is True, but no result depends on what requires a gradient."
+        raise InputError(msg)
+    leaves = _accumulators(outputs)
+    torch.autograd.grad(outputs, leaves, [torch.ones_like(x) for x in outputs], allow_unused=True)
+
+
+def _accumulators(outputs: Sequence[Any]) -> list[Any]:
+    """Return the leaves that gradients of some results would be added to."""
+    waiting, seen, found = [x.grad_fn for x in outputs], set(), []
+    while waiting:
+        function = waiting.pop()
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        if hasattr(function, "variable"):
+            found.append(function.variable)
+        waiting += [following for following, _ in function.next_functions]
+    return found

@@ -1,0 +1,159 @@
+"""What a captured model looks like: its regions by module, and what is left to torch, as text and as HTML."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from fuser_lab.report.units import plural
+
+if TYPE_CHECKING:
+    from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
+    from fuser_lab.bridge.region import Region
+
+MOST_LINES = 40
+# Ops that no fusion of memory-bound ops would hold.
+_OWN_KERNELS = (
+    "mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "convolution", "convolution_backward",
+    "_scaled_dot_product", "_grouped_mm", "_flash_attention", "_efficient_attention", "_cdist", "_trilinear",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToTorch:
+    """An op that torch runs: how often, why, and where it first comes from."""
+
+    op: str
+    count: int
+    reason: str
+    origin: str
+
+    @property
+    def is_free(self) -> bool:
+        """Whether torch does nothing for it: it is a view or a constant alone."""
+        return _is_free(self.reason)
+
+    def __str__(self) -> str:
+        """Return one line."""
+        where = f"; {self.origin}" if self.origin else ""
+        return f"{self.count} × {self.op}: {self.reason}{where}"
+
+
+def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftToTorch, ...]:
+    """Return what is left to torch, the most frequent first; views that cost nothing come last."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
+    for graph in graphs:
+        for left in graph.left:
+            counts[left.op, left.reason] += 1
+            first.setdefault((left.op, left.reason), str(left.origin))
+    rows = [LeftToTorch(op, count, why, first[op, why]) for (op, why), count in counts.items()]
+    return tuple(sorted(rows, key=lambda row: (row.is_free, -row.count, row.op)))
+
+
+def _is_free(reason: str) -> bool:
+    return reason.startswith(("a view at the edge", "a region would hold views"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How many calls of the captured graphs are in regions, and why the others are not."""
+
+    in_regions: int
+    free: int  # views at the edges of regions, views and constants alone
+    own_kernels: int  # matrix products, attention, convolutions, random numbers
+    others: int
+
+    @property
+    def fused(self) -> float:
+        """The share in regions of the calls that are neither free nor have kernels of their own."""
+        return self.in_regions / max(1, self.in_regions + self.others)
+
+
+def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
+    """Return how many calls are where."""
+    free = own = others = 0
+    for graph in graphs:
+        for left in graph.left:
+            packet = left.op.removeprefix("aten.").partition(".")[0]
+            if _is_free(left.reason):
+                free += 1
+            elif left.reason.startswith("it draws") or packet.startswith(_OWN_KERNELS):
+                own += 1
+            elif left.op != "getitem":
+                others += 1
+    return Shares(sum(len(region) for graph in graphs for region in graph.regions), free, own, others)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRow:
+    """Equal regions: the first of them, and how many there are."""
+
+    region: "Region"
+    count: int
+
+
+def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
+    """Return regions with equal ones counted once, in order."""
+    counts = Counter(region.signature for region in regions)
+    first = {region.signature: region for region in reversed(regions)}
+    order = dict.fromkeys(region.signature for region in regions)
+    return tuple(RegionRow(first[signature], counts[signature]) for signature in order)
+
+
+def _title(graphs: Sequence["CapturedGraph"]) -> str:
+    regions = [region for graph in graphs for region in graph.regions]
+    equal = len({region.signature for region in regions})
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(graph.kind for graph in graphs).items())
+    shares = shares_of(graphs)
+    return (
+        f"{plural(len(graphs), 'graph')} ({kinds}): {plural(len(regions), 'region')}, {equal} of them different; "
+        f"{shares.in_regions} ops in regions, {shares.own_kernels} with kernels of torch's own, "
+        f"{shares.free} views and constants for nothing, {shares.others} others left to torch"
+    )
+
+
+def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
+    """Return the map of a model as text."""
+    lines = [_title(graphs), *(str(one) for one in breaks)]
+    for graph in graphs:
+        lines.append(f"{graph.kind}:")
+        for row in region_rows(graph.regions)[:MOST_LINES]:
+            times = f"{row.count} × " if row.count > 1 else ""
+            modules = ", ".join(row.region.modules[:3]) + (" …" if len(row.region.modules) > 3 else "")
+            failed = f"; torch runs it: {row.region.failed}" if row.region.failed else ""
+            size = plural(len(row.region), "op")
+            lines.append(f"  region {row.region.index}: {times}{size} {modules}{failed}".rstrip())
+    rows = left_rows(graphs)
+    if rows:
+        lines += ["left to torch:", *(f"  {row}" for row in rows[:MOST_LINES])]
+    return "\n".join(lines)
+
+
+def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
+    """Return the map of a model as static HTML: a table of regions for each graph, and one of what is left."""
+    parts = [f"<p>{escape(_title(graphs))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
+    for graph in graphs:
+        rows = "".join(
+            f"<tr><td>{row.region.index}</td><td>{row.count}</td><td>{len(row.region)}</td>"
+            f"<td>{escape(', '.join(row.region.modules))}</td>"
+            f"<td>{escape(row.region.failed or _first_lines(row.region))}</td></tr>"
+            for row in region_rows(graph.regions)
+        )
+        head = "<tr><th>region</th><th>equal ones</th><th>ops</th><th>modules</th><th>lines</th></tr>"
+        parts.append(f"<h4>{escape(graph.kind)}</h4><table>{head}{rows}</table>")
+    left = "".join(
+        f"<tr><td>{escape(row.op)}</td><td>{row.count}</td><td>{escape(row.reason)}</td>"
+        f"<td>{escape(row.origin)}</td></tr>"
+        for row in left_rows(graphs)
+    )
+    if left:
+        head = "<tr><th>left to torch</th><th>count</th><th>why</th><th>first line</th></tr>"
+        parts.append(f"<table>{head}{left}</table>")
+    return "".join(parts)
+
+
+def _first_lines(region: "Region") -> str:
+    lines = dict.fromkeys(f"{op.origin.code} ({op.origin.place})" for op in region.ops if op.origin.place)
+    return "; ".join(list(lines)[:3])

@@ -1,0 +1,251 @@
+"""Which nodes of a graph become regions, and why the others are left to torch."""
+
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser_lab.bridge.lowerings import LOWERINGS, refusal
+from fuser_lab.bridge.lowerings.matmul import MATMULS
+from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
+from fuser_lab.bridge.masks import hoist_draws, with_masks
+from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, writes
+
+FREE_VIEW = "a view at the edge of a region costs torch nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the user wants of regions: the least and most ops of one, ops that stay with torch, and who multiplies."""
+
+    min_region_ops: int = 1
+    max_region_ops: int = 256
+    left_to_torch: frozenset[str] = frozenset()
+    records_matmuls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A node that is left to torch, and why."""
+
+    node: Node = field(repr=False)
+    op: str
+    reason: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The parts of a graph: lists of nodes in the graph's order that become regions, and what is left."""
+
+    regions: tuple[tuple[Node, ...], ...]
+    left: tuple[Left, ...]
+
+
+def prepare(gm: Any) -> tuple[Node, ...]:
+    """Rewrite dropouts and order draws; return the nodes that end a stretch of the graph."""
+    with_masks(gm)
+    ends = tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
+    hoist_draws(gm, frozenset(ends))
+    return ends
+
+
+def _depends_on_data(node: Node) -> bool:
+    return any(argument.op != "get_attr" for argument in node.all_input_nodes)
+
+
+def reason_for(node: Node, wishes: Wishes) -> str | None:
+    """Return why a node is left to torch, or None if it can be in a region."""
+    target = target_of(node)
+    if target == "getitem":
+        return reason_for(node.args[0], wishes) if node.args[0].op == "call_function" else "it takes a list apart"
+    packet = target.rpartition(".")[0]
+    if {target, packet, packet.partition(".")[2]} & wishes.left_to_torch:
+        return "left to torch as asked"
+    if draws(node):
+        return "it draws from torch's generator"
+    if writes(node):
+        return "it writes to its argument"
+    if target in MATMULS and not wishes.records_matmuls:
+        return "matrix products are torch's"
+    if target not in LOWERINGS:
+        return "it has no lowering"
+    call = call_of(node)
+    return "a size is a symbol" if call is None else refusal(call)
+
+
+def partitioned(gm: Any, wishes: Wishes, ends: Sequence[Node]) -> Partition:
+    """Return the regions of a graph that `prepare` has gone through, and what is left to torch.
+
+    Regions are convex, their order is acyclic, and none reaches over an end of a stretch.
+    """
+    reasons = {node: reason_for(node, wishes) for node in gm.graph.nodes if node.op == "call_function"}
+    stretch, number = {}, 0
+    for node in gm.graph.nodes:
+        number += node in ends
+        stretch[node] = number
+    position = {node: place for place, node in enumerate(gm.graph.nodes)}
+    parts: list[list[Node]] = []
+    for proposed in _proposed(gm, reasons):
+        ordered = sorted(proposed, key=position.__getitem__)
+        for here in sorted({stretch[node] for node in ordered}):
+            parts += _connected(_without_edge_views([node for node in ordered if stretch[node] == here]))
+    parts = _absorbed(parts, stretch, position)
+    parts.sort(key=lambda part: position[part[0]])
+    regions = [tuple(chunk) for part in parts for chunk in _chunks(part, wishes.max_region_ops)]
+    kept = [region for region in regions if _is_worth_it(region, wishes)]
+    inside = {node for region in kept for node in region}
+    left = tuple(
+        Left(node, target_of(node), reason or _why_outside(node, wishes), origin_of(node))
+        for node, reason in reasons.items()
+        if node not in inside and not (target_of(node) == "getitem" and node.args[0] not in inside)
+    )
+    return Partition(tuple(kept), left)
+
+
+@dataclass(frozen=True)
+class _Support:
+    """What torch's partitioner asks which nodes may be in a region."""
+
+    reasons: dict[Node, str | None]
+
+    def is_node_supported(self, _: Any, node: Node) -> bool:
+        """Whether a node may be."""
+        return node in self.reasons and self.reasons[node] is None
+
+
+def _proposed(gm: Any, reasons: dict[Node, str | None]) -> list[set[Node]]:
+    partitioner = importlib.import_module("torch.fx.passes.infra.partitioner")
+    found = partitioner.CapabilityBasedPartitioner(gm, _Support(reasons), allows_single_node_partition=True)
+    return [set(partition.nodes) for partition in found.propose_partitions()]
+
+
+def _without_edge_views(nodes: list[Node]) -> list[Node]:
+    """Return a region's nodes without views of what comes in and of what goes out, which torch makes for nothing.
+
+    A broadcast of what comes in stays: the fusion is to see it.
+    """
+    inside = set(nodes)
+    changed = True
+    while changed:
+        changed = False
+        for node in list(inside):
+            target = target_of(node)
+            if target not in ALIASES:
+                continue
+            comes_in = target not in BROADCASTS and not any(given in inside for given in node.all_input_nodes)
+            goes_out = not any(user in inside for user in node.users)
+            if comes_in or goes_out:
+                inside.discard(node)
+                changed = True
+    return [node for node in nodes if node in inside]
+
+
+def _source(node: Node) -> Node:
+    """Return what a node is a view of."""
+    while target_of(node) in ALIASES:
+        node = node.args[0]
+    return node
+
+
+def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return a region's nodes in parts that share neither a value nor anything computed that they read.
+
+    Torch's partitioner joins all that makes no cycle; what has nothing in common only keeps equal layers from being
+    equal regions.
+    """
+    leader: dict[Node, Node] = {}
+
+    def find(node: Node) -> Node:
+        while leader.setdefault(node, node) is not node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    inside = set(nodes)
+    for node in nodes:
+        find(node)
+        for given in node.all_input_nodes:
+            source = given if given in inside else _source(given)
+            if source.op == "call_function":
+                leader[find(node)] = find(source)
+    parts: dict[Node, list[Node]] = {}
+    for node in nodes:
+        parts.setdefault(find(node), []).append(node)
+    return list(parts.values())
+
+
+def _absorbed(
+    parts: Sequence[list[Node]], stretch: dict[Node, int], position: dict[Node, int],
+) -> list[list[Node]]:
+    """Return the parts, those joined to another one that read nothing but what it computes, and the graph's inputs.
+
+    Nothing stands between them then, so that no cycle comes of it.
+    """
+    of: dict[Node, int] = {node: number for number, part in enumerate(parts) for node in part}
+    joined: dict[int, list[Node]] = dict(enumerate(map(list, parts)))
+    for number in sorted(joined, key=lambda n: position[joined[n][0]]):
+        part = joined[number]
+        views: dict[Node, None] = {}
+        homes: set[int | None] = set()
+        for node in part:
+            for given in node.all_input_nodes:
+                at = given
+                while at not in of and target_of(at) in ALIASES:
+                    views[at] = None
+                    at = at.args[0]
+                if at.op == "call_function" and of.get(at) != number:
+                    homes.add(of.get(at))
+        if len(homes) != 1 or (home := next(iter(homes))) is None:
+            continue
+        if stretch[joined[home][0]] != stretch[part[0]] or not all(stretch[node] == stretch[part[0]] for node in views):
+            continue
+        wanted = [node for node in views if _leads_to(node, home, of)]
+        joined[home] = sorted({*joined[home], *part, *wanted}, key=position.__getitem__)
+        of.update(dict.fromkeys([*part, *wanted], home))
+        del joined[number]
+    return list(joined.values())
+
+
+def _leads_to(view: Node, home: int, of: dict[Node, int]) -> bool:
+    """Whether a view is one of what a part computes."""
+    return of.get(_first_inside(view, of)) == home
+
+
+def _first_inside(node: Node, of: dict[Node, int]) -> Node:
+    while node not in of and target_of(node) in ALIASES:
+        node = node.args[0]
+    return node
+
+
+def _chunks(nodes: list[Node], most: int) -> Iterable[list[Node]]:
+    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together."""
+    chunk: list[Node] = []
+    ops = 0
+    for node in nodes:
+        if target_of(node) != "getitem":
+            if ops == most:
+                yield chunk
+                chunk, ops = [], 0
+            ops += 1
+        chunk.append(node)
+    if chunk:
+        yield chunk
+
+
+def _computes(node: Node) -> bool:
+    entry = LOWERINGS.get(target_of(node))
+    return entry is not None and entry.computes
+
+
+def _is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
+    ops = [node for node in region if target_of(node) != "getitem"]
+    return len(ops) >= wishes.min_region_ops and any(map(_computes, ops))
+
+
+def _why_outside(node: Node, wishes: Wishes) -> str:
+    if target_of(node) in ALIASES:
+        return FREE_VIEW
+    if not _computes(node):
+        return "a region would hold views and constants only"
+    return f"a region would hold fewer than {wishes.min_region_ops} ops"

@@ -1,0 +1,151 @@
+"""What a node of torch's FX graph says, as plain data: its call, where it came from, whether it draws or writes."""
+
+import operator
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from fuser_lab.bridge.lowerings import Call, TorchName, TracedTensor
+from fuser_lab.bridge.requirement import torch_for
+
+Node = Any  # torch.fx.Node
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an op came from in the user's code: path of the module, text of the line, file and line; or nothing."""
+
+    module: str = ""
+    code: str = ""
+    place: str = ""
+
+    def __str__(self) -> str:
+        """Return ``layers.0.mlp: F.silu(gate) * up (model.py:41)``."""
+        where = f" ({self.place})" if self.place else ""
+        return f"{self.module}: {self.code}{where}" if self.module else f"{self.code}{where}".strip()
+
+
+_FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
+_OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
+
+
+def origin_of(node: Node) -> Origin:
+    """Return where a node came from: the innermost frame that is not torch's, and the innermost module."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not _OF_TORCH.search(frame[0])] or frames
+    place = code = ""
+    if own:
+        path, line, code = own[-1]
+        place = f"{PurePath(path).name}:{line}"
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    paths = [entry[0] if isinstance(entry, tuple) else str(entry) for entry in modules.values()]
+    return Origin(module=_module_path(paths[-1]) if paths else "", code=code.strip(), place=place)
+
+
+def _module_path(text: str) -> str:
+    """Return ``layers.0.mlp`` for what Dynamo writes, ``L['self']._modules['layers'][0].mlp``."""
+    text = re.sub(r"^(L|G(?=\[['\"]__import_))\[['\"][^'\"]*['\"]\]|^G(?=\[)", "", text)
+    text = re.sub(r"\.__self__|\.__closure__\[\d+\]\.cell_contents", "", text)
+    text = re.sub(r"\._modules\[['\"]([^'\"]*)['\"]\]", r".\1", text)
+    text = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", text)
+    return text.strip(".")
+
+
+def traced_tensor(value: Any) -> TracedTensor | None:
+    """Return a fake tensor as plain data; None for anything else, for symbolic sizes and memory that is not strided."""
+    torch = torch_for("fuser_lab.bridge")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    numbers = (*value.shape, *value.stride())
+    if not all(type(number) is int for number in numbers):
+        return None
+    return TracedTensor(
+        shape=tuple(value.shape), strides=tuple(value.stride()), dtype=_name(value.dtype), device=str(value.device),
+    )
+
+
+def _name(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def target_of(node: Node) -> str:
+    """Return the name of what a node calls, as ``aten.add.Tensor``; of other calls, the function's."""
+    if node.op != "call_function":
+        return str(node.op)
+    if node.target is operator.getitem:
+        return "getitem"
+    if hasattr(node.target, "_schema"):
+        return str(node.target)
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
+    """Return the results of a node: one, or those of the list that it returns."""
+    value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        return tuple(map(traced_tensor, value))
+    return (traced_tensor(value),)
+
+
+class Symbolic(Exception):  # noqa: N818 - an outcome, which callers turn into a reason
+    """A size among the arguments is a symbol."""
+
+
+def plain(value: Any) -> Any:
+    """Return an argument of a node as plain data, nodes as what they hold; raises Symbolic for symbolic sizes."""
+    torch = torch_for("fuser_lab.bridge")
+    if isinstance(value, torch.fx.Node):
+        held = value.meta.get("val")
+        if isinstance(held, torch.Tensor):
+            traced = traced_tensor(held)
+            if traced is None:
+                raise Symbolic
+            return traced
+        return plain(held)
+    if isinstance(value, list | tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise Symbolic
+    if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return TorchName(type(value).__name__, _name(value))
+    return value
+
+
+def call_of(node: Node) -> Call | None:
+    """Return the call of a node, or None where a size in it is a symbol."""
+    try:
+        args = tuple(map(plain, node.args))
+        kwargs = tuple((name, plain(value)) for name, value in node.kwargs.items())
+    except Symbolic:
+        return None
+    return Call(target=target_of(node), args=args, kwargs=kwargs, results=results_of(node))
+
+
+def draws(node: Node) -> bool:
+    """Whether a node takes numbers from torch's generator."""
+    torch = torch_for("fuser_lab.bridge")
+    if node.op != "call_function":
+        return False
+    if getattr(node.target, "draws", False):
+        return True
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    # Attention, and dropout, draw nothing at the probability 0.
+    named = {argument.name: place for place, argument in enumerate(node.target._schema.arguments)}  # noqa: SLF001
+    for name in ("dropout_p", "train"):
+        if name in named:
+            place = named[name]
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(name)
+            if given is None:
+                given = node.target._schema.arguments[place].default_value  # noqa: SLF001
+            return given is None or bool(given)
+    return True
+
+
+def writes(node: Node) -> bool:
+    """Whether a node changes one of its arguments, or its outcome depends on more than them."""
+    if node.op != "call_function":
+        return node.op in {"call_module", "call_method"}
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)

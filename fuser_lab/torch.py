@@ -1,0 +1,18 @@
+"""``import fuser_lab.torch``: the backend of ``torch.compile``, and what it has captured.
+
+Importing it registers ``"fuser_lab"`` with torch; where the package is installed, its entry point does so as well.
+"""
+
+from fuser_lab.bridge.backend import backend, last_capture, register
+from fuser_lab.bridge.model import CapturedModel, from_torch
+
+register()
+
+
+def last() -> CapturedModel | None:
+    """Return what this thread has compiled last with ``torch.compile(..., backend="fuser_lab")``; None before that."""
+    capture = last_capture()
+    return None if capture is None else CapturedModel(capture, None)
+
+
+__all__ = ["CapturedModel", "backend", "from_torch", "last", "register"]

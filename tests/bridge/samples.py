@@ -1,0 +1,48 @@
+"""Operands of the lowerings' sample calls, and what torch and a recorded definition make of such a call."""
+
+from typing import Any
+
+from fuser_lab.bridge.capture import CaptureOptions
+from fuser_lab.bridge.partition import Partition, Wishes, partitioned, prepare
+from fuser_lab.bridge.region import Cutting, Region
+
+
+def operands(torch: Any) -> dict[str, Any]:
+    """Tensors by the letters that samples use; equal in each call."""
+    draw = torch.Generator().manual_seed(5)
+    a = torch.randn(3, 4, generator=draw)
+    w = a.clone()
+    w[0, 0], w[1, 1], w[2, 2], w[2, 3] = float("nan"), float("inf"), -float("inf"), -0.0
+    return {
+        "a": a,
+        "b": torch.randn(2, 3, 4, generator=draw),
+        "c": torch.randn(4, generator=draw),
+        "e": torch.tensor([[0, 2], [1, 0]]),
+        "g": torch.tensor([[0, 2, 1], [1, 0, 2], [2, 1, 0]]),
+        "h": torch.randn(3, 4, generator=draw).to(torch.float16),
+        "i": torch.tensor([2, 0, 1]),
+        "k": torch.tensor([[3, -3, 2, -2], [1, 5, -5, 7], [-1, 2, 3, 4]]),
+        "m": torch.rand(3, 4, generator=draw) > 0.5,
+        "n": torch.tensor([[7, -7, 0, 3], [-8, 9, -1, 2], [0, 5, 6, -4]]),
+        "p": torch.rand(3, 4, generator=draw) + 0.25,
+        "s": torch.tensor(1.5),
+        "u": torch.rand(3, 4, generator=draw) * 1.8 - 0.9,
+        "w": w,
+        "z": torch.empty(0),
+    }
+
+
+def graph_of(torch: Any, function: Any, given: dict[str, Any]) -> Any:
+    """The ATen graph of a function of named tensors."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    names = list(given)
+    traced = make_fx(lambda *values: function(dict(zip(names, values, strict=True))), tracing_mode="fake")
+    return traced(*given.values())
+
+
+def regions_of(gm: Any, wishes: Wishes | None = None) -> tuple[Partition, list[Region]]:
+    """What the bridge makes of an ATen graph."""
+    options = CaptureOptions(wishes=wishes or Wishes(records_matmuls=True))
+    found = partitioned(gm, options.wishes, prepare(gm))
+    return found, [Region(place, nodes, Cutting()) for place, nodes in enumerate(found.regions)]

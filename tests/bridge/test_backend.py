@@ -1,0 +1,190 @@
+"""``torch.compile(..., backend="fuser_lab")``: values, gradients, and the errors that would be silent."""
+
+import importlib
+import tomllib
+import warnings
+
+import pytest
+from needs import needs
+
+from fuser_lab.errors import RegionWarning, ValidationError
+
+torch = needs("torch")
+F = torch.nn.functional
+bridge = importlib.import_module("fuser_lab.torch")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def by_torch(monkeypatch):
+    """Regions that torch runs, for what concerns the order of a graph and no kernel."""
+    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", lambda region, inputs: list(region.fallback(*inputs)))
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend="fuser_lab", options=options or None)
+
+
+def agree(function, *inputs, seed=1, **options):
+    """Compare results and gradients of the inputs with eager, with equal seeds; return what was captured."""
+    found = []
+    for run in (function, compiled(function, **options)):
+        given = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+        torch.manual_seed(seed)
+        results = run(*given)
+        results = results if isinstance(results, tuple) else (results,)
+        wanting = [x for x in given if x.requires_grad]
+        total = sum((y * (1 + torch.arange(y.numel()).reshape(y.shape) % 3)).sum() for y in results)
+        gradients = torch.autograd.grad(total, wanting) if wanting else ()
+        found.append([*results, *gradients, *given])
+    for place, (ours, theirs) in enumerate(zip(found[1], found[0], strict=True)):
+        assert ours.stride() == theirs.stride() or place >= len(results)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    return bridge.last()
+
+
+def test_the_entry_point_leads_to_the_backend(repository):
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    module, _, name = project["entry-points"]["torch_dynamo_backends"]["fuser_lab"].partition(":")
+    assert getattr(importlib.import_module(module), name) is bridge.backend
+
+
+def test_training_runs_in_regions_and_is_checked():
+    linear = torch.nn.Linear(8, 8)
+
+    def step(x):
+        return F.gelu(F.layer_norm(linear(x), (8,)))
+
+    found = agree(step, torch.randn(4, 8, requires_grad=True), check=True)
+    assert [graph.kind for graph in found.graphs] == ["forward", "backward"]
+    assert found.shares.fused == 1
+    assert not any(region.failed for region in found.regions)
+
+
+# Errors that would be silent
+
+def test_attention_keeps_the_logsumexp_that_its_gradient_reads(by_torch):
+    inputs = [torch.randn(1, 2, 8, 16, requires_grad=True) for _ in range(3)]
+    found = agree(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *inputs)
+    assert any("_scaled_dot_product" in row.op for row in found.left_to_torch)
+
+
+def test_random_numbers_are_drawn_in_program_order(by_torch):
+    def drawn(x, y):
+        first = F.dropout(torch.sin(x) @ y, 0.5)  # reads what torch computes
+        second = F.dropout(y * 2, 0.5)  # could run before it
+        return first, second + torch.rand_like(x), F.dropout(first + second, 0.25)
+
+    agree(drawn, torch.randn(6, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True))
+
+
+def test_draws_that_read_data_are_passed_by_no_other(by_torch):
+    def drawn(x):
+        first = torch.bernoulli(torch.sigmoid(x))
+        return first, F.dropout(x, 0.5), torch.bernoulli(torch.sigmoid(x * first)), torch.rand(3) * 2
+
+    agree(drawn, torch.randn(5, 5))
+
+
+def test_dropout_draws_in_the_order_of_memory(by_torch):
+    agree(lambda x: F.dropout(x.t() * 2, 0.5), torch.randn(4, 6))
+    agree(lambda x: F.dropout(x, 1.0) + F.dropout(x, 0.0), torch.randn(4))
+    agree(lambda x: F.dropout(x, 0.5, training=False) * 2, torch.randn(4))
+
+
+def test_results_have_the_strides_that_torch_traced():
+    def strided(x):
+        y = x.t() * 2
+        return y, torch.as_strided(y, (4, 2), (1, 4)) + 1
+
+    agree(strided, torch.randn(4, 3, requires_grad=True))
+
+
+def test_a_copy_is_no_view_of_what_is_changed_afterwards():
+    def changed(x):
+        kept, view = x.clone(), x[1:]
+        x.add_(1)
+        return kept, view * 2, kept + x
+
+    agree(changed, torch.randn(4, 3))
+
+
+def test_two_results_share_no_memory():
+    def twice(x):
+        y = torch.sin(x)
+        return y, y.clone(), y + 0
+
+    results = compiled(twice)(torch.randn(5))
+    assert len({y.data_ptr() for y in results}) == 3
+
+
+def test_numbers_that_are_equal_and_differ_in_kind_are_other_regions():
+    x = torch.tensor([3.0, -2.0, 5.0])
+    for add, scale in ((1, 0.0), (1.0, -0.0), (True, 1)):
+        (ours,) = bridge.from_torch(lambda x, a=add, s=scale: x * s + torch.full((3,), a), x).definition.reference([x])
+        expected = x * scale + torch.full((3,), add)
+        torch.testing.assert_close(torch.from_numpy(ours), expected)
+        scaled = bridge.from_torch(lambda x, s=scale: x * s, x).definition.reference([x])[0]
+        assert torch.equal(torch.signbit(torch.from_numpy(scaled)), torch.signbit(x * scale))
+
+
+def test_the_table_does_not_change_with_what_is_registered():
+    from fuser_lab.bridge.decompositions import NAMES, table
+
+    names = {str(op).removeprefix("aten.").rpartition(".")[0] for op in table()}
+    assert names <= set(NAMES.split())
+    assert not {name for name in names if "scaled_dot_product" in name or "dropout" in name} - {
+        "native_dropout_backward",
+    }
+    assert not {"bernoulli", "rrelu_with_noise", "embedding_dense_backward"} & names
+
+
+# What else torch.compile does
+
+def test_other_sizes_are_captured_as_they_come(by_torch):
+    function = torch.compile(lambda x: F.softmax(x * x.shape[0], -1), backend="fuser_lab", dynamic=True)
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(function(x), F.softmax(x * rows, -1))
+    assert [graph.regions[0].specs[0].shape[0] for graph in bridge.last().graphs] == [2, 3, 5]
+
+
+def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("fuser_lab.plan.Plan.prepared", fail)
+    x = torch.randn(7)
+    function = compiled(lambda x: torch.sin(x) * 3)
+    says = r"torch runs region 0 \(.*test_backend.py:\d+\)\): RuntimeError: no compiler"
+    with pytest.warns(RegionWarning, match=says):
+        torch.testing.assert_close(function(x), torch.sin(x) * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function(x)
+    assert bridge.last().regions[0].failed == "RuntimeError: no compiler"
+    assert "no compiler" in repr(bridge.last())
+
+
+def test_a_wrong_result_is_found_by_check(monkeypatch):
+    run = "fuser_lab.bridge.region.Region._run"
+    monkeypatch.setattr(run, lambda region, inputs: [y + 1 for y in region.fallback(*inputs)])
+    with pytest.raises(ValidationError, match=r"region 0 \(.*test_backend.py:\d+\)"):
+        compiled(lambda x: torch.sin(x) * 3, check=True)(torch.randn(4))
+
+
+def test_graphs_of_one_function_belong_together(by_torch):
+    def broken(x):
+        y = torch.sin(x)
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compiled(broken)(torch.randn(3))
+    assert len(bridge.last().graphs) == 2
+    compiled(lambda x: x - 1)(torch.randn(3))
+    assert len(bridge.last().graphs) == 1

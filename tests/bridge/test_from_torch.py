@@ -1,0 +1,180 @@
+"""`fuser_lab.from_torch`: what is captured, what is left, where it came from, and what it refuses."""
+
+import subprocess
+import sys
+
+import pytest
+from needs import needs
+
+import fuser_lab as fl
+from fuser_lab.bridge import requirement
+from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+
+torch = needs("torch")
+F = torch.nn.functional
+
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return F.silu(x) * self.up(x)
+
+
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Gate(), Gate()])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fl.from_torch(Twice(), torch.randn(4, 8))
+
+
+def test_a_function_that_is_one_fusion_gives_its_definition():
+    x, w = torch.randn(6, 8), torch.rand(8)
+    found = fl.from_torch(lambda x, w: F.softmax(x * w, dim=-1), x, w)
+    assert found.left_to_torch == ()
+    (ours,) = found.definition.reference([x.numpy(), w.numpy()])
+    torch.testing.assert_close(torch.from_numpy(ours), F.softmax(x * w, dim=-1))
+    assert [segment.scheduler.value for segment in found.plan.segments] == ["inner_persistent"]
+
+
+def test_equal_layers_share_one_definition(model):
+    first, second = model.regions
+    assert (first.modules, second.modules) == (("layers.0",), ("layers.1",))
+    assert first.definition is second.definition
+    assert "2 × 2 ops layers.0" in repr(model)
+
+
+def test_every_op_knows_its_module_and_line(model):
+    silu = [op for region in model.regions for op in region.ops if op.target == "aten.silu.default"]
+    assert [op.origin.module for op in silu] == ["layers.0", "layers.1"]
+    assert all("F.silu(x) * self.up(x)" in str(op.origin) and "test_from_torch.py:" in str(op.origin) for op in silu)
+    told = dict(model.regions[1].plan.sources)
+    assert told[silu[1].tensors[0]].startswith("layers.1: return F.silu(x)")
+
+
+def test_what_is_left_is_counted_with_its_reason_and_line(model):
+    (matmuls,) = [row for row in model.left_to_torch if "addmm" in row.op]
+    assert (matmuls.count, matmuls.reason) == (2, "matrix products are torch's")
+    assert "linear" in matmuls.origin.lower() or "self.up" in matmuls.origin
+    assert "2 × aten.addmm.default" in repr(model)
+    assert "aten.addmm.default" in model._repr_html_()
+    with pytest.raises(InputError, match="not one fusion: torch runs 2 × aten.addmm.default"):
+        _ = model.definition
+
+
+def test_matmuls_are_recorded_where_asked_for():
+    found = fl.from_torch(Gate(), torch.randn(4, 8), matmuls="record")
+    assert found.shares.others == found.shares.own_kernels == 0
+    assert any(op.target == "aten.addmm.default" for op in found.regions[0].ops)
+
+
+def test_ops_stay_with_torch_where_asked_for():
+    found = fl.from_torch(lambda x: torch.tanh(x) * 2, torch.randn(4), left_to_torch=["aten.tanh"])
+    assert [(row.op, row.reason) for row in found.left_to_torch] == [("aten.tanh.default", "left to torch as asked")]
+
+
+def test_regions_are_no_larger_than_asked_for():
+    def chain(x):
+        for _ in range(7):
+            x = torch.sin(x)
+        return x
+
+    found = fl.from_torch(chain, torch.randn(4), max_region_ops=3)
+    assert [len(region) for region in found.regions] == [3, 3, 1]
+
+
+def test_an_exported_program_is_captured():
+    x = torch.randn(3, 8)
+    program = torch.export.export(torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Tanh()), (x,))
+    found = fl.from_torch(program, x)
+    assert found.left_to_torch == ()
+    assert len(found.regions) == 1
+
+
+def test_data_dependent_control_flow_ends_a_graph_and_says_where():
+    def branch(x):
+        if x.sum() > 0:
+            return x * 2 + 1
+        return x - 1
+
+    found = fl.from_torch(branch, torch.ones(4))
+    assert len(found.graphs) == 2
+    (ended,) = found.graph_breaks
+    assert "test_from_torch.py:" in ended.place
+    assert "which way it goes on depends on the value of a tensor" in str(ended)
+    with pytest.raises(InputError, match="not one fusion: the graph ends at test_from_torch.py"):
+        _ = found.definition
+
+
+def test_nothing_of_the_users_changes():
+    norm = torch.nn.BatchNorm1d(4)
+    x = torch.randn(6, 4)
+    seen, before = x.clone(), norm.running_mean.clone()
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    fl.from_torch(lambda x: F.dropout(x.add_(1), 0.5), x)
+    fl.from_torch(norm, x)
+    assert torch.equal(x, seen)
+    assert torch.equal(norm.running_mean, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_meta_tensors_are_captured_with_nothing_that_runs():
+    with torch.device("meta"):
+        found = fl.from_torch(torch.nn.LayerNorm(1 << 14), torch.empty(1 << 20, 1 << 14))
+    (region,) = found.regions
+    assert region.specs[0].shape == (1 << 20, 1 << 14)
+    assert region.plan.segments[0].bytes > 1 << 36
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda x: fl.from_torch(torch.sin, x.clone().requires_grad_()), InputError,
+         "input 0 requires a gradient, and backward is False; say backward=True"),
+        (lambda x: fl.from_torch(torch.sin, x, backward=True), InputError,
+         "neither an input nor a parameter requires a gradient"),
+        (lambda x: fl.from_torch(3, x), ArgumentTypeError, "must be a function, a module or an exported program, given"),
+        (lambda x: fl.from_torch(lambda x: 3, x), InputError, "torch captured no op"),
+        (lambda x: fl.from_torch(torch.nn.Linear(4, 4, device="meta"), x), InputError,
+         "the module is on meta and its inputs are on cpu"),
+        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "there is no option 'speed'; there are strategy"),
+        (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
+        (lambda x: fl.from_torch(torch.sin, x, min_region_ops=0), ArgumentTypeError, "min_region_ops must be an int"),
+        (lambda x: fl.from_torch(torch.sin, x, left_to_torch="sin"), ArgumentTypeError, "must be a list of ops"),
+        (lambda x: fl.from_torch(torch.sin, x, check=1), ArgumentTypeError, "check must be True or False"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_answered_with_one_sentence(call, error, says):
+    with pytest.raises(error) as raised:
+        call(torch.randn(4))
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_old_torch_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.5.1")
+    with pytest.raises(UnsupportedError, match="from_torch needs torch 2.6 or newer; torch 2.5.1 is installed"):
+        fl.from_torch(torch.sin, torch.randn(4))
+
+
+def test_without_torch_the_sentence_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UnsupportedError, match=r"from_torch needs torch: pip install 'fuser_lab\[torch\]'"):
+        requirement.torch_for("from_torch")
+
+
+def test_importing_the_bridge_imports_no_torch():
+    code = "import sys, fuser_lab as fl; fl.from_torch; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

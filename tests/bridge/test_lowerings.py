@@ -1,0 +1,91 @@
+"""Each lowering's samples: recorded, and evaluated without kernels, they give what torch gives."""
+
+import re
+
+import numpy as np
+import pytest
+from needs import needs
+
+from fuser_lab.bridge.lowerings import LOWERINGS, can_lower, record, refusal
+from fuser_lab.bridge.lowerings.registry import Call, TracedTensor
+
+SAMPLES = [(target, sample) for target, entry in LOWERINGS.items() for sample in entry.samples]
+
+
+def evaluated(torch, sample):
+    """What a definition of all nodes of a sample's graph gives, and what torch gives."""
+    from bridge.samples import graph_of, operands
+
+    from fuser_lab.bridge.region import spec_of
+    from fuser_lab.bridge.traced import call_of, target_of
+    from fuser_lab.fusion_definition import FusionDefinition
+
+    given = {name: x for name, x in operands(torch).items() if re.search(rf"\b{name}\b", sample)}
+    names = {"aten": torch.ops.aten, "prims": torch.ops.prims, "torch": torch}
+
+    def compute(tensors):
+        return eval(sample, {**names, **tensors})
+
+    expected = compute(given)
+    expected = list(expected) if isinstance(expected, list | tuple) else [expected]
+    gm = graph_of(torch, compute, given)
+    values, inputs, made = {}, [], {}
+    with FusionDefinition() as fd:
+        for node in gm.graph.nodes:
+            if node.op in {"placeholder", "get_attr"}:
+                tensor = given[list(given)[len(inputs)]] if node.op == "placeholder" else getattr(gm, node.target)
+                node.meta["val"] = tensor
+                call = call_of(node)
+                values[node] = fd.define_from_spec(spec_of(call.results[0]), static_sizes=True)
+                inputs.append(tensor)
+            elif node.op == "call_function" and target_of(node) == "getitem":
+                values[node] = made[node.args[0]][node.args[1]]
+            elif node.op == "call_function":
+                call = call_of(node)
+                assert can_lower(call), f"{call.target}: {refusal(call)}"
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                made[node] = record(fd, call, args, kwargs)
+                values[node] = made[node][0]
+            else:
+                (returned,) = node.args
+                for result in returned if isinstance(returned, list | tuple) else (returned,):
+                    fd.add_output(fd.ops.set(values[result]))
+    return fd.reference(inputs), expected
+
+
+@pytest.mark.parametrize(("target", "sample"), SAMPLES, ids=[sample for _, sample in SAMPLES])
+def test_a_lowering_computes_what_torch_does(target, sample):
+    torch = needs("torch")
+    found, expected = evaluated(torch, sample)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        half = theirs.dtype in {torch.float16, torch.bfloat16}
+        assert tuple(ours.shape) == tuple(theirs.shape)
+        np.testing.assert_allclose(
+            np.asarray(ours, np.float64), theirs.to(torch.float64).numpy(), rtol=1e-2 if half else 1e-5, atol=1e-6,
+        )
+
+
+def test_most_lowerings_have_samples():
+    alike = [target for target, entry in LOWERINGS.items() if not entry.samples]
+    assert len(alike) < 30, "a lowering shared by several ops needs samples of one of them"
+    lowered = {LOWERINGS[target].lower for target, _ in SAMPLES}
+    assert {entry.lower for entry in LOWERINGS.values()} - lowered <= {LOWERINGS["prims.fma.default"].lower}
+
+
+X = TracedTensor((3, 4), (4, 1), "float32", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (Call("aten.nothing.default", (X,), (), (X,)), "it has no lowering"),
+        (Call("aten.abs.default", (TracedTensor((3,), (1,), "uint8", "cpu"),), (), (X,)), "no dtype uint8"),
+        (Call("aten.add.Tensor", (X, TracedTensor((3, 4), (4, 1), "float32", "cuda:0")), (), (X,)), "between"),
+        (Call("aten.abs.default", (TracedTensor((1,) * 17, (1,) * 17, "float32", "cpu"),), (), (X,)), "17 axes"),
+        (Call("aten.amax.default", (TracedTensor((0,), (1,), "float32", "cpu"),), (), (X,)), "empty tensor"),
+    ],
+)
+def test_a_refusal_says_why_and_needs_no_torch(call, says):
+    assert says in refusal(call)
+    assert not can_lower(call)
