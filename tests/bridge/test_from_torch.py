@@ -145,7 +145,7 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
          "input 0 requires a gradient, and backward is False; say backward=True"),
         (lambda x: fl.from_torch(torch.sin, x, backward=True), InputError,
          "neither an input nor a parameter requires a gradient"),
-        (lambda x: fl.from_torch(3, x), ArgumentTypeError, "must be a function, a module or an exported program, given"),
+        (lambda x: fl.from_torch(3, x), ArgumentTypeError, "must be a function, a module or an exported program"),
         (lambda x: fl.from_torch(lambda x: 3, x), InputError, "torch captured no op"),
         (lambda x: fl.from_torch(torch.nn.Linear(4, 4, device="meta"), x), InputError,
          "the module is on meta and its inputs are on cpu"),
