@@ -1,13 +1,16 @@
 """Which parts of a script define a fusion, and which of them is meant."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.errors import DefinitionError
 
 DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "from_pytorch", "ops"})
+
+_REGION = re.compile(r"nvFusion\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +18,14 @@ class Candidate:
     """A part of a script that defines a fusion: a ``with`` block, a function, a class, or the script as it stands.
 
     ``names`` are those by which a user may choose it, ``calls`` is the function that a ``with`` block calls, and
-    ``around`` are the functions that it stands in.
+    ``around`` are the functions that it stands in. ``notes`` say which other definitions were passed over.
     """
 
     node: ast.With | ast.FunctionDef | ast.ClassDef | ast.Module
     names: tuple[str, ...]
     calls: str | None = None
     around: tuple[ast.FunctionDef, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def line(self) -> int:
@@ -39,10 +43,19 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
         )
         raise DefinitionError(msg)
     fitting = [pair for pair in found if name is None or name in {*pair[1].names, f"line {pair[1].line}"}]
+    if name is None:
+        fitting = _not_called_by_others(fitting)
     # A function that several `with` blocks call is one definition.
     distinct = {(id(script), one.calls or id(one.node)): (script, one) for script, one in reversed(fitting)}
     if len(distinct) == 1:
         return next(iter(distinct.values()))
+    if name is None and len({id(script) for script, _ in fitting}) == 1 and _is_trace(fitting[0][0]):
+        script, first = fitting[0]
+        notes = tuple(
+            f"line {one.line}: the region {one.names[0]} is passed over; name={one.names[0]!r} reads it"
+            for _, one in fitting[1:]
+        )
+        return script, replace(first, notes=notes)
     listed = ", ".join(f"{candidate.names[0]} (line {candidate.line})" for _, candidate in found[:20])
     if name is None:
         first = found[0][1]
@@ -52,6 +65,28 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
         several = f"{len(fitting)} definitions" if fitting else "no definition"
         msg = f"load_repro: the text has {several} called {name!r}; it has {listed}."
     raise DefinitionError(msg)
+
+
+def _not_called_by_others(
+    found: list[tuple[Script, Candidate]],
+) -> list[tuple[Script, Candidate]]:
+    """Return the definitions without functions that others of them call to record a part; all if none is left."""
+    called: set[str] = set()
+    for _, one in found:
+        if isinstance(one.node, ast.FunctionDef):
+            names = {node.func.id for node in ast.walk(one.node)
+                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}  # fmt: skip
+            called |= names - {one.node.name}
+    return [pair for pair in found
+            if not isinstance(pair[1].node, ast.FunctionDef) or pair[1].node.name not in called] or found  # fmt: skip
+
+
+def _is_trace(script: Script) -> bool:
+    """Whether a script is what Thunder prints: a function that calls regions by their names."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _REGION.fullmatch(node.func.id)
+        for node in ast.walk(script.tree)
+    )
 
 
 def _candidates(script: Script) -> list[Candidate]:
@@ -124,6 +159,11 @@ def _statements(
 
 def _has_definition(node: ast.ClassDef) -> bool:
     return any(isinstance(f, ast.FunctionDef) and f.name in {"definition", "forward"} for f in node.body)
+
+
+def class_around(tree: ast.Module, function: ast.FunctionDef) -> ast.ClassDef | None:
+    """Return the class whose method a function is."""
+    return next((n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and function in n.body), None)
 
 
 def recorded_parameter(function: ast.FunctionDef) -> int:

@@ -158,6 +158,10 @@ def _transpose(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return _permuted(tensor, order)
 
 
+def _swapped(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    return _transpose(tensor, Arguments(a.what, [a.next("axis0", "dim0"), a.next("axis1", "dim1")], {}))
+
+
 def _t(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if len(tensor.shape) > 2:
         msg = f"{a.what}: takes at most two axes, given {len(tensor.shape)}."
@@ -241,6 +245,111 @@ def _same(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return tensor
 
 
+def _flatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    rank = len(tensor.shape)
+    first = wrap_dim(a.next("start_dim", default=0), max(rank, 1), a.what)
+    last = wrap_dim(a.next("end_dim", default=-1), max(rank, 1), a.what)
+    if last < first:
+        msg = f"{a.what}: start_dim {first} lies behind end_dim {last}."
+        raise DefinitionError(msg)
+    shape = [*tensor.shape[:first], prod(tensor.shape[first : last + 1]), *tensor.shape[last + 1 :]]
+    return _reshape(tensor, Arguments(a.what, [shape], {}))
+
+
+def _unflatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    axis = wrap_dim(a.next("dim"), len(tensor.shape), a.what)
+    sizes = wholes(a.next("sizes"), a.what, "sizes")
+    count, known = tensor.shape[axis], prod(n for n in sizes if n != -1)
+    if sizes.count(-1) == 1 and known and count % known == 0:
+        sizes[sizes.index(-1)] = count // known
+    if min(sizes, default=0) < 0 or prod(sizes) != count:
+        msg = f"{a.what}: {sizes} does not have the {count} elements of axis {axis}."
+        raise DefinitionError(msg)
+    strides, step = [0] * len(sizes), tensor.strides[axis]
+    for place in reversed(range(len(sizes))):
+        strides[place] = step
+        step *= sizes[place]
+    return replace(
+        tensor, shape=(*tensor.shape[:axis], *sizes, *tensor.shape[axis + 1 :]),
+        strides=(*tensor.strides[:axis], *strides, *tensor.strides[axis + 1 :]),
+    )
+
+
+def _movedim(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    rank = len(tensor.shape)
+    taken, placed = (
+        [wrap_dim(d, rank, a.what) for d in ([given] if is_whole(given) else listed(given, a.what, name))]
+        for name, given in ((name, a.next(name)) for name in ("source", "destination"))
+    )
+    if len(set(taken)) != len(taken) or len(set(placed)) != len(placed) or len(taken) != len(placed):
+        msg = f"{a.what}: source {taken} and destination {placed} must be as many axes, each once."
+        raise DefinitionError(msg)
+    rest = iter(i for i in range(rank) if i not in taken)
+    moved = dict(zip(placed, taken, strict=True))
+    return _permuted(tensor, [moved[i] if i in moved else next(rest) for i in range(rank)])
+
+
+def _narrow(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    axis = wrap_dim(a.next("dim"), len(tensor.shape), a.what)
+    start, length = whole(a.next("start"), a.what, "start"), whole(a.next("length"), a.what, "length")
+    size = tensor.shape[axis]
+    start = start + size if start < 0 else start
+    if not 0 <= start <= start + length <= size:
+        msg = f"{a.what}: {length} from {start} on reach outside of an axis of size {size}."
+        raise DefinitionError(msg)
+    return taken_from(tensor, (*[slice(None)] * axis, slice(start, start + length)))
+
+
+def _select(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    axis = wrap_dim(a.next("dim"), len(tensor.shape), a.what)
+    return taken_from(tensor, (*[slice(None)] * axis, whole(a.next("index"), a.what, "index")))
+
+
+def _as_other(
+    how: Callable[[TensorSpec, Arguments], TensorSpec],
+) -> Callable[[TensorSpec, Arguments], TensorSpec]:
+    """Return a method that takes its sizes from another tensor."""
+    def call(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+        other = a.next("other")
+        if not isinstance(other, TensorSpec):
+            msg = f"{a.what}: takes a tensor that the script makes, given {shown(other)}."
+            raise DefinitionError(msg)
+        return how(tensor, Arguments(a.what.removesuffix("_as"), [list(other.shape)], {}))
+
+    return call
+
+
+def joined(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | None:
+    """Return what ``torch.cat`` or ``torch.stack`` make of tensors; None where dtypes or shapes are not read.
+
+    Raises
+    ------
+    DefinitionError
+        If the axis lies outside.
+    """
+    given = [tensor for tensor in tensors if isinstance(tensor, TensorSpec)]
+    if not given or len(given) != len(tensors):
+        return None
+    first = given[0]
+    if any(t.dtype is not first.dtype or len(t.shape) != len(first.shape) for t in given):
+        return None
+    fill = first.fill
+    is_one = all(t.fill == fill for t in given)
+    if not is_one or (fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1)):
+        if not first.dtype.is_float:
+            # Integers may be places: which ones stand where is not followed.
+            return None
+        fill = Fill(kind="normal")
+    is_stack = name == "stack"
+    axis = wrap_dim(dim, len(first.shape) + is_stack, name)
+    others = [(*t.shape[:axis], *t.shape[axis + (not is_stack) :]) for t in given]
+    if any(shape != others[0] for shape in others):
+        return None
+    size = len(given) if is_stack else sum(t.shape[axis] for t in given)
+    shape = (*others[0][:axis], size, *others[0][axis:])
+    return replace(first, shape=shape, strides=_in_order(shape, range(len(shape))), fill=fill)
+
+
 METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "as_strided": _as_strided,
     "to": _to,
@@ -261,6 +370,20 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "repeat": _repeat,
     "unsqueeze": _unsqueeze,
     "squeeze": _squeeze,
+    "flatten": _flatten,
+    "unflatten": _unflatten,
+    "movedim": _movedim,
+    "moveaxis": _movedim,
+    "swapaxes": _swapped,
+    "swapdims": _swapped,
+    "narrow": _narrow,
+    "select": _select,
+    "view_as": _as_other(_reshape),
+    "reshape_as": _as_other(_reshape),
+    "expand_as": _as_other(_expand),
+    "type_as": _to,
+    "pin_memory": _same,
+    "retain_grad": _same,
     **{name: _caster(name) for name in TORCH_DTYPES if name in {"double", "float", "half", "bfloat16", "long", "int"}},
     "bool": _caster("bool"),
 }
@@ -306,10 +429,10 @@ def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
 
 
 QUESTIONS = frozenset({"stride", "numel", "nelement", "dim", "ndimension", "is_contiguous", "element_size"})
-# Functions of one tensor that change its values and not its layout.
+# Functions that change the values of a tensor and not its layout, but for broadcasts.
 ELEMENTWISE = frozenset({
     "abs", "neg", "exp", "sigmoid", "tanh", "relu", "sin", "cos", "square", "softmax", "sqrt", "rsqrt", "log", "gelu",
-    "clamp", "clone",
+    "clamp", "clone", "add", "sub", "mul", "div", "pow", "reciprocal", "ceil", "floor", "erf", "cosh", "sinh", "silu",
 })  # fmt: skip
 
 

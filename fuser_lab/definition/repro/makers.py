@@ -73,6 +73,14 @@ def _full(a: Arguments) -> TensorSpec:
     return _made(shape, a.dtype(_of_value(value)), a.device(), _constant(value))
 
 
+def _randint_like(a: Arguments) -> TensorSpec:
+    size, *bounds = a.args
+    inner = Arguments(a.what, [*bounds, size], a.keywords)
+    made = _randint(inner)
+    a.args, a.keywords = inner.args, inner.keywords
+    return made
+
+
 def _of_value(value: Any) -> DataType:
     found = of_python(value)
     return {DataType.Double: DataType.Float, DataType.ComplexDouble: DataType.ComplexFloat}.get(found, found)
@@ -217,6 +225,8 @@ MAKERS: Mapping[str, Callable[[Arguments], TensorSpec]] = {
     "zeros_like": _like(_constant_maker(0)),
     "ones_like": _like(_constant_maker(1)),
     "empty_like": _like(_constant_maker(None)),
+    "full_like": _like(_full),
+    "randint_like": _like(_randint_like),
     "spec": _spec,
 }
 

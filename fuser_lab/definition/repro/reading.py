@@ -8,13 +8,23 @@ from typing import Any, TypeVar
 from fuser_lab.definition.binding import Described, described_as_defined
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro.arguments import as_device
-from fuser_lab.definition.repro.candidates import DEFINING, Candidate, chosen, recorded_parameter, records_into
-from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES, Expressions
+from fuser_lab.definition.repro.calls import Calls
+from fuser_lab.definition.repro.candidates import (
+    DEFINING,
+    Candidate,
+    chosen,
+    class_around,
+    recorded_parameter,
+    records_into,
+)
+from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES
+from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, HELPERS
 from fuser_lab.definition.repro.source import Script, scripts_in
 from fuser_lab.definition.repro.values import (
     Bound,
     Class,
     Function,
+    Instance,
     Ops,
     Other,
     Path,
@@ -69,6 +79,12 @@ def read_script(
         raise DefinitionError(msg) from None
 
 
+# Functions that call each other on the way to a definition.
+_MOST_CALLERS = 4
+# Fixtures that use fixtures.
+_DEEPEST_FIXTURES = 4
+
+
 class _Return(Exception):  # noqa: N818 - ends a function of the script, which is no error
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -78,7 +94,7 @@ class _Executed(Exception):  # noqa: N818 - ends the statement that executes the
     pass
 
 
-class _Reader(Expressions):
+class _Reader(Calls):
     """Runs a script's statements, recording its chosen definition.
 
     What follows its first execution is passed over, except for what records into it.
@@ -94,7 +110,9 @@ class _Reader(Expressions):
         self._functions: dict[tuple[int, str], int] = {}
         self._bodies = 0
         self._bound: Bound | None = None
-        self.notes: list[str] = []
+        self._through: Function | None = None
+        self._instance_of_chosen: Instance | None = None
+        self.notes += [*script.notes, *candidate.notes]
 
     def read(self) -> tuple[Any, list[Described]]:
         """Return the definition and its inputs."""
@@ -121,16 +139,58 @@ class _Reader(Expressions):
 
     def _run_around(self, scope: Scope) -> None:
         """Reach a definition that the script itself does not: a test function's, or one that is only written down."""
-        if self._recorded is None and self._deferred is None and self._candidate.around:
-            outer = self._candidate.around[0]
-            inside = Scope(scope)
-            inside.names |= self._given_by_script(outer, scope)
-            with suppress(_Executed):
-                self.run_body(Function(node=outer, scope=scope), inside)
-            if "inputs" in inside.names and self._given is None:
-                self._given = (inside.names["inputs"], outer)
+        if self._recorded is None and self._given is None:
+            for outer in self._ways_to_chosen():
+                if self._run_outer(outer, scope):
+                    break
         if self._recorded is None and self._deferred is not None:
             self._record(self._deferred, self._deferred.node)
+
+    def _ways_to_chosen(self) -> list[ast.FunctionDef]:
+        """Return functions of the script whose bodies lead to the definition, the one that begins first at last."""
+        here = self._candidate.node
+        inside = self._candidate.around[0] if self._candidate.around else None
+        found = [] if inside is None else [inside]
+        start = inside or (here if isinstance(here, ast.FunctionDef) else None)
+        functions = [node for node in ast.walk(self.script.tree) if isinstance(node, ast.FunctionDef)]
+        while start is not None and len(found) < _MOST_CALLERS and not start.name.startswith("test"):
+            known = [here, *self._candidate.around, *found]
+            start = next((f for f in functions if f not in known and _mentions(f, start.name)), None)
+            found += [] if start is None else [start]
+        return found[::-1]
+
+    def _run_outer(self, outer: ast.FunctionDef, scope: Scope) -> bool:
+        """Run a function that leads to the definition; return whether it did."""
+        inside = Scope(scope)
+        is_inside = outer in self._candidate.around
+        try:
+            inside.names |= self._given_by_script(outer, scope)
+            with suppress(_Executed):
+                self._set_up(inside.names.get("self"))
+                self.run_body(Function(node=outer, scope=scope), inside)
+        except DefinitionError:
+            if self.open is not None or is_inside:
+                raise
+            return False
+        if "inputs" in inside.names and self._given is None:
+            self._given = (inside.names["inputs"], outer)
+        return self._recorded is not None or (self._deferred is not None and self._given is not None)
+
+    def _set_up(self, test: Any) -> None:
+        """Run what a test class does before each test, as far as it is read."""
+        method = test.of.method("setUp") if isinstance(test, Instance) and test.of is not None else None
+        if method is not None and isinstance(test, Instance) and test.of is not None:
+            with suppress(DefinitionError):
+                self.call_function(method, Function(node=method, scope=test.of.scope), [test], {})
+
+    def made_of(self, of: Class) -> Instance:
+        """Return a new instance of a class of the script; the first one of the chosen class is kept."""
+        if not of.is_definition:
+            return Instance(of=of)
+        made = Unopened(of=of)
+        if of.node is self._candidate.node and self._instance_of_chosen is None:
+            self._instance_of_chosen = made
+        return made
 
     def _given_by_script(self, function: ast.FunctionDef, scope: Scope) -> dict[str, Any]:
         """Return the values of a test's parameters: the first of each parametrize, defaults, unread ones."""
@@ -156,7 +216,34 @@ class _Reader(Expressions):
                 ):
                     joined = ",".join(str(n.value) for n in names if isinstance(n, ast.Constant))
                     found |= self._first_of(joined, values, scope)
+        owner = class_around(self.script.tree, function)
+        if owner is not None and "self" in found:
+            found["self"] = Instance(of=Class(node=owner, scope=scope))
+        for name, value in found.items():
+            if isinstance(value, Unread) and name != "request":
+                found[name] = self._of_fixture(name, value, scope, 0)
         return found
+
+    def _of_fixture(self, name: str, usual: Unread, scope: Scope, depth: int) -> Any:
+        """Return what a fixture of the script gives, with the first of its params; ``usual`` if there is none."""
+        fixture = scope.value(name)
+        if not isinstance(fixture, Function) or depth > _DEEPEST_FIXTURES:
+            return usual
+        decorators = [each for each in fixture.node.decorator_list if "fixture" in ast.unparse(each)]
+        if not decorators:
+            return usual
+        request = Instance()
+        for keyword in decorators[0].keywords if isinstance(decorators[0], ast.Call) else ():
+            if keyword.arg == "params":
+                request.names["param"] = self._first_of("params", keyword.value, scope).get("params", usual)
+        given = [
+            request if p.arg == "request" else self._of_fixture(p.arg, usual, scope, depth + 1)
+            for p in fixture.node.args.args
+        ]
+        try:
+            return self.call_function(fixture.node, fixture, given, {})
+        except DefinitionError:
+            return usual
 
     def _first_of(self, names: str, values: ast.expr, scope: Scope) -> dict[str, Any]:
         """Return the first values of a parametrize, by the names of the parameters."""
@@ -179,12 +266,18 @@ class _Reader(Expressions):
 
     def _record(self, what: Function | Class, place: ast.AST) -> Recording:
         with self._make() as builder:
-            recording = self.open = self._recorded = Recording(builder=builder)
-            if isinstance(what, Function):
+            kept = self._instance_of_chosen
+            recording = self.open = self._recorded = Recording(
+                builder=builder, of=None if isinstance(what, Function) else what,
+                names={} if kept is None else kept.names,
+            )
+            method = what.method("definition") if isinstance(what, Class) else None
+            if method is not None:
+                self.call_function(place, Function(node=method, scope=what.scope), [recording], {})
+            elif self._through is not None:
+                self.call_function(place, self._through, [recording], {})
+            elif isinstance(what, Function):
                 self.call_function(place, what, *self._arguments(what, recording))
-            else:
-                method = next(f for f in what.node.body if isinstance(f, ast.FunctionDef) and f.name == "definition")
-                self.call_function(place, Function(node=method, scope=self._scope), [recording], {})
         self.open = None
         return recording
 
@@ -257,6 +350,8 @@ class _Reader(Expressions):
     def _run(self, node: ast.stmt, scope: Scope) -> None:
         self.step(node)
         match node:
+            case ast.Expr(value=ast.Name() | ast.Constant()) if self.open is None:
+                pass
             case ast.Expr(value=value):
                 self.evaluate(value, scope)
             case ast.Assign(targets=targets, value=value):
@@ -329,10 +424,10 @@ class _Reader(Expressions):
             self._deferred = function
 
     def _class_def(self, node: ast.ClassDef, scope: Scope) -> None:
-        for method in node.body:
-            if isinstance(method, ast.FunctionDef) and method.name == "schedule":
-                raise self.refusal(method, "user schedules are not read; delete them.")
-        made = Class(node=node)
+        made = Class(node=node, scope=scope)
+        schedule = made.method("schedule")
+        if schedule is not None and node is self._candidate.node:
+            self.scheduled(schedule)
         scope.names[node.name] = made
         if node is self._candidate.node:
             self._deferred = made
@@ -350,7 +445,7 @@ class _Reader(Expressions):
                 finally:
                     self.device = outside
                 return
-            if isinstance(value, Unopened) and value.of is None:
+            if isinstance(value, Unopened):
                 self._definition(node, item, scope)
                 return
             if not isinstance(value, Unread):
@@ -377,7 +472,9 @@ class _Reader(Expressions):
             module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
             if module == "torch._C._nvfuser":
                 module = "nvfuser"
-            if module.partition(".")[0] not in LIBRARIES | FRONTENDS:
+            if isinstance(node, ast.ImportFrom) and (alias.name in HELPERS or alias.name in HELPER_FUNCTIONS):
+                scope.names[alias.asname or alias.name] = Path(("nvfuser", alias.name))
+            elif module.partition(".")[0] not in LIBRARIES | FRONTENDS:
                 # Nothing of it is known: whatever uses it is refused where the fusion or an input needs it.
                 name = alias.asname or alias.name.partition(".")[0]
                 scope.names[name] = Unread(what=f"{module}.{alias.name}".removesuffix(f".{module}"), line=node.lineno)
@@ -390,23 +487,40 @@ class _Reader(Expressions):
                 top = alias.name.partition(".")[0]
                 scope.names[top] = _path(top)
 
-    def ran(self, what: Recording | Function | Bound | None, given: Any, place: ast.AST) -> None:
+    def ran(self, what: Any, given: Any, place: ast.AST) -> None:
         """Keep the inputs of the first run of the chosen definition."""
         if isinstance(what, Bound):
-            self._bound = what if self._bound is None and what.function.node is self._candidate.node else self._bound
-            what = what.function
+            function = what.function
+            if self._bound is None and isinstance(function, Function) and function.node is self._candidate.node:
+                self._bound = what
+            what = function
         if isinstance(what, Function):
             # Where a block is the definition, the function that is given stands for what the block calls.
             is_chosen = isinstance(self._candidate.node, ast.With) or what.node is self._candidate.node
+            if not is_chosen and self._calls_chosen(what.node):
+                self._through, is_chosen = self._through or what, True
+        elif isinstance(what, Unopened) and what.of is not None:
+            is_chosen = what.of.node is self._candidate.node
         else:
-            is_chosen = what in {None, self._recorded}
+            is_chosen = what is None or what is self._recorded or isinstance(what, Unopened)
         if self._given is None and given is not None and is_chosen:
             self._given = (given, place)
             if self._is_read:
                 raise _Executed
 
+    def _calls_chosen(self, function: ast.FunctionDef) -> bool:
+        """Whether a function that is run, a lambda say, calls the function that is the definition."""
+        chosen_node = self._candidate.node
+        return isinstance(chosen_node, ast.FunctionDef) and any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == chosen_node.name
+            for node in ast.walk(function)
+        )
+
     def _inputs(self, fusion: Fusion, scope: Scope) -> list[Described]:
         """Return the inputs that the script executes its definition with, else those that its sizes fix, else none."""
+        if self._given is None and "inputs" not in scope.names:
+            for statement in self.script.beside:
+                self._run(statement, scope)
         if self._given is None and "inputs" in scope.names:
             self._given = (scope.names["inputs"], self._candidate.node)
         if self._given is None:
@@ -444,6 +558,14 @@ def _path(name: str) -> Path:
     if parts[0] in FRONTENDS:
         parts = ["nvfuser", *(part for part in parts[1:] if part not in FRONTENDS)]
     return Path(tuple(parts))
+
+
+def _mentions(function: ast.FunctionDef, name: str) -> bool:
+    """Whether a function has another one's name in its body, as a name or as a method."""
+    return any(
+        (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
+        for node in ast.walk(function)
+    )
 
 
 def _keyword(node: ast.stmt) -> str:

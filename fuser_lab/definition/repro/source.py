@@ -4,8 +4,9 @@ import ast
 import re
 import textwrap
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser_lab.errors import DefinitionError, FuserLabError
 
@@ -14,16 +15,35 @@ _SHOWN = 120
 _FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
 _DEFINES = re.compile(r"\b(?:define_tensor|add_output|from_pytorch)\b")
 _PROMPT = re.compile(r"^\s*(?:>>>|\.\.\.)(?: |$)")
+_INPUTS = re.compile(r"^\s*inputs\s*=\s*[\[(]", re.MULTILINE)
+# Where a script may begin that stands among prose or log lines.
+_BEGINS = re.compile(
+    r"\s*(?:import [\w.]+|from [\w.]+ import |def \w+\s*\(|class \w+|with .*FusionDefinition|@[\w.]+|# CUDA devices)",
+)
+# What logs and diffs put in front of each line.
+_PREFIXES = (
+    re.compile(r"\[(?:rank|default)\d+\]:\s?"), re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\s?"),
+    re.compile(r"\+(?!\+\+)"), re.compile(r"(?:E {3}|> ?|\|) ?"), re.compile(r" *\d{1,6}[:|] ?"),
+)  # fmt: skip
+# Spaces and quotes as word processors write them.
+_TYPOGRAPHY = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+_MOST_CUTS = 40
+_MOST_PARSED = 5_000_000
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A parsed script; line numbers are those of the text that it was found in, of which ``above`` lines precede it."""
+    """A parsed script; line numbers are those of the text that it was found in, of which ``above`` lines precede it.
+
+    ``notes`` say which lines are no Python, and ``beside`` are the inputs that another fence of the text makes.
+    """
 
     tree: ast.Module
     lines: tuple[str, ...]
     above: int = 0
+    notes: tuple[str, ...] = ()
+    beside: tuple[ast.stmt, ...] = ()
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
@@ -71,15 +91,18 @@ def scripts_in(text: str) -> tuple[Script, ...]:
         msg = f"load_repro: the text has {len(text)} characters; scripts of up to {LONGEST} are read."
         raise DefinitionError(msg)
     lines = tuple(_NEWLINE.split(text.removeprefix("\ufeff")))
-    fences = [fence for fence in _fences(lines) if _DEFINES.search(fence.text)]
+    every = _fences(lines)
+    fences = [fence for fence in every if _DEFINES.search(fence.text)]
     fences = [fence for fence in fences if fence.is_python] or fences
     if not fences:
         return (_parse(lines, 0),)
+    beside = tuple(_inputs_in(fence for fence in every if not _DEFINES.search(fence.text)))
     found: list[Script] = []
     failures: list[DefinitionError] = []
     for fence in fences:
         try:
-            found.append(_parse(tuple(_NEWLINE.split(fence.text)), fence.above))
+            script = _parse(tuple(_NEWLINE.split(fence.text)), fence.above)
+            found.append(replace(script, beside=beside))
         except DefinitionError as error:
             failures.append(error)
     if not found:
@@ -110,14 +133,99 @@ def _fences(lines: tuple[str, ...]) -> list[Fence]:
     return found
 
 
+def _inputs_in(fences: Iterable[Fence]) -> Iterator[ast.stmt]:
+    """Yield the statements of fences that assign inputs."""
+    for fence in fences:
+        if not _INPUTS.search(fence.text):
+            continue
+        with suppress(DefinitionError):
+            tree = _parse_lines(tuple(_NEWLINE.split(fence.text)), fence.above).tree
+            yield from (each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign | ast.Import))
+
+
 def _parse(lines: tuple[str, ...], above: int) -> Script:
+    try:
+        return _parse_lines(lines, above)
+    except DefinitionError:
+        for typed in _cleaned(lines):
+            with suppress(DefinitionError):
+                return _parse_lines(typed, above)
+            cut = _cut_out(typed, above)
+            if cut is not None:
+                return cut
+        raise
+
+
+def _cleaned(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield lines as they were before something was put in front of them, or into them."""
     if any(line.lstrip().startswith(">>> ") for line in lines):
         # A session of Python's prompt; lines without one are what it printed.
-        typed = tuple(_PROMPT.sub("", line) if _PROMPT.match(line) else "" for line in lines)
-        with suppress(DefinitionError):
-            return _parse_lines(lines, above)
-        return _parse_lines(typed, above)
-    return _parse_lines(lines, above)
+        yield tuple(_PROMPT.sub("", line) if _PROMPT.match(line) else "" for line in lines)
+        return
+    plain = tuple(line.translate(_TYPOGRAPHY) for line in lines)
+    for prefix in _PREFIXES:
+        defining = [line for line in plain if _DEFINES.search(line)]
+        if defining and all(prefix.match(line) for line in defining):
+            plain = tuple(prefix.sub("", line) if prefix.match(line) else "" for line in plain)
+    yield plain
+
+
+def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
+    """Return the script that stands among lines of another kind, which become empty; None if there is none.
+
+    Prose and logs before the first line of a script, and from the first one on that is no Python behind the last line
+    that defines something or assigns inputs.
+    """
+    begins = [number for number, line in enumerate(lines) if _BEGINS.match(line)]
+    defining = [number for number, line in enumerate(lines) if _DEFINES.search(line)]
+    if not begins or not defining or begins[0] > defining[0]:
+        return None
+    first, end, spent = begins[0], len(lines), 0
+    for _ in range(_MOST_CUTS):
+        kept = [*[""] * first, *_dedented(lines[first:end])]
+        spent += sum(map(len, kept))
+        if spent > _MOST_PARSED:
+            return None
+        wrong = _first_wrong(kept)
+        if wrong is None:
+            script = _parse_lines((*kept, *[""] * (len(lines) - end)), above)
+            notes = [_passed_over(above, a, b) for a, b in ((0, first), (end, len(lines)))
+                     if any(line.strip() for line in lines[a:b])]  # fmt: skip
+            return replace(script, notes=tuple(notes))
+        later = next((number for number in begins if number > max(wrong, first)), None)
+        if wrong > defining[-1] and wrong > first:
+            # Inputs may come after prose that follows the definition: those are given up.
+            end = wrong
+        elif wrong < defining[0] and later is not None and later <= defining[0]:
+            first = later
+        else:
+            return None
+    return None
+
+
+def _dedented(lines: Sequence[str]) -> list[str]:
+    """Return lines without the indentation of the first one; those with less end what is dedented."""
+    depth = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    return [line[depth:] if not line[:depth].strip() else line for line in lines]
+
+
+def _first_wrong(lines: Sequence[str]) -> int | None:
+    """Return the number of the first line that is no Python, None if all are."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse("\n".join(lines))
+    except SyntaxError as error:
+        return max((error.lineno or 1) - 1, 0)
+    except (ValueError, RecursionError, MemoryError, OverflowError):
+        return 0
+    return None
+
+
+def _passed_over(above: int, first: int, end: int) -> str:
+    if end - first == 1:
+        return f"line {above + end} is no part of the script: it is passed over"
+    return f"lines {above + first + 1} to {above + end} are no part of the script: they are passed over"
 
 
 def _parse_lines(lines: tuple[str, ...], above: int) -> Script:

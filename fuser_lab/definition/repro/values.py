@@ -1,9 +1,10 @@
 """What the names of a script can stand for while it is read, and what arithmetic on plain values gives."""
 
 import ast
+import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,32 +75,65 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """``functools.partial`` of a function of the script."""
+    """``functools.partial`` of a function of the script or of a library."""
 
-    function: Function
+    function: "Function | Method | Op | Path"
     args: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """A class of the script with a method ``definition``, as very old scripts have."""
+    """A class of the script: a definition, a test, or what keeps sizes and dtypes."""
 
     node: ast.ClassDef
+    scope: Scope
 
+    def method(self, name: str) -> ast.FunctionDef | None:
+        """Return a method that the class itself has."""
+        return next((f for f in self.node.body if isinstance(f, ast.FunctionDef) and f.name == name), None)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unopened:
-    """A ``FusionDefinition()`` whose ``with`` block has not begun, or an instance of a class of the script."""
-
-    of: Class | None = None
+    @property
+    def is_definition(self) -> bool:
+        """Whether its instances are definitions."""
+        bases = {ast.unparse(base).rpartition(".")[2] for base in self.node.bases}
+        return "FusionDefinition" in bases or self.method("definition") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recording:
+class Instance:
+    """An instance of a class of the script, or a namespace, with the attributes that it was given."""
+
+    of: Class | None = None
+    names: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unopened(Instance):
+    """A ``FusionDefinition()`` whose ``with`` block has not begun, or an instance of a class with a definition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recording(Instance):
     """``fd``: the definition that is being recorded."""
 
     builder: FusionBuilder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A method of an instance."""
+
+    of: Instance
+    function: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """``fd.ops.<name>``, not called yet."""
+
+    recording: Recording
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +157,32 @@ class Lists:
     left: int = _MOST_ENTRIES_IN_ALL
 
     def keep(self, made: Any) -> Any:
-        """Return a list or tuple, or raise DefinitionError if it has too many entries, nested ones included."""
+        """Return a list, tuple or dict, or raise DefinitionError if it has too many entries, nested ones included."""
         self.left -= len(made)
         if self.left < 0:
             msg = "the script's lists have too many entries in all."
             raise DefinitionError(msg)
-        return self._weighed(made, sum(self.weights.get(id(entry), 1) for entry in made))
+        entries = made.values() if isinstance(made, dict) else made
+        return self._weighed(made, sum(self.weights.get(id(entry), 1) for entry in entries))
 
     def append(self, made: list[Any], entry: Any) -> None:
         """Append to a list that was kept before."""
-        made.append(entry)
         self._weighed(made, self.weights.get(id(made), len(made)) + self.weights.get(id(entry), 1))
+        made.append(entry)
+
+    def put(self, made: Any, place: Any, entry: Any) -> None:
+        """Assign an entry of a list or dict that was kept before."""
+        self.left -= 1
+        if self.left < 0:
+            msg = "the script's lists have too many entries in all."
+            raise DefinitionError(msg)
+        if contains(entry, made):
+            msg = "a list that contains itself is not read."
+            raise DefinitionError(msg)
+        is_there = isinstance(made, list) or place in made
+        before = self.weights.get(id(made[place]), 1) if is_there else 0
+        self._weighed(made, self.weights.get(id(made), len(made)) - before + self.weights.get(id(entry), 1))
+        made[place] = entry
 
     def _weighed(self, made: Any, weight: int) -> Any:
         if weight > _MOST_ENTRIES:
@@ -144,6 +193,14 @@ class Lists:
             self.kept.append(made)
         self.weights[id(made)] = weight
         return made
+
+
+def contains(value: Any, wanted: Any) -> bool:
+    """Whether a list or dict is a value, or stands somewhere inside of it."""
+    if value is wanted:
+        return True
+    entries = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(contains(entry, wanted) for entry in entries)
 
 
 PLAIN = (bool, int, float, complex, str, type(None), DataType, Handle)
@@ -173,6 +230,11 @@ CONSTANTS: Mapping[str, float] = {
 }  # fmt: skip
 
 
+# Ops that comparisons of tensors and scalars of a definition stand for.
+COMPARED: Mapping[type[ast.cmpop], str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}  # fmt: skip
+
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
@@ -181,8 +243,14 @@ _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 def comparison(kind: type[ast.cmpop], left: Any, right: Any) -> bool | None:
     """Return what a comparison of plain values gives, None where it is not read."""
+    if isinstance(left, Unread) or isinstance(right, Unread):
+        return None
     if kind in {ast.Is, ast.IsNot} and (left is None or right is None):
         return (left is right) is (kind is ast.Is)
+    if kind in {ast.In, ast.NotIn} and isinstance(right, str) and isinstance(left, str):
+        return (left in right) is (kind is ast.In)
+    if kind in {ast.In, ast.NotIn} and isinstance(right, dict) and is_key(left):
+        return (left in right) is (kind is ast.In)
     if kind in {ast.In, ast.NotIn} and isinstance(right, list | tuple):
         found = [comparison(ast.Eq, left, entry) for entry in right]
         return None if None in found else any(found) is (kind is ast.In)
@@ -199,6 +267,14 @@ def comparison(kind: type[ast.cmpop], left: Any, right: Any) -> bool | None:
         return None
 
 
+HASHED = (bool, int, float, str, type(None), DataType)
+
+
+def is_key(value: object) -> bool:
+    """Whether a value may be a key of a dict."""
+    return isinstance(value, HASHED) or (isinstance(value, tuple) and all(isinstance(e, HASHED) for e in value))
+
+
 def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:
     return all(isinstance(v, Number | str | None | DataType) for v in values)
 
@@ -207,6 +283,14 @@ def small(value: Any) -> Any:
     """Return a number, or raise DefinitionError if it is an integer that no definition needs."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         msg = f"an integer with more than {_MOST_BITS} bits is not read."
+        raise DefinitionError(msg)
+    return value
+
+
+def short(value: str) -> str:
+    """Return a text, or raise DefinitionError if no definition needs one of that length."""
+    if len(value) > _MOST_ENTRIES:
+        msg = f"a text of more than {_MOST_ENTRIES} characters is not read."
         raise DefinitionError(msg)
     return value
 
@@ -221,6 +305,8 @@ def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) ->
             return small(BINARY[kind](left, right))
     if kind is ast.Add and isinstance(left, list) and isinstance(right, list):
         return lists.keep(left + right)
+    if kind is ast.Add and isinstance(left, str) and isinstance(right, str):
+        return short(left + right)
     if kind is ast.Add and isinstance(left, tuple) and isinstance(right, tuple):
         return lists.keep(left + right)
     if kind is ast.Mult:
@@ -243,17 +329,23 @@ def said(value: object) -> str:
             return str(value)
         case Function() | Class():
             return f"{value.node.name}, which the script defines"
+        case Method():
+            return f"{value.function.node.name}, which the script defines"
         case Recording() | Unopened() | Other():
             return "a definition"
+        case Instance():
+            return f"an instance of {value.of.node.name}" if value.of is not None else "a namespace"
         case Ops():
             return "fd.ops"
+        case Op():
+            return f"fd.ops.{value.name}"
         case TensorSpec():
             return f"an input of shape {list(value.shape)}"
         case Fill():
             return "a fill"
         case Handle():
             return f"{value.name or 'a constant'} of the definition"
-        case str() | list() | tuple():
+        case str() | list() | tuple() | dict():
             return f"a {type(value).__name__}"
         case None:
             return "None"
@@ -305,9 +397,83 @@ def _range(*args: Any) -> list[int]:
 
 
 def _entries(value: Any = ()) -> list[Any]:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict | str):
         return list(value)
     msg = f"a list is read from lists only, given {said(value)}."
+    raise DefinitionError(msg)
+
+
+def _sum(values: Any, start: Any = 0) -> Any:
+    entries = _entries(values)
+    if all(isinstance(entry, Number) for entry in (*entries, start)):
+        return small(sum(entries, start))
+    msg = f"sum is read on numbers only, given {said(next(e for e in entries if not isinstance(e, Number)))}."
+    raise DefinitionError(msg)
+
+
+def _sorted(values: Any) -> list[Any]:
+    entries = _entries(values)
+    if all(isinstance(e, int | float) for e in entries) or all(isinstance(e, str) for e in entries):
+        return sorted(entries)
+    msg = "sorted is read on numbers, or on texts."
+    raise DefinitionError(msg)
+
+
+def _distinct(values: Any = ()) -> list[Any]:
+    entries = _entries(values)
+    if all(isinstance(entry, HASHED) for entry in entries):
+        return list(dict.fromkeys(entries))
+    msg = "set is read on numbers and texts only."
+    raise DefinitionError(msg)
+
+
+def _truth_of(which: Callable[[list[Any]], bool]) -> Callable[[Any], bool]:
+    def call(values: Any) -> bool:
+        entries = _entries(values)
+        if all(isinstance(entry, bool | int | float | str | None) for entry in entries):
+            return which(entries)
+        msg = f"{which.__name__} is read on plain values only."
+        raise DefinitionError(msg)
+
+    return call
+
+
+def _selected(function: Callable[..., Any], least: int) -> Callable[..., Any]:
+    """Return a function of itertools whose results are lists, of no more entries than any list has."""
+    def call(values: Any, count: Any = None) -> list[Any]:
+        entries = _entries(values)
+        size = len(entries) if count is None and least else count
+        if not isinstance(size, int) or not 0 <= size <= 8 or len(entries) > 64:
+            msg = f"{function.__name__} is read on up to 64 entries, of which it takes up to 8."
+            raise DefinitionError(msg)
+        return _few(function(entries, size))
+
+    return call
+
+
+def _few(values: Iterable[Any]) -> list[Any]:
+    found = list(itertools.islice(values, _MOST_ENTRIES + 1))
+    if len(found) > _MOST_ENTRIES:
+        msg = f"a list of more than {_MOST_ENTRIES} entries is not read."
+        raise DefinitionError(msg)
+    return found
+
+
+def _product(*values: Any) -> list[Any]:
+    if len(values) > 8:
+        msg = f"product is read on up to 8 lists, given {len(values)}."
+        raise DefinitionError(msg)
+    return _few(itertools.product(*map(_entries, values)))
+
+
+def _chain(*values: Any) -> list[Any]:
+    return _few(entry for value in values for entry in _entries(value))
+
+
+def _str(value: Any = "") -> str:
+    if isinstance(value, str | int | float):
+        return str(value)
+    msg = f"str is read on numbers and texts only, given {said(value)}."
     raise DefinitionError(msg)
 
 
@@ -325,6 +491,21 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "tuple": lambda value=(): tuple(_entries(value)),
     "enumerate": lambda value: [(place, entry) for place, entry in enumerate(_entries(value))],
     "zip": lambda *values: list(zip(*map(_entries, values), strict=False)),
+    "sum": _sum,
+    "sorted": _sorted,
+    "reversed": lambda value: _entries(value)[::-1],
+    "set": _distinct,
+    "frozenset": _distinct,
+    "any": _truth_of(any),
+    "all": _truth_of(all),
+    "round": _of_numbers(round),
+    "divmod": _of_numbers(divmod),
+    "str": _str,
+    "numpy.prod": _of_numbers(math.prod),
+    "itertools.product": _product,
+    "itertools.permutations": _selected(itertools.permutations, 1),
+    "itertools.combinations": _selected(itertools.combinations, 0),
+    "itertools.chain": _chain,
     **{
         f"math.{name}": _of_numbers(getattr(math, name))
         for name in ("sqrt", "prod", "ceil", "floor", "log", "log2", "exp", "gcd", "isqrt")

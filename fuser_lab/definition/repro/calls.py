@@ -1,0 +1,513 @@
+"""Calls in a script: its own functions and classes, torch's makers of tensors, and what records into a definition."""
+
+import ast
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from fuser_lab.arguments import is_whole
+from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.definition.repro import spellings
+from fuser_lab.definition.repro.arguments import as_device
+from fuser_lab.definition.repro.expressions import ACCEPTED, HARMLESS, SCHEDULED, SCHEDULES, Expressions
+from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, NOTED
+from fuser_lab.definition.repro.layouts import (
+    ELEMENTWISE,
+    METHODS,
+    QUESTIONS,
+    asked_of,
+    changed_by,
+    computed,
+    joined,
+)
+from fuser_lab.definition.repro.makers import FILLERS, MAKERS, made_by, refilled_by
+from fuser_lab.definition.repro.source import Script
+from fuser_lab.definition.repro.values import (
+    FUNCTIONS,
+    HASHED,
+    PLAIN,
+    Bound,
+    Class,
+    Function,
+    Instance,
+    Method,
+    Op,
+    Ops,
+    Other,
+    Path,
+    Recording,
+    Scope,
+    Unopened,
+    Unread,
+    said,
+)
+from fuser_lab.definition.spec import Fill, TensorSpec
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError, UnsupportedError
+from fuser_lab.ir import Number
+from fuser_lab.ops import COMPOSITES, OPS
+
+_DEEPEST_CALLS = 12
+_METHODS = (
+    "define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "set_output_stride_order",
+    "from_pytorch",
+)
+_RUNS = ("execute", "validate", "manual_execute", "manual_validate")
+# Settings of torch that change the dtype of what is made after them.
+_DEFAULTS = ("set_default_dtype", "set_default_tensor_type")
+_TYPES = {
+    "int": int, "float": float, "bool": bool, "complex": complex, "str": str, "list": list, "tuple": tuple,
+    "dict": dict,
+}  # fmt: skip
+
+
+class Calls(Expressions):
+    """Evaluates calls of one script."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.notes: list[str] = []
+        self._calls = 0
+
+    def run_body(self, function: Function, scope: Scope) -> Any:
+        """Run the statements of a function and return what it returns."""
+        raise NotImplementedError
+
+    def ran(self, what: Any, given: Any, place: ast.AST) -> None:
+        """Learn that a definition, None for one that is not known, is executed with inputs."""
+        raise NotImplementedError
+
+    def made_of(self, of: Class) -> Instance:
+        """Return a new instance of a class of the script."""
+        raise NotImplementedError
+
+    def note(self, node: ast.AST, text: str) -> None:
+        """Keep what was passed over or taken for granted at a place of the script."""
+        self.notes.append(f"line {getattr(node, 'lineno', 0)}: {text}")
+
+    def scheduled(self, node: ast.AST) -> Unread:
+        """Return what stands for a line of a schedule, which is passed over with a note."""
+        self.notes.append("the user schedule of the script is passed over")
+        return Unread(what="a user schedule", line=getattr(node, "lineno", 0))
+
+    def call(self, node: ast.Call, scope: Scope) -> Any:
+        """Return what a call gives."""
+        called, owner, name = self._called(node, scope)
+        args = self._several(node.args, scope)
+        keywords: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.evaluate(keyword.value, scope)
+            if keyword.arg is not None:
+                keywords[keyword.arg] = value
+            elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+                self.step(keyword.value, len(value))
+                keywords |= value
+            elif isinstance(value, Unread) and self.open is None:
+                return Unread(what="**", line=node.lineno)
+            else:
+                raise self.refusal(keyword.value, f"** is read before dicts with names as keys, given {said(value)}.")
+        what = called if called is not None else owner
+        if isinstance(what, Unread | Path) and str(what) not in HARMLESS and self.open is not None:
+            for value in (*args, *keywords.values()):
+                if value is self.open and name not in _RUNS:
+                    raise self.refusal(node, f"what {said(what)} does with the definition is not read.")
+        if called is None:
+            return self._method(node, owner, name, args, keywords)
+        return self._function(node, called, args, keywords)
+
+    def _called(self, node: ast.Call, scope: Scope) -> tuple[Any, Any, str]:
+        """Return what is called, or else the owner of a method and its name."""
+        if not isinstance(node.func, ast.Attribute):
+            return self.evaluate(node.func, scope), None, ""
+        owner, name = self.evaluate(node.func.value, scope), node.func.attr
+        if isinstance(owner, Instance) and owner.of is not None and not name.startswith("__"):
+            found = self.attribute(node.func, owner)
+            return (found, owner, name) if isinstance(found, Method | Function | Bound) else (None, owner, name)
+        if name == "__init__" and isinstance(owner, Unread):
+            return owner, None, name
+        if name.startswith("_"):
+            raise self.refusal(node.func, f"the attribute {name} is not read; {ACCEPTED}.")
+        if isinstance(owner, Path | Class):
+            return self.attribute(node.func, owner), owner, name
+        return None, owner, name
+
+    def _unread_in(self, node: ast.AST, what: str, values: Sequence[Any], tensors: int = 0) -> Unread | None:
+        """Return what stands in the way of a call of torch: an argument that is not read, or a tensor beyond some."""
+        for place, value in enumerate(values):
+            if isinstance(value, list | tuple):
+                found = self._unread_in(node, what, value)
+                if found is not None:
+                    return found
+            elif isinstance(value, Unread):
+                return value
+            elif isinstance(value, TensorSpec):
+                if place >= tensors:
+                    return Unread(what=what, line=getattr(node, "lineno", 0))
+            elif not isinstance(value, (*PLAIN, Fill)):
+                raise self.refusal(node, f"{said(value)} cannot be an argument of {what}.")
+        return None
+
+    def _function(self, node: ast.Call, called: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
+        match called:
+            case Function():
+                return self.call_function(node, called, args, keywords)
+            case Method():
+                return self.call_function(node, called.function, [called.of, *args], keywords)
+            case Class():
+                return self._instance(node, called, args, keywords)
+            case Op():
+                return self.op(node, called.name, args, keywords, called.recording)
+            case Unread():
+                return Unread(what=called.what, line=called.line)
+            case Path(("getattr",)) if len(args) > 1 and isinstance(args[0], Ops) and isinstance(args[1], str):
+                return Op(recording=args[0].recording, name=args[1])
+            case Path(("hasattr",)) if len(args) == 2 and isinstance(args[0], Recording | Ops):
+                known = {*OPS, *COMPOSITES} if isinstance(args[0], Ops) else {*_METHODS, "ops", "execute"}
+                return args[1] in known if isinstance(args[1], str) else Unread(what="hasattr", line=node.lineno)
+            case Path(("isinstance",)) if len(args) == 2:
+                return self._is_instance(node, *args)
+            case Path(("dict",)):
+                return self._dict_of(node, args, keywords)
+            case Path((*_, "SimpleNamespace")) if not args:
+                return Instance(names=dict(keywords))
+            case Path(("os", "getenv")) | Path(("os", "environ", "get")) if args and isinstance(args[0], str):
+                return self.environment.get(args[0], args[1] if len(args) > 1 else None)
+            case Path(("nvfuser", *_, name)) if name in HELPER_FUNCTIONS:
+                if name in NOTED:
+                    self.note(node, NOTED[name])
+                if any(isinstance(value, Unread) for value in (*args, *keywords.values())):
+                    return Unread(what=name, line=node.lineno)
+                return self.guarded(node, lambda: HELPER_FUNCTIONS[name](*args, **keywords))
+            case Path(("nvfuser", "FusionDefinition")):
+                return Unopened()
+            case Path(("nvfuser", "ops", name)):
+                return self.op(node, name, args, keywords)
+            case Path((*_, "exec_nvfuser")) if len(args) > 1:
+                self.ran(args[0] if isinstance(args[0], Function | Bound) else None, args[1], node)
+                return Unread(what="exec_nvfuser", line=node.lineno)
+            case Path(("nvfuser", *_, "spec")):
+                return self._unread_in(node, "spec", [*args, *keywords.values()]) or self.guarded(
+                    node, made_by, "spec", args, keywords,
+                )
+            case Path(("nvfuser", *_, "Fill")):
+                return self._unread_in(node, "Fill", [*args, *keywords.values()]) or self.guarded(
+                    node, lambda: Fill(**keywords | {"values": tuple(keywords.get("values", ()))}),
+                )
+            case Path(("torch", "device")):
+                kind = args[0] if args else keywords.get("type")
+                return f"{kind}:{args[1]}" if len(args) == 2 and is_whole(args[1]) else kind
+            case Path(("torch", "Size")):
+                return args[0] if len(args) == 1 else args
+            case Path(("torch", "set_default_device")) if len(args) == 1:
+                unread = self._unread_in(node, str(called), args)
+                if unread is None:
+                    self.device = None if args[0] is None else self.guarded(node, as_device, args[0], str(called))
+                return unread
+            case Path(("torch", name)) if name in _DEFAULTS and args != [DataType.Float]:
+                why = f"torch.{name} changes the dtype of the tensors made after it; write dtype= where they are made."
+                raise self.refusal(node, why)
+            case Path(("functools", "partial")) if args and isinstance(args[0], Function | Path | Method | Op):
+                return Bound(function=args[0], args=tuple(args[1:]), keywords=tuple(keywords.items()))
+            case Bound():
+                given = dict(called.keywords) | keywords
+                return self._function(node, called.function, [*called.args, *args], given)
+            case Path(("torch", "cuda", "is_available")):
+                return True
+            case Path(("torch", "stack" | "cat" | "concat" as name)):
+                unread = self._unread_in(node, f"torch.{name}", args[1:])
+                tensors = args[0] if args else keywords.get("tensors")
+                if unread is not None or not isinstance(tensors, list | tuple):
+                    return unread or Unread(what=f"torch.{name}", line=node.lineno)
+                axis = args[1] if len(args) > 1 else keywords.get("dim", keywords.get("axis", 0))
+                found = self.guarded(node, joined, name, tensors, axis)
+                return found or Unread(what=f"torch.{name}", line=node.lineno)
+            case Path(("torch", name)) if name in METHODS and args and isinstance(args[0], TensorSpec):
+                unread = self._unread_in(node, f"torch.{name}", [*args[1:], *keywords.values()])
+                return unread or self.guarded(node, changed_by, name, args[0], args[1:], keywords)
+            case Path(("torch", *_, name)) if name in ELEMENTWISE and args and isinstance(args[0], TensorSpec):
+                return computed(args[:1]) or Unread(what=f"torch.{name}", line=node.lineno)
+            case Path(("torch", *rest)):
+                name = ".".join(rest)
+                if name not in MAKERS or name == "spec":
+                    return Unread(what=f"torch.{name}", line=node.lineno)
+                found = self._unread_in(
+                    node, f"torch.{name}", [*args, *keywords.values()], tensors=int(name.endswith("_like")),
+                )
+                if found is not None:
+                    return found
+                if self.device is not None and not name.endswith(("_like", "make_tensor")):
+                    keywords = {"device": self.device} | keywords
+                return self.guarded(node, made_by, name, args, keywords)
+            case Path():
+                return self._library(node, called, args, keywords)
+        if isinstance(called, DataType):
+            raise self.refusal(node, f"{called!r} is not called.")
+        raise self.refusal(node, f"{said(called)} is not called; {ACCEPTED}.")
+
+    def _library(self, node: ast.Call, called: Path, args: list[Any], keywords: dict[str, Any]) -> Any:
+        name = str(called)
+        if name not in FUNCTIONS:
+            return Unread(what=name, line=node.lineno)
+        if name == "abs" and len(args) == 1 and isinstance(args[0], Handle):
+            return self.op(node, "abs", args, keywords)
+        if any(isinstance(value, Unread | TensorSpec) for value in args):
+            return Unread(what=name, line=node.lineno)
+        if name == "sorted" and keywords.keys() == {"reverse"}:
+            found = self.guarded(node, FUNCTIONS["sorted"], *args)
+            return self.guarded(node, self.lists.keep, found[::-1] if keywords["reverse"] else found)
+        if keywords and set(keywords) <= {"strict"}:
+            keywords = {}
+        if keywords:
+            raise self.refusal(node, f"{name} is read without keyword arguments.")
+        self.step(node, sum(len(value) for value in args if isinstance(value, list | tuple | dict)))
+        found = self.guarded(node, FUNCTIONS[name], *args)
+        return self.guarded(node, self.lists.keep, found) if isinstance(found, list | tuple) else found
+
+    def call_function(self, place: ast.AST, function: Function, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """Return what a function of the script returns."""
+        given = function.node.args
+        name = function.node.name
+        parameters = [*given.posonlyargs, *given.args]
+        names = [p.arg for p in (*parameters, *given.kwonlyargs)]
+        values = dict(zip((p.arg for p in parameters), args, strict=False))
+        spare = list(args[len(parameters) :])
+        unknown = {key: value for key, value in keywords.items() if key not in names or key in values}
+        if (spare and not given.vararg) or (unknown and (not given.kwarg or values.keys() & unknown)):
+            raise self.refusal(place, f"{name} takes {', '.join(names) or 'no arguments'}.")
+        values |= {key: value for key, value in keywords.items() if key not in unknown}
+        if given.vararg:
+            values[given.vararg.arg] = self.guarded(place, self.lists.keep, tuple(spare))
+        if given.kwarg:
+            values[given.kwarg.arg] = self.guarded(place, self.lists.keep, unknown)
+        defaults = [
+            *zip(parameters[len(parameters) - len(given.defaults) :], given.defaults, strict=True),
+            *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+        ]
+        for parameter, default in defaults:
+            if parameter.arg not in values and default is not None:
+                values[parameter.arg] = self.evaluate(default, function.scope)
+        missing = [key for key in names if key not in values]
+        if missing:
+            raise self.refusal(place, f"{name} is called without {', '.join(missing)}.")
+        if self._calls >= _DEEPEST_CALLS:
+            raise self.refusal(place, f"functions call each other more than {_DEEPEST_CALLS} deep.")
+        inside = Scope(function.scope)
+        inside.names |= values
+        self._calls += 1
+        try:
+            return self.run_body(function, inside)
+        finally:
+            self._calls -= 1
+
+    def _instance(self, node: ast.Call, of: Class, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """Return an instance of a class of the script, with what its ``__init__`` or its fields give it."""
+        made = self.made_of(of)
+        method = of.method("__init__")
+        if method is None:
+            # The fields of a dataclass.
+            fields = (each.target for each in of.node.body if isinstance(each, ast.AnnAssign))
+            names = (target.id for target in fields if isinstance(target, ast.Name))
+            made.names.update(zip(names, args, strict=False))
+            made.names.update(keywords)
+            return made
+        if of.is_definition:
+            self.call_function(node, Function(node=method, scope=of.scope), [made, *args], keywords)
+            return made
+        try:
+            self.call_function(node, Function(node=method, scope=of.scope), [made, *args], keywords)
+        except DefinitionError:
+            if self.open is not None:
+                raise
+            # A module of torch, say, beside the definition.
+            return Unread(what=of.node.name, line=node.lineno)
+        return made
+
+    def _is_instance(self, node: ast.Call, value: Any, kinds: Any) -> Any:
+        listed = kinds if isinstance(kinds, list | tuple) else [kinds]
+        known = [_TYPES.get(str(kind)) for kind in listed if isinstance(kind, Path)]
+        if isinstance(value, Unread) or None in known or len(known) != len(listed):
+            return Unread(what="isinstance", line=node.lineno)
+        return isinstance(value, tuple(kind for kind in known if kind is not None))
+
+    def _dict_of(self, node: ast.Call, args: list[Any], keywords: dict[str, Any]) -> Any:
+        found: dict[Any, Any] = {}
+        if len(args) == 1 and isinstance(args[0], dict):
+            found |= args[0]
+        elif len(args) == 1 and isinstance(args[0], list | tuple):
+            for entry in args[0]:
+                if not (isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], HASHED)):
+                    raise self.refusal(node, "dict is read on a dict, on pairs and on keywords.")
+                found[entry[0]] = entry[1]
+        elif args:
+            return Unread(what="dict", line=node.lineno)
+        self.step(node, len(found))
+        return self.guarded(node, self.lists.keep, found | keywords)
+
+    def _of_dict(self, node: ast.Call, owner: dict[Any, Any], name: str, args: list[Any]) -> Any:
+        """Return what a method of a dict gives."""
+        self.step(node, len(owner))
+        match name, args:
+            case "keys", []:
+                found: Any = list(owner)
+            case "values", []:
+                found = list(owner.values())
+            case "items", []:
+                found = [self.guarded(node, self.lists.keep, pair) for pair in owner.items()]
+            case "get" | "setdefault" | "pop", [key, *usual] if isinstance(key, HASHED) and len(usual) < 2:
+                default = usual[0] if usual else None
+                if name == "setdefault" and key not in owner:
+                    self.guarded(node, self.lists.put, owner, key, default)
+                return owner.pop(key, default) if name == "pop" else owner.get(key, default)
+            case "copy", []:
+                return self.guarded(node, self.lists.keep, dict(owner))
+            case _:
+                raise self.refusal(node, f".{name}() of a dict is not read; items, keys, values, get and copy are.")
+        return self.guarded(node, self.lists.keep, found)
+
+    def _of_list(self, node: ast.Call, owner: list[Any] | tuple[Any, ...], name: str, args: list[Any]) -> Any:
+        """Return what a method of a list gives."""
+        self.step(node, len(owner))
+        match name, owner, args:
+            case "append", list(), [entry]:
+                return self.guarded(node, self.lists.append, owner, entry)
+            case "extend", list(), [list() | tuple() as entries]:
+                for entry in list(entries):
+                    self.guarded(node, self.lists.append, owner, entry)
+                self.step(node, len(entries))
+                return None
+            case "insert", list(), [int(place), entry]:
+                self.guarded(node, self.lists.append, owner, entry)
+                owner.insert(place, owner.pop())
+                return None
+            case "pop", list(), [] | [int()]:
+                return self.guarded(node, owner.pop, *args)
+            case "index" | "count", _, [entry] if isinstance(entry, HASHED):
+                return self.guarded(node, getattr(owner, name), entry)
+            case "copy", list(), []:
+                return self.guarded(node, self.lists.keep, list(owner))
+            case "reverse", list(), []:
+                return owner.reverse()
+            case "numel", tuple(), []:
+                return self.guarded(node, FUNCTIONS["math.prod"], owner)
+        raise self.refusal(node, f".{name}() of {said(owner)} is not read; {ACCEPTED}.")
+
+    def _method(self, node: ast.Call, owner: Any, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+        match owner:
+            case Ops():
+                return self.op(node, name, args, keywords, owner.recording)
+            case Recording() if name in _METHODS:
+                return self._define(node, owner, name, args, keywords)
+            case Instance() if name in owner.names:
+                return self._function(node, owner.names[name], args, keywords)
+            case Recording() | Unopened() | Unread() if name in _RUNS:
+                given = args[0] if args else keywords.get("inputs")
+                self.ran(None if isinstance(owner, Unread) else owner, given, node)
+            case _ if name == "exec_nvfuser" and len(args) > 1:
+                self.ran(args[0] if isinstance(args[0], Function | Bound) else None, args[1], node)
+            case Tensor() if name in {"size", "shape"}:
+                self.check_plain(node, args)
+                return self.guarded(node, owner.size if name == "size" else owner.shape, *args)
+            case TensorSpec():
+                return self._of_tensor(node, owner, name, args, keywords)
+            case list() | tuple() if not keywords:
+                return self._of_list(node, owner, name, args)
+            case dict() if not keywords:
+                return self._of_dict(node, owner, name, args)
+            case Handle() if name in SCHEDULED:
+                return self.scheduled(node)
+            case Recording() if name in SCHEDULES:
+                return self.scheduled(node)
+            case Unread() | Other() | Instance() | Class() | Function() | str():
+                pass
+            case _:
+                raise self.refusal(node, f".{name}() of {said(owner)} is not read; {ACCEPTED}.")
+        return Unread(what=f".{name}()", line=node.lineno)
+
+    def _of_tensor(
+        self, node: ast.Call, owner: TensorSpec, name: str, args: list[Any], keywords: dict[str, Any],
+    ) -> Any:
+        """Return what a method of an input gives."""
+        if name in QUESTIONS and not keywords:
+            return self._unread_in(node, f".{name}()", args) or self.guarded(node, asked_of, owner, name, args)
+        if name in METHODS or name in FILLERS:
+            tensors = int(name in {"to", "type", "type_as", "view_as", "reshape_as", "expand_as"})
+            found = self._unread_in(node, f".{name}()", [*args, *keywords.values()], tensors)
+            call = changed_by if name in METHODS else refilled_by
+            return found or self.guarded(node, call, name, owner, args, keywords)
+        if name == "size":
+            return self._item(node, owner.shape, args[0]) if args else owner.shape
+        if name.startswith("new_") and f"{name.removeprefix('new_')}_like" in MAKERS:
+            given = {"dtype": owner.dtype, "device": owner.device} | keywords
+            maker = name.removeprefix("new_")
+            return self._unread_in(node, f".{name}()", [*args, *given.values()]) or self.guarded(
+                node, made_by, maker, args, given,
+            )
+        if name in ELEMENTWISE or name.removesuffix("_") in ELEMENTWISE:
+            operands = [owner, *(value for value in args if isinstance(value, TensorSpec))]
+            if all(isinstance(value, TensorSpec | Number) for value in args):
+                return computed(operands) or Unread(what=f".{name}()", line=node.lineno)
+        return Unread(what=f".{name}()", line=node.lineno)
+
+    def op(
+        self, place: ast.AST, name: str, args: list[Any], keywords: dict[str, Any], recording: Recording | None = None,
+    ) -> Any:
+        """Record an op of a definition, in its present spelling, and return its result."""
+        recording = recording or self.open
+        if recording is None:
+            raise self.refusal(place, f"{name} stands outside of a definition.")
+        self.check_plain(place, [*args, *keywords.values()])
+        name, args, keywords = spellings.modern(spellings.OPS, name, args, keywords)
+        if name in {"at", "vector_at"} and (len(args) == 2 or (len(args) == 1 and "index" in keywords)):
+            return self._item(place, args[0], args[1] if len(args) == 2 else keywords["index"])
+        if name not in OPS and name not in COMPOSITES:
+            near = difflib.get_close_matches(name, [*OPS, *COMPOSITES], n=3)
+            hint = f"; there is {', '.join(near)}" if near else ""
+            raise self.refusal(place, f"fd.ops.{name} is not implemented{hint}.", UnsupportedError)
+        found = self.guarded(place, lambda: getattr(recording.builder.ops, name)(*args, **keywords))
+        return self.lists.keep(found) if isinstance(found, list | tuple) else found
+
+    def check_plain(self, place: ast.AST, values: list[Any]) -> None:
+        """Raise DefinitionError for an argument that is no plain value."""
+        # What an op costs grows with the axes of its operands and the length of its lists.
+        self.step(place, sum(value.ndim if isinstance(value, Tensor) else 1 for value in values))
+        for value in values:
+            if isinstance(value, list | tuple):
+                self.check_plain(place, list(value))
+            elif not isinstance(value, PLAIN):
+                raise self.refusal(place, f"{said(value)} cannot be an argument of a definition.")
+
+    def _define(
+        self, node: ast.Call, recording: Recording, name: str, args: list[Any], keywords: dict[str, Any],
+    ) -> Any:
+        if name == "from_pytorch":
+            return self._from_array(node, recording, args, keywords)
+        self.check_plain(node, [*args, *keywords.values()])
+        is_old = "symbolic_sizes" in keywords or "contiguous" in keywords
+        name, args, keywords = spellings.modern(spellings.METHODS, name, args, keywords)
+        builder = recording.builder
+        if name == "define_tensor":
+            args, keywords = self.guarded(node, lambda: spellings.tensor_arguments(args, keywords, is_old=is_old))
+        elif name == "define_vector":
+            entries = args[0] if args else keywords.get("size")
+            if isinstance(entries, list | tuple):
+                dtype = keywords.get("dtype", args[1] if len(args) > 1 else DataType.Int)
+                return self.guarded(
+                    node, lambda: [e if isinstance(e, Handle) else builder.define_scalar(e, dtype) for e in entries],
+                )
+            keywords = {key: value for key, value in keywords.items() if key != "dtype"}
+        elif name == "add_output" and len(args) == 2 and isinstance(args[1], list | tuple):
+            args, keywords = args[:1], keywords | {"stride_order": args[1]}
+        return self.guarded(node, lambda: getattr(builder, name)(*args, **keywords))
+
+    def _from_array(self, node: ast.Call, recording: Recording, args: list[Any], keywords: dict[str, Any]) -> Any:
+        tensor = args[0] if args else keywords.get("tensor")
+        static = args[1] if len(args) > 1 else keywords.get("static_sizes", False)
+        if not isinstance(tensor, TensorSpec) or not isinstance(static, bool):
+            raise self.refusal(node, f"from_pytorch is read on an input that the script makes, given {said(tensor)}.")
+        return self.guarded(
+            node,
+            lambda: recording.builder.define_tensor(
+                sizes=list(tensor.shape), strides=list(tensor.strides), dtype=tensor.dtype, static_sizes=static,
+                is_cpu=tensor.device == "cpu" and not tensor.shape,
+            ),
+        )

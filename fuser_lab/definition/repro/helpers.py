@@ -1,0 +1,57 @@
+"""What nvFuser's tests and benchmarks import from their own helper modules."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fuser_lab.arguments import is_whole
+from fuser_lab.definition.repro.values import said
+from fuser_lab.dtypes import DataType, of_python
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import Number
+
+_ASSUMED_SIZE = 1024
+
+
+def _dtype(value: Any) -> DataType:
+    # Dtypes of torch are read as those of nvFuser.
+    if isinstance(value, DataType):
+        return value
+    msg = f"torch_dtype_to_nvfuser_dtype is read on dtypes, given {said(value)}."
+    raise DefinitionError(msg)
+
+
+def _dtype_of_number(value: Any) -> DataType:
+    if isinstance(value, DataType):
+        return value
+    if isinstance(value, Number):
+        return of_python(value)
+    msg = f"python_scalar_to_nvfuser_dtype is read on numbers, given {said(value)}."
+    raise DefinitionError(msg)
+
+
+def _sizes(dims: Any = 2, **_: Any) -> list[tuple[int, ...]]:
+    entries = dims if isinstance(dims, list | tuple) else [dims]
+    if not entries or not all(is_whole(n) and 0 < n <= 8 for n in entries):
+        msg = f"generate_input_sizes is read on numbers of axes, given {said(dims)}."
+        raise DefinitionError(msg)
+    return [(_ASSUMED_SIZE,) * n for n in entries]
+
+
+# The default target is an H200: whatever is older is "pre" to it.
+HELPERS: Mapping[str, Any] = {
+    "PROMOTE_DTYPES": (DataType.BFloat16, DataType.Half),
+    "FLOAT_DTYPES": (DataType.BFloat16, DataType.Half, DataType.Float),
+}
+HELPER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "torch_dtype_to_nvfuser_dtype": _dtype,
+    "python_scalar_to_nvfuser_dtype": _dtype_of_number,
+    "generate_input_sizes": _sizes,
+    "is_pre_volta": lambda: False,
+    "is_pre_ampere": lambda: False,
+    "is_pre_hopper": lambda: False,
+    "is_pre_blackwell": lambda: True,
+}
+# Those that stand for something that the script does not say.
+NOTED: Mapping[str, str] = {
+    "generate_input_sizes": f"sizes of nvFuser's benchmarks are not in the script; {_ASSUMED_SIZE} is taken for each",
+}
