@@ -36,6 +36,9 @@ class DataType(enum.Enum):
     BFloat16 = "__bfloat"
     Int = "int64_t"
     Int32 = "int"
+    Short = "int16_t"
+    Char = "int8_t"
+    Byte = "uint8_t"
     UInt64 = "uint64_t"
     Index = "nvfuser_index_t"
     Bool = "bool"
@@ -77,14 +80,14 @@ class DataType(enum.Enum):
 
     @property
     def compute(self) -> "DataType":
-        """Type that arithmetic runs in: Float for floats of 16 and 8 bits, else the type itself."""
-        return DataType.Float if self.is_reduced_float else self
+        """Type that arithmetic runs in: Float and Int32 for floats and integers of 16 and 8 bits, else the type itself."""
+        return _COMPUTE.get(self, self)
 
     @property
     def limits(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type."""
         bits = 8 * self.itemsize
-        return (0, 2**bits - 1) if self is DataType.UInt64 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        return (0, 2**bits - 1) if self in _UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     @property
     def real(self) -> "DataType":
@@ -105,6 +108,16 @@ class DataType(enum.Enum):
     def is_reduced_float(self) -> bool:
         """Whether arithmetic widens this type to Float."""
         return self in _REDUCED
+
+    @property
+    def is_small_integer(self) -> bool:
+        """Whether this is an integer of 16 or 8 bits: tensors are stored as such, arithmetic widens it to Int32."""
+        return self in _SMALL_INTEGERS
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether arithmetic runs in a wider type than elements are stored in."""
+        return self in _COMPUTE
 
     @property
     def is_float(self) -> bool:
@@ -131,6 +144,9 @@ class _Info:
 _FLOAT8 = frozenset({DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Float8_e8m0fnu})
 _FLOAT4 = frozenset({DataType.Float4_e2m1fn, DataType.Float4_e2m1fn_x2})
 _REDUCED = frozenset({DataType.Half, DataType.BFloat16, *_FLOAT8})
+_SMALL_INTEGERS = frozenset({DataType.Short, DataType.Char, DataType.Byte})
+_UNSIGNED = frozenset({DataType.UInt64, DataType.Byte})
+_COMPUTE = dict.fromkeys(_REDUCED, DataType.Float) | dict.fromkeys(_SMALL_INTEGERS, DataType.Int32)
 _PARTS = {DataType.ComplexFloat: DataType.Float, DataType.ComplexDouble: DataType.Double}
 _TABLE: dict[DataType, _Info] = {
     DataType.Double: _Info(np.dtype(np.float64), Kind.FLOAT),
@@ -142,6 +158,9 @@ _TABLE: dict[DataType, _Info] = {
     DataType.Float8_e8m0fnu: _Info(np.dtype(ml_dtypes.float8_e8m0fnu), Kind.FLOAT),
     DataType.Int: _Info(np.dtype(np.int64), Kind.INTEGER),
     DataType.Int32: _Info(np.dtype(np.int32), Kind.INTEGER),
+    DataType.Short: _Info(np.dtype(np.int16), Kind.INTEGER),
+    DataType.Char: _Info(np.dtype(np.int8), Kind.INTEGER),
+    DataType.Byte: _Info(np.dtype(np.uint8), Kind.INTEGER),
     DataType.UInt64: _Info(np.dtype(np.uint64), Kind.INTEGER),
     DataType.Index: _Info(np.dtype(np.int64), Kind.INTEGER),
     DataType.Bool: _Info(np.dtype(np.bool_), Kind.BOOL),
@@ -199,8 +218,10 @@ def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> n
     """Return real numbers as integers by CUDA's rule: rounded toward zero and limited to the range of ``dtype``.
 
     NaN becomes `integer_of_nan`. ``of_double`` says whether the numbers count as Double; floats of 16 and 8 bits count
-    as Float.
+    as Float. Integers of 16 and 8 bits are made of Int32 by dropping bits, as torch does.
     """
+    if dtype.is_small_integer:
+        return truncated(array, DataType.Int32, of_double=of_double).astype(dtype.numpy)
     low, high = dtype.limits
     wide = array.astype(np.float64)
     nan, above = np.isnan(wide), wide >= float(high + 1)  # the limits themselves are not all float64 numbers
@@ -216,7 +237,8 @@ def number_of(value: complex | np.generic, dtype: DataType) -> Any:
         return narrowed(np.asarray(value), dtype)[()]
 
 
-REDUCED_NUMPY = frozenset(dtype.numpy for dtype in _REDUCED)
+# What arrays are computed in that are stored in fewer bits.
+COMPUTE_NUMPY = {dtype.numpy: wide.numpy for dtype, wide in _COMPUTE.items()}
 
 
 def from_numpy(dtype: npt.DTypeLike) -> DataType:
@@ -225,7 +247,7 @@ def from_numpy(dtype: npt.DTypeLike) -> DataType:
     Raises
     ------
     ArgumentTypeError
-        If nvFuser has no such tensor type (int8, int16, uint8, ...).
+        If there is no such tensor type (uint16, uint32, ...).
     """
     resolved = np.dtype(dtype)
     try:
@@ -287,7 +309,7 @@ class Category(enum.IntEnum):
 def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True) -> DataType:
     """Return the common dtype of operands under nvFuser's three-category rule.
 
-    ``widen`` turns a reduced-precision result into Float (off only for ``where``).
+    ``widen`` turns a result of few bits into the type that arithmetic runs in (off only for ``where``).
 
     Raises
     ------
@@ -307,7 +329,7 @@ def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True
 def _common(operands: Iterable[tuple[DataType, Category]]) -> DataType:
     best: dict[Category, DataType] = {}
     for dtype, category in operands:
-        # A reduced-precision scalar counts as Float, so that a Python number never narrows anything.
+        # A scalar of few bits counts as the type it is computed in, so that a Python number never narrows anything.
         seen = dtype.compute if category is Category.SCALAR else dtype
         seen = DataType.Int if seen is DataType.Index else seen
         best[category] = seen if category not in best else _join(best[category], seen)
@@ -337,4 +359,6 @@ def _join(a: DataType, b: DataType) -> DataType:
         return DataType.ComplexDouble
     if {a, b} == {DataType.Half, DataType.BFloat16}:
         return DataType.Float
+    if {a, b} == {DataType.Char, DataType.Byte}:
+        return DataType.Short
     return high

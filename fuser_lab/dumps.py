@@ -23,7 +23,9 @@ from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOpt
 from fuser_lab.segmentation.collector import collector_paused
 from fuser_lab.segmentation.graph import run_order
 
-_SCALARS: Mapping[str, bool | int | float | complex] = {"Bool": True, "Int": 1, "Int32": 1, "UInt64": 1}
+_SCALARS: Mapping[str, bool | int | float | complex] = {
+    "Bool": True, "Int": 1, "Int32": 1, "Short": 1, "Char": 1, "Byte": 1, "UInt64": 1,
+}
 _KNOWN = {scheduler.value: scheduler for scheduler in SchedulerType}
 
 

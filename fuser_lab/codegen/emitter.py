@@ -50,6 +50,9 @@ TYPE_NAMES = {
     DataType.Int: "int64",
     DataType.Index: "int64",
     DataType.Int32: "int32",
+    DataType.Short: "int32",
+    DataType.Char: "int32",
+    DataType.Byte: "int32",
     DataType.UInt64: "uint64",
     DataType.Bool: "boolean",
     DataType.ComplexFloat: "complex64",
@@ -63,6 +66,8 @@ REDUCED = {
     DataType.Float8_e5m2: "e5m2",
     DataType.Float8_e8m0fnu: "e8m0",
 }
+# Integers that kernels compute with as int32.
+SMALL_INTEGERS = {DataType.Short: "int16", DataType.Char: "int8", DataType.Byte: "uint8"}
 CONVERSIONS = (
     "bf16_bits",
     *(f"float_to_{kind}" for kind in ("int32", "int64", "uint64")),
@@ -81,7 +86,9 @@ COMPLEX_FUNCTIONS = {
 
 def storage_name(buffer: Buffer) -> str:
     """Return Numba's name of the type that a buffer's elements are stored as."""
-    return f"uint{8 * buffer.dtype.itemsize}" if buffer.dtype.is_reduced_float else TYPE_NAMES[buffer.dtype]
+    if buffer.dtype.is_reduced_float:
+        return f"uint{8 * buffer.dtype.itemsize}"
+    return SMALL_INTEGERS.get(buffer.dtype, TYPE_NAMES[buffer.dtype])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,13 +248,17 @@ class Emitter:
         text = f"{load.buffer.name}[{self.subscript(load.position)}]"
         if load.buffer.role is Role.SCRATCH:
             return text
+        if load.buffer.dtype.is_small_integer:
+            return f"int32({text})"
         reduced = REDUCED.get(load.buffer.dtype)
         return text if reduced is None else f"{reduced}_to_float({text})"
 
     def stored(self, buffer: Buffer, value: Term) -> str:
         """Return a value as it is stored."""
-        if buffer.role is Role.SCRATCH or not buffer.dtype.is_reduced_float:
+        if buffer.role is Role.SCRATCH or not buffer.dtype.is_narrow:
             return self.term(value)
+        if buffer.dtype.is_small_integer:
+            return f"{SMALL_INTEGERS[buffer.dtype]}({self.term(value)})"
         if buffer.dtype is value.dtype is DataType.BFloat16:
             return f"bf16_bits({self.term(value)})"
         return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
@@ -362,7 +373,11 @@ class Emitter:
             text, source = f"{self._argument(value, 8)}.real", source.real
         name = TYPE_NAMES[dtype]
         if source.is_float and dtype.is_integral:
-            return f"float_to_{name}({text})"
+            text, source = f"float_to_{name}({text})", dtype.compute
+            if not dtype.is_narrow:
+                return text
+        if dtype.is_small_integer:
+            return f"int32({SMALL_INTEGERS[dtype]}({text}))"
         same = TYPE_NAMES[source] == name
         if dtype.is_reduced_float:
             number = text if same else f"float32({text})"

@@ -197,7 +197,7 @@ class _Lanes:
             # Inputs and outputs are words, workspaces numbers.
             numbers = found.view(buffer.dtype.numpy) if found.dtype.kind == "u" else found
             return np.asarray(numbers.astype(np.float32))
-        return np.asarray(found)
+        return np.asarray(found.astype(buffer.dtype.compute.numpy, copy=False))
 
     def _store(self, statement: Store) -> None:
         buffer, mask = statement.buffer, self._mask

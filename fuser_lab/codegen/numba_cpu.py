@@ -8,7 +8,8 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.schedule.state import ParallelType
 
 _TYPES = (
-    "boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint64", "uintp",
+    "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint64",
+    "uintp",
 )
 _INTRINSICS = (
     *CONVERSIONS, *COMPLEX_FUNCTIONS.values(),

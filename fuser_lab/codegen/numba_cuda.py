@@ -27,7 +27,10 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Term, Var
 from fuser_lab.schedule.state import Evict, ParallelType
 
-_TYPES = ("boolean", "complex64", "complex128", "float32", "float64", "int32", "int64", "uint8", "uint16", "uint64")
+_TYPES = (
+    "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint64",
+)
 _COMPLEX = {
     "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **COMPLEX_FUNCTIONS,
     **{name: f"cmath.{name}" for name in ("acos", "asin", "asinh", "atan", "atanh")},

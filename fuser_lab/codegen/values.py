@@ -364,9 +364,9 @@ def applied(expr: Expr, operands: Sequence[Term]) -> Term:
         msg = f"{expr.op.name} has no rule for one element."
         raise CodegenError(msg)
     out = expr.outputs[0].dtype
-    # As the reference: 16-bit floats are widened, and the result of the whole expression is rounded once.
+    # As the reference: operands of few bits are widened, and the result of the whole expression is rounded once.
     term = rule(*map(_widened, operands), **dict(expr.attrs))
-    if out.is_reduced_float and term.dtype is not out:
+    if out.is_narrow and term.dtype is not out:
         if _exact(term, out, operands):
             return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retyped(term, out)
         return cast(term, out)
@@ -383,9 +383,7 @@ def _not_index(dtype: DataType) -> DataType:
 
 
 def _widened(term: Term) -> Term:
-    if not term.dtype.is_reduced_float:
-        return term
-    return _retyped(term, DataType.Float)
+    return _retyped(term, term.dtype.compute) if term.dtype.is_narrow else term
 
 
 def _retyped(term: Term, dtype: DataType) -> Term:

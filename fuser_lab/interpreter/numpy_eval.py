@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import REDUCED_NUMPY, DataType, narrowed, number_of, truncated
+from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrowed, number_of, truncated
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
@@ -104,15 +104,13 @@ def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
 
 
 def _to_compute(x: Any) -> Any:
-    """Return reduced-precision operands as float32."""
-    dtype = getattr(x, "dtype", None)
-    if dtype in REDUCED_NUMPY:
-        return np.asarray(x).astype(np.float32)
-    return x
+    """Return operands that are stored in few bits in the type that arithmetic runs in."""
+    wide = COMPUTE_NUMPY.get(getattr(x, "dtype", None))  # type: ignore[arg-type]
+    return x if wide is None else np.asarray(x).astype(wide)
 
 
 def _widen(x: Array) -> Array:
-    if x.dtype in REDUCED_NUMPY or x.dtype == np.float32:
+    if COMPUTE_NUMPY.get(x.dtype, x.dtype) == np.float32:
         return x.astype(np.float64)
     return x.astype(np.complex128) if x.dtype == np.complex64 else x
 

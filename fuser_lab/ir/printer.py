@@ -31,7 +31,10 @@ _NARROW = {
     DataType.Half: "half", DataType.BFloat16: "bfloat", DataType.Float8_e4m3fn: "e4m3",
     DataType.Float8_e5m2: "e5m2", DataType.Float8_e8m0fnu: "e8m0",
 }
-_IN_FUNCTIONS = {DataType.Int: "int", DataType.Int32: "int32", DataType.UInt64: "uint64", DataType.Index: "int"}
+_IN_FUNCTIONS = {
+    DataType.Int: "int", DataType.Int32: "int32", DataType.UInt64: "uint64", DataType.Index: "int",
+    DataType.Short: "int16_t", DataType.Char: "int8_t", DataType.Byte: "uint8_t",
+}
 
 
 def math_text(fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> str:

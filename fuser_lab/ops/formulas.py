@@ -63,7 +63,7 @@ def _logical_right_shift(rec: Recorder, x: Operand, shift: Operand, /) -> Val:
     largest = (1 << (8 * dtype.itemsize - 1)) - 1
     halved = record(rec, "bitwise_and", record(rec, "bitwise_right_shift", value, number(1)), number(largest))
     moved = record(rec, "bitwise_right_shift", halved, record(rec, "sub", by, number(1)))
-    return record(rec, "where", record(rec, "eq", by, number(0)), value, moved)
+    return convert(rec, record(rec, "where", record(rec, "eq", by, number(0)), value, moved), dtype, name, "x")
 
 
 F, H, N, N32 = DataType.Float, DataType.Half, DataType.Int, DataType.Int32

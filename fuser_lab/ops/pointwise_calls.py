@@ -14,7 +14,8 @@ D = DataType
 _UNARY: tuple[tuple[DataType, tuple[int, ...]], ...] = (
     (D.Float, (3, 4)), (D.Double, (5,)), (D.Half, (3, 4)), (D.BFloat16, (1, 4)), (D.Float8_e4m3fn, (3, 4)),
     (D.Float8_e5m2, (7,)), (D.Float, ()), (D.Float, (0, 3)), (D.Float, (2, 1, 3)), (D.Int, (3, 4)), (D.Int32, (5,)),
-    (D.Bool, (3, 4)), (D.ComplexFloat, (3, 4)), (D.ComplexDouble, (5,)),
+    (D.Short, (3, 4)), (D.Char, (5,)), (D.Byte, (3, 4)), (D.Bool, (3, 4)), (D.ComplexFloat, (3, 4)),
+    (D.ComplexDouble, (5,)),
 )
 _BINARY: tuple[tuple[tuple[DataType, tuple[int, ...]], tuple[DataType, tuple[int, ...]]], ...] = (
     ((D.Float, (3, 4)), (D.Float, (3, 4))),
@@ -28,6 +29,9 @@ _BINARY: tuple[tuple[tuple[DataType, tuple[int, ...]], tuple[DataType, tuple[int
     ((D.Int, (3, 4)), (D.Int, (3, 4))),
     ((D.Int32, (3, 4)), (D.Int, (2, 1, 4))),
     ((D.Int32, (5,)), (D.Int32, (5,))),
+    ((D.Byte, (3, 4)), (D.Byte, (4,))),
+    ((D.Char, (3, 4)), (D.Short, (3, 4))),
+    ((D.Byte, (5,)), (D.Float, (5,))),
     ((D.Bool, (3, 4)), (D.Int, (3, 4))),
     ((D.Bool, (3, 4)), (D.Bool, (3, 4))),
     ((D.ComplexFloat, (3, 4)), (D.ComplexFloat, (3, 4))),
@@ -125,7 +129,8 @@ def binary_misuses(name: str, kinds: Kinds) -> tuple[Misuse, ...]:
 
 
 _PLAIN = (
-    D.Double, D.Float, D.Half, D.BFloat16, D.Float8_e4m3fn, D.Float8_e5m2, D.Int, D.Int32, D.UInt64, D.Bool,
+    D.Double, D.Float, D.Half, D.BFloat16, D.Float8_e4m3fn, D.Float8_e5m2, D.Int, D.Int32, D.Short, D.Char, D.Byte,
+    D.UInt64, D.Bool,
 )
 CAST_SAMPLES = (
     *(
@@ -133,6 +138,13 @@ CAST_SAMPLES = (
         for source in (D.Float, D.Int, D.Half) for target in (*_PLAIN, D.ComplexFloat) if source is not target
     ),
     *(Sample("fd.ops.cast(a, DataType.Float)", (Arg((3, 4), source, 0.0, 4.0),)) for source in _PLAIN),
+    *(
+        Sample(f"fd.ops.cast(a, {target!r})", (Arg((3, 4), source, -1000.0, 1000.0),))
+        for source in (D.Float, D.Int32) for target in (D.Short, D.Char, D.Byte)
+    ),
+    Sample("fd.ops.cast(fd.ops.mul(a, b), DataType.Byte)", (Arg((3, 4), D.Byte, 0, 200), Arg((3, 4), D.Byte, 0, 200))),
+    Sample("fd.ops.cast(a, DataType.Char)", (Arg((3, 4), D.Bool),)),
+    Sample("fd.ops.cast(a, DataType.Byte)", (Arg((3, 4), D.Char, -100, 100),)),
     Sample("fd.ops.cast(a, DataType.Float8_e8m0fnu)", (Arg((3, 4), D.Float, 1.0, 9.0),)),
     Sample("fd.ops.cast(a, DataType.Float)", (Arg((3, 4), D.Float8_e8m0fnu, 1.0, 9.0),)),
     Sample("fd.ops.cast(a, DataType.ComplexDouble)", (Arg((3, 4), D.ComplexFloat),)),

@@ -17,6 +17,9 @@ _LOSSLESS = {
     DataType.BFloat16: {DataType.Float, DataType.Double},
     DataType.Float: {DataType.Double},
     DataType.Int32: {DataType.Int, DataType.Double},
+    DataType.Short: {DataType.Int32, DataType.Int, DataType.Float, DataType.Double},
+    DataType.Char: {DataType.Short, DataType.Int32, DataType.Int, DataType.Float, DataType.Double},
+    DataType.Byte: {DataType.Short, DataType.Int32, DataType.Int, DataType.Float, DataType.Double},
     DataType.Bool: {DataType.Int, DataType.Int32, DataType.Float, DataType.Double},
 }
 

@@ -21,6 +21,7 @@ from fuser_lab.ops.registry import Array
 _TORCH_NAMES = {
     "float64": DataType.Double, "float32": DataType.Float, "float16": DataType.Half, "bfloat16": DataType.BFloat16,
     "int64": DataType.Int, "int32": DataType.Int32, "uint64": DataType.UInt64, "bool": DataType.Bool,
+    "int16": DataType.Short, "int8": DataType.Char, "uint8": DataType.Byte,
     "complex64": DataType.ComplexFloat, "complex128": DataType.ComplexDouble,
     "float8_e4m3fn": DataType.Float8_e4m3fn, "float8_e5m2": DataType.Float8_e5m2,
     "float8_e8m0fnu": DataType.Float8_e8m0fnu,

@@ -33,6 +33,7 @@ from fuser_lab.runtime.this_gpu import described
 _PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
     DataType.Double: (ctypes.c_double,), DataType.Float: (ctypes.c_float,),
     **{dtype: (ctypes.c_float,) for dtype in DataType if dtype.is_reduced_float},
+    **{dtype: (ctypes.c_int32,) for dtype in DataType if dtype.is_small_integer},
     DataType.Int: (ctypes.c_int64,), DataType.Index: (ctypes.c_int64,), DataType.Int32: (ctypes.c_int32,),
     DataType.UInt64: (ctypes.c_uint64,), DataType.Bool: (ctypes.c_uint8,),
     DataType.ComplexFloat: (lambda z: ctypes.c_float(z.real), lambda z: ctypes.c_float(z.imag)),

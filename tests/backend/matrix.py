@@ -10,7 +10,10 @@ from backend.fusions import D, S, build, numbers
 from fuser_lab.ir import Fusion
 
 SIZED = (D.BFloat16, D.Float, D.Bool, D.ComplexDouble)  # dtypes of 2, 4, 1 and 16 bytes
-DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.ComplexFloat, D.ComplexDouble)
+DTYPES = (
+    D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.Short, D.Byte, D.UInt64, D.Bool, D.ComplexFloat,
+    D.ComplexDouble,
+)
 
 
 def _total(fd: Any, x: Any, *dims: int) -> Any:

@@ -164,7 +164,7 @@ def test_torch_tensors_that_do_not_fit():
     torch = needs("torch")
     good = torch.zeros(3, 4)
     for bad, text in (
-        (torch.zeros(3, 4, dtype=torch.int8), "int8"),
+        (torch.zeros(3, 4, dtype=torch.uint16), "uint16"),
         (torch.zeros(3, 4, device="meta"), "meta"),
         (good.to_sparse(), "strided"),
     ):

@@ -16,7 +16,8 @@ from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.executor import prepare
 
-DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool)
+SMALL = (D.Short, D.Char, D.Byte)
+DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, *SMALL, D.UInt64, D.Bool)
 FLOAT8 = (D.Float8_e4m3fn, D.Float8_e5m2, D.Float8_e8m0fnu)
 COMPLEX = (D.ComplexFloat, D.ComplexDouble)
 POINTWISE = [op for op in OPS.values() if op.kind is OpKind.POINTWISE and op.positional_only and op.name != "where"]
@@ -150,7 +151,7 @@ def test_casts_between_all_dtypes(source: DataType) -> None:
 def test_floats_out_of_range_become_the_integers_of_the_reference(source: DataType) -> None:
     edges = [s * (2.0**bits + step) for bits in (31, 32, 63, 64) for step in (-1, -0.5, 0, 1, 2048) for s in (1, -1)]
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 0.75, -0.75, 1e10, -1e10, 3e38, *edges]).astype(source.numpy)
-    targets = [D.Int, D.Int32, D.UInt64, D.Bool]
+    targets = [D.Int, D.Int32, *SMALL, D.UInt64, D.Bool]
     fusion = build(lambda fd, a: [fd.ops.cast(a, t) for t in targets], [x.shape], source)
     run_and_compare(fusion, [x], [t.name for t in targets])
 

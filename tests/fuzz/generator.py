@@ -24,7 +24,7 @@ SCANS = tuple(n for n, e in OPS.items() if e.kind is OpKind.SCAN)
 
 FLOATS = (DataType.Float, DataType.Float, DataType.Float, DataType.BFloat16, DataType.Half, DataType.Double)
 DTYPES = (*FLOATS, *FLOATS, DataType.Int, DataType.Int32, DataType.Bool, DataType.ComplexFloat)
-CASTS = (*DTYPES, DataType.UInt64, DataType.ComplexDouble)
+CASTS = (*DTYPES, DataType.Short, DataType.Char, DataType.Byte, DataType.UInt64, DataType.ComplexDouble)
 
 POSITIVE = frozenset({"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "reciprocal"})
 BELOW_ONE = frozenset({"acos", "asin", "atanh", "erfinv"})

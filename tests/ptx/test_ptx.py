@@ -50,7 +50,8 @@ def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
 
 
 DTYPES = (
-    D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.Float8_e4m3fn, D.Float8_e5m2,
+    D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.Short, D.Char, D.Byte, D.UInt64, D.Bool,
+    D.Float8_e4m3fn, D.Float8_e5m2,
     D.Float8_e8m0fnu, D.ComplexFloat, D.ComplexDouble,
 )
 

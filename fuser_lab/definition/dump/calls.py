@@ -29,6 +29,7 @@ _NARROW = {
     "half": DataType.Half, "bfloat": DataType.BFloat16, "float": DataType.Float, "double": DataType.Double,
     "int": DataType.Int, "int32": DataType.Int32, "bool": DataType.Bool, "e4m3": DataType.Float8_e4m3fn,
     "e5m2": DataType.Float8_e5m2, "e8m0": DataType.Float8_e8m0fnu, "uint64_t": DataType.UInt64,
+    "int16_t": DataType.Short, "int8_t": DataType.Char, "uint8_t": DataType.Byte,
     "std::complex<float>": DataType.ComplexFloat, "std::complex<double>": DataType.ComplexDouble,
 }  # fmt: skip
 

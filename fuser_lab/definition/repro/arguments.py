@@ -15,7 +15,7 @@ TORCH_DTYPES: Mapping[str, str] = {
     "bool": "Bool", "complex64": "ComplexFloat", "cfloat": "ComplexFloat", "complex128": "ComplexDouble",
     "cdouble": "ComplexDouble", "float8_e4m3fn": "Float8_e4m3fn", "float8_e5m2": "Float8_e5m2",
     "float8_e8m0fnu": "Float8_e8m0fnu", "float4_e2m1fn_x2": "Float4_e2m1fn_x2",
-    "uint8": "", "int8": "", "int16": "", "short": "", "uint16": "", "uint32": "",
+    "int16": "Short", "short": "Short", "int8": "Char", "uint8": "Byte", "uint16": "", "uint32": "",
 }  # fmt: skip
 # Formats of memory by which torch's `contiguous` and `to` can be told how to lay out axes.
 FORMATS = {"contiguous_format", "channels_last", "channels_last_3d", "preserve_format"}

@@ -246,7 +246,7 @@ def test_strided_specs_materialize():
         ((5,), ArgumentTypeError, "spec: shape must be a list of ints, given 5"),
         (((2,), None), ArgumentTypeError, "None is not a dtype"),
         (((2,), "float33"), ArgumentTypeError, "'float33' is not a dtype"),
-        (((2,), "int8"), ArgumentTypeError, "dtype int8 is not a tensor type of a fusion"),
+        (((2,), "uint16"), ArgumentTypeError, "dtype uint16 is not a tensor type of a fusion"),
         (((2,), DataType.Null), InputError, "spec: dtype is DataType.Null"),
         (((2,), "float32", "1"), ArgumentTypeError, "spec: strides must be a list of ints, given '1'"),
         (((2,), "float32", (1.5,)), ArgumentTypeError, "spec: strides[0] must be an int, given 1.5"),

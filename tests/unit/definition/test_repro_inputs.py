@@ -166,7 +166,7 @@ def test_numbers(text, value):
     ("text", "says"),
     [
         ("torch.randn(3, dtype=torch.int64)", "dtype must be a float type"),
-        ("torch.randn(3, dtype=torch.int8)", "torch.int8 is not a tensor type"),
+        ("torch.randn(3, dtype=torch.uint16)", "torch.uint16 is not a tensor type"),
         ("torch.randn(3, dtype='float32')", "dtype must be a dtype of torch"),
         ("torch.randn(2.5)", "must be an int"),
         ("torch.arange()", "takes end, or start and end"),

@@ -434,7 +434,7 @@ def test_pytorch_utils():
     assert utils.torch_dtype_to_nvfuser_dtype(torch.bfloat16) is DataType.BFloat16
     assert utils.torch_dtype_to_nvfuser_dtype(float) is DataType.Double
     with pytest.raises(KeyError):
-        utils.torch_dtype_to_nvfuser_dtype(torch.uint8)
+        utils.torch_dtype_to_nvfuser_dtype(torch.uint16)
     assert utils.python_scalar_to_nvfuser_dtype(True) is DataType.Bool
     assert utils.python_scalar_to_nvfuser_dtype(1) is DataType.Int
     assert utils.python_scalar_to_nvfuser_dtype(1j) is DataType.ComplexDouble

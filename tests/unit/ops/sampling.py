@@ -46,7 +46,7 @@ def values(arg: Arg, rng: np.random.Generator) -> np.ndarray:
         return rng.integers(0, 2, arg.shape).astype(np.bool_)
     found = np.asarray(rng.uniform(arg.low, arg.high, arg.shape))
     if dtype.is_integral:
-        low = 0 if dtype is DataType.UInt64 and arg.low < 0 else np.ceil(arg.low)
+        low = max(dtype.limits[0], np.ceil(arg.low))
         return np.asarray(np.clip(np.trunc(found), low, None)).astype(dtype.numpy)
     if dtype.is_complex:
         found = found + 1j * rng.uniform(arg.low, arg.high, arg.shape)

@@ -6,9 +6,10 @@ import pytest
 from needs import needs
 
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.dtypes import DataType, from_numpy, narrowed, number_of, parse_dtype
+from fuser_lab.dtypes import Category, DataType, from_numpy, narrowed, number_of, parse_dtype, promote
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
-from fuser_lab.runtime.arrays import describe, from_numpy_as, storage_dtype, to_numpy
+from fuser_lab.interpreter import evaluate
+from fuser_lab.runtime.arrays import TORCH_OF, describe, from_numpy_as, storage_dtype, to_numpy
 from tests.unit.builders import apply
 
 D = DataType
@@ -18,6 +19,7 @@ IR_NAMES = {
     D.Double: "double", D.Float: "float", D.Half: "__half", D.BFloat16: "__bfloat", D.Int: "int64_t", D.Int32: "int",
     D.UInt64: "uint64_t", D.Bool: "bool", D.Index: "nvfuser_index_t", D.Float8_e4m3fn: "__e4m3",
     D.Float8_e5m2: "__e5m2", D.Float8_e8m0fnu: "__e8m0", D.Float4_e2m1fn: "__e2m1", D.Float4_e2m1fn_x2: "__e2m1_x2",
+    D.Short: "int16_t", D.Char: "int8_t", D.Byte: "uint8_t",
     D.ComplexFloat: "std::complex<float>", D.ComplexDouble: "std::complex<double>", D.Null: "null",
 }
 NUMBERS = np.array(
@@ -39,7 +41,7 @@ def test_storage_and_the_way_back(dtype):
     assert from_numpy(dtype.numpy) is dtype
     assert parse_dtype(dtype) is parse_dtype(dtype.name) is parse_dtype(str(dtype.numpy)) is dtype
     assert storage_dtype(dtype).itemsize == dtype.itemsize == dtype.numpy.itemsize
-    assert (storage_dtype(dtype).kind == "u") == (dtype.is_reduced_float or dtype is D.UInt64)
+    assert (storage_dtype(dtype).kind == "u") == (dtype.is_reduced_float or dtype in {D.UInt64, D.Byte})
 
 
 @pytest.mark.parametrize("dtype", FLOAT8, ids=lambda d: d.name)
@@ -48,6 +50,42 @@ def test_floats_of_8_bits_are_computed_with_as_float(dtype):
     assert dtype.is_reduced_float
     assert dtype.compute is D.Float
     assert dtype.itemsize == 1
+
+
+SMALL = (D.Short, D.Char, D.Byte)
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=lambda d: d.name)
+def test_integers_of_few_bits_are_computed_with_as_int32(dtype):
+    assert dtype.is_integral
+    assert dtype.compute is D.Int32
+    assert promote([(dtype, Category.TENSOR)] * 2) is D.Int32
+    assert promote([(dtype, Category.TENSOR), (D.Int, Category.SCALAR)]) is D.Int32
+    assert promote([(dtype, Category.TENSOR), (D.Int, Category.SCALAR)], widen=False) is dtype
+    info = np.iinfo(str(dtype.numpy))
+    assert dtype.limits == (info.min, info.max)
+
+
+def test_integers_of_few_bits_have_torchs_common_type():
+    torch = needs("torch")
+    for a in (*SMALL, D.Int32, D.Half):
+        for b in SMALL:
+            common = promote([(a, Category.TENSOR), (b, Category.TENSOR)], widen=False)
+            wanted = torch.promote_types(*(getattr(torch, TORCH_OF[d]) for d in (a, b)))
+            assert getattr(torch, TORCH_OF[common]) is wanted
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=lambda d: d.name)
+def test_numbers_outside_integers_of_few_bits_lose_bits_as_in_torch(dtype):
+    torch = needs("torch")
+    for source in (np.arange(-400, 400, dtype=np.int32), np.arange(-70000, 70000, 997, dtype=np.int64),
+                   np.linspace(-300.9, 300.9, 50, dtype=np.float32)):
+        with FusionBuilder() as fd:
+            x = fd.define_tensor([source.size], True, from_numpy(source.dtype))
+            fd.add_output(fd.ops.cast(x, dtype))
+        got, = evaluate(fd.fusion, [source])
+        assert got.dtype == dtype.numpy
+        np.testing.assert_array_equal(got, torch.from_numpy(source).to(getattr(torch, TORCH_OF[dtype])).numpy())
 
 
 @pytest.mark.parametrize("dtype", FLOAT4, ids=lambda d: d.name)
@@ -69,8 +107,8 @@ def test_floats_of_4_bits_are_names_only(dtype):
 def test_null_has_no_values():
     with pytest.raises(DefinitionError, match=r"DataType.Null has no storage"):
         _ = D.Null.kind
-    with pytest.raises(ArgumentTypeError, match="dtype int8 is not a tensor type"):
-        from_numpy(np.int8)
+    with pytest.raises(ArgumentTypeError, match="dtype uint16 is not a tensor type"):
+        from_numpy(np.uint16)
 
 
 @pytest.mark.parametrize("dtype", [D.Float8_e4m3fn, D.Float8_e5m2, D.Half, D.BFloat16], ids=lambda d: d.name)

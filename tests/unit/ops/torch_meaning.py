@@ -18,7 +18,8 @@ nn = torch.nn.functional
 DTYPES = {
     DataType.Double: torch.float64, DataType.Float: torch.float32, DataType.Half: torch.float16,
     DataType.BFloat16: torch.bfloat16, DataType.Int: torch.int64, DataType.Int32: torch.int32,
-    DataType.UInt64: torch.int64, DataType.Bool: torch.bool, DataType.ComplexFloat: torch.complex64,
+    DataType.Short: torch.int16, DataType.Char: torch.int8, DataType.Byte: torch.uint8, DataType.UInt64: torch.int64,
+    DataType.Bool: torch.bool, DataType.ComplexFloat: torch.complex64,
     DataType.ComplexDouble: torch.complex128, DataType.Index: torch.int64,
 }
 for _name in ("Float8_e4m3fn", "Float8_e5m2", "Float8_e8m0fnu"):
@@ -54,14 +55,14 @@ def is_tensor(value: Any) -> bool:
 
 
 def wide(value: Any) -> Any:
-    """A tensor with floats in float64; anything else as it is."""
+    """A tensor with floats in float64 and small integers in int32; anything else as it is."""
     if not is_tensor(value):
         return value
     if value.dtype.is_complex:
         return value.to(torch.complex128)
     if value.dtype.is_floating_point:
         return value.to(torch.float64)
-    return value
+    return value.to(torch.int32) if value.dtype in {torch.int8, torch.int16, torch.uint8} else value
 
 
 def lifted(value: Any) -> Any:
