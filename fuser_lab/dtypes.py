@@ -80,7 +80,7 @@ class DataType(enum.Enum):
 
     @property
     def compute(self) -> "DataType":
-        """Type that arithmetic runs in: Float and Int32 for floats and integers of 16 and 8 bits, else the type itself."""
+        """Type that arithmetic runs in: Float or Int32 for floats or integers of few bits, else the type itself."""
         return _COMPUTE.get(self, self)
 
     @property
