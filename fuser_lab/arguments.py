@@ -139,6 +139,17 @@ def instance(*types: type, accepted: str = "") -> Kind:
     return Kind(accepted=said, take=take)
 
 
+def having(*attributes: str, accepted: str) -> Kind:
+    """Return the kind of the objects that have some attributes."""
+
+    def take(value: Any) -> Any:
+        if not all(hasattr(value, name) for name in attributes):
+            raise _Refused(value, accepted, of_type=True)
+        return value
+
+    return Kind(accepted=accepted, take=take)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _Refused(value, "a str", of_type=True)

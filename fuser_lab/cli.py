@@ -137,9 +137,10 @@ def _agree(arguments: argparse.Namespace) -> int:
     """Compare nvFuser's plans in dumps with ours: a line a dump, then the totals."""
     rows: list[dict[str, object]] = []
     unread = 0
-    for file in arguments.files:
+    for given in arguments.files:
+        file = printable(given)
         try:
-            found = [(dump, dump.agreement()) for dump in load_dumps(_read(file), target=arguments.target)]
+            found = [(dump, dump.agreement()) for dump in load_dumps(_read(given), target=arguments.target)]
         except FuserLabError as error:
             unread += 1
             rows.append({"file": file, "error": str(error)})
@@ -210,13 +211,19 @@ def _one_of(what: str, text: str, known: Sequence[str]) -> str:
     raise argparse.ArgumentTypeError(msg)
 
 
+def printable(text: str) -> str:
+    """Return a text of the user's as any stream can write it: a file's name may hold bytes that are not UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _read(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
     try:
         return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{file} cannot be read: {error}."
+    except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or NUL stands in its name
+        why = error.strerror if isinstance(error, OSError) else error
+        msg = f"{printable(file)} cannot be read: {why}."
         raise InputError(msg) from None
 
 
@@ -313,6 +320,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fuser_lab: the output cannot be written: {error.strerror}.", file=sys.stderr)
         return 1
     except FuserLabError as error:
-        print(f"fuser_lab: {error}", file=sys.stderr)
+        print(f"fuser_lab: {printable(str(error))}", file=sys.stderr)
         return 2
     return status

@@ -229,6 +229,7 @@ class FusionExecutorCache:
         """
         return scheduled_ir(self.plan_for(inputs), tensor_transforms=tensor_transforms)
 
+    @takes(tensor_transforms=FLAG)
     def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
         """Return `get_scheduled_ir` of the last run.
 
@@ -392,6 +393,7 @@ class KernelExecutor:
             self._kernels[key] = ScheduledKernel(scheduled, target)
         return self._kernels[key]
 
+    @takes(tensor_transforms=FLAG)
     def get_scheduled_ir(self, tensor_transforms: bool = False) -> str:
         """Return what was compiled as IR text, with loops, parallel types, memories and compute-at positions.
 

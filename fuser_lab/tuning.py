@@ -84,6 +84,7 @@ class Tuning:
     kept: frozenset[int]
     complete: bool
 
+    @takes(segment=whole(), nest=whole())
     def best(self, segment: int, nest: int = 0) -> Trial | None:
         """Return the trial whose parameters the plan has; None if nothing of that nest was measured."""
         here = [t for t in self.trials if (t.segment, t.nest) == (segment, nest)]
@@ -111,6 +112,7 @@ class Tuning:
         numeric = frozenset({f"{self.device} median", "± IQR", "ratio"})
         return Table(columns=columns, rows=tuple(rows), numeric=numeric, strong=frozenset(strong))
 
+    @takes(style=FLAG)
     def svg(self, *, style: bool = True) -> str:
         """Return the landscape as bars: the fastest trials of each segment, and the plan as it was given."""
         bars = []

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import FUNCTION, shown, takes
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import ArgumentTypeError, UnsupportedDtypeError, UnsupportedError
 from fuser_lab.runtime.arrays import TORCH_OF
@@ -46,6 +46,7 @@ def python_scalar_to_nvfuser_dtype(a: Any) -> DataType:
     raise ArgumentTypeError(msg)
 
 
+@takes(func=FUNCTION)
 def retry_on_oom_or_skip_test(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a test: if a GPU is out of memory it is freed and the test runs again, then is skipped."""
 

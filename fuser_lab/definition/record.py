@@ -17,6 +17,9 @@ from fuser_lab.json_text import json_text
 # None, ints, strings and dtypes stand for themselves; all others are tuples that begin with what they are.
 Encoded = int | str | DataType | tuple[Any, ...] | None
 
+# No call takes lists that are deeper or longer: they contain themselves, or are a range of all numbers.
+_DEEPEST = 8
+_LONGEST = 1 << 20
 EMIT = "emit"  # an expression that was appended as it is, without a call of the user's
 
 
@@ -48,8 +51,8 @@ def record_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner
     )
 
 
-def encoded(value: Any, owner: object) -> Encoded:
-    """Return one argument as data."""
+def encoded(value: Any, owner: object, depth: int = 0) -> Encoded:
+    """Return one argument as data; ``depth`` counts the lists that it is an entry of."""
     kind = type(value)
     if kind is int or kind is str or kind is DataType or value is None:
         return value  # type: ignore[no-any-return]
@@ -57,10 +60,10 @@ def encoded(value: Any, owner: object) -> Encoded:
         if value.builder is not owner:
             raise Unrecordable
         value = value.val
-    elif kind is list or kind is tuple:
-        return (kind.__name__, *[encoded(entry, owner) for entry in value])
-    elif kind is range or isinstance(value, list):
-        return ("list", *[encoded(entry, owner) for entry in value])
+    elif kind is list or kind is tuple or kind is range or isinstance(value, list):
+        if depth > _DEEPEST or len(value) > _LONGEST:
+            raise Unrecordable
+        return ("tuple" if kind is tuple else "list", *[encoded(entry, owner, depth + 1) for entry in value])
     if isinstance(value, TensorView):
         return ("value", value.name)
     if isinstance(value, Scalar):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import TEXT, shown, takes, whole
+from fuser_lab.arguments import TEXT, instance, listed, number, shown, takes, whole
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import InputError
@@ -14,6 +14,14 @@ from fuser_lab.ops.registry import Array
 
 Sizes = Mapping[str, int]
 Inputs = list[Any]
+
+_ARRAY = instance(np.ndarray, accepted="a NumPy array")
+_INPUT = (_ARRAY | number()).worded("a NumPy array or a number")
+
+
+def _described(value: Any) -> object:
+    """Return what all inputs of one size have in common: shapes and dtypes of arrays, types of numbers."""
+    return spec(value.shape, value.dtype) if isinstance(value, np.ndarray | TensorSpec) else type(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +44,7 @@ class Example:
     rtol: float
     atol: float
 
-    @takes("examples", size=TEXT)
+    @takes("example.sizes", size=TEXT)
     def sizes(self, size: str) -> Sizes:
         """Return the sizes called ``"full"`` or ``"small"``."""
         if size not in {"full", "small"}:
@@ -44,11 +52,12 @@ class Example:
             raise InputError(msg)
         return self.full if size == "full" else self.small
 
+    @takes("example.define", fd=instance(FusionBuilder, accepted="an open FusionDefinition"))
     def define(self, fd: FusionBuilder, size: str = "small") -> None:
         """Record the fusion into an open definition."""
         self.record(fd, self.sizes(size))
 
-    @takes("examples", seed=whole(0))
+    @takes("example.inputs", seed=whole(0))
     def inputs(self, size: str = "small", seed: int = 0) -> Inputs:
         """Return NumPy inputs; the same seed gives the same numbers."""
         return self.make(np.random.default_rng(seed), self.sizes(size))
@@ -75,10 +84,28 @@ class Example:
             raise InputError(msg)
         return tensor.shape
 
+    @takes(
+        "example.max_error", inputs=listed(_INPUT, "a list of NumPy arrays and numbers"),
+        outputs=listed(_ARRAY, "a list of NumPy arrays"),
+    )
     def max_error(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> float:
-        """Return the largest ``|got - reference| / (atol + rtol |reference|)`` over all outputs; below 1 is right."""
+        """Return the largest ``|got - reference| / (atol + rtol |reference|)`` over all outputs; below 1 is right.
+
+        Raises
+        ------
+        InputError
+            If the inputs are not of the shapes and dtypes of `inputs`, or the number of outputs differs.
+        """
+        given = [_described(value) for value in inputs]
+        if given not in [[_described(value) for value in self.specs(size)] for size in ("small", "full")]:
+            msg = f"example.max_error: inputs must have the shapes and dtypes of those that {self.name}.inputs returns."
+            raise InputError(msg)
+        expected = self.reference(inputs, outputs)
+        if len(outputs) != len(expected):
+            msg = f"example.max_error: {self.name} has {len(expected)} outputs, given {len(outputs)}."
+            raise InputError(msg)
         worst = 0.0
-        for got, wanted in zip(outputs, self.reference(inputs, outputs), strict=True):
+        for got, wanted in zip(outputs, expected, strict=True):
             if got.shape != wanted.shape:
                 return float("inf")
             if not got.size:

@@ -11,15 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from fuser_lab import fusion_definition
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import FLAG, instance, optional, takes, whole
 from fuser_lab.bindings.schedule import HeuristicParams
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.record import EMIT, Record, bare, named_in
 from fuser_lab.definition.repro.writing import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, StateError
+from fuser_lab.errors import DefinitionError, FuserLabError, StateError
 from fuser_lab.executors import KernelExecutor
 from fuser_lab.ir import Number, Scalar, TensorView, Val
 from fuser_lab.ir.printer import math_text
@@ -60,11 +62,8 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         How many calls it may have.
     """
 
+    @takes("FusionDefinition", id=optional(whole(accepted="an int")), max_length=whole(accepted="an int"))
     def __init__(self, id: int | None = None, max_length: int = MAX_LENGTH) -> None:
-        for name, value, accepted in (("id", id, "an int or None"), ("max_length", max_length, "an int")):
-            if not (is_whole(value) or (name == "id" and value is None)):
-                msg = f"FusionDefinition: {name} must be {accepted}, given {shown(value)}."
-                raise ArgumentTypeError(msg)
         self._home = FusionCache.get()
         super().__init__(self._home.known)
         self._max_length = max_length
@@ -168,11 +167,9 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         """Add a scalar input, or return a constant when ``value`` is a number; a dtype alone may stand for None."""
         return super().define_scalar(value, dtype)
 
+    @takes(value=instance(int, float, complex, np.number, np.bool_, accepted="a number"))
     def define_constant(self, value: Number, dtype: DataType | None = None) -> Any:
         """Return a constant."""
-        if value is None or isinstance(value, DataType):
-            msg = f"define_constant: value must be a number, given {shown(value)}."
-            raise ArgumentTypeError(msg)
         return super().define_scalar(value, dtype)
 
     def add_output(self, output: Any, alias_input: Any = None, stride_order: Sequence[int] | None = None) -> None:
@@ -201,6 +198,9 @@ class FusionDefinition(fusion_definition.FusionDefinition):
 
     # Running
 
+    @takes(
+        override_user_schedule=FLAG, capture_debug_output=FLAG, print_repro=FLAG, profile=FLAG, save_repro_inputs=FLAG,
+    )
     def execute(
         self, inputs: Iterable[Any], *, device: object = None, override_user_schedule: bool = False,
         capture_debug_output: bool = False, print_repro: bool = False, profile: bool = False,
@@ -367,10 +367,12 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         """Return the fusion as IR text, before any schedule."""
         return math_text(self.fusion)
 
+    @takes(intrinsic_code=FLAG, override_user_schedule=FLAG)
     def last_cuda_code(self, intrinsic_code: bool = False, override_user_schedule: bool = False) -> str:
         """Return the kernels of the last run, with the functions that they call if ``intrinsic_code``."""
         return self.cuda_code_for(self._last_inputs("last_cuda_code"), intrinsic_code, override_user_schedule)
 
+    @takes(intrinsic_code=FLAG, override_user_schedule=FLAG)
     def cuda_code_for(
         self, inputs: Iterable[Any], intrinsic_code: bool = False, override_user_schedule: bool = False,
     ) -> str:
@@ -379,11 +381,13 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         by_hand = self._kernel_by_hand(flat, override_user_schedule)
         return by_hand.get_cuda_kernel() if by_hand else self._executor_cache().get_cuda_kernel(flat, intrinsic_code)
 
+    @takes(tensor_transforms=FLAG, override_user_schedule=FLAG)
     def last_scheduled_fusion_ir(self, tensor_transforms: bool = False, override_user_schedule: bool = False) -> str:
         """Return the segments of the last run as IR text, each with its scheduler."""
         inputs = self._last_inputs("last_scheduled_fusion_ir")
         return self.scheduled_fusion_ir_for(inputs, tensor_transforms, override_user_schedule)
 
+    @takes(tensor_transforms=FLAG, override_user_schedule=FLAG)
     def scheduled_fusion_ir_for(
         self, inputs: Iterable[Any], tensor_transforms: bool = False, override_user_schedule: bool = False,
     ) -> str:
@@ -441,6 +445,10 @@ def _bytes_of(arrays: Iterable[Any]) -> int:
     return sum(d.nbytes for d in map(describe, arrays) if isinstance(d, TensorSpec))
 
 
+_DEFINITION = instance(FusionDefinition)
+
+
+@takes(from_fd=_DEFINITION, to_fd=_DEFINITION)
 def clone(from_fd: FusionDefinition, to_fd: FusionDefinition) -> None:
     """Record what one definition has recorded in an empty one.
 
@@ -449,10 +457,6 @@ def clone(from_fd: FusionDefinition, to_fd: FusionDefinition) -> None:
     DefinitionError
         If the first is not complete, or something is recorded in the second.
     """
-    for argument, given in (("from", from_fd), ("to", to_fd)):
-        if not isinstance(given, FusionDefinition):
-            msg = f"clone: {argument} must be a FusionDefinition, given {shown(given)}."
-            raise ArgumentTypeError(msg)
     if from_fd.is_new or from_fd.is_open:
         msg = "clone: the definition to be cloned is not complete."
         raise DefinitionError(msg)

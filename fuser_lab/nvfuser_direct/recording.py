@@ -4,7 +4,7 @@ import functools
 from contextvars import ContextVar
 from typing import Any, Self
 
-from fuser_lab.arguments import instance, optional, takes
+from fuser_lab.arguments import FLAG, instance, optional, takes
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Handle
@@ -217,6 +217,7 @@ class RecordedFusion:
         """Make a value an output, or write it over an input in place."""
         self.recorder.add_output(value, alias_input)
 
+    @takes(from_outputs_only=FLAG)
     def print_math(self, from_outputs_only: bool = True) -> None:
         """Print the fusion as IR text, as it is scheduled; without ``from_outputs_only`` also what no output needs."""
         from fuser_lab.ir.printer import math_text

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from fuser_lab.arguments import instance, listed, takes
 from fuser_lab.bindings.schedule import (
     HeuristicParams,
     Sched,
@@ -12,10 +13,13 @@ from fuser_lab.bindings.schedule import (
     schedule,
 )
 from fuser_lab.definition.schedulable import Schedulable, Transforms
-from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.nvfuser_direct.recording import active
 
+_TENSOR = instance(Schedulable, accepted="a tensor of a definition")
+_TENSORS = listed(_TENSOR, "a list of tensors", lazy=True)
 
+
+@takes(from_tv=_TENSOR)
 def bounded_transform_backward(
     from_tv: Any, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
 ) -> None:
@@ -23,11 +27,13 @@ def bounded_transform_backward(
     Transforms(_builder(from_tv)).bounded_transform_backward(from_tv, pos, to, propagate_parallel_type)
 
 
+@takes(reference_tv=_TENSOR)
 def transform_like(reference_tv: Any, selected_tensors: Iterable[Any] = ()) -> None:
     """Give tensors, all if none are named, the loops of one."""
     Transforms(_builder(reference_tv)).transform_like(reference_tv, selected_tensors)
 
 
+@takes(reference_tv=_TENSOR)
 def parallelize_like(
     reference_tv: Any, pos: int = -1, selected_tensors: Iterable[Any] = (),
     selected_parallel_types: Iterable[Any] = (), propagate_padding: bool = True,
@@ -38,12 +44,14 @@ def parallelize_like(
     )
 
 
+@takes(selected_tensors=_TENSORS)
 def inline_most(selected_tensors: Iterable[Any] = ()) -> None:
     """Compute tensors, all of the active fusion if none are named, inside as many loops of readers as is legal."""
     selected = list(selected_tensors)
     Transforms(_builder(selected[0]) if selected else active()).inline_most(selected)
 
 
+@takes(reference_tv=_TENSOR)
 def inline_at(
     reference_tv: Any, pos: int = -1, best_effort: bool = False, selected_tensors: Iterable[Any] = (),
 ) -> None:
@@ -56,11 +64,8 @@ def warp_specialize(*args: Any, **kwargs: Any) -> None:
     Transforms.warp_specialize(*args, **kwargs)
 
 
-def _builder(tensor: Any) -> Any:
-    if isinstance(tensor, Schedulable):
-        return tensor.builder
-    msg = f"schedule: a tensor is needed, given {type(tensor).__name__}."
-    raise ArgumentTypeError(msg)
+def _builder(tensor: Schedulable) -> Any:
+    return tensor.builder
 
 
 __all__ = [

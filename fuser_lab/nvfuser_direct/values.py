@@ -5,6 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import ir
+from fuser_lab.arguments import takes, whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, ScheduleError
@@ -212,10 +213,12 @@ class Expr:
     def __init__(self, expr: ir.Expr, builder: "Recorder") -> None:
         self.expr, self.builder = expr, builder
 
+    @takes(index=whole())
     def input(self, index: int) -> Any:
         """Return an operand."""
         return self.builder.wrap(_at(self.expr.inputs, index, "input"))
 
+    @takes(index=whole())
     def output(self, index: int) -> Any:
         """Return a result."""
         return self.builder.wrap(_at(self.expr.outputs, index, "output"))
@@ -280,11 +283,13 @@ class _AxisExpr(Expr):
     def __init__(self, transform: domain.DomainTransform, tensor: ir.TensorView, builder: "Recorder") -> None:
         self.transform, self.tensor, self.builder = transform, tensor, builder
 
+    @takes(index=whole())
     def input(self, index: int) -> IterDomain:
         """Return an axis that it starts from."""
         axis = _at(_axes_of(self.transform)[0], index, "input")
         return IterDomain(axis, self.tensor, self.builder)
 
+    @takes(index=whole())
     def output(self, index: int) -> IterDomain:
         """Return an axis that it makes."""
         axis = _at(_axes_of(self.transform)[1], index, "output")

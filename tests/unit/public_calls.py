@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fuser_lab_widgets import Explorer
 
 import fuser_lab as fl
-import fuser_lab.nvfuser_direct as nd
-from fuser_lab import DataType, FusionDefinition, teaching
+from fuser_lab import DataType, FusionDefinition, ParallelType, teaching
 from fuser_lab.definition.spec import Fill
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.validation import get_val_tolerances
-from tests.unit.public_call import Call
+from tests.unit.public_bindings import binding_calls
+from tests.unit.public_call import TENSOR, Call, X, given
 from tests.unit.public_schedules import schedule_calls
 
-SLOWEST = 5.0  # seconds
+SLOWEST = 5.0  # seconds of the processor
 MOST_BYTES = 1 << 31  # of memory that a call may add to what the process has
 
 
@@ -35,7 +36,10 @@ class TooSlow(BaseException):
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Interrupts what takes longer, where signals arrive: in the main thread of a POSIX system."""
+    """Interrupts what takes longer, where signals arrive: in the main thread of a POSIX system.
+
+    ``seconds`` are of the processor, which other work on the machine does not change; what waits may do so longer.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -43,14 +47,18 @@ def at_most(seconds: float) -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise TooSlow
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 12 * seconds))
+    before = [(number, signal.signal(number, interrupt)) for number, _, _ in limits]
+    for _, timer, limit in limits:
+        signal.setitimer(timer, limit)
     try:
         with _limited_memory():
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for _, timer, _ in limits:
+            signal.setitimer(timer, 0)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -177,7 +185,6 @@ def defined() -> FusionDefinition:
     return fd
 
 
-X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 INPUTS = [X, 2.0]
 
 
@@ -216,6 +223,10 @@ def calls(w: World) -> dict[str, Call]:
         t = other.define_tensor([4])
         other.add_output(other.ops.neg(t))
     cache.save(w.folder / "cache.json")
+    explorer = fl.explore(plan)
+    tuned = fl.tune(plan, INPUTS, segments=[], seconds=0.0, progress=False)
+    softmax = fl.examples.get("softmax")
+    softmax_fd, rows = fl.example("softmax", "small")
     found = {
         # fuser_lab
         "segment": Call(known(fl.segment), (fd, INPUTS), {
@@ -226,7 +237,7 @@ def calls(w: World) -> dict[str, Call]:
             "peers": {}, "progress": False, "cancelled": lambda: True, "seconds": 0.0,
         }),
         "diff": Call(known(fl.diff), (plan, plan, plan)),
-        "explore": Call(known(fl.explore), (plan, INPUTS), {"title": "a", "target": None}),
+        "explore": Call(known(_closed(fl.explore)), (plan, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),
         "examples.get": Call(known(fl.examples.get), ("softmax",)),
@@ -264,7 +275,7 @@ def calls(w: World) -> dict[str, Call]:
         "DecisionLog.about": Call(known(plan.decisions.about), (["T2"],)),
         "DecisionLog.append": Call(lambda: fl.DecisionLog().append, (plan.decisions[0],)),
         "DecisionLog.from_json": Call(known(fl.DecisionLog.from_json), (plan.decisions.to_json(),)),
-        "DecisionLog.save": Call(known(plan.decisions.save), (w.folder / "log.json",)),
+        "ShownLog.save": Call(known(plan.decisions.save), (w.folder / "log.json",)),
         # plans
         "Plan.cut": Call(known(plan.cut), ("T3",)),
         "Plan.glue": Call(known(plan.glue), (0, 1)),
@@ -274,6 +285,7 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.without_annotation": Call(known(fl.segment(fd, INPUTS).annotate("T2").without_annotation), ("T2", None)),
         "Plan.to_annotations": Call(known(plan.to_annotations), (), {"tries": 3}),
         "Plan.to_python": Call(known(plan.to_python), ("fuser_lab",)),
+        "Plan.definitions": Call(known(plan.definitions), (fl.FusionCache(),)),
         "Plan.resegmented": Call(known(plan.resegmented), ("top_down",), {"forward_inputs": True}),
         "Plan.renamed": Call(known(plan.renamed), ("a",)),
         "Plan.certificate": Call(known(plan.certificate), (), {"states": 1, "seconds": 1.0}),
@@ -307,6 +319,7 @@ def calls(w: World) -> dict[str, Call]:
         "FusionDefinition.define_scalar": Call(lambda: opened().define_scalar, (1.0, DataType.Float)),
         "FusionDefinition.define_vector": Call(lambda: opened().define_vector, (2,)),
         "FusionDefinition.from_array": Call(lambda: opened().from_array, (X, False)),
+        "FusionDefinition.from_pytorch": Call(lambda: opened().from_pytorch, (X, False)),
         "FusionDefinition.define_from_spec": Call(lambda: opened().define_from_spec, (fl.spec((2, 3)),), {
             "static_sizes": False, "is_cpu": False,
         }),
@@ -322,6 +335,10 @@ def calls(w: World) -> dict[str, Call]:
         "FusionDefinition.repro_script_for": Call(known(fd.repro_script_for), (INPUTS,)),
         "FusionDefinition.save": Call(known(fd.save), (w.folder / "fd.txt",)),
         "FusionDefinition.segment": Call(lambda: defined().segment, (INPUTS,), {"target": "A100", "options": None}),
+        "FusionDefinition.defined_segments": Call(
+            lambda: FusionDefinition.of(plan.definition).defined_segments, (plan, fl.FusionCache()),
+        ),
+        "FusionDefinition.segments_reference": Call(_in_segments, (INPUTS,)),
         "FusionDefinition.setup_segmentation": Call(lambda: defined().setup_segmentation, (INPUTS,), {
             "target": "A100", "options": None,
         }),
@@ -332,18 +349,34 @@ def calls(w: World) -> dict[str, Call]:
             known(fd.with_segment_set("T2").without_segment_set), ("T2", None),
         ),
         "FusionDefinition.add_output": Call(
-            _with_tensor("add_output"), (None,), {"alias_input": None, "stride_order": ()},
+            _with_tensor("add_output"), (TENSOR,), {"alias_input": None, "stride_order": ()},
         ),
         "FusionDefinition.set_output_stride_order": Call(
-            _with_tensor("set_output_stride_order", returned=True), (None, [1, 0]),
+            _with_tensor("set_output_stride_order", returned=True), (TENSOR, [1, 0]),
         ),
-        "FusionDefinition.get_output_stride_order": Call(_with_tensor("get_output_stride_order"), (None,)),
+        "FusionDefinition.get_output_stride_order": Call(_with_tensor("get_output_stride_order"), (TENSOR,)),
         "nvfuser_direct.get_val_tolerances": Call(known(get_val_tolerances), (fd, INPUTS)),
+        "Tensor.axis": Call(lambda: _result().axis, (0,)),
+        "Tensor.size": Call(lambda: opened().define_tensor([2, 3], True).size, (0,)),
+        "LoopAxis.parallelize": Call(lambda: _result().axis(0).parallelize, (ParallelType.grid_x,)),
+        # the live view
+        "Explorer": Call(known(_closed(Explorer)), (plan, INPUTS), {
+            "strategies": ["top_down"], "searched": ["optimal"], "timer": None, "title": "a",
+        }),
+        "Explorer.wait": Call(known(explorer.wait), (0.0,)),
+        # what was tuned
+        "Tuning.best": Call(known(tuned.best), (0, 0)),
+        "Tuning.svg": Call(known(tuned.svg), (), {"style": True}),
+        # dumps
+        "Dump.ours": Call(known(fl.load_dump(w.dump).ours), (), {"strategy": "top_down", "options": None}),
+        "Dump.agreement": Call(known(fl.load_dump(w.dump).agreement), (), {"target": "A100"}),
         # lessons
         "teaching.shown": Call(known(teaching.shown), (3.5,)),
-        "examples.Example.inputs": Call(known(fl.examples.get("softmax").inputs), ("small",)),
-        "examples.Example.sizes": Call(known(fl.examples.get("softmax").sizes), ("small",)),
-        "examples.Example.specs": Call(known(fl.examples.get("softmax").specs), ("small",)),
+        "examples.Example.inputs": Call(known(softmax.inputs), ("small",)),
+        "examples.Example.sizes": Call(known(softmax.sizes), ("small",)),
+        "examples.Example.specs": Call(known(softmax.specs), ("small",)),
+        "examples.Example.define": Call(lambda: given(softmax.define, opened()), (TENSOR, "small")),
+        "examples.Example.max_error": Call(known(softmax.max_error), (rows, softmax_fd.execute(rows))),
         "PlanComparison.save": Call(known(fl.diff(plan, plan, plan).save), (w.folder / "plans.csv",)),
         "teaching.predict": Call(known(teaching.predict), ("How many?", 3), {"choices": [3, 4]}),
         "Prediction.reveal": Call(known(teaching.predict("How many?", 3).reveal), (4,), {
@@ -352,119 +385,42 @@ def calls(w: World) -> dict[str, Call]:
         "teaching.score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),
         "teaching.on_gpu": Call(known(teaching.on_gpu), (INPUTS,)),
     }
-    return found | schedule_calls() | nvfuser_calls(w)
+    return found | schedule_calls() | binding_calls(w.folder)
 
 
 def _with_tensor(method: str, *, returned: bool = False) -> Callable[[], Callable[..., Any]]:
-    """A method of an open definition, whose first argument is a tensor of it where None is given."""
+    """A method of an open definition, one tensor of which TENSOR stands for."""
 
     def make() -> Callable[..., Any]:
         fd = opened()
         tensor = fd.ops.neg(fd.define_tensor([2, 3], True))
         if returned:
             fd.add_output(tensor)
-        return lambda *args, **kwargs: getattr(fd, method)(*(tensor if a is None else a for a in args), **kwargs)
+        return given(getattr(fd, method), tensor)
 
     return make
+
+
+def _result() -> Any:
+    """The result of a definition that is complete, which may be scheduled."""
+    with FusionDefinition() as fd:
+        y = fd.ops.neg(fd.define_tensor([2, 3], True))
+        fd.add_output(y)
+    return y
+
+
+def _closed(explored: Callable[..., Explorer]) -> Callable[..., None]:
+    """A function that closes the explorer that it makes: searches go on beside an open one."""
+    return lambda *args, **kwargs: explored(*args, **kwargs).close()
+
+
+def _in_segments() -> Callable[..., Any]:
+    fd = defined()
+    fd.segment(plan=fl.segment(fd, INPUTS).cut("T2"))
+    return fd.segments_reference
 
 
 def _set_up() -> Callable[..., Any]:
     fd = defined()
     fd.setup_segmentation(INPUTS)
     return fd.build_segment
-
-
-def _direct() -> tuple[nd.FusionDefinition, Any]:
-    with nd.FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], True)
-        fd.add_output(fd.ops.neg(x))
-    return fd, x
-
-
-def _in_direct(method: str) -> Callable[[], Callable[..., Any]]:
-    """A method of nvFuser's definition, called while it is open."""
-
-    def make() -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with nd.FusionGuard(nd.Fusion()) as _:
-                return getattr(nd, method)(*args, **kwargs)
-
-        return call
-
-    return make
-
-
-def _of_fusion(method: str) -> Callable[[], Callable[..., Any]]:
-    """A method of nvFuser's fusion, whose first argument is a tensor of it where None is given."""
-
-    def make() -> Callable[..., Any]:
-        fusion = nd.Fusion()
-        with nd.FusionGuard(fusion):
-            tensor = nd.define_tensor([2, 3], True)
-        return lambda value, *args: getattr(fusion, method)(tensor if value is None else value, *args)
-
-    return make
-
-
-def nvfuser_calls(w: World) -> dict[str, Call]:
-    """The entry points of `fuser_lab.nvfuser_direct`."""
-    known = lambda function: lambda: function  # noqa: E731
-    fd, x = _direct()
-    given = [X]
-    kind = nd.SchedulerType.pointwise
-    executor = nd.KernelExecutor()
-    executor.compile(fd.fusion, given)
-    found = {
-        "define_tensor": Call(_in_direct("define_tensor"), ([2, 3],), {
-            "contiguity": True, "dtype": DataType.Float, "is_cpu": False, "stride_order": [1, 0],
-        }),
-        "define_scalar": Call(_in_direct("define_scalar"), (1.0, DataType.Float)),
-        "translate_fusion": Call(known(nd.translate_fusion), (fd.fusion,)),
-        "validate_with_auto_inferred_outputs": Call(
-            known(nd.validate_with_auto_inferred_outputs), (fd.fusion, [-X], given),
-        ),
-        "compute_tensor_descriptor": Call(known(nd.compute_tensor_descriptor), ([2, 3], [3, 1])),
-        "FusionGuard": Call(known(lambda fusion: nd.FusionGuard(fusion).release()), (nd.Fusion(),)),
-        "Fusion": Call(known(nd.Fusion), (None,)),
-        "Fusion.add_input": Call(_of_fusion("add_input"), (None,)),
-        "Fusion.add_output": Call(_of_fusion("add_output"), (None, None)),
-        "FusionExecutorCache": Call(known(nd.FusionExecutorCache), (fd.fusion, 0, True)),
-        "FusionExecutorCache.execute": Call(known(nd.FusionExecutorCache(fd.fusion).execute), (given,), {
-            "device": None, "_enable_options": [], "_disable_options": [],
-        }),
-        "FusionExecutorCache.get_cuda_kernel": Call(
-            known(nd.FusionExecutorCache(fd.fusion).get_cuda_kernel), (given,), {"intrinsic_code": True, "device": 0},
-        ),
-        "FusionExecutorCache.get_scheduled_ir": Call(
-            known(nd.FusionExecutorCache(fd.fusion).get_scheduled_ir), (given,),
-            {"tensor_transforms": True, "device": 0},
-        ),
-        "FusionExecutorCache.is_compiled": Call(
-            known(nd.FusionExecutorCache(fd.fusion).is_compiled), (given,), {"device": 0},
-        ),
-        "KernelExecutor.compile": Call(lambda: nd.KernelExecutor().compile, (fd.fusion, given, None, None, kind)),
-        "KernelExecutor.run": Call(known(executor.run), (given, None, None)),
-        "LRUCache": Call(known(nd.LRUCache), (3,)),
-        "LRUCache.cache_compile": Call(known(nd.LRUCache(3).cache_compile), (fd.fusion,)),
-        "LruFusionCache": Call(known(nd.LruFusionCache), (lambda: fd,), {"max_fusions": 3}),
-        "PythonProfiler": Call(known(nd.PythonProfiler), (True,)),
-        "idm.IdModel": Call(known(nd.idm.IdModel), (fd,)),
-        "idm.IdModel.maybe_build_graph": Call(
-            known(nd.idm.IdModel(fd).maybe_build_graph), (nd.IdMappingMode.exact,),
-        ),
-        "pytorch_utils.torch_dtype_to_nvfuser_dtype": Call(
-            known(nd.pytorch_utils.torch_dtype_to_nvfuser_dtype), (float,),
-        ),
-        "pytorch_utils.python_scalar_to_nvfuser_dtype": Call(
-            known(nd.pytorch_utils.python_scalar_to_nvfuser_dtype), (1.0,),
-        ),
-        "schedule.can_schedule": Call(known(nd.schedule.can_schedule), (fd.fusion, kind, given)),
-        "schedule.find_compatible_schedulers": Call(
-            known(nd.schedule.find_compatible_schedulers), (fd.fusion, given),
-        ),
-        "schedule.compute_heuristics": Call(known(nd.schedule.compute_heuristics), (fd.fusion, kind, given)),
-        "schedule.schedule": Call(lambda: nd.schedule.schedule, (_direct()[0].fusion, kind, given)),
-        "TensorView.size": Call(known(x.size), (0,)),
-        "TensorView.axis": Call(known(x.axis), (0,)),
-    }
-    return {f"nvfuser_direct.{name}": call for name, call in found.items()}

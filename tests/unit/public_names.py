@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from fuser_lab_widgets import Explorer
+
 import fuser_lab
 from fuser_lab import nvfuser, nvfuser_direct, teaching
 from fuser_lab.bindings.schedule import Sched
 from fuser_lab.definition.handles import Tensor
+from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
+from fuser_lab.dumps import Dump
+from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
 from fuser_lab.report.diff import PlanComparison
 from fuser_lab.runtime.executor import PreparedPlan
@@ -21,9 +26,13 @@ from fuser_lab.tuning import Tuning
 
 PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuser, "teaching.": teaching}
 
-# Classes that no package names, and whose objects public functions return.
+# Classes that no package names, and whose objects public functions return; with the prefix of their names.
 RETURNED = (
-    Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
+    *(("", cls) for cls in (
+        Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
+        Dump, LoopAxis, Explorer,
+    )),
+    ("nvfuser.", nvfuser_sched.Sched),
 )
 
 
@@ -55,8 +64,8 @@ def public_names() -> dict[str, Any]:
     A function may have several names: an inherited method has one for each class.
     """
     found: dict[str, Any] = {}
-    for cls in RETURNED:
-        found.update(_names("", cls.__name__, cls))
+    for prefix, cls in RETURNED:
+        found.update(_names(prefix, cls.__name__, cls))
     for prefix, package in PACKAGES.items():
         for name in _public(package):
             found.update(_names(prefix, name, getattr(package, name)))
@@ -85,17 +94,20 @@ def _names(prefix: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 # Why a public function is not among the calls of `public_calls`.
 _REASONS = {
-    "called by the package itself": """
+    "called by the package itself, or by ipywidgets": """
+        Explorer.get_state
         Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
         FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
         FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors
-        FusionDefinition.value FusionDefinition.wrap Plan.segmented_anew SegmenterOptions.check_strategy
-        SegmenterOptions.for_strategy nvfuser.FusionDefinition.call nvfuser.FusionDefinition.extents
-        nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap nvfuser_direct.FusionDefinition.adopt
+        FusionDefinition.value FusionDefinition.wrap Pass.run Plan.segmented_anew SegmenterOptions.check_strategy
+        SegmenterOptions.for_strategy nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.call
+        nvfuser.FusionDefinition.extents nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap
+        nvfuser_direct.FusionDefinition.adopt nvfuser_direct.FusionExecutorCache.like
+        nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk Tensor TensorSpec Timings
-        Tuning examples.Example nvfuser.FusionDefinition nvfuser.Scalar nvfuser.Tensor nvfuser.Vector
+        Dump LoopAxis Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk Tensor
+        TensorSpec Timings Tuning examples.Example nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
         nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
         nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split
         nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView nvfuser_direct.Val
@@ -111,31 +123,6 @@ _REASONS = {
     """,
     "needs a GPU": """
         PreparedPlan.captured
-    """,
-    "not called here yet": """
-        FusionDefinition.defined_segments FusionDefinition.from_pytorch FusionDefinition.segments_reference Pass.run
-        Plan.definitions ShownLog.save Tensor.axis Tensor.size Tuning.best Tuning.svg examples.Example.define
-        examples.Example.max_error nvfuser.FusionCache nvfuser.FusionCache.deserialize nvfuser.FusionCache.get
-        nvfuser.FusionCache.serialize nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.add_output
-        nvfuser.FusionDefinition.cuda_code_for nvfuser.FusionDefinition.define_constant
-        nvfuser.FusionDefinition.define_scalar nvfuser.FusionDefinition.execute
-        nvfuser.FusionDefinition.getValTolerances nvfuser.FusionDefinition.last_cuda_code
-        nvfuser.FusionDefinition.last_scheduled_fusion_ir nvfuser.FusionDefinition.scheduled_fusion_ir_for
-        nvfuser.FusionDefinition.segment nvfuser.FusionDefinition.validate nvfuser.LaunchParams nvfuser.Tensor.size
-        nvfuser.clone nvfuser.compute_contiguity nvfuser.compute_tensor_descriptor nvfuser.nvfuser_version.Version.parse
-        nvfuser_direct.BroadcastOp.input nvfuser_direct.BroadcastOp.output nvfuser_direct.Fusion.print_kernel
-        nvfuser_direct.Fusion.print_math nvfuser_direct.FusionDefinition.add_output
-        nvfuser_direct.FusionDefinition.define_scalar nvfuser_direct.FusionDefinition.define_tensor
-        nvfuser_direct.FusionDefinition.define_vector nvfuser_direct.FusionDefinition.from_array
-        nvfuser_direct.FusionDefinition.print_math nvfuser_direct.FusionExecutorCache.get_most_recent_scheduled_ir
-        nvfuser_direct.FusionExecutorCache.like nvfuser_direct.FusionExecutorCache.plan_for
-        nvfuser_direct.IterDomain.parallelize nvfuser_direct.KernelExecutor.get_scheduled_ir nvfuser_direct.Merge.input
-        nvfuser_direct.Merge.output nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check
-        nvfuser_direct.idm.DisjointSets.join nvfuser_direct.idm.DisjointSets.strict_are_mapped
-        nvfuser_direct.idm.ValGraph.map_vals nvfuser_direct.pytorch_utils.retry_on_oom_or_skip_test
-        nvfuser_direct.schedule.bounded_transform_backward nvfuser_direct.schedule.inline_at
-        nvfuser_direct.schedule.inline_most nvfuser_direct.schedule.parallelize_like
-        nvfuser_direct.schedule.transform_like
     """,
 }
 EXCEPTIONS = {name: reason for reason, names in _REASONS.items() for name in names.split()}

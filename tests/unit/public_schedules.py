@@ -5,7 +5,7 @@ from typing import Any
 
 from fuser_lab import FusionDefinition, MemoryType, ParallelType
 from fuser_lab.cost.verdict import SchedulerType
-from tests.unit.public_call import Call
+from tests.unit.public_call import TENSOR, Call
 
 # By transform: arguments after the tensor.
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -53,16 +53,6 @@ def scheduled() -> tuple[FusionDefinition, Any, Any, Any]:
 def _tensor_for(name: str, tensors: tuple[Any, Any, Any]) -> Any:
     x, y, s = tensors
     return {"cache_after": x, "rfactor": s, "is_reduction": s, "set_memory_type": s}.get(name, y)
-
-
-class _Later:
-    """Stands for a tensor of the definition that a call is made for."""
-
-    def __repr__(self) -> str:
-        return "a tensor"
-
-
-TENSOR = _Later()
 
 
 def _with(fd: FusionDefinition, function: Callable[..., Any], tensors: tuple[Any, Any, Any], name: str) -> Any:

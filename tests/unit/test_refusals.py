@@ -1,13 +1,15 @@
 """Whatever a public function is given: it works, or it raises a FuserLabError with a short sentence, and soon."""
 
 import contextlib
+import functools
 import io
 import json
 
 import pytest
+import traitlets
 
 import fuser_lab as fl
-from fuser_lab import DataType
+from fuser_lab import DataType, cli
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import FuserLabError
 from tests.unit import public_calls
@@ -15,7 +17,8 @@ from tests.unit.ops.sampling import ENTRIES, LETTERS
 from tests.unit.public_calls import SLOWEST, WRONG, at_most
 from tests.unit.public_names import EXCEPTIONS, public_names
 
-# Wrong values of one class; each argument of a call is given one of each in `make test`, and all by `make test-all`.
+# Wrong values of one class. In `make test` each argument of an op is given one of each, and each argument of another
+# call one of two classes; all are given by `make test-all`.
 CLASSES = (
     ("None", "True", "np.bool", "DataType", "enum"),
     ("1", "-1", "2**31", "np.int8", "NaT"),
@@ -33,16 +36,16 @@ LONGEST = 1000  # characters of a sentence about a single argument
 
 
 def wrongly(call, args, kwargs, values=None):
-    """What goes wrong where each argument in turn is replaced by wrong values: all, or one of each class."""
+    """What goes wrong where each argument in turn is replaced by wrong values: all, or those of a number."""
     found = []
     for number, where in enumerate((*range(len(args)), *kwargs)):
-        for label, make in (_turn(values + number) if values is not None else WRONG).items():
+        for label, make in (WRONG if values is None else values(number)).items():
             changed, named = list(args), dict(kwargs)
             (named if isinstance(where, str) else changed)[where] = make()
             try:
                 with at_most(SLOWEST), contextlib.redirect_stdout(io.StringIO()):
                     call()(*changed, **named)
-            except FuserLabError as error:
+            except (FuserLabError, traitlets.TraitError) as error:
                 text = str(error)
                 if len(text) > LONGEST and label != "long text":
                     found.append(f"{where}={label}: {text[:80]!r} is no short sentence")
@@ -51,9 +54,9 @@ def wrongly(call, args, kwargs, values=None):
     return found
 
 
-def _turn(number):
-    """One wrong value of each class, other ones for each number."""
-    chosen = [labels[number % len(labels)] for labels in CLASSES]
+def _turn(number, every=1):
+    """One wrong value of every so many classes, other ones for each number."""
+    chosen = [labels[number % len(labels)] for labels in CLASSES[number % every::every]]
     return {label: WRONG[label] for label in chosen}
 
 
@@ -103,7 +106,8 @@ def _wrong_of_op(name, values=None):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_ops(name):
-    assert not _wrong_of_op(name, values=sorted(ENTRIES).index(name))
+    first = sorted(ENTRIES).index(name)
+    assert not _wrong_of_op(name, values=lambda number: _turn(first + number))
 
 
 @pytest.mark.matrix
@@ -119,19 +123,23 @@ def calls(tmp_path_factory):
         yield public_calls.calls(public_calls.world(folder))
 
 
+def _few(first, number):
+    return _turn(first + number, every=5)
+
+
 def _wrong(calls, rotated):
     """What goes wrong in each call, by name: nothing but what is empty is right."""
     found = {}
-    for number, (name, call) in enumerate(calls.items()):
+    for first, (name, call) in enumerate(calls.items()):
         call.make()(*call.args, **call.kwargs)
-        if wrong := wrongly(call.make, call.args, call.kwargs, number if rotated else None):
+        values = functools.partial(_few, first) if rotated else None
+        if wrong := wrongly(call.make, call.args, call.kwargs, values):
             found[name] = wrong
     return found
 
 
 def test_calls(calls):
-    quick = ("Plan.", "Segment.", "Sched.", "Tensor.", "FusionCache", "DecisionLog", "Device", "diff", "example")
-    assert not _wrong({name: call for name, call in calls.items() if name.startswith(quick)}, rotated=True)
+    assert not _wrong(calls, rotated=True)
 
 
 @pytest.mark.matrix
@@ -144,6 +152,70 @@ def test_every_public_function_is_called_or_an_exception(calls):
     tried = {id(public[name.partition(" ")[0]]) for name in calls if name.partition(" ")[0] in public}
     untried = {id(function): name for name, function in reversed(public.items()) if id(function) not in tried}
     assert set(untried.values()) == set(EXCEPTIONS)
+
+
+@pytest.mark.parametrize("trait", [
+    "plan", "strategy", "reading", "whole_fusion", "cut_reshape_inputs", "cut_resize_inputs", "selection", "running",
+])
+def test_traits_of_the_explorer(trait):
+    explorer = fl.explore(public_calls.defined(), public_calls.INPUTS)
+    try:
+        assert not wrongly(lambda: lambda value: setattr(explorer, trait, value), (getattr(explorer, trait),), {})
+    finally:
+        explorer.close()
+
+
+# What may be given to the commands in the place of a file, an output, or a value of any option.
+WORDS = (
+    "", " ", "-1", "nan", "inf", "1e400", "9" * 5000, "0x10", "\udcff", "a\0b", "x" * 100_000, "..", "/", "/dev/null",
+    "nowhere/at/all", "no.html/", "--", "-", "None", "[]", "best", "bottom_up,", "T2",
+)
+COMMANDS = {
+    "examples": ["NAME"],
+    "ops": ["NAME"],
+    "explain": [
+        "FILE", "--name", "--strategy", "--target", "--segment-set", "--states", "--seconds",
+        "--certificate --states", "--certificate --seconds",
+    ],
+    "agree": ["FILE", "--target"],
+    "report": ["FILE", "--output", "--title", "--name", "--strategies", "--target", "--segment-set"],
+    "diff": ["FILE", "--name", "--strategies", "--target", "--segment-set"],
+}
+
+
+def test_commands_and_options_that_take_a_value_are_tried():
+    for name, command in cli._parser()._subparsers._group_actions[0].choices.items():
+        taking = {a.option_strings[-1] if a.option_strings else "FILE" for a in command._actions if a.nargs != 0}
+        tried = {option.rpartition(" ")[2].replace("NAME", "FILE") for option in COMMANDS[name]}
+        assert taking <= tried, name
+
+
+@pytest.mark.parametrize(("command", "option"), [(name, option) for name, all_ in COMMANDS.items() for option in all_])
+def test_commands(command, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(public_calls.defined().repro_script_for(public_calls.INPUTS), encoding="utf-8")
+    found = []
+    for word in WORDS:
+        monkeypatch.setattr("sys.stdin", io.StringIO("no script"))
+        given = [word] if option in {"FILE", "NAME"} else [str(script), *option.split(), word]
+        # As Python makes them: the one for errors can write anything.
+        errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+        output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        try:
+            with at_most(SLOWEST), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+                status = cli.main([command, *given])
+        except BaseException as error:  # noqa: BLE001 - what must not come out
+            found.append(f"{word[:20]!r}: {type(error).__name__}: {str(error)[:80]}")
+            continue
+        errors.seek(0)
+        said = errors.read()
+        said = said[said.find("fuser_lab: "):]  # without the usage that argparse prints first
+        if status not in {0, 1, 2} or (status == 2 and not said and command != "agree") or (
+            len(said) > LONGEST > len(word)
+        ):
+            found.append(f"{word[:20]!r}: status {status}, {said[:80]!r}")
+    assert not found
 
 
 def test_sizes_that_would_take_forever_are_refused():

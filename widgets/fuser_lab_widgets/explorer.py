@@ -11,6 +11,7 @@ import anywidget
 import traitlets
 
 from fuser_lab import presegmentation
+from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan import FORMS
 from fuser_lab.presegmentation import Alternative
@@ -28,6 +29,11 @@ from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 
 Event = Mapping[str, Any]
+_PLAN: Final = having("segments", "hash", accepted="a plan, as fl.segment returns it")
+_TRAITS: Final = {
+    "plan": _PLAN, "strategy": TEXT, "reading": one_of("hint", "cut", "ignore"), "whole_fusion": FLAG,
+    "cut_reshape_inputs": FLAG, "cut_resize_inputs": FLAG, "selection": TEXT, "running": FLAG,
+}
 _NOT_STRATEGIES: Final = frozenset({"start", "unannotated", MINE})
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
@@ -104,17 +110,24 @@ class Explorer(anywidget.AnyWidget):
     panels = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
-    # What users observe, set and link; see the class. `plan` and `timings` are objects and stay in Python.
+    # What users observe, set and link, and `_TRAITS` describes; `plan` and `timings` stay in Python.
     plan = traitlets.Any()
     timings = traitlets.Any(allow_none=True)
-    strategy = traitlets.Unicode().tag(sync=True)
-    reading = traitlets.Enum(("hint", "cut", "ignore"), "hint").tag(sync=True)
-    whole_fusion = traitlets.Bool(True).tag(sync=True)
-    cut_reshape_inputs = traitlets.Bool().tag(sync=True)
-    cut_resize_inputs = traitlets.Bool().tag(sync=True)
-    selection = traitlets.Unicode().tag(sync=True)
-    running = traitlets.Bool().tag(sync=True)
+    strategy = traitlets.Any("").tag(sync=True)
+    reading = traitlets.Any("hint").tag(sync=True)
+    whole_fusion = traitlets.Any(True).tag(sync=True)
+    cut_reshape_inputs = traitlets.Any(False).tag(sync=True)
+    cut_resize_inputs = traitlets.Any(False).tag(sync=True)
+    selection = traitlets.Any("").tag(sync=True)
+    running = traitlets.Any(False).tag(sync=True)
 
+    _workers: tuple[Runner | Background, ...] = ()  # none where the constructor has refused its arguments
+
+    @takes(
+        "Explorer", plan=_PLAN, inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
+        strategies=listed(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
+        searched=listed(TEXT, "names of strategies", lazy=True),
+    )
     def __init__(
         self,
         plan: EditablePlan,
@@ -151,6 +164,7 @@ class Explorer(anywidget.AnyWidget):
         self._beside = Background()  # looks for a cheaper plan to mention, while nobody waits for it
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress)
+        self._workers = (self._runner, self._background, self._beside)
         self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
         self._measured_last: Any = None
         super().__init__()
@@ -160,41 +174,32 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._on_events, names=["events"])
         self.observe(self._on_set, names=[*_SET])
 
-    @traitlets.validate("strategy")
-    def _known_strategy(self, proposal: Mapping[str, Any]) -> str:
-        offered = self._session.strategies
-        if proposal["value"] not in offered:
-            msg = f"the explorer has no strategy {proposal['value']!r}; it has {', '.join(offered)}."
+    @traitlets.validate(*_TRAITS)
+    def _taken(self, proposal: Mapping[str, Any]) -> Any:
+        name = proposal["trait"].name
+        try:
+            value = _TRAITS[name].of(proposal["value"], "the explorer", name)
+        except FuserLabError as error:
+            raise traitlets.TraitError(str(error)) from None
+        if name == "strategy" and value not in self._session.strategies:
+            msg = f"the explorer has no strategy {shown(value)}; it has {', '.join(self._session.strategies)}."
             raise traitlets.TraitError(msg)
-        return str(proposal["value"])
-
-    @traitlets.validate("plan")
-    def _a_plan(self, proposal: Mapping[str, Any]) -> Any:
-        if not (hasattr(proposal["value"], "segments") and hasattr(proposal["value"], "hash")):
-            msg = f"the explorer's plan must be a plan, as fl.segment returns it, not {proposal['value']!r}."
+        if name == "selection" and value and not selections.find(self._current(), value):
+            msg = f"nothing in the plan is {shown(value)}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
             raise traitlets.TraitError(msg)
-        return proposal["value"]
+        return value
 
-    @traitlets.validate("selection")
-    def _selectable(self, proposal: Mapping[str, Any]) -> str:
-        named = str(proposal["value"])
-        if named and not selections.find(self._current(), named):
-            msg = f"nothing in the plan is {named!r}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
-            raise traitlets.TraitError(msg)
-        return named
-
+    @takes("Explorer.wait", timeout=optional(number(0), "to wait to the end"))
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until a run or a search that is under way has ended."""
-        self._runner.wait(timeout)
-        self._background.wait(timeout)
-        self._beside.wait(timeout)
-        self._compiler.wait(timeout)
+        """Wait until a run or a search that is under way has ended, for each at most ``timeout`` seconds."""
+        seconds = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+        for worker in (*self._workers, self._compiler):
+            worker.wait(seconds)
 
     def close(self) -> None:
         """End a run and free the explorer."""
-        self._runner.cancel()
-        self._background.cancel()
-        self._beside.cancel()
+        for worker in self._workers:
+            worker.cancel()
         self.unobserve_all()
         super().close()
 
@@ -314,7 +319,7 @@ class Explorer(anywidget.AnyWidget):
             "detail": self._choose_detail,
             "open": self._open,
             "panel": self._panel,
-            "compare": self._compare,
+            "compare": self._compare_with,
             "select": self._select,
             "strategy": self._switch,
             "undo": self._undo,
@@ -592,7 +597,7 @@ class Explorer(anywidget.AnyWidget):
             html = panels.panel(name, self._session.plan, view, self._rows, self._compared_plan())
         self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
 
-    def _compare(self, event: Event) -> None:
+    def _compare_with(self, event: Event) -> None:
         chosen = str(event["with"])
         if chosen and chosen not in dict(self._others()):
             self._say(f"There is no {words(chosen)} plan to compare with.", "error")

@@ -395,7 +395,7 @@ def test_clones_of_what_is_not_complete():
         nvfuser.clone(FusionDefinition(), FusionDefinition())
     with pytest.raises(DefinitionError, match="expected an empty"):
         nvfuser.clone(fd, defined())
-    with pytest.raises(ArgumentTypeError, match="clone: to must be a FusionDefinition, given 3"):
+    with pytest.raises(ArgumentTypeError, match="clone: to_fd must be a FusionDefinition, given 3"):
         nvfuser.clone(fd, 3)
     with FusionDefinition() as new:
         nvfuser.clone(fd, new)

@@ -73,9 +73,9 @@ def test_what_a_strategy_refuses_goes_back(explorer):
     ("name", "value", "said"),
     [
         ("strategy", "sideways", "has no strategy 'sideways'; it has bottom_up, top_down, optimal, unfused"),
-        ("reading", "maybe", "any of \\['hint', 'cut', 'ignore'\\], not the str 'maybe'"),
+        ("reading", "maybe", "reading must be 'hint', 'cut' or 'ignore', given 'maybe'"),
         ("selection", "T99", "nothing in the plan is 'T99'"),
-        ("plan", 3, "must be a plan, as fl.segment returns it, not 3"),
+        ("plan", 3, "must be a plan, as fl.segment returns it, given 3"),
     ],
 )
 def test_what_a_trait_does_not_take_raises(explorer, name, value, said):
@@ -83,6 +83,13 @@ def test_what_a_trait_does_not_take_raises(explorer, name, value, said):
     with pytest.raises(traitlets.TraitError, match=said):
         setattr(explorer, name, value)
     assert getattr(explorer, name) is before
+
+
+def test_a_page_may_be_saved_with_what_differs_from_the_defaults(explorer):
+    explorer.whole_fusion = True
+    saved = explorer.get_state(drop_defaults=True)
+    assert "whole_fusion" not in saved
+    assert saved["scene"] == explorer.scene
 
 
 @pytest.mark.parametrize("words", ["T0", "T1", "T1 -> T2", "T3 -> output", "S0", ""])
