@@ -1,6 +1,6 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
-# make test-all  the same, and the whole matrix of compiled kernels: every op, dtype, layout and scheduler
+# make test-all  the same with more random cases, and the whole matrix: every op, dtype, layout and scheduler compiled
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
@@ -57,6 +57,7 @@ else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif
 
+test-all: export FUSER_LAB_THOROUGH = 1
 test-all: test
 	$(PY) -m pytest -n auto --dist worksteal -m matrix
 

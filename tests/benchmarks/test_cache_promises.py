@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from machine import allowed
 
 import fuser_lab as fl
 from tests.benchmarks.fusion_cache import defined, layer, memory, microseconds_a_call
@@ -31,7 +32,7 @@ def test_restoring_takes_6_microseconds_a_call(name, removed):
     define = {"a layer": lambda fd: layer(fd, 5), "200 ops": elementwise}[name]
     took = microseconds_a_call(define, removed=removed)
     print(f"{name}: {took:.1f} us per call")
-    assert took < 6
+    assert took < allowed(6)
 
 
 def test_what_was_compiled_comes_back_with_the_definition():
@@ -99,4 +100,4 @@ def test_segments_run_together_for_10_microseconds_each():
     added = statistics.median(a - b for a, b in pairs) / len(segments)
     print(f"{len(segments)} segments: {1e6 * added:.2f} us added to each")
     assert len(segments) > 4
-    assert added < 10e-6
+    assert added < allowed(10e-6)

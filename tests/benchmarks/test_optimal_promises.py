@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from machine import allowed
 
 import fuser_lab as fl
 from fuser_lab import SegmenterOptions
@@ -19,7 +20,7 @@ def test_irregular_fusions_of_25_expressions_are_proved(seed, size):
     options = SegmenterOptions(search_states=100_000)
     certificate = fl.segment(irregular(seed, 25, size, size), strategy="optimal", options=options).certificate()
     assert certificate.is_optimal
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < allowed(10)
 
 
 def test_transformer_layers_of_200_expressions_are_certified_without_a_search():
@@ -28,7 +29,7 @@ def test_transformer_layers_of_200_expressions_are_certified_without_a_search():
     start = time.process_time()
     certificate = plan.certificate(states=0)
     assert certificate.status == "certified optimal under this model"
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < allowed(10)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=MISSED), 1])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from machine import allowed
 
 import fuser_lab as fl
 from fuser_lab.definition.python_text import definition_text
@@ -37,7 +38,7 @@ def test_rope_backward_segments_in_50_ms(strategy):
     # The fastest: other programs at work made the median of a shared machine three times as long.
     took = min(seconds(lambda: fl.segment(fd, specs, strategy=strategy)))
     print(f"{strategy}: {1e3 * took:.1f} ms")
-    assert took < 0.05
+    assert took < allowed(0.05)
 
 
 def test_a_prepared_plan_costs_less_than_50_microseconds_a_segment():
@@ -57,7 +58,7 @@ def test_a_prepared_plan_costs_less_than_50_microseconds_a_segment():
     whole = median_seconds(lambda: prepared.run([a, a], out), repeats=300)
     alone = median_seconds(kernels, repeats=300)
     print(f"{1e6 * whole:.1f} us for {len(plan.segments)} segments, kernels alone {1e6 * alone:.1f} us")
-    assert (whole - alone) / len(plan.segments) < 50e-6
+    assert (whole - alone) / len(plan.segments) < allowed(50e-6)
 
 
 def test_a_cut_is_drawn_at_once():
@@ -69,7 +70,7 @@ def test_a_cut_is_drawn_at_once():
 
     took = median_seconds(cut_and_draw, samples=5)
     print(f"cut and draw 56 ops: {1e3 * took:.1f} ms")
-    assert took < 0.3
+    assert took < allowed(0.3)
 
 
 def chain(ops: int) -> fl.FusionDefinition:
@@ -102,7 +103,7 @@ def quickest(call: Callable[[], object], samples: int = 3) -> float:
 def test_1000_ops_are_defined_in_100_ms():
     took = quickest(lambda: chain(1000).fusion)
     print(f"1,000 ops: {1e3 * took:.0f} ms")
-    assert took < 0.1
+    assert took < allowed(0.1)
 
 
 @pytest.mark.parametrize("what", ["define", "repr", "hash", "equality"])

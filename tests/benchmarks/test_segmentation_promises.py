@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from machine import allowed
 
 import fuser_lab as fl
 from tests.benchmarks.segmentation import FAMILIES, logging_share, peak_megabytes, processor_seconds
@@ -18,7 +19,7 @@ def test_times_that_are_promised(family, size):
     fd = family.make(size)
     took = processor_seconds(lambda: fl.segment(fd, options=family.options), 2.0)
     print(f"{family.name}, {size} ops: {1e3 * took:.0f} ms")
-    assert took < ROOM * family.promised[size]
+    assert took < allowed(ROOM * family.promised[size])
 
 
 @pytest.mark.xfail(strict=False, reason="the exponent is 1.6 with the rules of November 2026; to be mended")

@@ -35,7 +35,7 @@ NEXT_CELL = """async (code) => {
 }"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_from_a_click_to_code_that_runs(open_explorer, shots, theme):
     desk = open_explorer(FUSION, theme=theme)
     explorer = desk.explorer

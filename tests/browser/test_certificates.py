@@ -21,7 +21,7 @@ fl.explore(fd, title="sums both ways")
 """
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, theme):
     desk = open_explorer(FUSION, theme=theme)
     explorer, status = desk.explorer, desk.explorer.locator(".fx-status")

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.browser
 SHOW = 'Explorer(plan, [], strategies=["top_down"], timer=timer)'
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_cut_glue_and_time(open_explorer, shots, theme):
     desk = open_explorer(SHOW, theme=theme)
     assert desk.facts().startswith("2 segments")
@@ -272,7 +272,7 @@ fl.explore(plan, [np.ones((256, 512), np.float32)])
 """
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_moving_comparing_and_the_tabs_of_a_real_plan(open_explorer, shots, theme):
     desk = open_explorer(REAL, theme=theme)
     explorer, inspector = desk.explorer, desk.explorer.locator(".fx-inspector")

@@ -6,7 +6,7 @@ pytestmark = pytest.mark.browser
 QUICKSTART = "00_quickstart.ipynb"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, shots, theme):
     if not (lab.root / QUICKSTART).exists():
         pytest.skip(f"notebooks/{QUICKSTART} is not there yet")

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.events import DecisionLog, Kind
@@ -42,7 +43,7 @@ def dag(steps, ends):
     return record(body)
 
 
-@settings(max_examples=150)
+@tries(150)
 @given(
     STEPS, ENDS, st.integers(0, 1000), st.integers(0, 100), st.booleans(),
     st.sampled_from(["bottom_up", "top_down", "saving", "unfused"]),

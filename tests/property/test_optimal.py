@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.traffic import CostModel
@@ -38,7 +39,7 @@ def model_of(oracle, bandwidth):
     return CostModel.of(oracle.device)
 
 
-@settings(max_examples=150, deadline=None, phases=QUICK)
+@tries(150, deadline=None, phases=QUICK)
 @given(DAGS, ORACLES, BANDWIDTHS, HINTS)
 def test_without_copies_the_plan_is_the_best_of_all(fusion, oracle, bandwidth, hints):
     model = model_of(oracle, bandwidth)
@@ -52,7 +53,7 @@ def test_without_copies_the_plan_is_the_best_of_all(fusion, oracle, bandwidth, h
     assert str(verify(certificate, segmented, oracle)) == "the certificate holds"
 
 
-@settings(max_examples=150, deadline=None, phases=QUICK)
+@tries(150, deadline=None, phases=QUICK)
 @given(
     DAGS, ORACLES, BANDWIDTHS, HINTS, st.booleans(), st.sampled_from(["bottom_up", "top_down", "unfused", "optimal"]),
 )

@@ -5,8 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.interpreter import evaluate
@@ -65,7 +66,7 @@ def check(program):
             raise
 
 
-@settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
+@tries(60, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.data())
 def test_the_meaning_stays(data):
     with warnings.catch_warnings(action="ignore"):

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
+from thorough import share, tries
 
 from fuser_lab.codegen import kernel_eval
 from fuser_lab.dtypes import DataType
@@ -18,8 +19,8 @@ from tests.fuzz.shrink import shrink
 
 pytestmark = [pytest.mark.property, pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")]
 
-SEED, COUNT, BATCHES = 3, 120, 4
-COMPILED = 10
+SEED, COUNT, BATCHES = 3, share(120), 4
+COMPILED = share(15)
 
 
 class Drawn:
@@ -39,7 +40,7 @@ class Drawn:
 
 
 # Programs shrink much faster than the choices that they are made of.
-@settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@tries(60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from(TARGETS))
 def test_every_way_agrees(data, strategy, target):
     program, way = generate(Drawn(data), 12), Way(strategy=strategy, targets=(target,))

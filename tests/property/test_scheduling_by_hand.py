@@ -5,8 +5,9 @@ import random
 
 import pytest
 from hand_schedules import arrays, bound, check_scheduled
-from hypothesis import HealthCheck, given, settings, target
+from hypothesis import HealthCheck, given, target
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab.api import FusionDefinition
 from fuser_lab.definition.scheduling import RULES
@@ -108,7 +109,7 @@ def do(fd, tensors, action):
 
 
 @pytest.mark.parametrize("build", BUILDS)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(actions(), min_size=1, max_size=14))
 def test_random_schedules_keep_the_values(build, steps):
     fd, shapes = build()
@@ -167,7 +168,7 @@ def spread(build, factors, merges, order, types, sizes, memory, inline):
 
 
 @pytest.mark.parametrize("build", BUILDS)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@tries(30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     factors=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.booleans()), max_size=3),
     merges=st.integers(0, 2), order=st.permutations(range(6)),

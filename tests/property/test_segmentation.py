@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import share, tries
 
 from fuser_lab import examples
 from fuser_lab.definition.binding import bind
@@ -59,7 +60,7 @@ def same(a: list[np.ndarray], b: tuple[np.ndarray, ...]) -> bool:
 INPUTS = [np.array([1, -2, 0.5, 3], np.float32), np.array([0.25, 4, -1, 2], np.float32)]
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(DAGS, ORACLES, OPTIONS, st.sampled_from(["bottom_up", "top_down", "unfused"]))
 def test_segments_cover_the_fusion_and_compute_it(fusion, oracle, options, strategy):
     # SegmentedFusion itself refuses cycles, lost and doubled expressions.
@@ -70,14 +71,14 @@ def test_segments_cover_the_fusion_and_compute_it(fusion, oracle, options, strat
     assert DecisionLog.from_json(log.to_json()) == log
 
 
-@settings(max_examples=100)
+@tries(100)
 @given(DAGS)
 def test_all_goes_into_one_segment_if_everything_is_taken(fusion):
     options = SegmenterOptions(segment_set="ignore")
     assert len(segment(fusion, everything(), options=options).groups) == 1
 
 
-@settings(max_examples=150)
+@tries(150)
 @given(DAGS, ORACLES)
 def test_without_hints_top_down_gives_no_more_segments(fusion, oracle):
     options = SegmenterOptions(segment_set="ignore")
@@ -118,7 +119,7 @@ def without_cycles(fusion, parts):
     return joined(parts, [(min(a), min(b)) for a, b in cycles])
 
 
-@settings(max_examples=200)
+@tries(200)
 @given(DAGS, ORACLES)
 def test_pieces_of_top_down_are_the_parts_between_cut_edges(fusion, oracle):
     parts = parts_between_cuts(fusion)
@@ -136,7 +137,7 @@ def test_pieces_of_top_down_are_the_parts_between_cut_edges(fusion, oracle):
     assert len(tried) == len(expected)
 
 
-@settings(max_examples=150)
+@tries(150)
 @given(DAGS, ORACLES, st.booleans(), st.data())
 def test_edits_keep_the_meaning(fusion, oracle, anew, data):
     segmented = segment(fusion, oracle, options=SegmenterOptions(forward_factory_outputs=anew))
@@ -157,7 +158,7 @@ def test_edits_keep_the_meaning(fusion, oracle, anew, data):
 
 def test_no_cycle_no_lost_and_no_doubled_expression():
     # make fuzz does the same for 100,000 graphs.
-    found = [f"{index}: {text}" for index in range(2000) for text in check(case_of(17, index))]
+    found = [f"{index}: {text}" for index in range(share(2000)) for text in check(case_of(17, index))]
     assert not found
 
 
@@ -178,7 +179,7 @@ def same_as_plain(fusion, oracle, options):
 
 
 def test_segments_are_those_of_the_plain_loop():
-    for index in range(300):
+    for index in range(share(300)):
         case = case_of(4, index)
         assert same_as_plain(case.fusion, case.oracle, case.options.for_strategy("bottom_up")), index
 

@@ -29,8 +29,14 @@ def chain(count):
     return fd
 
 
-@pytest.mark.parametrize("name", fl.examples.names())
-@pytest.mark.parametrize("strategy", ["bottom_up", "top_down", "optimal"])
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
+        # The largest example's best plan is searched for until time is up.
+        pytest.param(s, n, marks=pytest.mark.matrix if (s, n) == ("optimal", "llama3_rope_backward") else ())
+        for s in ("bottom_up", "top_down", "optimal") for n in fl.examples.names()
+    ],
+)
 def test_plans_of_examples_are_told(name, strategy):
     plan = fl.segment(*fl.example(name, "full"), strategy=strategy)
     told = plan.to_annotations()

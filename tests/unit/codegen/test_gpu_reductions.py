@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import ALL, BACKWARD, COLUMNS, FLOATS, PATTERNS, ROWS, add_norm, backward, softmax, totals
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab.codegen import gpu_backward, nest_lowering
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
@@ -281,7 +282,7 @@ SPACES = st.builds(
 
 
 @pytest.mark.property
-@settings(max_examples=300)
+@tries(300)
 @given(SPACES, st.sampled_from([1, 2, 4, 8]))
 def test_schedules_fit_the_machine(space: Space, vector: int) -> None:
     depth = -(-space.depth // vector) * vector

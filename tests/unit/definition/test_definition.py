@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab import FusionDefinition
 from fuser_lab.definition.binding import bind, default_inputs
@@ -210,7 +211,7 @@ def test_strides_describe_layouts(shape, strides):
     assert [strides[i] for i in ranked] == sorted(strides, reverse=True)
 
 
-@settings(max_examples=50)
+@tries(50)
 @given(st.lists(st.integers(0, 4), max_size=4), st.integers(0, 3))
 def test_specs_materialize_as_described(shape, seed):
     for dtype in ("float32", "bfloat16", "int64", "bool"):

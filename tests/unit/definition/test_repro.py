@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, spec
@@ -517,7 +518,7 @@ WORDS = st.sampled_from([
 TEXTS = st.one_of(st.text(), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS, max_size=30).map("".join))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tries(300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_any_text_is_read_or_refused(text):
     assert is_read_or_refused(text)
@@ -525,7 +526,7 @@ def test_any_text_is_read_or_refused(text):
     assert is_read_or_refused(define(X, OUT, after=[f"fd.execute({text})"]))
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200, deadline=None)
 @given(st.data())
 def test_a_damaged_script_is_read_or_refused(data):
     text = script(data.draw(st.sampled_from(sorted(path.name for path in SCRIPTS.iterdir()))))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, spec
@@ -98,7 +99,7 @@ STATEMENTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@tries(80, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(STATEMENTS), st.sampled_from(TAILS), st.text(max_size=12)), max_size=6))
 def test_no_tail_changes_the_result(parts):
     tail = "\n".join(parts)
@@ -161,7 +162,7 @@ CALLS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200, deadline=None)
 @given(CALLS, VALUES, VALUES)
 def test_no_internal_name_stands_in_a_message(call, first, second):
     line = call.format(first, second)

@@ -5,8 +5,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -39,7 +40,7 @@ def boxes_of(graph, placed):
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150, deadline=None)
 @given(graphs())
 def test_items_stand_apart_and_wires_run_down(graph):
     placed = place(graph)
@@ -59,7 +60,7 @@ def test_items_stand_apart_and_wires_run_down(graph):
         assert all(upper[1] < lower[1] for upper, lower in itertools.pairwise(route))
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100, deadline=None)
 @given(graphs())
 def test_no_wire_passes_through_an_item(graph):
     placed = place(graph)

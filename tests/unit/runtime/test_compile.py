@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from backend.fusions import D, S, build
+from machine import allowed
 from numba.core.registry import cpu_target
 
 from fuser_lab.codegen.generate import generate
@@ -74,7 +75,7 @@ def test_processes_that_find_damaged_files_together(tmp_path: Path) -> None:
 @pytest.mark.benchmark
 def test_first_result_of_a_new_fusion_comes_within_three_seconds(tmp_path: Path) -> None:
     seconds = [result(start(tmp_path / str(n)))["seconds"] for n in range(2)]
-    assert min(seconds) < 3
+    assert min(seconds) < allowed(3)
 
 
 def test_the_key_is_the_content() -> None:

@@ -5,8 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab.cost.reasons import ReasonCode
@@ -134,7 +135,7 @@ def chain(orders, required, *, reduce):
     return body
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60, deadline=None)
 @given(st.lists(st.sampled_from(ORDERS), min_size=2, max_size=4), st.none() | st.sampled_from(ORDERS), st.booleans())
 def test_requirements_stay_and_costs_never_grow(orders, required, reduce):
     body = chain(orders, required, reduce=reduce)
@@ -155,7 +156,7 @@ def test_requirements_stay_and_costs_never_grow(orders, required, reduce):
         assert after.fusion.tensors[one.tensor].domain.allocation_order == one.chosen
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40, deadline=None)
 @given(st.sampled_from(ORDERS), st.sampled_from(ORDERS), st.sampled_from(ORDERS), st.booleans())
 def test_no_other_order_of_the_one_open_tensor_is_cheaper(first, second, required, reduce):
     plan = planned(chain([first, second], required, reduce=reduce), "negotiate")

@@ -6,8 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions, cli, examples
@@ -180,7 +181,7 @@ DAGS = st.builds(
 ).filter(lambda fusion: len(fusion.tensor_exprs) <= 8)
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60, deadline=None)
 @given(DAGS, st.integers(0, 1000), st.integers(0, 100))
 def test_small_changes_keep_a_partition_legal_and_never_make_it_dearer(fusion, seed, percent):
     oracle = chance(seed, percent)
@@ -196,7 +197,7 @@ def test_small_changes_keep_a_partition_legal_and_never_make_it_dearer(fusion, s
     assert found.cost >= least_cost(fusion, oracle, PLAIN, CostModel())
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60, deadline=None)
 @given(DAGS, st.integers(0, 1000), st.integers(0, 100), st.booleans())
 def test_saving_gives_a_legal_plan_whose_log_makes_it_again(fusion, seed, percent, forward):
     oracle, log = chance(seed, percent), DecisionLog()

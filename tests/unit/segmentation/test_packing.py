@@ -1,7 +1,8 @@
 """Paths between what excludes each other: no link is charged too much, and known optima are found."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import tries
 
 from fuser_lab.segmentation.packing import Link, packed_paths
 
@@ -74,7 +75,7 @@ def least_cut(apart, links):
     return best
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200, deadline=None)
 @given(PAIRS, LINKS)
 def test_it_never_exceeds_the_least_cut(pairs, links):
     apart = apart_of(SIZE, *pairs)
