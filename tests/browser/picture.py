@@ -42,12 +42,11 @@ def take(desk: Desk) -> None:
     page.screenshot(path=PICTURE, clip={**box, "height": min(box["height"], HEIGHT)})
 
 
-def main() -> int:
+def main() -> None:
     """Start a JupyterLab, run the notebook in it and take the picture."""
     path = find_browser()
     if path is None:
-        print(HOW, file=sys.stderr)
-        return 1
+        sys.exit(HOW)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         root, state = Path(folder) / "root", Path(folder) / "state"
         root.mkdir()
@@ -62,9 +61,7 @@ def main() -> int:
             browser.close()
         finally:
             lab.stop()
-    print(PICTURE)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
