@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab import examples
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, instance, listed, mapping, number, optional, takes
+from fuser_lab.bridge.model import CapturedModel
+from fuser_lab.bridge.model_view import region_rows
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
@@ -24,9 +26,10 @@ from fuser_lab.runnable import free_memory, runnable
 
 if TYPE_CHECKING:
     import pandas as pd
-    from fuser_lab_widgets import Explorer
+    from fuser_lab_widgets import Explorer, ModelExplorer
 
 
+_EXPLORED = ("bottom_up", "top_down", "optimal", "unfused")
 _PLAN = instance(Plan)
 _PLANS = (_PLAN | listed(_PLAN, "a plan or a list of plans", least=1)).worded("a plan or a list of plans")
 _TIMES = instance(measured.Timings, accepted="what time() returns")
@@ -222,19 +225,20 @@ def explore(
     *,
     title: str | None = None,
     **segment_options: Any,
-) -> "Explorer":
+) -> "Explorer | ModelExplorer":
     """Return the live explorer of a fusion, to be shown in a notebook.
 
     Parameters
     ----------
     fd
-        A definition, a fusion, or a plan to begin with.
+        A definition, a fusion, or a plan to begin with; or what `from_torch` gives, of which the map is shown, and the
+        explorer of the region that is chosen.
     inputs
         As for `segment`. A run makes arrays of abstract inputs, if need be smaller ones that fit into memory; the
         header says which. An empty list, which `load_repro` gives for scripts without inputs, stands for inputs whose
         open sizes are all the same. Without inputs, plans cannot be run.
     title
-        What stands in the header; the name of the plan that is shown if left out.
+        What stands in the header.
     **segment_options
         Passed on to `segment`.
 
@@ -244,10 +248,13 @@ def explore(
         If the notebook packages are not installed.
     """
     try:
-        from fuser_lab_widgets import Explorer
+        from fuser_lab_widgets import Explorer, ModelExplorer
     except ImportError as error:
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
+    if isinstance(fd, CapturedModel):
+        rows = [(row.label, row.region) for graph in fd.graphs for row in region_rows(graph.regions)]
+        return ModelExplorer(fd, rows, strategies=_EXPLORED)
     notes: list[str] = []
     given = None if inputs is None else flattened(inputs)
     if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):
@@ -261,8 +268,7 @@ def explore(
         given = inputs if found.fits else None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
     notes += fd.notes if isinstance(fd, FusionDefinition) else ()
-    others = ("bottom_up", "top_down", "optimal", "unfused")
-    return Explorer(plan, given, strategies=others, title=title, notes=notes)
+    return Explorer(plan, given, strategies=_EXPLORED, title=title or plan.name, notes=notes)
 
 
 @takes(plans=_PLANS, path=PATH, times=optional(_TIMES), title=optional(TEXT))

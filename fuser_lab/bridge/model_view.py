@@ -93,6 +93,13 @@ class RegionRow:
     region: "Region"
     count: int
 
+    @property
+    def label(self) -> str:
+        """One line: the region's number, how many are equal to it, its size and its modules."""
+        times = f"{self.count} × " if self.count > 1 else ""
+        modules = ", ".join(self.region.modules[:3]) + (" …" if len(self.region.modules) > 3 else "")
+        return f"region {self.region.index}: {times}{plural(len(self.region), 'op')} {modules}".rstrip()
+
 
 def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
     """Return regions with equal ones counted once, in order."""
@@ -119,12 +126,10 @@ def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
     lines = [_title(graphs), *(str(one) for one in breaks)]
     for graph in graphs:
         lines.append(f"{graph.kind}:")
-        for row in region_rows(graph.regions)[:MOST_LINES]:
-            times = f"{row.count} × " if row.count > 1 else ""
-            modules = ", ".join(row.region.modules[:3]) + (" …" if len(row.region.modules) > 3 else "")
-            failed = f"; torch runs it: {row.region.failed}" if row.region.failed else ""
-            size = plural(len(row.region), "op")
-            lines.append(f"  region {row.region.index}: {times}{size} {modules}{failed}".rstrip())
+        lines += [
+            f"  {row.label}" + (f"; torch runs it: {row.region.failed}" if row.region.failed else "")
+            for row in region_rows(graph.regions)[:MOST_LINES]
+        ]
     rows = left_rows(graphs)
     if rows:
         lines += ["left to torch:", *(f"  {row}" for row in rows[:MOST_LINES])]

@@ -205,7 +205,7 @@ def view_plan(
 ) -> ViewModel:
     """Return the view model of a plan; ``decisions=False`` leaves its log out, ``passes`` runs the passes once more."""
     replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
-    drawing = _Drawing(plan.fusion, plan.segments, replicas)
+    drawing = _Drawing(plan.fusion, plan.segments, replicas, dict(getattr(plan, "sources", ())))
     return ViewModel(
         header=_header(plan, drawing, title),
         nodes=tuple(drawing.nodes),
@@ -308,7 +308,10 @@ def word(value: object) -> str:
 class _Drawing:
     """Nodes, edges and segments gathered in one walk over the plan."""
 
-    def __init__(self, fusion: Fusion, segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> None:
+    def __init__(
+        self, fusion: Fusion, segments: Sequence[SegmentLike], replicas: Mapping[str, str], lines: Mapping[str, str],
+    ) -> None:
+        self._lines = lines  # of the user's code, by tensor
         self.nodes: list[NodeView] = []
         self.edges: list[EdgeView] = []
         self.segments: list[SegmentView] = []
@@ -366,7 +369,7 @@ class _Drawing:
                 segment=segment,
                 replica=self._copies[expr.name] > 1,
                 copies=self._copies[expr.name],
-                text=expr_text(expr),
+                text=f"{expr_text(expr)}\n{self._lines[first.name]}" if first.name in self._lines else expr_text(expr),
             ),
         )
 

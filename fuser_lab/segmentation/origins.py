@@ -70,3 +70,9 @@ def origins_told(texts: Iterable[str], made: Mapping[str, str]) -> str:
     return "; ".join(
         f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} made by {maker}" for maker, names in by.items()
     )
+
+
+def sources_told(text: str, sources: Mapping[str, str]) -> tuple[str, ...]:
+    """Return one line for each tensor named in a text whose line of the user's code is known."""
+    names = dict.fromkeys(_NAME.findall(text))
+    return tuple(f"  {name} comes from {sources[name]}" for name in names if name in sources)

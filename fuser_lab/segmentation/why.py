@@ -12,7 +12,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import BY_HINT, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.origins import origins_told
+from fuser_lab.segmentation.origins import origins_told, sources_told
 
 
 class Relation(enum.Enum):
@@ -57,6 +57,11 @@ class Why:
         """Return the answer with a sentence on who made those names in it that are not the user's."""
         told = origins_told([self.text, *(v.text for v in Answer(self.verdicts).decisive)], made)
         return replace(self, text=f"{self.text} {told}.") if told else self
+
+    def with_sources(self, sources: Mapping[str, str]) -> "Why":
+        """Return the answer with the lines of the user's code that tensors in its text came from."""
+        told = sources_told(self.text, sources)
+        return replace(self, text="\n".join([self.text, *told])) if told else self
 
 
 def why(

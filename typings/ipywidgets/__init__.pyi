@@ -15,7 +15,8 @@ class Widget(traitlets.HasTraits):
     def hold_sync(self) -> AbstractContextManager[None]: ...
     def get_state(self, key: Any = ..., drop_defaults: bool = ...) -> dict[str, Any]: ...
 
-class Layout(Widget): ...
+class Layout(Widget):
+    def __init__(self, **kwargs: Any) -> None: ...
 
 class DOMWidget(Widget):
     layout: Any
@@ -31,6 +32,11 @@ class Button(DOMWidget):
     description: str
     disabled: bool
     def on_click(self, callback: Callable[[Button], Any], remove: bool = ...) -> None: ...
+
+class Select(DOMWidget):
+    options: Any
+    value: Any
+    def __init__(self, **kwargs: Any) -> None: ...
 
 class HTML(DOMWidget):
     value: str

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fuser_lab_widgets.explorer import Explorer
+    from fuser_lab_widgets.model import ModelExplorer
 
-__all__ = ["Explorer"]
+__all__ = ["Explorer", "ModelExplorer"]
 
 
 def __getattr__(name: str) -> object:
@@ -16,5 +17,9 @@ def __getattr__(name: str) -> object:
         from fuser_lab_widgets.explorer import Explorer
 
         return Explorer
+    if name == "ModelExplorer":
+        from fuser_lab_widgets.model import ModelExplorer
+
+        return ModelExplorer
     msg = f"module 'fuser_lab_widgets' has no attribute {name!r}"
     raise AttributeError(msg)

@@ -188,6 +188,9 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
     ]
     if segment is not None:
         facts.append(["segment", f"S{segment.index}, {segment.scheduler}"])
+    line = dict(getattr(plan, "sources", ())).get(node.tensor)
+    if line is not None:
+        facts.append(["from", line])
     if node.replica:
         facts.append(["copies", "computed again in each segment that reads it, instead of stored"])
     return {

@@ -1,0 +1,56 @@
+"""A captured model in a notebook: its map, the explorer of a region, the user's lines in what is told."""
+
+import pytest
+from needs import needs
+
+import fuser_lab as fl
+
+torch = needs("torch")
+F = torch.nn.functional
+
+
+@pytest.fixture(scope="module")
+def found():
+    class Layer(torch.nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.scale = scale
+            self.linear = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return x + F.softmax(self.linear(x).transpose(0, 1).contiguous() * self.scale, -1).t()
+
+    return fl.from_torch(torch.nn.Sequential(Layer(2), Layer(3)), torch.randn(8, 8))
+
+
+def test_the_explorer_of_a_region_opens_from_the_map(found):
+    pytest.importorskip("anywidget", reason="needs the notebook packages")
+    shown = fl.explore(found)
+    assert shown.explorer is None
+    assert [label.rpartition(" ")[2] for label, _ in shown.choice.options] == ["0", "1"]
+    shown.choice.value = 1
+    assert shown.explorer.plan == found.regions[1].plan
+    assert shown.explorer in shown.children
+    shown.choice.value = 0
+    assert shown.explorer.plan == found.regions[0].plan
+
+
+def test_why_and_pictures_tell_the_users_line(found):
+    plan = found.regions[0].plan
+    softmax = next(op for op in found.regions[0].ops if "exp" in op.target)
+    assert softmax.origin.module == "0"
+    plan = plan.cut(softmax.tensors[-1]) if len(plan.segments) == 1 else plan
+    names = [plan.segments[side].outputs[-1].name for side in (0, -1)]
+    line = "comes from 0: return x + F.softmax(self.linear(x)"
+    assert line in str(plan.why(*names))
+    assert "test_explore.py" in str(plan.why(*names))
+    plan_svg = plan._repr_mimebundle_()["image/svg+xml"]
+    assert "F.softmax(self.linear(x)" in plan_svg
+
+
+def test_sources_are_no_part_of_a_plans_identity(found):
+    first = found.regions[0].plan
+    assert first.sources
+    again = fl.segment(found.regions[0].definition, found.regions[0].specs)
+    assert again == first
+    assert again.sources == ()
