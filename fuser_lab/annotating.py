@@ -101,18 +101,18 @@ class Told:
     __repr__ = __str__
 
 
-def to_annotations(plan: Plan, tries: int) -> Told:
+def to_annotations(plan: Plan, tries: int, ways: Sequence[Way] = WAYS) -> Told:
     """Return the fewest annotations with which the segmenter gives a plan's partition; see `Plan.to_annotations`."""
     unscheduled = [segment.index for segment in plan.segments if segment.scheduler is None]
     if unscheduled:
         reason = f"No scheduler takes segment {unscheduled[0]}, so that no segmenter makes it."
         return Told(plan=None, reasons=(reason,))
     stripped = _stripped(plan.definition)
-    told = _Search(plan, stripped, tries).run()
+    told = _Search(plan, stripped, tries, ways).run()
     if told or stripped == plan.definition:
         return told
     # Without some annotation of the definition the passes may make another fusion of it.
-    kept = _Search(plan, plan.definition, tries).run()
+    kept = _Search(plan, plan.definition, tries, ways).run()
     return replace(kept or told, fewest=False, tries=told.tries + kept.tries)
 
 
@@ -126,9 +126,10 @@ def _stripped(definition: Fusion) -> Fusion:
 
 
 class _Search:
-    def __init__(self, plan: Plan, base: Fusion, tries: int) -> None:
+    def __init__(self, plan: Plan, base: Fusion, tries: int, ways: Sequence[Way]) -> None:
         self._plan = plan
         self._left = tries
+        self._ways = ways
         self._tries = 0
         self._base = base
         self._target = partition_of(plan, {one.hint for one in plan.annotations} - base.tensors.keys())
@@ -139,18 +140,18 @@ class _Search:
         for marks in places(self._plan, self._base):
             complete = -1  # how many annotations all sets have that were tried, or fewer
             for size in range(len(marks) + 1):
-                if comb(len(marks), size) * len(WAYS) > self._left:
+                if comb(len(marks), size) * len(self._ways) > self._left:
                     break
                 complete = size
-                for way in WAYS:
+                for way in self._ways:
                     for chosen in combinations(marks, size):
                         if self._gives(way, chosen):
                             return self._found(way, chosen, fewest=True)
-            every = [way for way in WAYS if complete < len(marks) and self._gives(way, marks)]
+            every = [way for way in self._ways if complete < len(marks) and self._gives(way, marks)]
             smallest = min(((self._reduced(way, marks), way) for way in every), key=lambda f: len(f[0]), default=None)
             if smallest is not None:
                 return self._found(smallest[1], smallest[0], fewest=len(smallest[0]) <= complete + 1)
-            reasons = [self._reason(way, marks) for way in WAYS]
+            reasons = [self._reason(way, marks) for way in self._ways]
         return self._failed(tuple(reasons))
 
     def _gives(self, way: Way, marks: Sequence[Mark]) -> bool:

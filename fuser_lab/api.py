@@ -238,7 +238,7 @@ def explore(
         header says which. An empty list, which `load_repro` gives for scripts without inputs, stands for inputs whose
         open sizes are all the same. Without inputs, plans cannot be run.
     title
-        What stands in the header.
+        What stands in the header; the name of the plan that is shown if left out.
     **segment_options
         Passed on to `segment`.
 
@@ -268,7 +268,7 @@ def explore(
         given = inputs if found.fits else None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
     notes += fd.notes if isinstance(fd, FusionDefinition) else ()
-    return Explorer(plan, given, strategies=_EXPLORED, title=title or plan.name, notes=notes)
+    return Explorer(plan, given, strategies=_EXPLORED, title=title, notes=notes)
 
 
 @takes(plans=_PLANS, path=PATH, times=optional(_TIMES), title=optional(TEXT))

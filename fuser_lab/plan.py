@@ -403,23 +403,34 @@ class Plan:
         """Every ``segment_set`` of the definition."""
         return annotations_of(self.definition)
 
-    @takes(tries=whole(1))
-    def to_annotations(self, *, tries: int = 200) -> "Told":
+    @takes(
+        strategy=optional(one_of("bottom_up", "top_down")), segment_set=optional(one_of("hint", "cut")),
+        tries=whole(1),
+    )
+    def to_annotations(
+        self, *, strategy: str | None = None, segment_set: str | None = None, tries: int = 200,
+    ) -> "Told":
         """Return the fewest ``segment_set`` with which bottom-up or top-down gives this partition by itself.
 
-        So what was found by editing, or by the strategy "optimal", can be told to nvFuser: ``.plan.to_python()`` is the
-        annotated definition. The partition is compared as sets of expressions, ``segment_set`` aside; the annotations
-        that the definition has already count like all others. Of equally few, those are taken with which nvFuser's own
-        segmenter gives it (bottom-up, as hints). The result is false, with the reasons, where no way was found.
+        So what was found by editing, or by the strategy "optimal", can be told to a segmenter: ``.plan.to_python()`` is
+        the annotated definition. nvFuser as it is today goes bottom-up and reads hints. The partition is compared as
+        sets of expressions, ``segment_set`` aside; the annotations that the definition has already count like all
+        others. Of equally few, those are taken with which nvFuser's own segmenter gives it. The result is false, with
+        the reasons, where no way was found.
 
         Parameters
         ----------
+        strategy, segment_set
+            Look at this strategy, or this reading, only: ``"bottom_up"`` and ``"hint"`` for nvFuser as it is today.
         tries
             How many sets of annotations are segmented, about; a few more where the last set is reduced.
         """
-        from fuser_lab.annotating import to_annotations
+        from fuser_lab.annotating import WAYS, to_annotations
 
-        return to_annotations(self, tries)
+        ways = [
+            way for way in WAYS if strategy in {None, way.strategy} and segment_set in {None, way.reading.value}
+        ]
+        return to_annotations(self, tries, ways)
 
     @takes(strategy=optional(TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle")))
     def resegmented(self, strategy: Strategy | None = None, **switches: Any) -> "Plan":

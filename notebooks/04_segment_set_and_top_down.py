@@ -341,10 +341,13 @@ print(forced)
 print(forced.certificate().status)
 
 # %% [markdown]
-# And the optimum can be told to nvFuser as it is today, by one hint:
+# The same plan takes one `segment_set`, where that is read as a cut. nvFuser as it is today goes bottom-up and reads a
+# hint; the second answer says why that does not lead there:
 
 # %%
-fl.segment(decided, specs, strategy="optimal").to_annotations()
+optimum = fl.segment(decided, specs, strategy="optimal")
+print(optimum.to_annotations())
+print(optimum.to_annotations(strategy="bottom_up", segment_set="hint"))
 
 # %% [markdown]
 # So should nvFuser cut there always? A study over the gallery of lesson 11 and 2,000 random fusions (pointwise ops, row sums,

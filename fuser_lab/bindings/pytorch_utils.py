@@ -15,6 +15,11 @@ _NUMBERS: dict[type, DataType] = {
     bool: DataType.Bool, int: DataType.Int, float: DataType.Double, complex: DataType.ComplexDouble,
 }
 
+__all__ = [
+    "get_device_properties", "python_scalar_to_nvfuser_dtype", "retry_on_oom_or_skip_test",
+    "torch_dtype_to_nvfuser_dtype",
+]
+
 
 def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
     """Return the DataType of a torch dtype, or of a type of Python numbers.

@@ -1,15 +1,3 @@
 """Small things that scripts ask of torch."""
 
-from fuser_lab.bindings.pytorch_utils import (
-    get_device_properties,
-    python_scalar_to_nvfuser_dtype,
-    retry_on_oom_or_skip_test,
-    torch_dtype_to_nvfuser_dtype,
-)
-
-__all__ = [
-    "get_device_properties",
-    "python_scalar_to_nvfuser_dtype",
-    "retry_on_oom_or_skip_test",
-    "torch_dtype_to_nvfuser_dtype",
-]
+from fuser_lab.bindings.pytorch_utils import *  # noqa: F403 - its names are nvFuser's, in both of its frontends

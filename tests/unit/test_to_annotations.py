@@ -4,6 +4,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
+from fuser_lab.errors import InputError
 from tests.random_annotations import company, problem, random_plan, read_again
 
 
@@ -44,6 +45,20 @@ def test_plans_of_examples_are_told(name, strategy):
     assert told.fewest
     assert company(told.plan) == company(plan)
     assert read_again(told.plan).hash == told.plan.hash
+
+
+def test_what_nvfuser_today_cannot_be_told_has_a_reason():
+    plan = fl.segment(*fl.example("reshape_decides", "full"), strategy="optimal")
+    assert str(plan.to_annotations()) == "T3 -> T6, T8 (bottom-up, segment_set as a cut; the fewest)"
+    hints = plan.to_annotations(segment_set="hint")
+    assert hints.way.strategy == "top_down"
+    assert hints.annotations == plan.to_annotations().annotations
+    today = plan.to_annotations(strategy="bottom_up", segment_set="hint")
+    assert not today
+    assert len(today.reasons) == 1
+    assert "T3 and T4 are one segment here" in today.reasons[0]
+    with pytest.raises(InputError, match="strategy must be 'bottom_up' or 'top_down'"):
+        plan.to_annotations(strategy="optimal")
 
 
 def test_what_a_search_found_is_something_that_nvfuser_can_be_told():

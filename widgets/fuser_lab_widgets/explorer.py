@@ -62,7 +62,7 @@ class Explorer(anywidget.AnyWidget):
     timer
         What times plans; by default ``fuser_lab``'s own timer on this machine.
     title
-        What stands in the header; by default the plan's name.
+        What stands in the header; by default the name of the plan that is shown.
     notes
         Sentences below the header: what the inputs are, what was passed over when a script was loaded.
 
@@ -142,7 +142,7 @@ class Explorer(anywidget.AnyWidget):
         self._lock = threading.RLock()  # handlers run in the kernel's thread, timings arrive from another
         self._session = Session(plan, strategies)
         self._inputs = inputs
-        self._title = title or plan.name
+        self._title = title
         self._notes = list(notes)
         self._view: ViewModel | None = None
         self._drawn: EditablePlan | None = None
@@ -448,7 +448,7 @@ class Explorer(anywidget.AnyWidget):
         """Return how many segments and bytes there are now against a plan before."""
         new = self._current().header
         moved = new.bytes_moved - old.bytes_moved
-        more = f"{'+' if moved >= 0 else '−'}{bytes_label(abs(moved))} moved"
+        more = f"{'+' if moved > 0 else '−'}{bytes_label(abs(moved))} moved" if moved else "as many bytes moved"
         return f"{old.segments} → {plural(new.segments, 'segment')}, {more}"
 
     def _edit(self, selected: str, edit: Callable[[], None], done: str) -> None:

@@ -5,7 +5,10 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
+
 from fuser_lab.arguments import is_whole
+from fuser_lab.definition.builder import describe_strides
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
 from fuser_lab.definition.repro.arguments import as_device
@@ -61,12 +64,25 @@ _TYPES = {
 }  # fmt: skip
 
 
+def _limits(name: str, dtype: DataType) -> Instance:
+    """Return what ``torch.finfo`` or ``torch.iinfo`` says of a dtype."""
+    if name == "iinfo" and dtype.is_integral:
+        least, most = dtype.limits
+        return Instance(names={"min": least, "max": most, "bits": 8 * dtype.itemsize})
+    if name == "finfo" and dtype.is_float:
+        finfo: Any = ml_dtypes.finfo
+        info = finfo(dtype.numpy)
+        names = ("min", "max", "eps", "tiny", "smallest_normal")
+        return Instance(names={each: float(getattr(info, each)) for each in names} | {"bits": 8 * dtype.itemsize})
+    msg = f"torch.{name} is read on {'floats' if name == 'finfo' else 'integers'}, given {dtype!r}."
+    raise DefinitionError(msg)
+
+
 class Calls(Expressions):
     """Evaluates calls of one script."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
-        self.notes: list[str] = []
         self._calls = 0
 
     def run_body(self, function: Function, scope: Scope) -> Any:
@@ -80,15 +96,6 @@ class Calls(Expressions):
     def made_of(self, of: Class) -> Instance:
         """Return a new instance of a class of the script."""
         raise NotImplementedError
-
-    def note(self, node: ast.AST, text: str) -> None:
-        """Keep what was passed over or taken for granted at a place of the script."""
-        self.notes.append(f"line {getattr(node, 'lineno', 0)}: {text}")
-
-    def scheduled(self, node: ast.AST) -> Unread:
-        """Return what stands for a line of a schedule, which is passed over with a note."""
-        self.notes.append("the user schedule of the script is passed over")
-        return Unread(what="a user schedule", line=getattr(node, "lineno", 0))
 
     def call(self, node: ast.Call, scope: Scope) -> Any:
         """Return what a call gives."""
@@ -211,8 +218,18 @@ class Calls(Expressions):
             case Bound():
                 given = dict(called.keywords) | keywords
                 return self._function(node, called.function, [*called.args, *args], given)
-            case Path(("torch", "cuda", "is_available")):
+            case Path(("torch", "cuda", "is_available" | "is_bf16_supported")):
                 return True
+            case Path(("torch", "cuda", "current_device")):
+                return 0
+            case Path(("torch", "cuda", "get_device_capability")):
+                # Of the default target.
+                return (9, 0)
+            case Path(("torch", "finfo" | "iinfo" as name)) if len(args) == 1 and isinstance(args[0], DataType):
+                return self.guarded(node, _limits, name, args[0])
+            case Path(("nvfuser", *_, "compute_contiguity")) if len(args) == 2:
+                unread = self._unread_in(node, "compute_contiguity", args)
+                return unread or self.guarded(node, lambda: list(describe_strides(*args)[0]))
             case Path(("torch", "stack" | "cat" | "concat" as name)):
                 unread = self._unread_in(node, f"torch.{name}", args[1:])
                 tensors = args[0] if args else keywords.get("tensors")

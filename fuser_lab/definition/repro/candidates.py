@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,13 +50,15 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
     distinct = {(id(script), one.calls or id(one.node)): (script, one) for script, one in reversed(fitting)}
     if len(distinct) == 1:
         return next(iter(distinct.values()))
-    if name is None and len({id(script) for script, _ in fitting}) == 1 and _is_trace(fitting[0][0]):
+    if name is None and len({id(script) for script, _ in fitting}) == 1:
         script, first = fitting[0]
+        what = "region" if _is_trace(script) else "definition" if _are_of_one_test(fitting) else ""
         notes = tuple(
-            f"line {one.line}: the region {one.names[0]} is passed over; name={one.names[0]!r} reads it"
+            f"line {one.line}: the {what} {one.names[0]} is passed over; name={one.names[0]!r} reads it"
             for _, one in fitting[1:]
         )
-        return script, replace(first, notes=notes)
+        if what:
+            return script, replace(first, notes=notes)
     listed = ", ".join(f"{candidate.names[0]} (line {candidate.line})" for _, candidate in found[:20])
     if name is None:
         first = found[0][1]
@@ -74,11 +77,18 @@ def _not_called_by_others(
     called: set[str] = set()
     for _, one in found:
         if isinstance(one.node, ast.FunctionDef):
-            names = {node.func.id for node in ast.walk(one.node)
-                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}  # fmt: skip
-            called |= names - {one.node.name}
+            calls = [node.func for node in ast.walk(one.node) if isinstance(node, ast.Call)]
+            called |= {f.id for f in calls if isinstance(f, ast.Name)} - {one.node.name}
+            called |= {f.attr for f in calls if isinstance(f, ast.Attribute)} - {one.node.name}
     return [pair for pair in found
             if not isinstance(pair[1].node, ast.FunctionDef) or pair[1].node.name not in called] or found  # fmt: skip
+
+
+def _are_of_one_test(found: list[tuple[Script, Candidate]]) -> bool:
+    """Whether definitions are functions inside of one function of the script, which runs them in turn."""
+    outer = [one.around[0] if one.around else None for _, one in found]
+    are_functions = all(isinstance(one.node, ast.FunctionDef) for _, one in found)
+    return are_functions and outer[0] is not None and all(each is outer[0] for each in outer)
 
 
 def _is_trace(script: Script) -> bool:
@@ -145,9 +155,9 @@ def _statements(
     node: ast.AST, around: tuple[ast.FunctionDef, ...],
 ) -> Iterator[tuple[ast.stmt, tuple[ast.FunctionDef, ...]]]:
     """Yield all statements outside of classes and definitions, with the functions that they stand in."""
-    pending: list[tuple[ast.AST, tuple[ast.FunctionDef, ...]]] = [(node, around)]
+    pending: deque[tuple[ast.AST, tuple[ast.FunctionDef, ...]]] = deque([(node, around)])
     while pending:
-        here, functions = pending.pop(0)
+        here, functions = pending.popleft()
         inside = (*functions, here) if isinstance(here, ast.FunctionDef) else functions
         for child in getattr(here, "body", []):
             if isinstance(child, ast.stmt):

@@ -77,7 +77,6 @@ FORBIDDEN: Mapping[type[ast.AST], str] = {
     ast.Await: "await",
     ast.Yield: "yield",
     ast.YieldFrom: "yield",
-    ast.NamedExpr: "an assignment inside of an expression",
     ast.IfExp: "a conditional expression",
     ast.Starred: "a starred expression",
 }
@@ -103,6 +102,7 @@ class Expressions:
         self._depth = 0
         # What the script sets of it; of the machine's own nothing is read.
         self.environment: dict[str, Any] = {}
+        self.notes: list[str] = []
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
@@ -171,6 +171,10 @@ class Expressions:
                     for inside in self._looped(node, loops, Scope(scope))
                 ]
                 return self.guarded(node, self.lists.keep, dict(pairs))
+            case ast.NamedExpr(target=target, value=value):
+                found = self.evaluate(value, scope)
+                self.bind(target, found, scope)
+                return found
             case ast.Lambda():
                 return Function(node=_named(node), scope=scope)
             case ast.Compare(left=left, ops=ops, comparators=others):
@@ -388,9 +392,14 @@ class Expressions:
                     return self.evaluate(value, owner.scope)
         return None
 
+    def note(self, node: ast.AST, text: str) -> None:
+        """Keep what was passed over or taken for granted at a place of the script."""
+        self.notes.append(f"line {getattr(node, 'lineno', 0)}: {text}")
+
     def scheduled(self, node: ast.AST) -> Unread:
         """Return what stands for a line of a schedule, which is passed over with a note."""
-        raise NotImplementedError
+        self.notes.append("the user schedule of the script is passed over")
+        return Unread(what="a user schedule", line=getattr(node, "lineno", 0))
 
     def _unary(self, node: ast.expr, op: ast.unaryop, value: Any) -> Any:
         if isinstance(value, Unread | TensorSpec):
@@ -504,6 +513,9 @@ class Expressions:
                 return
             if isinstance(owner, list | dict) and isinstance(target, ast.Subscript):
                 self._put(target, owner, value, scope)
+                return
+            if isinstance(owner, TensorSpec) and isinstance(target, ast.Subscript):
+                self.note(target, "elements that are assigned one by one keep the values that they had")
                 return
             if isinstance(owner, TensorSpec) and isinstance(target, ast.Attribute) and target.attr in _OF_GRADIENTS:
                 return

@@ -90,6 +90,11 @@ class _Return(Exception):  # noqa: N818 - ends a function of the script, which i
         self.value = value
 
 
+class _Left(Exception):  # noqa: N818 - ends a round of a loop of the script, which is no error
+    def __init__(self, for_good: bool) -> None:
+        self.for_good = for_good
+
+
 class _Executed(Exception):  # noqa: N818 - ends the statement that executes the definition, which is no error
     pass
 
@@ -109,6 +114,7 @@ class _Reader(Calls):
         self._deferred: Function | Class | None = None
         self._functions: dict[tuple[int, str], int] = {}
         self._bodies = 0
+        self._loops = 0
         self._bound: Bound | None = None
         self._through: Function | None = None
         self._instance_of_chosen: Instance | None = None
@@ -339,12 +345,14 @@ class _Reader(Calls):
     def run_body(self, function: Function, scope: Scope) -> Any:
         """Run the statements of a function and return what it returns."""
         self._bodies += 1
+        loops, self._loops = self._loops, 0
         try:
             self._run_each(function.node.body, scope)
         except _Return as done:
             return done.value
         finally:
             self._bodies -= 1
+            self._loops = loops
         return None
 
     def _run(self, node: ast.stmt, scope: Scope) -> None:
@@ -370,10 +378,17 @@ class _Reader(Calls):
                 self._class_def(node, scope)
             case ast.With():
                 self._with(node, scope)
-            case ast.For(target=target, iter=over, body=body, orelse=[]):
+            case ast.For(target=target, iter=over, body=body, orelse=otherwise):
                 for value in self.entries(over, scope):
+                    self.step(node)
                     self.bind(target, value, scope)
-                    self._run_each(body, scope)
+                    if not self._run_round(body, scope):
+                        return
+                self._run_each(otherwise, scope)
+            case ast.While(test=test, body=body, orelse=otherwise):
+                self._while(node, test, [body, otherwise], scope)
+            case ast.Break() | ast.Continue() if self._loops:
+                raise _Left(isinstance(node, ast.Break))
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
             case ast.Return(value=value) if self._bodies:
@@ -397,6 +412,31 @@ class _Reader(Calls):
                 pass
             case _:
                 raise self.refusal(node, f"the statement {_keyword(node)} is not read; {ACCEPTED}.")
+
+    def _while(self, node: ast.While, test: ast.expr, parts: list[list[ast.stmt]], scope: Scope) -> None:
+        """Run a loop as long as its condition, on the script's own values, holds."""
+        body, otherwise = parts
+        while True:
+            self.step(node)
+            decided = self.truth(test, scope)
+            if decided is None:
+                raise self.refusal(node, "how long the loop runs depends on something that is not read.")
+            if not decided:
+                break
+            if not self._run_round(body, scope):
+                return
+        self._run_each(otherwise, scope)
+
+    def _run_round(self, body: list[ast.stmt], scope: Scope) -> bool:
+        """Run the body of a loop once; return whether the loop goes on."""
+        self._loops += 1
+        try:
+            self._run_each(body, scope)
+        except _Left as left:
+            return not left.for_good
+        finally:
+            self._loops -= 1
+        return True
 
     def _if(
         self, node: ast.If, test: ast.expr, body: list[ast.stmt], otherwise: list[ast.stmt], scope: Scope,

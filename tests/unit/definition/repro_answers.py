@@ -289,3 +289,58 @@ def issue_two_fences(fd):
     rows, columns = fd.ops.sum(x, [0]), fd.ops.sum(x, [1])
     fd.add_output(rows)
     fd.add_output(columns)
+
+
+@answer(packed(2, 3, 4), packed(4), notes=("fusion_func_2 is passed over; name='fusion_func_2' reads it",))
+def two_definitions_in_a_test(fd):
+    x, w = opened(fd, 3), opened(fd, 1)
+    fd.add_output(fd.ops.add(x, fd.ops.broadcast_in_dim(w, [2, 3, 4], [2])))
+
+
+@answer(packed(16, 128, 192), notes=("the definition fusion_func_1 is passed over",))
+def table_of_tests(fd):
+    x = opened(fd, 3)
+    for i in range(3):
+        fd.add_output(fd.ops.slice(x, [0, 0, 64 * i], [16, 128, 64 * (i + 1)], [1, 1, 1]))
+
+
+@answer(((2, 4, 8), (8, 16, 1)), packed(2, 4, 8), notes=("line 10: elements that are", "line 12: elements that are"))
+def torch_infos(fd):
+    x = fd.define_tensor([-1, -1, -1], True, BFloat16, stride_order=[1, 2, 0])
+    mask = opened(fd, 3, DataType.Bool)
+    least = -3.4028234663852886e38
+    fd.add_output(fd.ops.max(fd.ops.where(mask, least, fd.ops.cast(x, Float)), [2]))
+
+
+@answer(packed(6, 7))
+def method_helpers(fd):
+    fd.add_output(fd.ops.sum(opened(fd, 2, Double), [0]))
+
+
+@answer(packed(4, 6))
+def profiler_around(fd):
+    x = fd.define_tensor([-1, 6], True, Half)
+    fd.add_output(fd.ops.log1p(fd.ops.abs(fd.ops.cast(x, Float))))
+
+
+@answer(packed(4, 50), packed(4, 1))
+def int_indices(fd):
+    table, places = fd.define_tensor([4, 50], True), fd.define_tensor([4, 1], [True, None], Int)
+    fd.add_output(fd.ops.neg(fd.ops.take_along_axis(table, places, 1)))
+
+
+@answer(packed(12), packed(12))
+def inplace_alias(fd):
+    old, new = opened(fd, 1), opened(fd, 1)
+    both = fd.ops.add(old, new)
+    tenth = fd.define_scalar(0.1, Double)
+    fd.add_output(fd.ops.mul(both, tenth), old)
+    fd.add_output(both)
+
+
+@answer(packed(2, 3))
+def while_and_walrus(fd):
+    x = opened(fd, 2)
+    for _ in range(3):
+        x = fd.ops.sin(x)
+    fd.add_output(fd.ops.mul(x, 2))

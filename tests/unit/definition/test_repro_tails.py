@@ -82,8 +82,8 @@ def test_what_records_after_the_execution_is_no_tail():
 
 
 def test_without_an_execution_every_line_is_read():
-    with pytest.raises(DefinitionError, match=r"^line 11: the statement while is not read"):
-        read(f"{HEAD}{BLOCK}\nwhile 1: pass\n")
+    with pytest.raises(DefinitionError, match=r"^line 11: the statement match is not read"):
+        read(f"{HEAD}{BLOCK}\nmatch 1:\n  case _: pass\n")
 
 
 def test_long_tails_are_passed_over():
