@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.arguments import is_whole
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops.arguments import whole
 from fuser_lab.ops.positions import (
     check_within,
     checked_positions,
@@ -23,6 +25,7 @@ from fuser_lab.ops.positions import (
     same_rank,
 )
 from fuser_lab.ops.registry import (
+    OPS,
     Arg,
     Array,
     Attrs,
@@ -57,11 +60,26 @@ def _fitting(tensor: TensorView, index: Sequence[Term]) -> tuple[Term, ...]:
 
 def _select(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
     tensor = rec.tensor(arg, "select", "arg")
-    place = defined_scalar(rec, index, "select", "index")
-    if not place.dtype.is_integral:
-        msg = f"select: index must be an integer, given {place.dtype!r}."
+    place = whole(index, "select", "index") if is_whole(index) else index
+    value = rec.value(place, "select", "index") if is_whole(index) else defined_scalar(rec, place, "select", "index")
+    if not value.dtype.is_integral:
+        msg = f"select: index must be an integer, given {value.dtype!r}."
         raise DefinitionError(msg)
-    return rec.emit(SELECT, [tensor, place], dim=dimension(dim, tensor, "select"))[0]
+    axis = dimension(dim, tensor, "select")
+    return rec.emit(SELECT, [tensor, _from_the_front(rec, value, tensor.extents[axis])], dim=axis)[0]
+
+
+def _from_the_front(rec: Recorder, place: Val, size: Extent) -> Val:
+    """Return a position; a number below 0 counts from the end, as torch's does."""
+    if not isinstance(place, Scalar) or place.value is None or place.value.real >= 0:
+        return place
+    if not isinstance(size, int):
+        end: Val = OPS["add"].frontend(rec, size, place)
+        return end
+    number = int(place.value.real)
+    if number < -size:
+        raise DefinitionError(out_of_range("select", number, size))
+    return Scalar(name="", dtype=place.dtype, value=number + size)
 
 
 def _infer_select(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -113,6 +131,9 @@ SELECT = register(
         axes=_axes_select,
         samples=(
             Sample(f"fd.ops.select(a, {_TWO}, 0)"),
+            Sample("fd.ops.select(a, 1, 0)"),
+            Sample("fd.ops.neg(fd.ops.select(a, -1, 1))", (Arg((3, 4, 2), DataType.Half),)),
+            Sample("fd.ops.select(a, fd.define_scalar(-2), 1)"),
             Sample(f"fd.ops.select(a, {_TWO}, dim=-1)", (Arg((3, 4, 5), DataType.BFloat16),)),
             Sample(f"fd.ops.select(a, {_TWO}, 0)", (Arg((5,), DataType.Int),)),
             Sample(f"fd.ops.select(fd.ops.select(a, {_TWO}, 1), {_TWO}, 0)", (Arg((3, 4), DataType.Bool, 0, 2),)),
@@ -121,7 +142,10 @@ SELECT = register(
             Sample(f"fd.ops.select(a, {_TWO}, 0)", (Arg((3, 4), DataType.ComplexFloat),)),
         ),
         misuses=(
-            Misuse("fd.ops.select(x, 1, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
+            Misuse("fd.ops.select(x, 1.0, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
+            Misuse("fd.ops.select(x, True, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
+            Misuse("fd.ops.select(x, 3, 0)", "select: index has the value 3, out of range"),
+            Misuse("fd.ops.select(x, -4, 0)", "select: index has the value -4, out of range"),
             Misuse("fd.ops.select(x, n, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
             Misuse("fd.ops.select(x, d, 0)", "select: index must be an integer, given DataType.Double"),
             Misuse("fd.ops.select(x, i, 2)", "so dim argument must satisfy -2 <= dim < 2"),
@@ -131,9 +155,9 @@ SELECT = register(
             Misuse("fd.ops.select(x, i, 0.5)", "select: dim must be an int", ArgumentTypeError),
             Misuse("fd.ops.select(d, i, 0)", "select: arg must be a tensor", ArgumentTypeError),
             Misuse("fd.ops.select(x, fd.define_scalar(3), 0)", "select: index has the value 3, out of range"),
-            Misuse("fd.ops.select(x, fd.define_scalar(-1), 0)", "select: index has the value -1, out of range"),
+            Misuse("fd.ops.select(x, fd.define_scalar(-4), 0)", "select: index has the value -4, out of range"),
         ),
-        doc="arg at position index of axis dim, which goes away.",
+        doc="arg at position index of axis dim, which goes away; a known index below 0 counts from the end.",
     ),
 )
 

@@ -87,8 +87,8 @@ def _slice(
             msg = f"slice: {name} has {len(given)} entries for a tensor with {tensor.ndim} axes."
             raise DefinitionError(msg)
     for axis, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
-        if step != 1:
-            msg = f"slice: nvFuser Limitation: strides are all 1, given {step} for axis {axis}."
+        if not isinstance(step, int) or step < 1:
+            msg = f"slice: strides are numbers above 0, given {step} for axis {axis}; flip reverses an axis."
             raise DefinitionError(msg)
         if isinstance(start, int) and start < 0:
             msg = f"slice: axis {axis} begins at {start}; start_indices are 0 or more."
@@ -97,7 +97,54 @@ def _slice(
             msg = f"slice: axis {axis} has bounds [{start}, {end}); they must satisfy 0 <= start <= end."
             raise DefinitionError(msg)
     exact = flag(manual_normalization, "slice", "manual_normalization")
+    known = [step for step in steps if isinstance(step, int)]  # all, as was checked
+    if any(step != 1 for step in known):
+        return _strided(rec, tensor, starts, ends, known, exact=exact)
     return rec.emit(SLICE, [tensor], start_indices=starts, end_indices=ends, manual_normalization=exact)[0]
+
+
+def _strided(
+    rec: Recorder, tensor: TensorView, starts: Sequence[Extent], ends: Sequence[Extent], steps: Sequence[int], *,
+    exact: bool,
+) -> Val:
+    """Record a slice with steps: as nvFuser's has none, axes with a step above 1 are read at positions."""
+    strided = [axis for axis, step in enumerate(steps) if step != 1]
+    sizes = tensor.extents
+    if exact and all(isinstance(n, int) for n in (*sizes, *starts, *ends)):
+        _bounds(tensor, {"start_indices": tuple(starts), "end_indices": tuple(ends), "manual_normalization": True})
+    result: Val = tensor
+    if any(axis not in strided and not _is_whole_axis(tensor, starts, ends, axis) for axis in range(tensor.ndim)):
+        first = tuple(0 if axis in strided else start for axis, start in enumerate(starts))
+        last = tuple(sizes[axis] if axis in strided else end for axis, end in enumerate(ends))
+        result = rec.emit(SLICE, [tensor], start_indices=first, end_indices=last, manual_normalization=exact)[0]
+    for axis in strided:
+        size, step = sizes[axis], steps[axis]
+        begin = _clamped(rec, starts[axis], size)
+        stop = _clamped(rec, ends[axis], size)
+        if isinstance(begin, int) and isinstance(stop, int):
+            length: Operand = -(-max(stop - begin, 0) // step)
+        else:
+            free = OPS["maximum"].frontend(rec, OPS["sub"].frontend(rec, stop, begin), 0)
+            length = OPS["div"].frontend(rec, OPS["add"].frontend(rec, free, step - 1), step)
+        places = OPS["iota"].frontend(rec, length, begin, step)
+        result = OPS["index_select"].frontend(rec, result, places, axis)
+    return result
+
+
+def _is_whole_axis(tensor: TensorView, starts: Sequence[Extent], ends: Sequence[Extent], axis: int) -> bool:
+    size, start, end = tensor.extents[axis], starts[axis], ends[axis]
+    return start == 0 and (end == size or (isinstance(size, int) and isinstance(end, int) and end >= size))
+
+
+def _clamped(rec: Recorder, bound: Extent, size: Extent) -> Operand:
+    """Return a bound inside an axis; one that only inputs tell may count from the end."""
+    if isinstance(bound, int):
+        return min(bound, size) if isinstance(size, int) else OPS["minimum"].frontend(rec, bound, size)
+    if bound == size:
+        return bound
+    below = OPS["lt"].frontend(rec, bound, 0)
+    counted = OPS["where"].frontend(rec, below, OPS["add"].frontend(rec, bound, size), bound)
+    return OPS["maximum"].frontend(rec, OPS["minimum"].frontend(rec, counted, size), 0)
 
 
 def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
@@ -180,6 +227,13 @@ SLICE = register(
                 "fd.ops.slice(a, start_indices=[0, 1], end_indices=[3, 3], strides=[1, 1])",
                 (Arg((3, 4), DataType.Half),),
             ),
+            Sample("fd.ops.slice(a, [0, 1], [3, 99], [1, 2])"),
+            Sample("fd.ops.slice(a, [1, 0], [5, 9], [2, 4])", (Arg((5, 9), DataType.BFloat16),)),
+            Sample("fd.ops.neg(fd.ops.slice(a, [4, 0], [2 + 2, 3], [3, 1]))", (Arg((7, 4), DataType.Int),)),
+            Sample(
+                "fd.ops.slice(a, [fd.define_scalar(1), 0], [fd.ops.size(a, 0) - 1, fd.ops.size(a, 1) - 9], [2, 3])",
+                (Arg((6, 8), DataType.Double),),
+            ),
             Sample("fd.ops.slice(a, [0, 0], [99, 99])", (Arg((3, 4), DataType.Int),)),
             Sample("fd.ops.slice(a, [2, 4], [2, 4])", (Arg((3, 4), DataType.Bool),)),
             Sample("fd.ops.slice(a, [5, 0], [6, 4])"),
@@ -203,12 +257,15 @@ SLICE = register(
             Misuse("fd.ops.slice(x, [-1, 0], [2, 2])", "slice: axis 0 begins at -1; start_indices are 0 or more"),
             Misuse("fd.ops.slice(x, [0, 2], [1, 1])", "slice: axis 1 has bounds [2, 1)"),
             Misuse("fd.ops.slice(x, [0, i], [1, -1])", "slice: axis 1 has bounds [i1, -1)"),
-            Misuse(
-                "fd.ops.slice(x, [0, 0], [2, 2], [1, 2])",
-                "slice: nvFuser Limitation: strides are all 1, given 2 for axis 1",
-            ),
+            Misuse("fd.ops.slice(x, [0, 0], [2, 2], [1, 0])", "slice: strides are numbers above 0, given 0 for axis 1"),
+            Misuse("fd.ops.slice(x, [0, 0], [2, 2], [-1, 1])", "given -1 for axis 0; flip reverses an axis"),
+            Misuse("fd.ops.slice(x, [0, 0], [2, 2], [i, 1])", "strides are numbers above 0, given i1 for axis 0"),
             Misuse(
                 "fd.ops.slice(x, [0, 0], [2, 9], None, True)",
+                "slice: axis 1 of size 4 has bounds [0, 9), which manual_normalization=True",
+            ),
+            Misuse(
+                "fd.ops.slice(x, [0, 0], [2, 9], [1, 2], True)",
                 "slice: axis 1 of size 4 has bounds [0, 9), which manual_normalization=True",
             ),
             Misuse(
@@ -224,7 +281,7 @@ SLICE = register(
             ),
             Misuse("fd.ops.slice(d, [], [])", "slice: arg must be a tensor", ArgumentTypeError),
         ),
-        doc="The block [start, end) of each axis; bounds are clamped to the size.",
+        doc="The block [start, end) of each axis, and of that each strides-th element; bounds are clamped to the size.",
     ),
 )
 

@@ -24,6 +24,7 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
+    InferRule,
     Misuse,
     OpDef,
     Operand,
@@ -38,27 +39,39 @@ from fuser_lab.ops.registry import (
 
 
 def _scatter(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
-    tensor, places = rec.tensor(arg, "scatter", "arg"), positions_operand(rec, index, "scatter")
-    same_rank("scatter", arg=tensor, index=places)
-    source = None if isinstance(src, bool | int | float | complex) else rec.value(src, "scatter", "src")
+    return _recorded(rec, SCATTER, arg, index, src, dim)
+
+
+def _scatter_add(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
+    return _recorded(rec, SCATTER_ADD, arg, index, src, dim)
+
+
+def _recorded(rec: Recorder, op: OpDef, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
+    name = op.name
+    tensor, places = rec.tensor(arg, name, "arg"), positions_operand(rec, index, name)
+    same_rank(name, arg=tensor, index=places)
+    source = None if isinstance(src, bool | int | float | complex) else rec.value(src, name, "src")
     if isinstance(source, TensorView):
-        same_rank("scatter", arg=tensor, index=places, src=source)
+        same_rank(name, arg=tensor, index=places, src=source)
         if source.dtype is not tensor.dtype:
-            msg = f"scatter: arg has dtype {tensor.dtype!r} and src {source.dtype!r}; they must be equal."
+            msg = f"{name}: arg has dtype {tensor.dtype!r} and src {source.dtype!r}; they must be equal."
             raise DefinitionError(msg)
         value: Val = source
     else:
-        value = convert(rec, defined_scalar(rec, src, "scatter", "src"), tensor.dtype, "scatter", "src")
-    return rec.emit(SCATTER, [tensor, places, value], dim=dimension(dim, tensor, "scatter"))[0]
+        value = convert(rec, defined_scalar(rec, src, name, "src"), tensor.dtype, name, "src")
+    return rec.emit(op, [tensor, places, value], dim=dimension(dim, tensor, name))[0]
 
 
-def _infer_scatter(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    tensor, index, source = tensor_at(inputs), tensor_at(inputs, 1), inputs[2]
-    check_within("scatter", indexed_axis(attrs), index, tensor, ("index", "arg"))
-    if isinstance(source, TensorView):
-        check_within("scatter", None, index, source, ("index", "src"))
-    logical = tuple(new_axis(axis, axes) for axis in tensor.domain.axes)
-    return (Result(tensor.dtype, TensorDomain(logical=logical)),)
+def _infer(op: str) -> InferRule:
+    def infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+        tensor, index, source = tensor_at(inputs), tensor_at(inputs, 1), inputs[2]
+        check_within(op, indexed_axis(attrs), index, tensor, ("index", "arg"))
+        if isinstance(source, TensorView):
+            check_within(op, None, index, source, ("index", "src"))
+        logical = tuple(new_axis(axis, axes) for axis in tensor.domain.axes)
+        return (Result(tensor.dtype, TensorDomain(logical=logical)),)
+
+    return infer
 
 
 def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Array:
@@ -79,6 +92,26 @@ def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -
     return moved(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
 
 
+def _reference_scatter_add(x: Array, index: Array, source: Any, *, dim: int) -> Array:
+    if not x.ndim:
+        checked_positions("scatter_add", index, 1)
+        return np.asarray(x + np.asarray(source).astype(x.dtype))
+    places = np.moveaxis(checked_positions("scatter_add", index, x.shape[dim]), dim, 0)
+    values = np.asarray(source)
+    values = np.broadcast_to(values, index.shape) if not values.ndim else values[tuple(map(slice, index.shape))]
+    out = np.array(x)
+    others = np.indices(places.shape, sparse=True)[1:]
+    np.add.at(np.moveaxis(out, dim, 0), (places, *others), np.moveaxis(values, dim, 0).astype(out.dtype))
+    return out
+
+
+def _library_scatter_add(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
+    places = checked_positions_torch(torch, "scatter_add", index, x.shape[dim])
+    values = source if torch.is_tensor(source) else torch.as_tensor(source, dtype=x.dtype, device=x.device)
+    values = values if values.ndim else values.expand(places.shape)
+    return torch.scatter_add(x, dim, places, values)
+
+
 def _axes_scatter(expr: Expr, result: int) -> tuple[Positions, ...]:
     """Return the axes of the first operand, and those beside the scattered one that the others have as long."""
     del result
@@ -97,7 +130,7 @@ SCATTER = register(
         name="scatter",
         kind=OpKind.SCATTER,
         frontend=_scatter,
-        infer=_infer_scatter,
+        infer=_infer("scatter"),
         reference=_reference_scatter,
         library=_library_scatter,
         axes=_axes_scatter,
@@ -131,5 +164,53 @@ SCATTER = register(
             Misuse("fd.ops.scatter(x, fd.ops.cast(y, DataType.Int), y, 0)", "scatter: index has size 5 on axis 1, arg"),
         ),
         doc="A copy of arg with src written at the positions index of axis dim; of equal positions any may win.",
+    ),
+)
+SCATTER_ADD = register(
+    OpDef(
+        name="scatter_add",
+        kind=OpKind.SCATTER,
+        frontend=_scatter_add,
+        infer=_infer("scatter_add"),
+        reference=_reference_scatter_add,
+        library=_library_scatter_add,
+        axes=_axes_scatter,
+        samples=(
+            Sample("fd.ops.scatter_add(a, b, c, 0)", (Arg((4, 3)), Arg((5, 3), DataType.Int, 0, 4), Arg((5, 3)))),
+            Sample(
+                f"fd.ops.scatter_add(a, b, {_ONE}, dim=-1)",
+                (Arg((3, 4), DataType.Half), Arg((2, 6), DataType.Int, 0, 4)),
+            ),
+            Sample(
+                "fd.ops.scatter_add(a, b, c, 0)",
+                (Arg((4,), DataType.Int), Arg((9,), DataType.Int32, 0, 4), Arg((9,), DataType.Int)),
+            ),
+            Sample(
+                "fd.ops.scatter_add(a, b, c, 1)",
+                (Arg((3, 4), DataType.Double), Arg((2, 7), DataType.Int, 0, 4), Arg((3, 7), DataType.Double)),
+            ),
+            Sample("fd.ops.scatter_add(a, b, c, 1)", (Arg((3, 4)), Arg((0, 4), DataType.Int, 0, 4), Arg((3, 4)))),
+            Sample(
+                "fd.ops.neg(fd.ops.scatter_add(fd.ops.neg(a), b, c, 1))",
+                (Arg((3, 4)), Arg((3, 2), DataType.Int, 0, 4), Arg((3, 2))),
+            ),
+            Sample(
+                "fd.ops.scatter_add(a, b, c, 0)",
+                (Arg((4,), DataType.Byte, 0, 200), Arg((9,), DataType.Int, 0, 4), Arg((9,), DataType.Byte, 0, 200)),
+            ),
+        ),
+        misuses=(
+            Misuse("fd.ops.scatter_add(x, n, x, 2)", "so dim argument must satisfy -2 <= dim < 2"),
+            Misuse("fd.ops.scatter_add(x, y, x, 0)", "scatter_add: index must be an integer tensor"),
+            Misuse("fd.ops.scatter_add(v, n, v, 0)", "scatter_add: arg has 1 axes and index has 2"),
+            Misuse("fd.ops.scatter_add(x, n, h, 0)", "scatter_add: arg has dtype DataType.Float and src DataType.Half"),
+            Misuse("fd.ops.scatter_add(x, n, 1.0, 0)", "scatter_add: src must be a scalar of the", ArgumentTypeError),
+            Misuse("fd.ops.scatter_add(x, n, x)", "missing a required argument: 'dim'", ArgumentTypeError),
+            Misuse(
+                "fd.ops.scatter_add(x, fd.ops.cast(y, DataType.Int), y, 0)",
+                "scatter_add: index has size 5 on axis 1, arg only 4",
+            ),
+        ),
+        doc="A copy of arg to which src is added at the positions index of axis dim; equal positions add up.",
     ),
 )

@@ -13,7 +13,8 @@ from fuser_lab.ops.registry import Arg, Sample
 
 ENTRIES = {**OPS, **COMPOSITES}
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SIZED = frozenset({"indexing", "scatter", "sort", "cross_entropy"})  # kinds and names: values depend on sizes
+# Kinds and names of ops: values of their operands depend on sizes.
+SIZED = frozenset({"indexing", "scatter", "sort", "cross_entropy", "index", "index_put", "as_strided"})
 
 
 def _dense(x: np.ndarray) -> np.ndarray:

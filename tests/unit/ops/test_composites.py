@@ -11,6 +11,7 @@ from fuser_lab import nvfuser
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy
+from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import describe
 from tests import agreement
@@ -164,6 +165,65 @@ def test_a_definition_remembers_the_ops_that_nvfuser_has():
         old.add_output(old.ops.softmax(x))
     assert "softmax" not in repr(old)
     np.testing.assert_allclose(old.execute([np.zeros((2, 3), np.float32)])[0], np.full((2, 3), 1 / 3), rtol=1e-6)
+
+
+ROW = np.array([[3, NAN, 1, NAN], [1, 5, 5, 2], [0, -0.0, -1, 0], [-INF, -INF, -INF, -INF]], np.float32)
+
+
+def test_the_first_extreme_has_a_place_and_nan_is_one():
+    torch = needs("torch")
+    for name, other in (("max_with_indices", torch.max), ("min_with_indices", torch.min)):
+        value, place = computed(lambda fd, x, name=name: getattr(fd.ops, name)(x, 1), ROW)
+        wanted = other(torch.from_numpy(ROW), 1)
+        np.testing.assert_array_equal(value, wanted.values.numpy())
+        np.testing.assert_array_equal(place, wanted.indices.numpy())
+    assert computed(lambda fd, x: fd.ops.argmax(x), ROW)[0] == 1
+
+
+def test_numbers_below_0_count_from_the_end():
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_array_equal(computed(lambda fd, x: fd.ops.select(x, -2, 1), x)[0], x[:, -2])
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.select(a, -2, 1))
+        fd.add_output(fd.ops.flip(a, [0, 1]))
+        fd.add_output(fd.ops.slice(a, [1, 0], [99, fd.ops.size(a, 1)], [2, 4]))
+    for wanted, got in zip([x[:, -2], x[::-1, ::-1], x[1::2, ::4]], fd.execute([x]), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    at = np.array([[-1, 0], [2, -4]])
+    np.testing.assert_array_equal(computed(lambda fd, x, i: fd.ops.index(x, [i]), x, at)[0], x[at])
+
+
+def test_a_position_outside_its_own_axis_is_none_of_another_row():
+    x, rows, columns = np.zeros((3, 4), np.float32), np.array([0, 1]), np.array([3, 4])
+    with pytest.raises(InputError, match="out of range"):
+        computed(lambda fd, *v: fd.ops.index(v[0], list(v[1:])), x, rows, columns)
+    with pytest.raises(InputError, match="out of range"):
+        computed(lambda fd, *v: fd.ops.index_put(v[0], list(v[1:]), 1.0), x, rows, columns)
+
+
+def test_index_put_of_torch_tensors_runs_in_a_plan():
+    torch = needs("torch")
+    x, at, new = torch.zeros(4, 3, 2), torch.tensor([1, -1, 1]), torch.arange(6.0).reshape(3, 2)
+    with FusionDefinition() as fd:
+        a, b, c = (fd.from_pytorch(v) for v in (x, at, new))
+        put = fd.ops.index_put(fd.ops.exp(a), [b, fd.ops.full([3], 2, DataType.Int)], c, True)
+        fd.add_output(fd.ops.neg(put))
+    wanted = -torch.exp(x).index_put((at, torch.full((3,), 2)), new, True)
+    torch.testing.assert_close(fd.execute([x, at, new])[0], wanted)
+
+
+def test_as_strided_windows():
+    x = np.arange(20, dtype=np.float32).reshape(4, 5)
+    got, = computed(lambda fd, x: fd.ops.as_strided(x, [9, 3], [2, 1], 1), x)
+    np.testing.assert_array_equal(got, np.lib.stride_tricks.sliding_window_view(x.ravel(), 3)[1::2])
+
+
+def test_steps_and_reversals_join_the_kernel_of_what_reads_them():
+    x = np.ones((64, 128), np.float32)
+    fd = defined(lambda fd, x: fd.ops.add(fd.ops.slice(x, [0, 0], [64, 128], [1, 2]), 1.0), x)
+    assert len(segment(fd, [x]).segments) == 1
+    assert len(segment(defined(lambda fd, x: fd.ops.exp(fd.ops.flip(x, [1])), x), [x]).segments) == 1
 
 
 def test_softmax_is_one_segment():

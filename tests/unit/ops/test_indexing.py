@@ -229,7 +229,7 @@ def from_numpy_any(value):
 def test_positions_in_arguments_are_values_of_the_definition():
     with FusionBuilder() as fd:
         x, n = fd.define_tensor([3, 4], True), fd.define_tensor([3, 4], True, D.Int)
-        for call in (lambda: fd.ops.select(x, 1, 0), lambda: fd.ops.topk(x, 2), lambda: fd.ops.cumsum(x, 0, 1.0),
+        for call in (lambda: fd.ops.select(x, 1.5, 0), lambda: fd.ops.topk(x, 2), lambda: fd.ops.cumsum(x, 0, 1.0),
                      lambda: fd.ops.embedding_fwd(n, x, 1), lambda: fd.ops.scatter(x, n, 1.0, 0)):
             with pytest.raises(ArgumentTypeError, match="must be a scalar of the definition"):
                 call()

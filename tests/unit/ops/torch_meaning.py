@@ -315,6 +315,32 @@ class Torch:
         options = {"ignore_index": ignore_index} if labels is not target or labels.dtype is torch.int64 else {}
         return nn.cross_entropy(arg, labels, weight, reduction=reduction, label_smoothing=label_smoothing, **options)
 
+    def flip(self, arg: Any, dims: Any) -> Any:
+        return torch.flip(arg, [dims] if isinstance(dims, int) else dims)
+
+    def max_with_indices(self, arg: Any, dim: int, keepdim: bool = False) -> Any:
+        return tuple(torch.max(arg, dim, keepdim))
+
+    def min_with_indices(self, arg: Any, dim: int, keepdim: bool = False) -> Any:
+        return tuple(torch.min(arg, dim, keepdim))
+
+    def argmax(self, arg: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return torch.argmax(arg.to(torch.int64) if arg.dtype is torch.bool else arg, dim, keepdim)
+
+    def argmin(self, arg: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return torch.argmin(arg.to(torch.int64) if arg.dtype is torch.bool else arg, dim, keepdim)
+
+    def index(self, arg: Any, indices: Any) -> Any:
+        return arg[tuple(slice(None) if i is None else i.to(torch.int64) for i in indices)]
+
+    def index_put(self, arg: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        new = values if is_tensor(values) else torch.tensor(values, dtype=arg.dtype)
+        # The op takes None for axes that are kept; its Python function does not.
+        return torch.ops.aten.index_put(arg, list(indices), new, accumulate)
+
+    def as_strided(self, arg: Any, size: Any, stride: Any, storage_offset: int = 0) -> Any:
+        return torch.as_strided(arg.contiguous(), size, stride, storage_offset)
+
     # Scans and sorts
 
     def _scan(self, function: Any, join: Any, arg: Any, dim: int, init: Any) -> Any:
@@ -381,8 +407,9 @@ class Torch:
     def slice(
         self, arg: Any, start_indices: Any, end_indices: Any, strides: Any = None, manual_normalization: Any = False,
     ) -> Any:
-        ranges = zip(start_indices, end_indices, arg.shape, strict=True)
-        return arg[tuple(slice(min(int(a), n), min(int(b), n)) for a, b, n in ranges)]
+        steps = [1] * arg.ndim if strides is None else strides
+        ranges = zip(start_indices, end_indices, steps, strict=True)
+        return arg[tuple(slice(int(a), int(b), step) for a, b, step in ranges)]
 
     def pad(self, arg: Any, pad_widths: Any, value: Any = None) -> Any:
         fill = 0 if value is None else value
@@ -432,6 +459,11 @@ class Torch:
 
     def scatter(self, arg: Any, index: Any, src: Any, dim: int) -> Any:
         return torch.scatter(arg, dim, index.to(torch.int64), src)
+
+    def scatter_add(self, arg: Any, index: Any, src: Any, dim: int) -> Any:
+        values = src if is_tensor(src) else torch.full(index.shape, src, dtype=arg.dtype)
+        total = torch.scatter_add(arg, dim, index.to(torch.int64), values)
+        return total % 256 if arg.dtype is torch.int64 and bool((arg > 9).any()) else total  # that of a Byte
 
     def embedding_fwd(
         self, input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
