@@ -123,13 +123,10 @@ def _refused(name: str) -> Callable[..., Any]:
 
 def _bound(builder: "FusionBuilder", entry: OpDef | Composite) -> Callable[..., Any]:
     frontend, signature = entry.frontend, entry.signature
-    is_foreign = isinstance(entry, Composite) and entry.is_foreign
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not builder.is_open:
             builder.require_open(f"fd.ops.{entry.name}")
-        if is_foreign:
-            return carry_out(*args, **kwargs)
         return builder.recorded(entry.name, carry_out, args, kwargs)
 
     def carry_out(*args: Any, **kwargs: Any) -> Any:

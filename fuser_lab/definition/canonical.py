@@ -99,8 +99,8 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
     """Return a call with every argument in its place, defaults other than None too, and axes from the front."""
     entry = OPS.get(call.name) or COMPOSITES[call.name]
     expr = next((expr for expr in reversed(made) if expr.op.name == call.name), None)
-    if expr is None:
-        # An op that is written with others: those that have axes have its axes.
+    if expr is None or (call.name == "slice" and made[-1] is not expr):
+        # An op that is written with others, as a slice with steps is: those that have axes have its axes.
         attrs = {name: value for part in made for name, value in part.attrs if name == "dims"}
     else:
         attrs = dict(expr.attrs)

@@ -176,8 +176,7 @@ class OpDef:
 class Composite:
     """A name in ``fd.ops`` that is written with other ops.
 
-    ``is_foreign`` says that nvFuser has no such name: a definition remembers the ops that it records in place of the
-    call, so that whatever prints or numbers the definition's calls knows nvFuser's only.
+    ``is_foreign`` says that nvFuser has no such name. A printed definition has the ops that the call recorded instead.
     """
 
     name: str

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from needs import needs
 
-from fuser_lab import nvfuser
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy
@@ -154,17 +153,12 @@ def test_symbolic_sizes():
     np.testing.assert_allclose(got[3], np.sqrt(x.var((0, 2)) * 10 / 9.5), rtol=1e-5)
 
 
-def test_a_definition_remembers_the_ops_that_nvfuser_has():
+def test_a_printed_definition_has_the_ops_that_nvfuser_has():
     fd = defined(lambda fd, x: fd.ops.softmax(x), np.ones((2, 3), np.float32))
     printed = repr(fd)
     assert "softmax" not in printed
     for name in ("max", "exp", "sum", "truediv"):
         assert f"fd.ops.{name}(" in printed
-    with nvfuser.FusionDefinition() as old:
-        x = old.define_tensor([2, 3], [True, True], DataType.Float)
-        old.add_output(old.ops.softmax(x))
-    assert "softmax" not in repr(old)
-    np.testing.assert_allclose(old.execute([np.zeros((2, 3), np.float32)])[0], np.full((2, 3), 1 / 3), rtol=1e-6)
 
 
 ROW = np.array([[3, NAN, 1, NAN], [1, 5, 5, 2], [0, -0.0, -1, 0], [-INF, -INF, -INF, -INF]], np.float32)
