@@ -287,6 +287,7 @@ def report(
     ----------
     plans
         One plan, or several of one definition: one tab each. The first is what the others are compared with.
+        Annotations may differ (`Plan.annotate`).
     path
         Where to write; the extension is ``.html``.
     times
@@ -303,7 +304,7 @@ def report(
     """
     several = [plans] if isinstance(plans, Plan) else plans
     for other in several[1:]:
-        if other.definition != several[0].definition or other.inputs != several[0].inputs:
+        if not _are_comparable(several[0], other):
             msg = "report: the plans must be of one definition and of inputs of the same sizes."
             raise InputError(msg)
     target = save.path_of("a report", path)

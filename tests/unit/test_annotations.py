@@ -10,6 +10,7 @@ from fuser_lab_widgets.session import Session
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from fuser_lab.events import Kind
 from fuser_lab.passes import bare
 from fuser_lab.report.view_model import view_plan
 
@@ -68,6 +69,23 @@ def test_plan_definition_and_every_text_give_the_same_hash(name):
             assert fl.segment(*fl.load_repro(script)).hash == annotated.hash
         hints = [one.hint for one in annotated.annotations if one.hint.startswith(f"{tensor}_hint")]
         assert annotated.without_annotation(hints[-1]).hash == plan.hash
+
+
+@pytest.mark.parametrize("name", [*fl.examples.names(), *CASES])
+def test_forced_top_down_with_every_switch(name):
+    fd, inputs = fl.example(name) if name in fl.examples.names() else gallery(name)
+    options = fl.SegmenterOptions(
+        cut_reshape_inputs=True, cut_resize_inputs=True, pieces_by_depth=True, whole_fusion=False,
+    )
+    plan = fl.segment(fd, inputs, strategy="top_down", options=options)
+    assert all(segment.scheduler is not None for segment in plan.segments)
+    accepted = [attempt.names for attempt in plan.decisions if attempt.phase == "top-down" and attempt.accepted]
+    for attempt in plan.decisions:
+        if attempt.kind is Kind.MERGE and attempt.phase != "top-down":
+            assert sum(not attempt.names.isdisjoint(names) for names in accepted) < 2, "two accepted pieces"
+    if name in fl.examples.names():
+        for want, got in zip(fd.reference(inputs), plan.definitions().reference(inputs), strict=True):
+            np.testing.assert_array_equal(want, got)
 
 
 def is_hint(expr):

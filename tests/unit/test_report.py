@@ -64,6 +64,13 @@ def test_the_report_escapes_what_the_user_named(tmp_path):
     assert text.count("</script>") == text.count("<script ") == 2
 
 
+def test_plans_that_differ_in_annotations_stand_beside_each_other(tmp_path):
+    plan = chain(6)
+    text = fl.report([plan, plan.annotate("T2")], tmp_path / "out.html").read_text()
+    assert "fl-hinted" in text
+    assert "only after" in text
+
+
 def test_what_cannot_be_reported_is_told(tmp_path):
     plan = chain(4)
     with pytest.raises(InputError, match=r"must end in \.html, given 'out\.pdf'"):
