@@ -30,7 +30,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
-from fuser_lab.plan import READERS, Plan
+from fuser_lab.plan import READERS, TENSOR, Plan
 from fuser_lab.planning import described_input, device_of, flattened, registry
 from fuser_lab.profiling import FusionProfile, joined, receiving
 from fuser_lab.report import html, save
@@ -407,7 +407,7 @@ class FusionDefinition(Executable, FusionBuilder):
 
     definition = recorded_fusion
 
-    @takes(tensor=TEXT.worded("a tensor's name"), readers=READERS)
+    @takes(tensor=TENSOR, readers=READERS)
     def with_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
         """Return a definition with ``fd.ops.segment_set`` of a tensor, read by readers of it in place of the tensor.
 
@@ -427,7 +427,7 @@ class FusionDefinition(Executable, FusionBuilder):
         """
         return type(self).of(with_segment_set(self.fusion, tensor, readers))
 
-    @takes(tensor=TEXT.worded("a tensor's name"), readers=READERS)
+    @takes(tensor=TENSOR, readers=READERS)
     def without_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
         """Return a definition in which readers of each ``segment_set`` of a tensor read the tensor itself.
 

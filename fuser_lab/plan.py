@@ -65,7 +65,7 @@ _RUNS_ON = TEXT.but(
     lambda name: re.fullmatch(r"cpu|cuda(:\d{1,4})?", name) is not None, "'cpu', 'cuda' or a device as 'cuda:1'",
 ).worded("'cpu', 'cuda' or a device as 'cuda:1'")
 _SEGMENT = whole(accepted="the number of a segment")
-_TENSOR = TEXT.worded("a tensor's name")
+TENSOR = TEXT.worded("a tensor's name")
 _TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")
 READERS = optional((TEXT | listed(TEXT, "a list of tensors' names")).worded("a reader's name or a list of such names"))
 FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
@@ -332,7 +332,7 @@ class Plan:
         """Hash by content."""
         return hash(self.hash)
 
-    @takes(where=(_TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
+    @takes(where=(TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
     def cut(self, where: str | tuple[str, str]) -> "Plan":
         """Return the plan with the segment that computes a tensor cut behind it, as if by a ``segment_set``.
 
@@ -354,7 +354,7 @@ class Plan:
         changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
-    @takes(tensor=_TENSOR, readers=READERS)
+    @takes(tensor=TENSOR, readers=READERS)
     def annotate(self, tensor: str, readers: str | Sequence[str] | None = None) -> "Plan":
         """Return the plan of the definition with a ``segment_set`` of a tensor, which its readers read instead.
 
@@ -377,7 +377,7 @@ class Plan:
         self._check_recorded(tensor)
         return self._annotated(with_segment_set(self.definition, tensor, readers))
 
-    @takes(tensor=_TENSOR, readers=READERS)
+    @takes(tensor=TENSOR, readers=READERS)
     def without_annotation(self, tensor: str, readers: str | Sequence[str] | None = None) -> "Plan":
         """Return the plan of the definition in which readers of each ``segment_set`` of a tensor read the tensor.
 
@@ -495,7 +495,7 @@ class Plan:
         """
         return self._edited(edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set), ("glue", (a, b)))
 
-    @takes(tensor=_TENSOR, segment=_SEGMENT)
+    @takes(tensor=TENSOR, segment=_SEGMENT)
     def move(self, tensor: str, segment: int) -> "Plan":
         """Return the plan with the expression that computes a tensor in another segment.
 
