@@ -5,6 +5,7 @@ index is known, so that what does not change in a loop stands before the loop. A
 cat) becomes an `If` whose branches compute only their own side, so that guarded loads stay in range.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Scope:
     body: list[Statement] = field(default_factory=list)
     values: dict[Key, Term] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)  # names in the blocks inside that are closed
     facts: frozenset[Term] = frozenset()  # conditions that hold inside, besides those of the scopes around
 
     def outward(self) -> "Iterator[Scope]":
@@ -67,10 +69,11 @@ class Values:
     def block(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[Scope]":
         """Open a block that binds variables with the given ranges; the caller uses its body after closing."""
         outer = self.scope
-        self.scope = Scope(outer, frozenset(binds), pinned, {**outer.ranges, **binds})
+        self.scope = inner = Scope(outer, frozenset(binds), pinned, {**outer.ranges, **binds})
         try:
-            yield self.scope
+            yield inner
         finally:
+            outer.closed |= inner.names | inner.binds | inner.closed
             self.scope = outer
 
     @contextmanager
@@ -186,9 +189,15 @@ class Values:
 
     @contextmanager
     def _at(self, scope: Scope) -> "Iterator[None]":
-        """Emit into ``scope`` for a while; names stay unused in every open block."""
+        """Emit into ``scope`` for a while; names stay unused in every open block.
+
+        What is emitted comes before the open blocks inside ``scope``, so blocks that are closed there already must not
+        use its names either.
+        """
         outer = self.scope
         taken = set().union(*(s.names | s.binds for s in outer.outward()))
+        for inside in itertools.takewhile(lambda s: s is not scope, outer.outward()):
+            taken |= inside.closed
         before = set(scope.names)
         scope.names |= taken
         self.scope = scope

@@ -206,3 +206,21 @@ def test_threads_do_not_share_cache_lines_of_scratch_memory() -> None:
     stores = [s for s in walk(kernel.phases[0].body) if isinstance(s, Store) and s.buffer in kernel.workspace]
     assert stores
     assert all(s.buffer.size == 16 * 4096 for s in stores)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_value_moved_out_of_a_loop_has_a_name_of_its_own(target: str) -> None:
+    # T0[q] is read before the inner loop, after the branch of the pad inside has named another element t0.
+    def record(fd: Any, x: Any) -> Any:
+        padded = fd.ops.pad(x, [1, -1, 0, 1])
+        return fd.ops.where(fd.ops.gt(padded, 0), x, x), fd.ops.sum(padded)
+
+    x = numbers((13, 1, 2), D.Float)
+    fusion = build(record, (x.shape,), D.Float)
+    memory = {
+        tv.name: x.reshape(-1) if tv in fusion.inputs else np.zeros(layout_of(tv).size, np.float32)
+        for tv in (*fusion.inputs, *fusion.outputs)
+    }
+    evaluate_kernel(lower(fusion, S.REDUCTION, target, "kernel", {}), memory)
+    repeated, _ = fusion.outputs
+    np.testing.assert_array_equal(memory[repeated.name].reshape(13, 2, 2), np.broadcast_to(x, (13, 2, 2)))
