@@ -2,6 +2,7 @@
 
 import ast
 import re
+from bisect import bisect
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,14 +48,19 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
     if name is None:
         fitting = _not_called_by_others(fitting)
     # A function that several `with` blocks call is one definition.
-    distinct = {(id(script), one.calls or id(one.node)): (script, one) for script, one in reversed(fitting)}
+    lines = {id(script): _lines_of_functions(script.tree) for script in scripts}
+    distinct = {
+        (id(script), _recording(lines[id(script)], one)): (script, one) for script, one in reversed(fitting)
+    }
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     if name is None and len({id(script) for script, _ in fitting}) == 1:
         script, first = fitting[0]
         what = "region" if _is_trace(script) else "definition" if _are_of_one_test(fitting) else ""
+        named = [one.names[0] for _, one in fitting]
         notes = tuple(
-            f"line {one.line}: the {what} {one.names[0]} is passed over; name={one.names[0]!r} reads it"
+            f"line {one.line}: the {what} {one.names[0]} is passed over; "
+            f"name={one.names[0] if named.count(one.names[0]) == 1 else f'line {one.line}'!r} reads it"
             for _, one in fitting[1:]
         )
         if what:
@@ -68,6 +74,22 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
         several = f"{len(fitting)} definitions" if fitting else "no definition"
         msg = f"load_repro: the text has {several} called {name!r}; it has {listed}."
     raise DefinitionError(msg)
+
+
+def _lines_of_functions(tree: ast.Module) -> dict[str, list[int]]:
+    """Return the lines on which functions begin, by their names, in order."""
+    found: dict[str, list[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, []).append(node.lineno)
+    return {name: sorted(lines) for name, lines in found.items()}
+
+
+def _recording(functions: dict[str, list[int]], candidate: Candidate) -> int:
+    """Return the line that tells definitions apart: of the function that a block calls, or where it begins itself."""
+    lines = functions.get(candidate.calls or "", [])
+    place = bisect(lines, candidate.line)
+    return lines[place - 1] if place else candidate.line
 
 
 def _not_called_by_others(

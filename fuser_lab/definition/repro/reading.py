@@ -456,7 +456,8 @@ class _Reader(Calls):
 
     def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
-        if before != node.lineno:
+        # Regions that a program prints have one name.
+        if before != node.lineno and recorded_parameter(node) < 0:
             raise self.refusal(node, f"{node.name} is defined a second time; the first one is on line {before}.")
         function = Function(node=node, scope=scope)
         scope.names[node.name] = function

@@ -344,3 +344,11 @@ def while_and_walrus(fd):
     for _ in range(3):
         x = fd.ops.sin(x)
     fd.add_output(fd.ops.mul(x, 2))
+
+
+@answer(packed(8, 64), packed(64), notes=("the region nvfuser_fusion is passed over; name='line 26' reads it",))
+def thunder_direct_regions(fd):
+    x, bias = fd.define_tensor([8, 64], True, BFloat16), fd.define_tensor([64], True, BFloat16)
+    row = fd.ops.broadcast(bias, [True, False])
+    wide, narrow = fd.ops.cast(x, Float), fd.ops.cast(row, Float)
+    fd.add_output(fd.ops.cast(fd.ops.add(wide, narrow), BFloat16))

@@ -515,7 +515,9 @@ WORDS = st.sampled_from([
     "FusionDefinition()", "add_output", "lambda", "*", "**", "{", "}", "'a'", "f'{x}'", "for", "in", "range",
     "import", "os", "__class__", "inputs", "return", "-", "+", "/", "%", "neg", "sum", "cast", "dims", "None",
     "True", "[0]", "execute", "if", "else", "not", "and", "is", "await", "yield", "@", ";", ":=", "float",
-    "len", "size", "append", "print", "as_strided", "...", "0x1", "1e999", "\t",
+    "len", "size", "append", "print", "as_strided", "...", "0x1", "1e999", "\t", "while", "break", "class", "self",
+    "super()", "__init__", "getattr", "dict", "items()", "sorted", "partial", "os.environ", "schedule", "namedtuple",
+    "[rank0]: ", "+", "Traceback", "# CUDA devices", "inputs = [", "\u00a0", "\u2019",
 ])  # fmt: skip
 TEXTS = st.one_of(st.text(), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS, max_size=30).map("".join))
 
