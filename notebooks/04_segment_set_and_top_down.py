@@ -265,7 +265,7 @@ for name, fusion in FUSIONS.items():
 #
 # ## Your turn: a hint that helps
 #
-# This is the fusion of lesson 03, which nvFuser cuts into more segments than it has to. Put **one** hint behind one of the
+# A fusion like that of lesson 03: nvFuser cuts it into more segments than it has to. Put **one** hint behind one of the
 # named tensors, so that nvFuser, bottom-up, finds one segment less.
 
 # %%
