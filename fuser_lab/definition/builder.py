@@ -105,8 +105,10 @@ class Ops:
             hint = f"did you mean {near[0]}?" if near else "dir(fd.ops) lists all ops."
             msg = f"fd.ops has no op {name}; {hint}"
             raise UnknownNameError(msg)
-        # Kept, so that the next call of the op finds it without coming here.
-        call = self.__dict__[name] = _bound(self._builder, entry)
+        # Kept for all definitions: functions of each one's own would be garbage in cycles, which takes time to collect.
+        method = _method(entry)
+        setattr(Ops, name, method)
+        call: Callable[..., Any] = method.__get__(self)
         return call
 
     def __dir__(self) -> list[str]:
@@ -121,27 +123,30 @@ def _refused(name: str) -> Callable[..., Any]:
     return call
 
 
-def _bound(builder: "FusionBuilder", entry: OpDef | Composite) -> Callable[..., Any]:
-    frontend, signature = entry.frontend, entry.signature
+def _method(entry: OpDef | Composite) -> Any:
+    """Return an op as a method of `Ops`."""
+    name, frontend, signature = entry.name, entry.frontend, entry.signature
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(self: Ops, /, *args: Any, **kwargs: Any) -> Any:
+        builder = self._builder
         if not builder.is_open:
-            builder.require_open(f"fd.ops.{entry.name}")
-        return builder.recorded(entry.name, carry_out, args, kwargs)
+            builder.require_open(f"fd.ops.{name}")
+        return builder.recorded(name, functools.partial(carry_out, builder), args, kwargs)
 
-    def carry_out(*args: Any, **kwargs: Any) -> Any:
+    def carry_out(builder: FusionBuilder, /, *args: Any, **kwargs: Any) -> Any:
         try:
             return builder.wrap(frontend(builder, *args, **kwargs))
         except ArgumentTypeError:
             raise
         except TypeError:
             # Python found arguments that the frontend does not take, or there is an error inside it.
-            _check_arguments(entry.name, signature, args, kwargs)
+            _check_arguments(name, signature, args, kwargs)
             raise
 
-    call.__name__ = call.__qualname__ = entry.name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = entry.doc
-    call.__signature__ = signature  # type: ignore[attr-defined]
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call
 
 

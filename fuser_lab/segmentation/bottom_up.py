@@ -569,40 +569,50 @@ class _Finder:
 
     def _revert_privatization(self) -> Iterator[Attempt]:
         """Make replicas that ended in one group one expression again."""
-        fusion = self._fusion
-        for group in self._grouping.groups if self._originals else ():
-            exprs = self._members(group)
-            same = repeated(exprs, self._originals)
+        members = {group: self._members(group) for group in self._grouping.groups} if self._originals else {}
+        same_in = {group: repeated(exprs, self._originals) for group, exprs in members.items()}
+        # Groups that change no other one are asked about in one fusion: to rewrite a fusion takes time for all of it.
+        alone = {group: same for group, same in same_in.items() if same}
+        for group in _changing_others(members, alone):
+            del alone[group]
+        together = self._trial({name: into for same in alone.values() for name, into in same.items()})
+        dropped: dict[str, str] = {}
+        for group, exprs in members.items():
+            same = same_in[group]
             while same:
-                trial = without(fusion, same)
-                asker = Asker(trial, self._oracle, self._options, self._grouping.recomputed, told=self._told)
-                subjects = tuple(
-                    (stays, *(name for name, into in same.items() if into == stays))
-                    for stays in dict.fromkeys(same.values())
-                )
-                refused = self._refused_reader(group, same, trial, asker)
+                trial, asker = together if group in alone else self._trial({**dropped, **same})
+                refused = None if group in alone else self._refused_reader(group, members, same, trial, asker)
                 if refused is None:
+                    subjects = tuple(
+                        (stays, *(name for name, into in same.items() if into == stays))
+                        for stays in dict.fromkeys(same.values())
+                    )
                     whole = [trial.exprs[trial.positions[e.name]] for e in exprs if e.name not in same]
                     attempt, _ = asker.attempt("revert privatization", Kind.REVERT, subjects, whole)
                     yield attempt
                     if attempt.accepted:
-                        fusion = trial
+                        dropped |= same
                     break
                 attempt, kept = refused
                 yield attempt
                 same = {name: into for name, into in same.items() if name not in kept}
+
+    def _trial(self, dropped: Mapping[str, str]) -> tuple[Fusion, Asker]:
+        """Return the fusion without some replicas, and who asks schedulers about it."""
+        trial = without(self._fusion, dropped)
+        return trial, Asker(trial, self._oracle, self._options, self._grouping.recomputed, told=self._told)
 
     def _members(self, group: GroupId) -> list[Expr]:
         """Return the expressions of a group and its copies of forwarded ones, in topological order."""
         exprs = {expr.name: expr for expr in (*self._grouping.ordered(group), *self._copies[group])}
         return sorted(exprs.values(), key=lambda e: self._fusion.positions[e.name])
 
+    @staticmethod
     def _refused_reader(
-        self, home: GroupId, same: Mapping[str, str], trial: Fusion, asker: Asker,
+        home: GroupId, members: Mapping[GroupId, Sequence[Expr]], same: Mapping[str, str], trial: Fusion, asker: Asker,
     ) -> tuple[Attempt, set[str]] | None:
         """Return the first other group that nobody takes once replicas that it reads are one, and which must stay."""
-        for group in self._grouping.groups:
-            exprs = self._members(group)
+        for group, exprs in members.items():
             several = read_together(exprs, same)
             if group == home or not several:
                 continue
@@ -624,6 +634,23 @@ class _Finder:
             alone, _ = self._asker.attempt("resolve forwarded", Kind.STORE, ((expr.name,),), [expr])
             # A group that nobody takes is still part of the plan: it is shown with the reasons.
             yield replace(alone, outcome=Outcome.ACCEPTED)
+
+
+def _changing_others(
+    members: Mapping[GroupId, Sequence[Expr]], same_in: Mapping[GroupId, Mapping[str, str]],
+) -> set[GroupId]:
+    """Return the groups whose replicas, made one expression, would be one operand for two of another group."""
+    owners = {into: (into, group) for group, same in same_in.items() for into in same.values()}
+    owners |= {name: (into, group) for group, same in same_in.items() for name, into in same.items()}
+    found: set[GroupId] = set()
+    for group, exprs in members.items():
+        read = {value.name for expr in exprs for value in expr.tensor_inputs}
+        seen: set[str] = set()
+        for into, owner in (owners[name] for name in read if name in owners):
+            if into in seen and owner != group:
+                found.add(owner)
+            seen.add(into)
+    return found
 
 
 class _Round:

@@ -22,7 +22,6 @@ def test_times_that_are_promised(family, size):
     assert took < allowed(ROOM * family.promised[size])
 
 
-@pytest.mark.xfail(strict=False, reason="the exponent is 1.6 with the rules of November 2026; to be mended")
 def test_time_for_layers_grows_in_proportion():
     family = next(f for f in FAMILIES if f.name == "transformer layers")
     found = []
