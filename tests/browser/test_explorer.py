@@ -36,6 +36,13 @@ def test_cut_glue_and_time(open_explorer, shots, theme):
     assert desk.strangers == []
 
 
+def test_notes_on_inputs_and_script_stand_below_the_header(open_explorer):
+    notes = ["Run makes inputs of the sizes given", "line 3: <b>x</b> is passed over"]
+    desk = open_explorer(f"Explorer(plan, [], timer=timer, notes={notes})")
+    assert desk.explorer.locator(".fx-notes li").all_inner_texts() == notes
+    assert desk.complaints == []
+
+
 def test_an_illegal_glue_is_answered_with_a_sentence_and_the_schedulers_reasons(open_explorer):
     desk = open_explorer(SHOW)
     x, y = desk.middle("T2", "boundary")
