@@ -372,7 +372,8 @@ class Plan:
         Raises
         ------
         IllegalEdit
-            If the definition has no such tensor, or a reader does not read it.
+            If the definition has no such tensor, a reader does not read it, or the plan's strategy is a function that
+            does not cut the new definition.
         """
         self._check_recorded(tensor)
         return self._annotated(with_segment_set(self.definition, tensor, readers))
@@ -461,7 +462,16 @@ class Plan:
 
     def _annotated(self, definition: Fusion) -> "Plan":
         name = self.name if self.name.endswith("*") else f"{self.name}*"
-        return self.segmented_anew(definition, self.method, self.options).renamed(name)
+        try:
+            return self.segmented_anew(definition, self.method, self.options).renamed(name)
+        except InputError as error:
+            if isinstance(self.method, str):
+                raise
+            msg = (
+                f"the strategy {self.strategy!r} is a function that does not cut the definition with this change "
+                f"({str(error).rstrip('.')}); take another one first, as resegmented('bottom_up')."
+            )
+            raise IllegalEdit(msg) from None
 
     def segmented_anew(self, definition: Fusion, strategy: Strategy, options: SegmenterOptions) -> "Plan":
         """Return the plan of another definition of the same inputs, for the same target, schedulers and passes."""

@@ -14,7 +14,8 @@ from fuser_lab.events import Kind
 from fuser_lab.passes import bare
 from fuser_lab.report.view_model import view_plan
 
-GALLERY = json.loads((Path(__file__).parents[1] / "data" / "gallery.json").read_text())
+DATA = Path(__file__).parents[1] / "data"
+GALLERY = json.loads((DATA / "gallery.json").read_text())
 CASES = {case["id"]: case for case in GALLERY}
 
 
@@ -149,6 +150,17 @@ def test_the_strategy_target_and_schedulers_in_force_segment_anew():
     assert (annotated.target, annotated.oracle.schedulers) == ("A100", plan.oracle.schedulers)
     # Edits of the partition are of the plan before.
     assert plan.glue(0, 1).annotate("T2") == annotated
+
+
+def test_a_strategy_that_names_expressions_says_that_it_does_not_know_the_new_one():
+    plan = fl.segment(defined(), SPECS, strategy=lambda fusion, oracle: [["T2", "T3"], ["T4", "T5"]])
+    says = r"'custom' is a function that does not cut .* \(the strategy left out T2_hint\); take another one first"
+    with pytest.raises(IllegalEdit, match=says):
+        plan.annotate("T2")
+    assert plan.resegmented("bottom_up").annotate("T2").annotations
+    _, dumped = fl.load_dump((DATA / "dumps" / "cut_before_broadcast.txt").read_text())
+    with pytest.raises(IllegalEdit, match="the strategy 'nvfuser' is a function"):
+        dumped.annotate(dumped.segments[0].outputs[0].name)
 
 
 def test_an_annotated_definition_runs():
