@@ -38,6 +38,13 @@ class Candidate:
 def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candidate]:
     """Return the one definition, or the one with a name."""
     found = [(script, candidate) for script in scripts for candidate in _candidates(script)]
+    regions = [region for script in scripts if not found for region in _regions(script)]
+    if regions:
+        msg = (
+            f"load_repro: the trace calls {regions[0]}, but the text does not say what that is; "
+            f"thunder.last_traces(f)[-1].python_ctx()[{regions[0]!r}].last_used prints its definition."
+        )
+        raise DefinitionError(msg)
     if not found:
         msg = (
             "load_repro: the text defines no fusion; a script has `with FusionDefinition() as fd:` or a function with "
@@ -48,15 +55,16 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
     if name is None:
         fitting = _not_called_by_others(fitting)
     # A function that several `with` blocks call is one definition.
-    lines = {id(script): _lines_of_functions(script.tree) for script in scripts}
+    calling = {id(script): script for script, one in fitting if one.calls is not None}
+    lines = {key: _lines_of_functions(script.tree) for key, script in calling.items()}
     distinct = {
-        (id(script), _recording(lines[id(script)], one)): (script, one) for script, one in reversed(fitting)
+        (id(script), _recording(lines.get(id(script), {}), one)): (script, one) for script, one in reversed(fitting)
     }
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     if name is None and len({id(script) for script, _ in fitting}) == 1:
         script, first = fitting[0]
-        what = "region" if _is_trace(script) else "definition" if _are_of_one_test(fitting) else ""
+        what = "region" if _regions(script) else "definition" if _are_of_one_test(fitting) else ""
         named = [one.names[0] for _, one in fitting]
         notes = tuple(
             f"line {one.line}: the {what} {one.names[0]} is passed over; "
@@ -113,18 +121,17 @@ def _are_of_one_test(found: list[tuple[Script, Candidate]]) -> bool:
     return are_functions and outer[0] is not None and all(each is outer[0] for each in outer)
 
 
-def _is_trace(script: Script) -> bool:
-    """Whether a script is what Thunder prints: a function that calls regions by their names."""
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _REGION.fullmatch(node.func.id)
-        for node in ast.walk(script.tree)
-    )
+def _regions(script: Script) -> list[str]:
+    """Return the names of the regions that a trace, as Thunder prints it, calls; none if the script is no trace."""
+    calls = (node.func for node in ast.walk(script.tree) if isinstance(node, ast.Call))
+    return [f.id for f in calls if isinstance(f, ast.Name) and _REGION.fullmatch(f.id)]
 
 
 def _candidates(script: Script) -> list[Candidate]:
     tree = script.tree
-    calls = _names_of(tree)
-    made = _made(tree, calls)
+    every = tuple(ast.walk(tree))
+    calls = _names_of(every)
+    made = _made(every, calls)
     blocks = [
         _block(node, calls, made, around)
         for node, around in _statements(tree, ())
@@ -145,16 +152,16 @@ def _candidates(script: Script) -> list[Candidate]:
     return [Candidate(node=tree, names=("fd",))] if records_into(tree, "fd") else []
 
 
-def _names_of(tree: ast.Module) -> frozenset[str]:
+def _names_of(every: Sequence[ast.AST]) -> frozenset[str]:
     """Return the names under which a script calls FusionDefinition."""
-    imported = (alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names)
+    imported = (alias for node in every if isinstance(node, ast.ImportFrom) for alias in node.names)
     return frozenset({"FusionDefinition"} | {a.asname for a in imported if a.name == "FusionDefinition" and a.asname})
 
 
-def _made(tree: ast.Module, calls: frozenset[str]) -> frozenset[str]:
+def _made(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
     """Return the variables to which a script gives a call of FusionDefinition."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in every:
         match node:
             case ast.Assign(targets=targets, value=ast.Call() as value) if _opens(value, calls):
                 found |= {target.id for target in targets if isinstance(target, ast.Name)}

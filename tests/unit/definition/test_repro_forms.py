@@ -83,6 +83,12 @@ def test_what_was_taken_for_granted_is_noted():
     assert fl.load_repro(TEXTS["partial"])[0].notes == ()
 
 
+def test_a_trace_without_its_regions_says_what_prints_them():
+    trace = TEXTS["thunder_regions"].partition("def nvfusion0")[0]
+    with pytest.raises(DefinitionError, match=r"the trace calls nvFusion0, .*python_ctx\(\)\['nvFusion0'\].last_used"):
+        fl.load_repro(trace)
+
+
 HEAD = "import torch\nfrom nvfuser_direct import FusionDefinition\n"
 BLOCK = """
 with FusionDefinition() as fd:
