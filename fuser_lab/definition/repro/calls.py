@@ -2,7 +2,7 @@
 
 import ast
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -45,7 +45,7 @@ from fuser_lab.definition.repro.values import (
     said,
 )
 from fuser_lab.definition.spec import Fill, TensorSpec
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Number
 from fuser_lab.ops import COMPOSITES, OPS
@@ -62,6 +62,18 @@ _TYPES = {
     "int": int, "float": float, "bool": bool, "complex": complex, "str": str, "list": list, "tuple": tuple,
     "dict": dict,
 }  # fmt: skip
+
+
+def _of_range(args: Sequence[Any]) -> DataType:
+    return DataType.Double if any(isinstance(value, float) for value in args) else DataType.Int
+
+
+# NumPy's makers, as torch's of the same arguments, with the dtypes that they give when none is asked for.
+_NUMPY: Mapping[str, Callable[[Sequence[Any]], DataType]] = {
+    **dict.fromkeys(("ones", "zeros", "empty", "randn", "rand", "standard_normal"), lambda _: DataType.Double),
+    "full": lambda args: of_python(args[1]) if len(args) > 1 else DataType.Double,
+    "arange": _of_range,
+}
 
 
 def _limits(name: str, dtype: DataType) -> Instance:
@@ -243,6 +255,12 @@ class Calls(Expressions):
                 return unread or self.guarded(node, changed_by, name, args[0], args[1:], keywords)
             case Path(("torch", *_, name)) if name in ELEMENTWISE and args and isinstance(args[0], TensorSpec):
                 return computed(args[:1]) or Unread(what=f"torch.{name}", line=node.lineno)
+            case Path(("torch", "from_numpy" | "as_tensor")) if isinstance(args[0] if args else None, TensorSpec):
+                return self.guarded(node, changed_by, "to", args[0], args[1:], keywords)
+            case Path(("numpy", *_, name)) if name in _NUMPY:
+                found = self._unread_in(node, str(called), [*args, *keywords.values()])
+                keywords = {"dtype": _NUMPY[name](args)} | keywords
+                return found or self.guarded(node, made_by, name.replace("standard_normal", "randn"), args, keywords)
             case Path(("torch", *rest)):
                 name = ".".join(rest)
                 if name not in MAKERS or name == "spec":

@@ -325,12 +325,14 @@ class Expressions:
                     return DataType[name]
                 why = f"DataType.{name} is not here; there are {', '.join(DataType.__members__)}."
                 raise self.refusal(node, why, UnsupportedError)
-            case ("torch", name) if name in TORCH_DTYPES:
+            case ("torch" | "numpy", name) if name in TORCH_DTYPES:
                 return self.guarded(node, dtype_named, name)
             case ("torch", name) if name in FORMATS:
                 return name
             case ("nvfuser", *_, name) if name in HELPERS:
                 return HELPERS[name]
+            case ("numpy", "bool_"):
+                return DataType.Bool
             case ("os", "environ"):
                 return self.environment
             case ("sys", "argv"):

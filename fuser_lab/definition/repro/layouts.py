@@ -354,6 +354,7 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "as_strided": _as_strided,
     "to": _to,
     "type": _to,
+    "astype": _to,
     "cuda": _cuda,
     "cpu": lambda tensor, a: _to(tensor, Arguments(a.what, ["cpu"], {})),
     "contiguous": _contiguous,

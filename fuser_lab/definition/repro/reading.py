@@ -81,6 +81,8 @@ def read_script(
 
 # Functions that call each other on the way to a definition.
 _MOST_CALLERS = 4
+# What a test class does before its tests.
+_SET_UPS = ("setUpClass", "setup_class", "setUp", "setup_method")
 # Fixtures that use fixtures.
 _DEEPEST_FIXTURES = 4
 
@@ -184,10 +186,13 @@ class _Reader(Calls):
 
     def _set_up(self, test: Any) -> None:
         """Run what a test class does before each test, as far as it is read."""
-        method = test.of.method("setUp") if isinstance(test, Instance) and test.of is not None else None
-        if method is not None and isinstance(test, Instance) and test.of is not None:
-            with suppress(DefinitionError):
-                self.call_function(method, Function(node=method, scope=test.of.scope), [test], {})
+        if not isinstance(test, Instance) or test.of is None:
+            return
+        for name in _SET_UPS:
+            method = test.of.method(name)
+            if method is not None:
+                with suppress(DefinitionError):
+                    self.call_function(method, Function(node=method, scope=test.of.scope), [test], {})
 
     def made_of(self, of: Class) -> Instance:
         """Return a new instance of a class of the script; the first one of the chosen class is kept."""
@@ -210,7 +215,8 @@ class _Reader(Calls):
         for parameter, default in usual:
             if default is not None:
                 found[parameter.arg] = self.evaluate(default, scope)
-        for decorator in function.decorator_list:
+        owner = class_around(self.script.tree, function)
+        for decorator in (*function.decorator_list, *(() if owner is None else owner.decorator_list)):
             match decorator:
                 case ast.Call(func=func, args=[ast.Constant(value=str(names)), values, *_]) if (
                     ast.unparse(func).endswith("mark.parametrize")
@@ -222,7 +228,6 @@ class _Reader(Calls):
                 ):
                     joined = ",".join(str(n.value) for n in names if isinstance(n, ast.Constant))
                     found |= self._first_of(joined, values, scope)
-        owner = class_around(self.script.tree, function)
         if owner is not None and "self" in found:
             found["self"] = Instance(of=Class(node=owner, scope=scope))
         for name, value in found.items():

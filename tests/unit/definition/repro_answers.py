@@ -352,3 +352,40 @@ def thunder_direct_regions(fd):
     row = fd.ops.broadcast(bias, [True, False])
     wide, narrow = fd.ops.cast(x, Float), fd.ops.cast(row, Float)
     fd.add_output(fd.ops.cast(fd.ops.add(wide, narrow), BFloat16))
+
+
+@answer(packed(4, 8), notes=("for keepdim,", "for shape, dims,"))
+def class_parametrized(fd):
+    fd.add_output(fd.ops.sum(opened(fd, 2), [0], True))
+
+
+@answer(packed(16, 4), packed())
+def inputs_appended(fd):
+    x, s = opened(fd, 2, Half), fd.define_tensor([], [], Float, is_cpu=True)
+    fd.add_output(fd.ops.mul(x, s))
+
+
+@answer(packed(6, 4))
+def numpy_inputs(fd):
+    fd.add_output(fd.ops.exp(opened(fd, 2)))
+
+
+@answer(packed(3))
+def numbered_lines(fd):
+    fd.add_output(fd.ops.neg(opened(fd, 1)))
+
+
+@answer(packed(3, 4), notes=("lines 8 to 12 are no part of the script",))
+def pytest_source(fd):
+    fd.add_output(fd.ops.neg(opened(fd, 2)))
+
+
+@answer(packed(3, 5))
+def set_up_class(fd):
+    fd.add_output(fd.ops.sqrt(fd.ops.abs(opened(fd, 2))))
+
+
+@answer(packed(8, 16), packed(4, 4))
+def test_in_a_test(fd):
+    x, places = opened(fd, 2), opened(fd, 2, Int)
+    fd.add_output(fd.ops.gather(fd.ops.add(x, fd.define_scalar(1.0)), places, 0))
