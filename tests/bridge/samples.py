@@ -24,6 +24,7 @@ def operands(torch: Any) -> dict[str, Any]:
         "k": torch.tensor([[3, -3, 2, -2], [1, 5, -5, 7], [-1, 2, 3, 4]]),
         "m": torch.rand(3, 4, generator=draw) > 0.5,
         "n": torch.tensor([[7, -7, 0, 3], [-8, 9, -1, 2], [0, 5, 6, -4]]),
+        "o": torch.tensor([[200, 3, 0, 255], [7, 100, 50, 1], [128, 127, 2, 9]], dtype=torch.uint8),
         "p": torch.rand(3, 4, generator=draw) + 0.25,
         "s": torch.tensor(1.5),
         "u": torch.rand(3, 4, generator=draw) * 1.8 - 0.9,

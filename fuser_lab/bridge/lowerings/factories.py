@@ -51,6 +51,16 @@ def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
     return _filled(to, 1)
 
 
+@lowering(
+    "aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default", "aten.empty_like.default",
+    "aten.new_empty.default", "aten.new_empty_strided.default", computes=False,
+    samples=["aten.empty.memory_format([0, 3])"],
+)  # fmt: skip
+def _empty(to: Emitter, *_: Any, **__: Any) -> Any:
+    # Any values would do.
+    return _filled(to, 0)
+
+
 @lowering("aten.scalar_tensor.default", computes=False, samples=["aten.scalar_tensor.default(2.5)"])
 def _scalar_tensor(to: Emitter, value: Any, **_: Any) -> Any:
     return _filled(to, value)
@@ -60,18 +70,22 @@ def _exact_range(call: Call) -> str | None:
     numbers = call.args[:3]
     if not all(isinstance(value, bool | int | float) for value in numbers):
         return "the range is not known"
-    if not all(isinstance(value, int) for value in numbers):
-        return "torch rounds ranges of floats in its own way"
+    if not all(isinstance(value, int) for value in numbers) and not call.result.is_float:
+        return "a range of integers has bounds that are none"
     return "there is no range of truth values" if call.result.dtype == "bool" else None
 
 
 @lowering(
     "aten.arange.start_step", "aten.arange.start", "aten.arange.default", refuse=_exact_range, computes=False,
-    samples=["aten.arange.start_step(2, 11, 3)", "aten.arange.start_step(0, 4, 1, dtype=torch.float32)"],
-)
+    samples=["aten.arange.start_step(2, 11, 3)", "aten.arange.start_step(0, 4, 1, dtype=torch.float32)",
+             "aten.arange.start_step(0.1, 2.0, 0.3)"],
+)  # fmt: skip
 def _arange(to: Emitter, *bounds: int, **_: Any) -> Any:
     start = bounds[0] if len(bounds) > 1 else 0
     step = bounds[2] if len(bounds) > 2 else 1
+    if to.dtype.is_float:
+        # In float64 and rounded once, as torch does it on the CPU.
+        return to.cast(to.ops.iota(to.call.result.size, float(start), float(step), DataType.Double), to.dtype)
     return to.cast(to.places(to.call.result.size, start, step), to.dtype)
 
 

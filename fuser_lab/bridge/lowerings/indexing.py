@@ -3,6 +3,8 @@
 from math import prod
 from typing import Any
 
+from numpy import broadcast_shapes
+
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, axis_of, lowering
 from fuser_lab.bridge.lowerings.views import sliced
 
@@ -38,6 +40,40 @@ def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
     return to.ops.take_along_axis(x, index, axis)
 
 
+# x[i, :, j]: axes that are indexed become one, which is read at linear positions.
+
+def _indexed_by_ints(call: Call) -> str | None:
+    indices = [index for index in call.args[1] if index is not None]
+    if not all(isinstance(index, TracedTensor) and index.dtype in {"int64", "int32"} for index in indices):
+        return "positions are no integers, so that the result's size depends on data"
+    return _not_empty(call)
+
+
+def _apart(call: Call) -> str | None:
+    if call.argument(3, "accumulate", False):
+        return "equal positions add up"
+    return _indexed_by_ints(call)
+
+
+@lowering(
+    "aten.index_put.default", refuse=_apart,
+    samples=["aten.index_put.default(c, [i], s)", "aten.index_put.default(a, [i - 3], a[:, :4])",
+             "aten.index_put.default(a, [i, i], c[:3])", "aten.index_put.default(a, [None, i], p[:, :3])"],
+)  # fmt: skip
+def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    shape = to.shape(x)
+    count = prod(shape)
+    # Where each element lies, read as the indices read: the positions to write to.
+    places = to.reshaped(to.places(count), shape)
+    positions = _read(to, places, indices)
+    target = to.shape(positions)
+    written = to.expanded(to.cast(values, to.dtype), target)
+    found = to.ops.scatter(
+        to.reshaped(x, [count]), to.reshaped(positions, [prod(target)]), to.reshaped(written, [prod(target)]), 0,
+    )
+    return to.reshaped(found, shape)
+
+
 @lowering(
     "aten.scatter.src", "aten.scatter.value", refuse=_not_empty,
     samples=["aten.scatter.value(a, 1, g[:, :1], 0.5)", "aten.scatter.src(a, 0, g[:1], p)"],
@@ -53,15 +89,6 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     return to.ops.scatter(x, index, to.cast(source, to.dtype), axis_of(dim, x.ndim))
 
 
-# x[i, :, j]: axes that are indexed become one, which is read at linear positions.
-
-def _indexed_by_ints(call: Call) -> str | None:
-    indices = [index for index in call.args[1] if index is not None]
-    if not all(isinstance(index, TracedTensor) and index.dtype in {"int64", "int32"} for index in indices):
-        return "positions are no integers, so that the result's size depends on data"
-    return _not_empty(call)
-
-
 @lowering(
     "aten.index.Tensor", "aten._unsafe_index.Tensor", refuse=_indexed_by_ints,
     samples=["aten.index.Tensor(a, [i - 2])", "aten.index.Tensor(a, [None, e])",
@@ -69,6 +96,11 @@ def _indexed_by_ints(call: Call) -> str | None:
              "aten.index.Tensor(b, [None, i, i])"],
 )  # fmt: skip
 def _index(to: Emitter, x: Any, indices: Any) -> Any:
+    return _read(to, x, indices)
+
+
+def _read(to: Emitter, x: Any, indices: Any) -> Any:
+    """Return ``x[indices]``, None standing for a whole axis."""
     shape = to.shape(x)
     places = [place for place, index in enumerate(indices) if index is not None]
     rest = [place for place in range(x.ndim) if place not in places]
@@ -81,7 +113,7 @@ def _index(to: Emitter, x: Any, indices: Any) -> Any:
     others = [shape[place] for place in rest]
     merged = prod(shape[place] for place in places)
     x = to.reshaped(x, [*others[:before], merged, *others[before:]])
-    broadcast = to.call.result.shape[before : to.call.result.ndim - len(others) + before]
+    broadcast = broadcast_shapes(*(to.shape(indices[place]) for place in places))
     position, step = None, merged
     for place in places:
         step //= shape[place]
@@ -90,4 +122,5 @@ def _index(to: Emitter, x: Any, indices: Any) -> Any:
         part = at if step == 1 else to.ops.mul(at, step)
         position = part if position is None else to.ops.add(position, part)
     flat = to.reshaped(to.expanded(position, broadcast), [prod(broadcast)])
-    return to.reshaped(to.ops.index_select(x, flat, before), to.call.result.shape)
+    found = to.ops.index_select(x, flat, before)
+    return to.reshaped(found, [*others[:before], *broadcast, *others[before:]])

@@ -4,7 +4,10 @@ from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
 
-MATMULS = frozenset({"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"})
+MATMULS = frozenset({
+    "aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.mv.default",
+    "aten.addmv.default", "aten.dot.default", "aten.vdot.default",
+})  # fmt: skip
 
 
 def _floats(call: Call) -> str | None:
@@ -14,15 +17,16 @@ def _floats(call: Call) -> str | None:
 
 
 @lowering(
-    "aten.mm.default", "aten.bmm.default", refuse=_floats,
-    samples=["aten.mm.default(a, p.t())", "aten.bmm.default(b, b.transpose(1, 2))"],
-)
+    "aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default", refuse=_floats,
+    samples=["aten.mm.default(a, p.t())", "aten.bmm.default(b, b.transpose(1, 2))", "aten.mv.default(a, c)",
+             "aten.dot.default(c, c)"],
+)  # fmt: skip
 def _matmul(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.matmul(x, y)
 
 
 @lowering(
-    "aten.addmm.default", "aten.baddbmm.default", refuse=_floats,
+    "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", refuse=_floats,
     samples=["aten.addmm.default(s, a, p.t(), beta=0.5, alpha=2)"],
 )
 def _addmm(to: Emitter, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:

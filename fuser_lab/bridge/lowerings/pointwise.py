@@ -70,6 +70,14 @@ def _frac(to: Emitter, x: Any) -> Any:
     return to.ops.sub(x, to.ops.trunc(x))
 
 
+@lowering("aten.round.decimals", samples=["aten.round.decimals(a, decimals=2)", "aten.round.decimals(a, decimals=-1)"])
+def _round(to: Emitter, x: Any, *, decimals: int = 0) -> Any:
+    power = 10.0 ** abs(decimals)
+    if decimals < 0:
+        return to.ops.mul(to.ops.round(to.ops.truediv(x, power)), power)
+    return to.ops.truediv(to.ops.round(to.ops.mul(x, power)), power)
+
+
 @lowering("aten.silu.default", samples=["aten.silu.default(h)"])
 def _silu(to: Emitter, x: Any) -> Any:
     return to.ops.silu(x)
@@ -124,7 +132,8 @@ def _arithmetic(call: Call) -> str | None:
 @lowering(
     "aten.add.Tensor", "aten.add.Scalar", refuse=_no_infinite_ints,
     samples=["aten.add.Tensor(a, c, alpha=2)", "aten.add.Tensor(m, m)", "aten.add.Tensor(n, 0.5)",
-             "aten.add.Scalar(a, 2)", "aten.add.Tensor(h, a)"],
+             "aten.add.Scalar(a, 2)", "aten.add.Tensor(h, a)", "aten.add.Tensor(o, o)",
+             "aten.add.Tensor(o, n)"],
 )  # fmt: skip
 def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _operands(to, x, y)
@@ -133,7 +142,7 @@ def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @lowering(
     "aten.sub.Tensor", "aten.sub.Scalar", refuse=_arithmetic,
-    samples=["aten.sub.Tensor(a, c, alpha=0.5)", "aten.sub.Scalar(n, 2)"],
+    samples=["aten.sub.Tensor(a, c, alpha=0.5)", "aten.sub.Scalar(n, 2)", "aten.sub.Tensor(o, 50)"],
 )
 def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _operands(to, x, y)
@@ -151,7 +160,7 @@ def _rsub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @lowering(
     "aten.mul.Tensor", "aten.mul.Scalar", refuse=_no_infinite_ints,
-    samples=["aten.mul.Tensor(a, c)", "aten.mul.Tensor(m, m)", "aten.mul.Scalar(h, 2.5)", "aten.mul.Tensor(a, m)"],
+    samples=["aten.mul.Tensor(a, c)", "aten.mul.Tensor(m, m)", "aten.mul.Scalar(h, 2.5)", "aten.mul.Tensor(a, m)", "aten.mul.Tensor(o, o)"],
 )
 def _mul(to: Emitter, x: Any, y: Any) -> Any:
     a, b = _operands(to, x, y)
@@ -300,7 +309,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     lowering(
         f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", refuse=_comparable,
         samples=[f"aten.{_name}.Tensor(a, c)", f"aten.{_name}.Tensor(n, k)", f"aten.{_name}.Scalar(n, 0.5)",
-                 f"aten.{_name}.Scalar(a, 0)"],
+                 f"aten.{_name}.Scalar(a, 0)", f"aten.{_name}.Tensor(o, n)"],
     )(lambda to, x, y, name=_name: getattr(to.ops, name)(*_promoted(to, x, y)))  # fmt: skip
 for _name in ("and", "or", "xor"):
     lowering(

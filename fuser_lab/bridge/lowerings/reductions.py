@@ -21,7 +21,7 @@ def _reduced(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
 @lowering(
     "aten.sum.dim_IntList", "aten.sum.default", "prims.sum.default",
     samples=["aten.sum.dim_IntList(b, [0, -1], True)", "aten.sum.dim_IntList(h, [1])", "aten.sum.default(m)",
-             "aten.sum.dim_IntList(a, None)", "aten.sum.default(s)",
+             "aten.sum.dim_IntList(a, None)", "aten.sum.default(s)", "aten.sum.default(o)",
              "aten.sum.dim_IntList(n, [0], dtype=torch.float32)"],
 )  # fmt: skip
 def _sum(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
@@ -103,8 +103,9 @@ def _only_place(name: str) -> Callable[..., Any]:
 for _name in ("max", "min"):
     lowering(
         f"aten.{_name}.dim", refuse=_not_empty,
-        samples=[f"aten.{_name}.dim(w, 1)", f"aten.{_name}.dim(n, 0, True)", f"aten.{_name}.dim(b, -2)"],
-    )(_with_places(_name))
+        samples=[f"aten.{_name}.dim(w, 1)", f"aten.{_name}.dim(n, 0, True)", f"aten.{_name}.dim(b, -2)",
+                 f"aten.{_name}.dim(o, 1)"],
+    )(_with_places(_name))  # fmt: skip
     lowering(
         f"aten.arg{_name}.default", refuse=_not_empty,
         samples=[f"aten.arg{_name}.default(a)", f"aten.arg{_name}.default(w, 1, True)"],
@@ -150,6 +151,28 @@ def _var(to: Emitter, x: Any, dims: Any = None, correction: Any = None, *, keepd
 )  # fmt: skip
 def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> list[Any]:
     return list(_spread(to, x, dims, 1 if correction is None else correction, keepdim))
+
+
+# Orders, which the array library finds inside the plan.
+
+def _sortable(call: Call) -> str | None:
+    x = call.tensors[0]
+    return None if x.ndim and x.size else "there is nothing to sort"
+
+
+@lowering(
+    "aten.sort.default", "aten.sort.stable", refuse=_sortable,
+    samples=["aten.sort.default(a, 1, True)", "aten.sort.stable(n, stable=True, dim=0)"],
+)
+def _sort(to: Emitter, x: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> list[Any]:
+    axis = axis_of(dim, x.ndim)
+    order = to.ops.argsort(x, axis, descending, True)
+    return [to.ops.take_along_axis(x, order, axis), order]
+
+
+@lowering("aten.argsort.default", refuse=_sortable, samples=["aten.argsort.default(a, 0)"])
+def _argsort(to: Emitter, x: Any, dim: int = -1, descending: bool = False) -> Any:
+    return to.ops.argsort(x, axis_of(dim, x.ndim), descending, True)
 
 
 # Scans, which the array library computes inside the plan.

@@ -20,6 +20,9 @@ DTYPES: Mapping[str, DataType] = {
     "bfloat16": DataType.BFloat16,
     "int64": DataType.Int,
     "int32": DataType.Int32,
+    "int16": DataType.Short,
+    "int8": DataType.Char,
+    "uint8": DataType.Byte,
     "bool": DataType.Bool,
 }
 MOST_AXES = 16

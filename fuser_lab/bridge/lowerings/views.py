@@ -130,8 +130,8 @@ def _select(to: Emitter, x: Any, dim: int, index: int) -> Any:
 
 
 @lowering(
-    "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", computes=False,
-    samples=["aten.split_with_sizes.default(a, [1, 3], 1)"],
+    "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.unsafe_split_with_sizes.default",
+    computes=False, samples=["aten.split_with_sizes.default(a, [1, 3], 1)"],
 )
 def _split_with_sizes(to: Emitter, x: Any, sizes: Any, dim: int = 0) -> Any:
     axis, start, parts = axis_of(dim, x.ndim), 0, []
@@ -141,7 +141,9 @@ def _split_with_sizes(to: Emitter, x: Any, sizes: Any, dim: int = 0) -> Any:
     return parts
 
 
-@lowering("aten.split.Tensor", computes=False, samples=["aten.split.Tensor(a, 3, 1)"])
+@lowering(
+    "aten.split.Tensor", "aten.unsafe_split.Tensor", computes=False, samples=["aten.split.Tensor(a, 3, 1)"],
+)
 def _split(to: Emitter, x: Any, size: int, dim: int = 0) -> Any:
     extent = to.shape(x)[axis_of(dim, x.ndim)]
     sizes = [min(size, extent - start) for start in range(0, extent, size)] if size else [0]
@@ -160,6 +162,32 @@ def _flip(to: Emitter, x: Any, dims: Any) -> Any:
         axis = axis_of(dim, x.ndim)
         x = to.ops.index_select(x, to.places(shape[axis], shape[axis] - 1, -1), axis)
     return x if dims else to.ops.set(x)
+
+
+@lowering("aten.diagonal.default", samples=["aten.diagonal.default(b, 1, 2, 0)", "aten.diagonal.default(a, -1)"])
+def _diagonal(to: Emitter, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    first, second = axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
+    shape = to.shape(x)
+    rest = [place for place in range(x.ndim) if place not in {first, second}]
+    x = to.ops.permute(x, [*rest, first, second])
+    flat = to.reshaped(x, [*(shape[place] for place in rest), shape[first] * shape[second]])
+    start = offset if offset >= 0 else -offset * shape[second]
+    count = to.call.result.shape[-1]
+    return to.ops.index_select(flat, to.places(count, start if count else 0, shape[second] + 1), len(rest))
+
+
+@lowering("aten.unfold.default", samples=["aten.unfold.default(a, 1, 2, 2)", "aten.unfold.default(b, 0, 1, 1)"])
+def _unfold(to: Emitter, x: Any, dim: int, size: int, step: int) -> Any:
+    if not x.ndim:
+        return to.reshaped(x, to.call.result.shape)
+    axis, shape = axis_of(dim, x.ndim), list(to.shape(x))
+    windows = (shape[axis] - size) // step + 1
+    begins = to.ops.broadcast(to.places(windows, 0, step), [False, True])
+    places = to.ops.add(begins, to.ops.broadcast(to.places(size), [True, False]))
+    flat = to.ops.index_select(x, to.reshaped(places, [windows * size]), axis)
+    parts = to.reshaped(flat, [*shape[:axis], windows, size, *shape[axis + 1 :]])
+    order = [place for place in range(x.ndim + 1) if place != axis + 1]
+    return to.ops.permute(parts, [*order, axis + 1])
 
 
 # Larger ones
@@ -194,20 +222,32 @@ def _pad(to: Emitter, x: Any, pads: Any, value: Any = 0) -> Any:
     return to.ops.pad(x, list(pads), fill)
 
 
-def _unit_step(call: Call) -> str | None:
-    return None if call.argument(5, "step", 1) == 1 else "a step is written to"
-
-
 @lowering(
-    "aten.slice_scatter.default", refuse=_unit_step,
-    samples=["aten.slice_scatter.default(a, p[:, :2], 1, 1, 3)", "aten.slice_scatter.default(a, p)"],
-)
+    "aten.slice_scatter.default",
+    samples=["aten.slice_scatter.default(a, p[:, :2], 1, 1, 3)", "aten.slice_scatter.default(a, p)",
+             "aten.slice_scatter.default(a, p[:, :2], 1, 1, 4, 2)"],
+)  # fmt: skip
 def _slice_scatter(
     to: Emitter, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1,
 ) -> Any:
     axis = axis_of(dim, x.ndim)
     size = to.shape(x)[axis]
     first, last = _bounds(size, start, end)
+    if step != 1 and first < last:
+        return _stepped(to, x, to.cast(source, to.dtype), axis, first, last, step)
     parts = [sliced(to, x, axis, 0, first), to.cast(source, to.dtype), sliced(to, x, axis, last, size)]
     kept = [part for part in parts if to.shape(part)[axis]]
     return to.ops.cat(kept, axis) if len(kept) > 1 else to.ops.set(kept[0] if kept else x)
+
+
+def _stepped(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
+    """Return ``x`` with ``x[first:last:step]`` along an axis replaced."""
+    ops, size = to.ops, to.shape(x)[axis]
+    off = ops.sub(to.places(size), first)
+    written = ops.logical_and(
+        ops.eq(ops.remainder(off, step), 0), ops.logical_and(ops.ge(off, 0), ops.lt(off, last - first)),
+    )
+    place = ops.minimum(ops.maximum(ops.div(off, step), 0), to.shape(source)[axis] - 1)
+    spread = ops.index_select(source, place, axis)
+    shape = [size if at == axis else 1 for at in range(x.ndim)]
+    return ops.where(to.reshaped(written, shape), spread, x)
