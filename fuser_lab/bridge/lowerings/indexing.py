@@ -49,16 +49,11 @@ def _indexed_by_ints(call: Call) -> str | None:
     return _not_empty(call)
 
 
-def _apart(call: Call) -> str | None:
-    if call.argument(3, "accumulate", False):
-        return "equal positions add up"
-    return _indexed_by_ints(call)
-
-
 @lowering(
-    "aten.index_put.default", refuse=_apart,
+    "aten.index_put.default", refuse=_indexed_by_ints,
     samples=["aten.index_put.default(c, [i], s)", "aten.index_put.default(a, [i - 3], a[:, :4])",
-             "aten.index_put.default(a, [i, i], c[:3])", "aten.index_put.default(a, [None, i], p[:, :3])"],
+             "aten.index_put.default(a, [i, i], c[:3])", "aten.index_put.default(a, [None, i], p[:, :3])",
+             "aten.index_put.default(c, [e], c[:2], True)", "aten.index_put.default(h, [e[0]], h[:2], True)"],
 )  # fmt: skip
 def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     shape = to.shape(x)
@@ -68,10 +63,56 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
     positions = _read(to, places, indices)
     target = to.shape(positions)
     written = to.expanded(to.cast(values, to.dtype), target)
-    found = to.ops.scatter(
-        to.reshaped(x, [count]), to.reshaped(positions, [prod(target)]), to.reshaped(written, [prod(target)]), 0,
-    )
-    return to.reshaped(found, shape)
+    at = to.reshaped(positions, [prod(target)])
+    flat, new = to.reshaped(x, [count]), to.reshaped(written, [prod(target)])
+    return to.reshaped(_added(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
+
+
+def _added(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
+    """Return ``x`` with ``source`` added at the positions ``index`` of an axis, summed in the type sums are made in."""
+    wide = to.dtype.compute
+    return to.made_by_passes("scatter_add", to.cast(x, wide), index, to.cast(source, wide), dim=axis)
+
+
+def _has_axes(call: Call) -> str | None:
+    return _not_empty(call) if call.tensors[0].ndim else "a tensor has no axes"
+
+
+@lowering(
+    "aten.scatter_add.default", refuse=_has_axes,
+    samples=["aten.scatter_add.default(a, 1, g, p)", "aten.scatter_add.default(n, 0, g[:2], k)"],
+)
+def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
+    for place, size in enumerate(to.shape(index)):
+        if to.shape(source)[place] != size:
+            source = sliced(to, source, place, 0, size)
+    return _added(to, x, index, source, axis_of(dim, x.ndim))
+
+
+@lowering("aten.index_add.default", refuse=_has_axes, samples=["aten.index_add.default(a, 1, i, p[:, :3], alpha=2)"])
+def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    axis, shape = axis_of(dim, x.ndim), to.shape(source)
+    places = to.reshaped(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
+    if alpha != 1:
+        source = to.ops.mul(source, float(alpha) if to.dtype.is_float else int(alpha))
+    return _added(to, x, to.expanded(places, shape), source, axis)
+
+
+def _counts_nothing(call: Call) -> str | None:
+    return "rows are scaled by their number" if call.argument(4, "scale_grad_by_freq") else _not_empty(call)
+
+
+@lowering(
+    "aten.embedding_dense_backward.default", refuse=_counts_nothing,
+    samples=["aten.embedding_dense_backward.default(b[:, :2], e, 5, -1, False)",
+             "aten.embedding_dense_backward.default(b[:, :2], e, 5, 0, False)"],
+)  # fmt: skip
+def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, padding: int, _: bool) -> Any:
+    count, width = prod(to.shape(index)), to.shape(gradient)[-1]
+    flat, at = to.reshaped(gradient, [count, width]), to.reshaped(index, [count, 1])
+    if padding >= 0:
+        flat = to.ops.where(to.ops.eq(at, padding), 0.0, flat)
+    return _added(to, to.full((rows, width), 0.0, to.dtype), to.expanded(at, (count, width)), flat, 0)
 
 
 @lowering(

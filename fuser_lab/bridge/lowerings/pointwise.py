@@ -160,8 +160,9 @@ def _rsub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @lowering(
     "aten.mul.Tensor", "aten.mul.Scalar", refuse=_no_infinite_ints,
-    samples=["aten.mul.Tensor(a, c)", "aten.mul.Tensor(m, m)", "aten.mul.Scalar(h, 2.5)", "aten.mul.Tensor(a, m)", "aten.mul.Tensor(o, o)"],
-)
+    samples=["aten.mul.Tensor(a, c)", "aten.mul.Tensor(m, m)", "aten.mul.Scalar(h, 2.5)", "aten.mul.Tensor(a, m)",
+             "aten.mul.Tensor(o, o)"],
+)  # fmt: skip
 def _mul(to: Emitter, x: Any, y: Any) -> Any:
     a, b = _operands(to, x, y)
     return to.ops.logical_and(a, b) if to.dtype is DataType.Bool else to.ops.mul(a, b)

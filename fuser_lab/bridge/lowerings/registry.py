@@ -12,6 +12,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import DefinitionError
+from fuser_lab.ops import OPS
 
 DTYPES: Mapping[str, DataType] = {
     "float64": DataType.Double,
@@ -179,7 +180,11 @@ class Emitter:
     """What a lowering records with: ``fd.ops``, and what several lowerings need."""
 
     def __init__(self, fd: FusionBuilder, call: Call) -> None:
-        self.ops, self.call = fd.ops, call
+        self.ops, self.call, self._fd = fd.ops, call, fd
+
+    def made_by_passes(self, name: str, *operands: Tensor, **attrs: Any) -> Any:
+        """Record an op that has no name in ``fd.ops``."""
+        return self._fd.wrap(self._fd.emit(OPS[name], [tensor.val for tensor in operands], **attrs)[0])
 
     @property
     def dtype(self) -> DataType:
