@@ -1,4 +1,4 @@
-"""From a captured graph to something that runs: regions and torch's ops, in an order that draws and writes allow."""
+"""From a captured graph to something that runs: regions and torch's ops, in the order of what they read."""
 
 import heapq
 import importlib
@@ -12,7 +12,7 @@ from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
 from fuser_lab.bridge.region import Cutting, Region
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, draws, origin_of, target_of, writes
+from fuser_lab.bridge.traced import Node, origin_of, target_of
 
 _KEPT_SIZES = 64
 
@@ -119,8 +119,7 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops whose sizes are known, with its regions; the graph module is changed."""
     options = capture.options
-    ends = prepare(gm)
-    found = partitioned(gm, options.wishes, ends)
+    found = partitioned(gm, options.wishes, prepare(gm))
     regions: list[Region] = []
     left = list(found.left)
     for nodes in found.regions:
@@ -133,17 +132,17 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
             continue
         regions.append(region)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
-    run = assembled(gm, regions, frozenset(ends))
+    run = assembled(gm, regions)
     return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, run=run)
 
 
-def assembled(gm: Any, regions: Sequence[Region], ends: frozenset[Node]) -> Any:
-    """Return a graph module that calls regions in place of their nodes; what draws or writes keeps its order."""
+def assembled(gm: Any, regions: Sequence[Region]) -> Any:
+    """Return a graph module that calls regions in place of their nodes."""
     torch = torch_for("fuser_lab.bridge")
     of: dict[Node, Region] = {node: region for region in regions for node in region._nodes}  # noqa: SLF001
     graph = torch.fx.Graph()
     env: dict[Node, Any] = {}
-    for unit in _ordered(gm, of, ends):
+    for unit in _ordered(gm, of):
         if not isinstance(unit, Region):
             env[unit] = graph.node_copy(unit, env.__getitem__)
             continue
@@ -171,40 +170,33 @@ def _function(region: Region) -> Callable[..., Any]:
     return call
 
 
-def _ordered(gm: Any, of: Mapping[Node, Region], ends: frozenset[Node]) -> Iterable[Node | Region]:
-    """Yield nodes and regions in an order that data, draws and writes allow, else in the graph's."""
+def _ordered(gm: Any, of: Mapping[Node, Region]) -> Iterable[Node | Region]:
+    """Yield nodes and regions, each after what it reads, else in the order of their first nodes.
+
+    What begins a stretch comes after all of the stretches before it, since no region reaches over it; and draws that
+    read nothing come in the graph's order.
+    """
     units: dict[Node | Region, int] = {}
     reads: dict[Node | Region, set[Node | Region]] = defaultdict(set)
-    fixed: list[Node | Region] = []
-    after_write: list[Node | Region] = []
     for place, node in enumerate(gm.graph.nodes):
         unit = of.get(node, node)
         units.setdefault(unit, place)
         reads[unit] |= {source for given in node.all_input_nodes if (source := of.get(given, given)) is not unit}
-        if node.op == "output" or (node.op == "call_function" and writes(node)):
-            # All that stands before is done before, and the other way round.
-            reads[unit] |= {other for other in units if other is not unit}
-            after_write.append(unit)
-        elif node in ends or draws(node):
-            reads[unit] |= set(fixed[-1:])
-            fixed.append(unit)
-        elif after_write:
-            reads[unit] |= {other for other in after_write if other is not unit}
     waiting = {unit: len(before) for unit, before in reads.items()}
     readers: dict[Node | Region, list[Node | Region]] = defaultdict(list)
     for unit, before in reads.items():
         for source in before:
             readers[source].append(unit)
-    ready = [(place, number, unit) for number, (unit, place) in enumerate(units.items()) if not waiting[unit]]
-    numbers = {unit: number for number, unit in enumerate(units)}
+    at = {place: unit for unit, place in units.items()}
+    ready = [place for unit, place in units.items() if not waiting[unit]]
     heapq.heapify(ready)
     while ready:
-        _, _, unit = heapq.heappop(ready)
+        unit = at[heapq.heappop(ready)]
         yield unit
         for reader in readers[unit]:
             waiting[reader] -= 1
             if not waiting[reader]:
-                heapq.heappush(ready, (units[reader], numbers[reader], reader))
+                heapq.heappush(ready, units[reader])
 
 
 # Symbolic sizes

@@ -1,14 +1,9 @@
-"""Random numbers in program order.
-
-A region computes when all its inputs are there, so that ops around it change places. What draws from torch's generator
-must not: draws that depend on no data go to the front of their stretch of the graph, in their order; all others end a
-stretch, and no region reaches over one.
-"""
+"""Dropouts as masks that depend on no data, with the numbers that eager draws."""
 
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, draws
+from fuser_lab.bridge.traced import Node
 
 _ORIGINS = ("stack_trace", "nn_module_stack", "fwd_nn_module_stack")
 
@@ -65,19 +60,3 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
         user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)
         graph.erase_node(user)
     graph.erase_node(node)
-
-
-def hoist_draws(gm: Any, ends: frozenset[Node]) -> None:
-    """Move draws that depend on no data to the front of their stretch, in their order; ``ends`` end stretches."""
-    first: Node | None = None
-    for node in list(gm.graph.nodes):
-        if node.op in {"placeholder", "get_attr", "output"}:
-            continue
-        if node in ends:
-            first = None
-        elif draws(node):
-            if first is not None:
-                first.prepend(node)
-        elif first is None:
-            first = node
-    gm.graph.lint()

@@ -8,7 +8,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings import LOWERINGS, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
-from fuser_lab.bridge.masks import hoist_draws, with_masks
+from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, writes
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
@@ -43,11 +43,13 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts and order draws; return the nodes that end a stretch of the graph."""
+    """Rewrite dropouts, and return the nodes with which a stretch of the graph begins.
+
+    A region computes when all its inputs are there, so that ops around it change places. What writes, or draws numbers
+    for data that it reads, must not: no region reaches over one. Draws that read no data stay in the graph's order.
+    """
     with_masks(gm)
-    ends = tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
-    hoist_draws(gm, frozenset(ends))
-    return ends
+    return tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
 
 
 def _depends_on_data(node: Node) -> bool:
@@ -74,15 +76,15 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     return "a size is a symbol" if call is None else refusal(call)
 
 
-def partitioned(gm: Any, wishes: Wishes, ends: Sequence[Node]) -> Partition:
+def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
     """Return the regions of a graph that `prepare` has gone through, and what is left to torch.
 
-    Regions are convex, their order is acyclic, and none reaches over an end of a stretch.
+    Regions are convex, their order is acyclic, and each lies in one stretch.
     """
     reasons = {node: reason_for(node, wishes) for node in gm.graph.nodes if node.op == "call_function"}
     stretch, number = {}, 0
     for node in gm.graph.nodes:
-        number += node in ends
+        number += node in begins
         stretch[node] = number
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []

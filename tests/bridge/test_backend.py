@@ -5,6 +5,7 @@ import tomllib
 import warnings
 
 import pytest
+from bridge.samples import graph_of, regions_of
 from needs import needs
 
 from fuser_lab.errors import RegionWarning, ValidationError
@@ -85,8 +86,10 @@ def test_random_numbers_are_drawn_in_program_order(by_torch):
 
 def test_draws_that_read_data_are_passed_by_no_other(by_torch):
     def drawn(x):
-        first = torch.bernoulli(torch.sigmoid(x))
-        return first, F.dropout(x, 0.5), torch.bernoulli(torch.sigmoid(x * first)), torch.rand(3) * 2
+        p = torch.sigmoid(x)
+        first = torch.bernoulli(p)
+        kept = F.dropout(p, 0.5)  # one region with p, if it were not for the draw between
+        return first, kept, torch.bernoulli(torch.sigmoid(x * kept)), torch.rand(3) * 2
 
     agree(drawn, torch.randn(5, 5))
 
@@ -103,6 +106,20 @@ def test_results_have_the_strides_that_torch_traced():
         return y, torch.as_strided(y, (4, 2), (1, 4)) + 1
 
     agree(strided, torch.randn(4, 3, requires_grad=True))
+
+
+@pytest.mark.parametrize("strides", [(1, 4), (8, 1), (0, 1), (3, 0)])
+def test_a_region_gives_any_strides(strides):
+    x = torch.randn(4, 3)
+    gm = graph_of(torch, lambda given: torch.sin(given["x"]) * 2, {"x": x})
+    (*_, last, _) = gm.graph.nodes
+    last.meta["val"] = torch.empty_strided((4, 3), strides)
+    _, (region,) = regions_of(gm)
+    region._runs = lambda inputs: [(torch.sin(inputs[0]) * 2)]
+    (found,) = region(x)
+    assert found.stride() == strides
+    kept = tuple(slice(None) if stride else slice(0, 1) for stride in strides)
+    torch.testing.assert_close(found[kept], (torch.sin(x) * 2)[kept])
 
 
 def test_a_copy_is_no_view_of_what_is_changed_afterwards():
