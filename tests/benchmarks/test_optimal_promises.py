@@ -10,8 +10,10 @@ from fuser_lab import SegmenterOptions
 from tests.benchmarks.optimal import irregular, transformer
 
 pytestmark = pytest.mark.benchmark
-MISSED = pytest.mark.xfail(strict=False, reason="missed since nvFuser's rules of November 2026; to be mended")
-FUSIONS = [*((seed, 4096) for seed in range(6)), (0, 64), pytest.param(1, 64, marks=MISSED)]
+# The bound counts only refusals that hold for every larger candidate; many of the rules of November 2026 do not.
+SLOW = pytest.mark.xfail(strict=False, reason="the bound is too far off: proved, but with 1,000,000 states")
+LOOSE = pytest.mark.xfail(strict=False, reason="the best plan known costs 76 % more than the bound")
+FUSIONS = [*((seed, 4096) for seed in range(6)), (0, 64), pytest.param(1, 64, marks=SLOW)]
 
 
 @pytest.mark.parametrize(("seed", "size"), FUSIONS)
@@ -32,7 +34,7 @@ def test_transformer_layers_of_200_expressions_are_certified_without_a_search():
     assert time.process_time() - start < allowed(10)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=MISSED), 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=LOOSE), 1])
 def test_irregular_fusions_of_200_expressions_have_a_bound(seed):
     certificate = fl.segment(irregular(seed, 200)).certificate()
     assert certificate.bound <= certificate.known <= certificate.cost
