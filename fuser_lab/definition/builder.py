@@ -727,7 +727,7 @@ def _are_strides(value: object) -> bool:
 
 
 def describe_strides(
-    sizes: object, strides: object,
+    sizes: object, strides: object, what: str = "define_tensor",
 ) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:
     """Return (contiguity, stride_order) of a tensor with these sizes and strides, both lists of ints, in elements.
 
@@ -740,14 +740,14 @@ def describe_strides(
     DefinitionError
         If the lengths differ or an entry is negative.
     """
-    sizes = wholes(sizes, "define_tensor", "sizes")
-    strides = wholes(strides, "define_tensor", "strides")
+    sizes = wholes(sizes, what, "sizes")
+    strides = wholes(strides, what, "strides")
     if len(sizes) != len(strides):
-        msg = f"define_tensor: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
+        msg = f"{what}: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
         raise DefinitionError(msg)
     for name, given in (("sizes", sizes), ("strides", strides)):
         if any(n < 0 for n in given):
-            msg = f"define_tensor: {name}={given} has a negative entry; {name} are 0 or more."
+            msg = f"{what}: {name}={given} has a negative entry; {name} are 0 or more."
             raise DefinitionError(msg)
     order = sorted((i for i in range(len(sizes)) if strides[i]), key=lambda i: -strides[i])
     for axis in (i for i in range(len(sizes)) if not strides[i]):

@@ -42,12 +42,12 @@ class LaunchParams:
 
 def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[bool | None]:
     """Return for each axis, slowest in memory first, whether it is contiguous; None for broadcast axes."""
-    return list(describe_strides(sizes, strides)[0])
+    return list(describe_strides(sizes, strides, "compute_contiguity")[0])
 
 
 def compute_tensor_descriptor(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool | None], list[int]]:
     """Return (contiguity, stride order) of a tensor of these sizes and strides."""
-    contiguity, order = describe_strides(sizes, strides)
+    contiguity, order = describe_strides(sizes, strides, "compute_tensor_descriptor")
     return list(contiguity), list(order)
 
 

@@ -125,5 +125,5 @@ def described_tensor(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list
     """Return (contiguity, stride order) of a tensor of these sizes and strides, both in nvFuser's convention."""
     from fuser_lab.definition.builder import describe_strides
 
-    contiguity, order = describe_strides(sizes, strides)
+    contiguity, order = describe_strides(sizes, strides, "compute_tensor_descriptor")
     return list(contiguity), list(order)

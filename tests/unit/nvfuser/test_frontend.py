@@ -504,6 +504,8 @@ def test_descriptors():
     assert nvfuser.compute_contiguity([2, 3], [1, 2]) == [True, True]
     assert nvfuser.compute_contiguity([4, 5], [7, 1]) == [False, True]
     assert nvfuser.compute_contiguity([4, 5], [0, 1]) == [None, True]
+    with pytest.raises(DefinitionError, match="compute_contiguity: sizes has 2 entries and strides 1"):
+        nvfuser.compute_contiguity([4, 5], [1])
     assert nvfuser.compute_tensor_descriptor([2, 3, 4], [12, 1, 3]) == ([True, True, True], [2, 0, 1])
     assert nvfuser.version() == nvfuser.__version__
     params = nvfuser.LaunchParams(bdimx=128)
