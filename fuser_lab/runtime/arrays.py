@@ -188,6 +188,17 @@ class _Memory:
         }
 
 
+class Unowned:
+    """A stretch of memory that NumPy can wrap and that nobody keeps alive: arrays of it may point anywhere."""
+
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str) -> None:
+        self.__array_interface__ = {
+            "data": (address, False), "shape": shape, "strides": strides, "typestr": typestr, "version": 3,
+        }
+
+
 def _place(value: Any) -> Any:
     """Return a NumPy array that lies where an array lies, never to be read; None if that is not known.
 

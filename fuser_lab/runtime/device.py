@@ -279,7 +279,9 @@ class DeviceMemory:
 
         return start
 
-    def ready_runs(self, outputs: Sequence[Slot]) -> ReadyRuns:
+    def ready_runs(
+        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
+    ) -> ReadyRuns:
         """Return where runs on torch tensors are kept that may be repeated with others."""
         torch = _torch()
         kinds = frozenset({torch.Tensor, torch.nn.Parameter})

@@ -57,6 +57,7 @@ from fuser_lab.schedule.parameters import LoopChange
 if TYPE_CHECKING:
     from fuser_lab.runtime.capture import CapturedPlan
     from fuser_lab.runtime.driver import Launch
+    from fuser_lab.runtime.host_ready import HostRun, HostRuns
 
 Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
 Call = Callable[[Environment], None]
@@ -131,8 +132,13 @@ class Memory(Protocol):
     def bound(self, calls: Sequence[Call], env: Environment) -> Callable[[], None]:
         """Return the calls with their arguments in place."""
 
-    def ready_runs(self, outputs: Sequence[Slot]) -> ReadyRuns | None:
-        """Return where runs are kept that may be repeated with other arrays; None if that saves nothing."""
+    def ready_runs(
+        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
+    ) -> "ReadyRuns | HostRuns | None":
+        """Return where runs are kept that may be repeated with other arrays; None if that saves nothing.
+
+        ``check`` raises for inputs whose values do not fit; it is asked only where inputs are in host memory.
+        """
 
     def launches(self, calls: Sequence[Call], env: Environment) -> "Sequence[Launch] | None":
         """Return the launches of calls with their arguments in place; None if some call is no launch."""
@@ -233,7 +239,7 @@ class PreparedPlan:
         self._live -= {loan.segment for loan in self._loans}
         for loan in self._loans:
             self._borrowed |= {loan.intermediate.name, f"{loan.intermediate.name} array"}
-        self._ready = memory.ready_runs(self._returned) if self._is_plain() else None
+        self._ready = self._ready_runs()
 
     def __repr__(self) -> str:
         """Return the target, and who runs the segments."""
@@ -262,13 +268,22 @@ class PreparedPlan:
         origin = self._origins.get(tensor)
         return origin is not None and (bool(origin.exprs) or origin.base is not tensor)
 
-    def _is_plain(self) -> bool:
-        """Whether a run is nothing but launches: each result is computed into an array of its own."""
-        distinct = len({slot.name for slot in self._returned}) == len(self._returned) == len(self._computed)
-        return (
-            distinct and not self.fusion.aliases and not self._draws and not self._places
-            and all(origin is None for origin in self._from) and takes(self.fusion.inputs)
-        )
+    def _ready_runs(self) -> "ReadyRuns | HostRuns | None":
+        """Return where runs are kept that are repeated with other arrays; None if a run is more than its calls.
+
+        Each result has to be computed into an array of its own, or on the CPU be seen in an input.
+        """
+        views = [origin for origin in self._from if origin is not None]
+        count = len(self._returned)
+        distinct = len({slot.name for slot in self._returned}) == count == len(self._computed) + len(views)
+        if not distinct or self.fusion.aliases or self._draws or not takes(self.fusion.inputs):
+            return None
+        if self.target != "cpu":
+            return None if views or self._places else self.memory.ready_runs(self._returned)
+        if any(origin.updated or origin.overwritten for origin in views):
+            return None
+        check = (lambda inputs: check_places(self._places, inputs, inputs)) if self._places else None
+        return self.memory.ready_runs(self._returned, check)
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given ones, before the first run."""
@@ -473,9 +488,14 @@ class PreparedPlan:
         return outputs
 
     def _ready_run(
-        self, ready: ReadyRuns, variant: _Variant, env: Environment, inputs: Sequence[Any], outputs: Sequence[Any],
-    ) -> ReadyRun | None:
+        self, ready: "ReadyRuns | HostRuns", variant: _Variant, env: Environment, inputs: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> "ReadyRun | HostRun | None":
         """Return a run to be repeated, or None if it was more than launches that wrote into the outputs."""
+        lent = {loan.result.name: loan.intermediate.name for loan in self._loans}
+        if not isinstance(ready, ReadyRuns):
+            calls = [call for calls in variant.calls for call in calls]
+            return ready.again(calls, env, self._inputs, self._returned, self._from, inputs, outputs, lent)
         values = [*inputs, *outputs]
         names = [slot.name for slot in (*self._inputs, *self._returned)]
         for value, slot in zip(values, (*self._inputs, *self._returned), strict=True):
@@ -486,7 +506,6 @@ class PreparedPlan:
         if launches is None:
             return None
         storage = {name: value for name, value in env.items() if name not in self._borrowed}
-        lent = {loan.result.name: loan.intermediate.name for loan in self._loans}
         words = [
             tuple(word for launch in launches for user in users for word in launch.words.get(user, ()))
             for users in ({name, lent.get(name, name)} for name in names)

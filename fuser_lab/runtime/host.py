@@ -17,6 +17,7 @@ from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
+from fuser_lab.runtime.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.launcher import HostCall, host_calls
 from fuser_lab.runtime.ptx import refused
@@ -120,8 +121,11 @@ class HostMemory:
 
         return start
 
-    def ready_runs(self, outputs: object) -> None:
-        """Return None: there are no launches to repeat."""
+    def ready_runs(
+        self, outputs: object, check: Callable[[Sequence[Any]], None] | None = None,
+    ) -> HostRuns | None:
+        """Return where runs are kept that may be repeated with other arrays, after ``check`` has seen the inputs."""
+        return HostRuns(check) if can_repoint() else None
 
     def launches(self, calls: object, env: object) -> None:
         """Return None: there are no launches."""

@@ -21,7 +21,10 @@ class HostCall:
 
     def __call__(self, env: Mapping[str, Any]) -> None:
         """Run with arguments looked up by name."""
-        values = [env[name] for name in self.arguments]
+        self.on([env[name] for name in self.arguments])
+
+    def on(self, values: list[Any]) -> None:
+        """Run with arguments in order."""
         if self.parallel and not numba_compat.PARALLEL.free:
             numba_compat.PARALLEL.call(self.function, values)
         else:

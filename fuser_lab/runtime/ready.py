@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import TensorView, Val
 
 _KEPT = 2
-_LIMIT = 1 << 31  # of integers that any word of a kernel holds; others go the long way
+LARGEST_WORD = 1 << 31  # of integers that any word of a kernel holds; others go the long way
 # The Python type of a number whose word in memory needs no conversion.
 _PLAIN: dict[type, type] = {
     ctypes.c_double: float, ctypes.c_float: float, ctypes.c_int64: int, ctypes.c_int32: int, ctypes.c_uint64: int,
@@ -47,14 +49,14 @@ class ReadyRun:
         for value in values:
             if type(value) in kinds:
                 self._places.append((type(value), value.shape, value.stride(), value.dtype))
-                self._spans.append(_span(value))
+                self._spans.append(span_of(value))
                 self.given.append(value.data_ptr())
             else:
                 self._places.append((type(value), None, None, None))
                 self._spans.append(None)
                 self.given.append(value)
         self._outputs = range(len(inputs), len(values))
-        self._guard = _guard(values) if all(type(value) in kinds for value in values) else None
+        self._guard = guard_of(values) if all(type(value) in kinds for value in values) else None
 
     def is_sound(self, values: Sequence[Any]) -> bool:
         """Whether such a run may be repeated without the long way: everything aligned, what is written apart."""
@@ -116,7 +118,7 @@ class ReadyRun:
         spans = []
         for number, span in zip(given, self._spans, strict=True):
             if span is None:
-                if number.__class__ is int and not 0 <= number < _LIMIT:
+                if number.__class__ is int and not 0 <= number < LARGEST_WORD:
                     return False
                 spans.append((0, 0))
                 continue
@@ -164,7 +166,7 @@ class ReadyRuns:
             count -= 1
         return None
 
-    def keep(self, run: ReadyRun) -> None:
+    def keep(self, run: Any) -> None:
         """Keep a run."""
         self._kept.append(run)
 
@@ -182,7 +184,7 @@ def _guards() -> Any:
         return None
 
 
-def _guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     """Return a test for tensors of the same class, device, dtype, shape and strides, none negated or conjugated.
 
     It takes a fifth of the time of asking each tensor. It is false as well where tensors differ in what does not matter
@@ -200,8 +202,11 @@ def takes(values: Sequence[Val]) -> bool:
     return all(isinstance(v, TensorView) or not v.dtype.is_complex for v in values)
 
 
-def _span(array: Any) -> int:
+def span_of(array: Any) -> int:
     """Return the bytes from an array's first element to behind its last."""
+    if isinstance(array, np.ndarray):
+        low, high = np.lib.array_utils.byte_bounds(array)
+        return int(high - low)
     if not array.numel():
         return 0
     steps = zip(array.shape, array.stride(), strict=True)

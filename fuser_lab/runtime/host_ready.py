@@ -1,0 +1,322 @@
+"""Runs on the CPU that are like one before: the arrays that kernels get stay, only the addresses in them change.
+
+The long way makes an array of NumPy for each input and output, which costs more than a small kernel. Here each kernel
+keeps its own array objects, which own no memory, and a run writes addresses into them: NumPy's C API says where an
+array has its address (``PyArrayObject_fields``), and `can_repoint` looks whether it is there. A run that differs from
+those before in the class, dtype, shape or strides of some input goes the long way, which also says what is wrong.
+"""
+
+import ctypes
+import functools
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Scalar
+from fuser_lab.runtime.arrays import TORCH_OF, Unowned, torch_module
+from fuser_lab.runtime.binding import Slot
+from fuser_lab.runtime.evaluate import Origin, seen
+from fuser_lab.runtime.launcher import HostCall
+from fuser_lab.runtime.ready import LARGEST_WORD, guard_of, span_of
+
+_KEPT = 2
+_ADDRESS = object.__basicsize__  # of an array's address: behind what every object begins with
+_NUMBERS: Mapping[DataType, type] = {
+    DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,
+    DataType.UInt64: int, DataType.Bool: bool,
+}  # whose Python numbers go into kernels as they are
+
+
+def _word(array: Any) -> ctypes.c_void_p:
+    """Return the place in memory where an array of NumPy has its address; it keeps the array alive."""
+    word = ctypes.c_void_p.from_address(id(array) + _ADDRESS)
+    word.array = array  # type: ignore[attr-defined]  # instances of ctypes take any attribute
+    return word
+
+
+@functools.cache
+def can_repoint() -> bool:
+    """Whether arrays of this NumPy, in this Python, have their addresses where they are looked for."""
+    probe = np.zeros(3)
+    parts = (probe, probe[1:], probe[2:])
+    return sys.implementation.name == "cpython" and all(_word(p).value == p.ctypes.data for p in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """How a run gets its results: ``makers`` make arrays for those that are computed, in order.
+
+    ``origins`` has one entry a result: None for one that is computed, else the input that it is seen in.
+    """
+
+    makers: tuple[Callable[[], Any], ...]
+    origins: tuple[Origin | None, ...]
+
+    def of(self, inputs: Sequence[Any], computed: Sequence[Any]) -> list[Any]:
+        """Return all results of a run."""
+        if len(computed) == len(self.origins):
+            return list(computed)
+        rest = iter(computed)
+        return [next(rest) if o is None else seen(inputs[o.number], o.exprs, {}) for o in self.origins]
+
+
+class HostRun:
+    """One run as calls on arrays of its own; in use by one thread at a time."""
+
+    __slots__ = ("_arguments", "_calls", "_guard", "_inputs", "_outputs", "_results", "_words")
+
+    def __init__(
+        self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
+        words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[Callable[[], None]],
+        numbers: Sequence[tuple[int, Any, Any]],
+    ) -> None:
+        """Take over calls whose arrays are repointed by ``words``, each with the place of its value.
+
+        ``numbers`` are scalar inputs: the place among the values, and where in which list or environment it stands.
+        """
+        self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
+        self._inputs = tuple(map(_form, inputs))
+        self._outputs = tuple(map(_form, computed))
+        self._guard = guard_of(inputs) if inputs and all(hasattr(value, "data_ptr") for value in inputs) else None
+
+    def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
+        """Return the outputs if inputs and ``out`` are like those before; None, and nothing done, if they are not."""
+        given = self._given(inputs)
+        if given is None:
+            return None
+        if out is None:
+            computed = [make() for make in self._results.makers]
+            given += [_address(value) for value in computed]
+        else:
+            computed = [*out]
+            apart = self._apart(inputs, computed, given)
+            if apart is None:
+                return None
+            given = apart
+        for place, word in self._words:
+            word.value = given[place]
+        for place, holder, key in self._arguments:
+            holder[key] = given[place]
+        for call in self._calls:
+            call()
+        return self._results.of(inputs, computed)
+
+    def _given(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """Return addresses and numbers if inputs are like those before."""
+        if len(inputs) != len(self._inputs):
+            return None
+        if self._guard is not None and self._guard(*inputs):
+            return [value.data_ptr() for value in inputs]
+        return _compared(inputs, self._inputs)
+
+    def _apart(self, inputs: Sequence[Any], outputs: Sequence[Any], given: list[Any]) -> list[Any] | None:
+        """Return all addresses if outputs of the caller's may be written to and share no memory with other arrays."""
+        if len(outputs) != len(self._outputs) or not all(map(_is_writable, outputs)):
+            return None
+        written = _compared(outputs, self._outputs)
+        if written is None:
+            return None
+        values, addresses = [*inputs, *outputs], given + written
+        spans = [
+            (0, 0) if form[0] is None else (address, address + span_of(value))
+            for value, address, form in zip(values, addresses, (*self._inputs, *self._outputs), strict=True)
+        ]
+        for place in range(len(inputs), len(values)):
+            begin, end = spans[place]
+            if any(begin < last and first < end for k, (first, last) in enumerate(spans) if k != place):
+                return None
+        return addresses
+
+
+Form = tuple[Any, Any, Any, Any]  # class, shape, strides and dtype of an array; None and the class of a number
+
+
+def _form(value: Any) -> Form:
+    if isinstance(value, np.ndarray):
+        return type(value), value.shape, value.strides, value.dtype
+    if hasattr(value, "data_ptr"):
+        return type(value), value.shape, value.stride(), value.dtype
+    return None, type(value), None, None
+
+
+def _compared(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
+    """Return addresses and numbers of values that have these forms, None if one has another."""
+    found: list[Any] = []
+    for value, (kind, shape, strides, dtype) in zip(values, forms, strict=True):
+        if kind is None:
+            if value.__class__ is not shape or (shape is int and not 0 <= value < LARGEST_WORD):
+                return None
+            found.append(value)
+        elif value.__class__ is not kind or value.dtype != dtype or value.shape != shape:
+            return None
+        elif kind is np.ndarray:
+            if value.strides != strides or not value.flags.aligned:
+                return None
+            found.append(_address(value))
+        elif value.stride() == strides and value.is_cpu and not value.is_neg() and not value.is_conj():
+            found.append(value.data_ptr())
+        else:
+            return None
+    return found
+
+
+def _address(value: Any) -> Any:
+    if value.__class__ is np.ndarray:
+        return ctypes.c_void_p.from_address(id(value) + _ADDRESS).value
+    return value.data_ptr()
+
+
+def _is_writable(value: Any) -> bool:
+    return bool(value.flags.writeable) if isinstance(value, np.ndarray) else hasattr(value, "data_ptr")
+
+
+class HostRuns:
+    """The last runs of a plan on the CPU, to be repeated; a run takes one and gives it back."""
+
+    __slots__ = ("_check", "_kept")
+
+    def __init__(self, check: Callable[[Sequence[Any]], None] | None = None) -> None:
+        """Keep runs; ``check`` raises for inputs whose values do not fit."""
+        self._kept: deque[HostRun] = deque(maxlen=_KEPT)
+        self._check = check
+
+    def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
+        """Return the outputs of a run like one of those kept, or None if none is alike."""
+        kept = self._kept
+        if not kept or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
+            return None
+        if self._check is not None and not self._passes(inputs):
+            return None
+        for _ in range(len(kept)):
+            try:
+                run = kept.pop()
+            except IndexError:  # another thread has it
+                return None
+            try:
+                outputs = run.start(inputs, out)
+            except (MemoryError, RuntimeError):  # the long way says what is missing, or does without
+                return None
+            if outputs is not None:
+                kept.append(run)
+                return outputs
+            kept.appendleft(run)
+        return None
+
+    def _passes(self, inputs: Sequence[Any]) -> bool:
+        """Whether values of inputs fit; the long way says it where they do not."""
+        assert self._check is not None
+        try:
+            self._check(inputs)
+        except Exception:  # noqa: BLE001 - whatever is wrong with inputs of any kind is told by the long way
+            return False
+        return True
+
+    def keep(self, run: Any) -> None:
+        """Keep a run."""
+        self._kept.append(run)
+
+    def clear(self) -> None:
+        """Let go of all runs and their storage."""
+        self._kept.clear()
+
+    def again(
+        self, calls: Sequence[Any], env: Mapping[str, Any], slots: Sequence[Slot | Scalar], returned: Sequence[Slot],
+        origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any], lent: Mapping[str, str],
+    ) -> HostRun | None:
+        """Return a run to be repeated, or None if it was more than calls on the memory of inputs and outputs.
+
+        Parameters
+        ----------
+        calls, env
+            What ran, and all memory and numbers by name.
+        slots, returned, inputs, outputs
+            The plan's inputs and results, with their values.
+        origins
+            For each result None, or the input that it is seen in.
+        lent
+            Names of intermediates that lie in the memory of a result, by the result's.
+        """
+        computed = [slot for slot, origin in zip(returned, origins, strict=True) if origin is None]
+        made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
+        makers = _makers(computed, [value for value in inputs if not isinstance(value, bool | int | float)])
+        if makers is None or any(_needs_scalars(origin) for origin in origins):
+            return None
+        # Kernels take flat memory; what the array library evaluates takes arrays.
+        flat_only = all(isinstance(call, HostCall) for call in calls)
+        callers = {lent.get(s.name, s.name) for s in computed} | {s.name for s in (*slots, *computed)}
+        own = {k: v for k, v in env.items() if k.removesuffix(" array") not in callers}
+        words: list[tuple[int, ctypes.c_void_p]] = []
+        scalars: dict[str, int] = {}
+        for place, (slot, value) in enumerate(zip((*slots, *computed), (*inputs, *made), strict=True)):
+            if not isinstance(slot, Slot):
+                if type(value) is not _NUMBERS.get(slot.dtype):
+                    return None
+                scalars[slot.name] = place
+                continue
+            if not _is_direct(value, env[slot.name]):
+                return None
+            for name in {slot.name, lent.get(slot.name, slot.name)}:
+                for kept in (name,) if flat_only else (name, f"{name} array"):
+                    own[kept] = _pointing(env[kept])
+                    words.append((place, _word(own[kept])))
+        bound: list[Callable[[], None]] = []
+        numbers: list[tuple[int, Any, Any]] = []
+        if not flat_only:
+            numbers += [(place, own, name) for name, place in scalars.items()]
+        for call in calls:
+            if not isinstance(call, HostCall):
+                bound.append(functools.partial(call, own))
+                continue
+            arguments = [own.get(name) for name in call.arguments]  # numbers are put there by each run
+            bound.append(functools.partial(call.on, arguments))
+            numbers += [(scalars[n], arguments, k) for k, n in enumerate(call.arguments) if n in scalars]
+        results = Results(makers=tuple(makers), origins=tuple(origins))
+        return HostRun(inputs, made, results, words, bound, numbers)
+
+
+def _needs_scalars(origin: Origin | None) -> bool:
+    """Whether a view depends on a number that is not known."""
+    exprs = () if origin is None else origin.exprs
+    return any(isinstance(v, Scalar) and v.value is None for expr in exprs for v in expr.inputs[1:])
+
+
+def _pointing(array: Any) -> Any:
+    """Return an array of the same form that owns no memory, so that it may point anywhere."""
+    same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
+    return same.view(array.dtype)
+
+
+def _is_direct(value: Any, flat: Any) -> bool:
+    """Whether kernels were given the memory of a value itself, from its first element on."""
+    if type(value) is np.ndarray:
+        return bool(value.size) and _address(value) == _address(flat)
+    torch = torch_module()
+    if torch is None or type(value) not in {torch.Tensor, torch.nn.Parameter} or not value.is_cpu:
+        return False
+    plain = not value.is_neg() and not value.is_conj()
+    return plain and bool(value.numel()) and value.data_ptr() == _address(flat)
+
+
+def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[], Any]] | None:
+    """Return what makes arrays for results, of the library that all inputs are of; None if they are not of one."""
+    if all(type(value) is np.ndarray for value in tensors):
+        return [_numpy_maker(slot) for slot in returned]
+    torch = torch_module()
+    if torch is None or not all(isinstance(value, torch.Tensor) for value in tensors):
+        return None
+    return [
+        functools.partial(
+            torch.empty_strided, slot.shape, slot.dense, dtype=getattr(torch, TORCH_OF[slot.tensor.dtype]),
+            device="cpu",
+        )
+        for slot in returned
+    ]
+
+
+def _numpy_maker(slot: Slot) -> Callable[[], Any]:
+    return lambda: np.ndarray(slot.shape, slot.numpy, strides=slot.dense_bytes)
