@@ -296,3 +296,11 @@ def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:
     if kind == "cupy":
         return importlib.import_module("cupy").asarray(array)
     return array
+
+
+def shared_with_torch(values: dict[str, Any]) -> dict[str, Any]:
+    """Return arrays of NumPy as torch tensors over the same memory, or as they are where torch cannot share it."""
+    arrays = [value for value in values.values() if isinstance(value, np.ndarray)]
+    if any(not array.flags.writeable or min(array.strides, default=0) < 0 for array in arrays):
+        return values
+    return {name: from_numpy_as("torch", v) if isinstance(v, np.ndarray) else v for name, v in values.items()}

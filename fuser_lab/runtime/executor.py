@@ -31,7 +31,7 @@ from fuser_lab.errors import (
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.ahead import Capability, CompileProgress, compile_ahead
-from fuser_lab.runtime.arrays import is_torch, may_overlap
+from fuser_lab.runtime.arrays import is_torch, may_overlap, shared_with_torch
 from fuser_lab.runtime.binding import (
     Slot,
     check_apart,
@@ -68,6 +68,7 @@ KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used
 _KEPT_NAMES = 8 * KEPT_VARIANTS  # strides as given that are known to belong to one of them
 _KEPT_IDLE = 2  # environments with storage, per variant
 _NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")
+_LIBRARY = "the library"  # that results are made with
 _QUEUE = "the queue"  # what an environment's storage was last used on
 _MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
 
@@ -394,10 +395,15 @@ class PreparedPlan:
 
     def _evaluation(self, segment: Fusion) -> Call:
         inputs = [(v.name, f"{v.name} array" if isinstance(v, TensorView) else v.name) for v in segment.inputs]
+        multiplies = self.target == "cpu" and _is_product(segment)
         targets = [tv.name for tv in segment.outputs if tv.name in self._needed and tv not in segment.inputs]
 
         def call(env: Environment) -> None:
-            results = evaluate_segment(segment, {name: env[place] for name, place in inputs})
+            values = {name: env[place] for name, place in inputs}
+            if multiplies and env[_LIBRARY] == "torch":
+                # NumPy multiplies floats of 16 bits as Float, which takes several times as long.
+                values = shared_with_torch(values)
+            results = evaluate_segment(segment, values)
             for name in targets:
                 self.memory.copy(env[f"{name} array"], results[name])
 
@@ -663,6 +669,7 @@ class PreparedPlan:
     ) -> tuple[list[Any], Callable[[], None]]:
         """Put inputs and outputs into an environment; return the outputs and what is left to do after the run."""
         memory = self.memory
+        env[_LIBRARY] = library_of(inputs)[0]
         for slot, array in zip(self._inputs, arrays, strict=True):
             env[slot.name] = array
             if isinstance(slot, Slot):
@@ -780,6 +787,12 @@ class PreparedPlan:
 def _without(start: Callable[[], None]) -> Call:
     """Return a call whose arguments are in place as one that is given an environment."""
     return lambda _: start()
+
+
+def _is_product(segment: Fusion) -> bool:
+    """Whether a segment is a matmul or linear of floats that torch multiplies on the CPU."""
+    products = any(expr.op.name in {"matmul", "linear"} for expr in segment.exprs)
+    return products and not any(tv.dtype.is_float8 for tv in segment.tensors.values())
 
 
 def _is_exhausted(error: Exception) -> bool:

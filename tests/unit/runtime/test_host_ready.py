@@ -121,6 +121,28 @@ def test_intermediates_views_and_what_the_library_evaluates():
     assert repeats(plan) == 1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_torch_multiplies_what_is_torchs(dtype, monkeypatch):
+    torch = needs("torch")
+    kind = getattr(torch, dtype)
+
+    def record(fd, x, w, b):
+        return fd.ops.cast(fd.ops.neg(fd.ops.linear(fd.ops.cast(fd.ops.neg(x), x.dtype), w, b)), x.dtype)
+
+    def make():
+        return [torch.randn(*shape).to(kind) for shape in ((3, 4), (2, 4), (2,))]
+
+    plan = prepared(record, *make())
+    asked = []
+    plain = torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda *a: asked.append(1) or plain(*a))
+    for _ in range(3):
+        x, w, b = make()
+        torch.testing.assert_close(plan.run([x, w, b])[0], -plain(-x, w, b))
+    assert len(asked) == 3
+    assert repeats(plan) == 1
+
+
 def test_positions_are_looked_at_in_each_run():
     plan = prepared(lambda fd, x, at: fd.ops.neg(fd.ops.index_select(x, at, 0)), floats(3, 4), np.array([0, 2]))
     for at in ([0, 2], [1, 1], [2, 0]):
