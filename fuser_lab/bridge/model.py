@@ -8,6 +8,7 @@ from typing import Any
 from fuser_lab.arguments import FLAG, shown, takes
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
+from fuser_lab.bridge.costs import ModelCosts, model_costs
 from fuser_lab.bridge.model_view import LeftToTorch, Shares, left_rows, model_html, model_text, shares_of
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
@@ -47,6 +48,10 @@ class CapturedModel:
     def shares(self) -> Shares:
         """How many calls are in regions, and how many are not."""
         return shares_of(self.graphs)
+
+    def costs(self) -> ModelCosts:
+        """Return the bytes that cuts move between segments: by module, by reason, and the dearest boundaries."""
+        return model_costs(self.graphs)
 
     @property
     def definition(self) -> FusionDefinition:

@@ -1,6 +1,7 @@
 """Which nodes of a graph become regions, and why the others are left to torch."""
 
 import importlib
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, writes
 
+# Torch's partitioner tries to join each op with all regions; in graphs with more ops, only with those that read it.
+_LARGE = 1500
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 
 
@@ -118,7 +121,11 @@ class _Support:
 
 def _proposed(gm: Any, reasons: dict[Node, str | None]) -> list[set[Node]]:
     partitioner = importlib.import_module("torch.fx.passes.infra.partitioner")
-    found = partitioner.CapabilityBasedPartitioner(gm, _Support(reasons), allows_single_node_partition=True)
+    kind = partitioner.CapabilityBasedPartitioner
+    more = {}
+    if len(reasons) > _LARGE and "skip_horizontal_fusion" in inspect.signature(kind).parameters:
+        more["skip_horizontal_fusion"] = True
+    found = kind(gm, _Support(reasons), allows_single_node_partition=True, **more)
     return [set(partition.nodes) for partition in found.propose_partitions()]
 
 

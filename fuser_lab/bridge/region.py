@@ -4,12 +4,12 @@ Regions whose calls, sizes, strides and dtypes are equal share one recorded defi
 a model of many equal layers compiles one.
 """
 
+import functools
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
@@ -27,6 +27,7 @@ from fuser_lab.validation import check_outputs
 
 if TYPE_CHECKING:
     from fuser_lab.cost.device import Device
+    from fuser_lab.runtime.executor import PreparedPlan
 
 _KEPT = 1024
 
@@ -77,7 +78,7 @@ class Recorded:
     cutting: Cutting
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    @cached_property
+    @functools.cached_property
     def plan(self) -> Plan:
         """The plan, made at first use."""
         with self._lock:
@@ -200,12 +201,15 @@ class Region:
         self.signature = _signature(nodes, self.input_nodes, self.output_nodes, cutting)
         self._calls = [node for node in nodes if target_of(node) != "getitem"]
         results = [call.results for call in self.signature.calls]
-        self._traced = tuple(results[ref.call or 0][ref.place] for ref in self.signature.outputs)
+        self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
+        self._strides = tuple(traced.strides for traced in self.signature.inputs)
+        self._out_strides = tuple(traced.strides for traced in self.traced)
+        self._prepared: PreparedPlan | None = None
         self._runs: Callable[[Sequence[Any]], list[Any]] | None = None
         self._apart: tuple[int, ...] | None = None  # outputs that a plan returns in memory that is not theirs
         self._lock = threading.Lock()
 
-    @cached_property
+    @functools.cached_property
     def recorded(self) -> Recorded:
         """The definition, shared with equal regions."""
         return recorded(self.signature)
@@ -220,7 +224,7 @@ class Region:
         """Abstract inputs of the definition."""
         return self.recorded.specs
 
-    @cached_property
+    @functools.cached_property
     def ops(self) -> tuple[RegionOp, ...]:
         """The ops with their origins and tensors, in order."""
         return tuple(
@@ -228,13 +232,13 @@ class Region:
             for node, names in zip(self._calls, self.recorded.made, strict=True)
         )
 
-    @cached_property
+    @functools.cached_property
     def plan(self) -> Plan:
         """The plan, which knows the user's line of each tensor; it shares compiled kernels with equal regions."""
         sources = {name: str(op.origin) for op in self.ops for name in op.tensors if str(op.origin)}
         return replace(self.recorded.plan, sources=tuple(sources.items()))
 
-    @cached_property
+    @functools.cached_property
     def modules(self) -> tuple[str, ...]:
         """Paths of the modules that its ops came from, each once."""
         return tuple(dict.fromkeys(origin.module for origin in map(origin_of, self._calls) if origin.module))
@@ -253,7 +257,7 @@ class Region:
 
     # Running
 
-    @cached_property
+    @functools.cached_property
     def fallback(self) -> Any:
         """The same nodes as a torch GraphModule; it takes the region's inputs and returns a tuple."""
         torch = torch_for("fuser_lab.bridge")
@@ -266,7 +270,7 @@ class Region:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """Return the results of the region's nodes, with the strides that torch traced."""
-        if self.idle or self.failed is not None or any(value.device.type == "meta" for value in inputs):
+        if self.idle or self.failed is not None:
             return self._by_torch(inputs)
         try:
             outputs = self._run(inputs)
@@ -295,21 +299,33 @@ class Region:
 
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
         if self._runs is None:
+            if any(x.device.type == "meta" for x in inputs):
+                return list(self._by_torch(inputs))
             device = next((x.device for x in inputs if x.device.type == "cuda"), None)
             target = "cpu" if device is None else f"cuda:{device.index}"
-            prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
-            self._runs = prepared.run
+            self._prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
+            self._runs = self._prepared.run
         # A tensor may lie otherwise than traced where autograd or another compiler made it.
-        given = [laid(x, t.strides) for x, t in zip(inputs, self.signature.inputs, strict=True)]
+        given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self._strides, strict=True)]
         outputs = self._runs(given)
         if self._apart is None:
             self._apart = self._shared(given, outputs)
+            if not self._apart and self._is_native(given):
+                self._runs = functools.partial(_through_numpy, torch_for("fuser_lab.bridge"), self._runs)
         for place in self._apart:
             outputs[place] = outputs[place].clone()
-        for place, (output, traced) in enumerate(zip(outputs, self._traced, strict=True)):
-            if traced is not None and output.stride() != traced.strides:
-                outputs[place] = laid(output, traced.strides)
+        for place, strides in enumerate(self._out_strides):
+            if outputs[place].stride() != strides:
+                outputs[place] = laid(outputs[place], strides)
         return outputs
+
+    def _is_native(self, inputs: Sequence[Any]) -> bool:
+        """Whether kernels on the CPU compute all, from dtypes that NumPy has: arrays cost less than tensors then."""
+        tensors = (*self.signature.inputs, *self.traced)
+        prepared = self._prepared
+        if prepared is None or prepared.target != "cpu" or any(t.dtype == "bfloat16" or not t.ndim for t in tensors):
+            return False
+        return all(step.generated is not None for step in prepared.steps(inputs) if step.runs)
 
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
         """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are no views."""
@@ -332,6 +348,16 @@ class Region:
             first = next((str(op) for op in map(origin_of, self._calls) if str(op)), "")
             msg = f"region {self.index}{f' ({first})' if first else ''}: {error}"
             raise ValidationError(msg) from None
+
+
+def _known(traced: TracedTensor | None) -> TracedTensor:
+    assert traced is not None  # what is left out of a list of results, nothing reads
+    return traced
+
+
+def _through_numpy(torch: Any, run: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
+    """Return the results of a run on the CPU as tensors, its arguments handed over as arrays of the same memory."""
+    return [torch.from_numpy(y) for y in run([x.detach().numpy() for x in inputs])]
 
 
 def _memory(tensor: Any) -> int:

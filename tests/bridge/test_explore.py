@@ -54,3 +54,23 @@ def test_sources_are_no_part_of_a_plans_identity(found):
     again = fl.segment(found.regions[0].definition, found.regions[0].specs)
     assert again == first
     assert again.sources == ()
+
+
+def test_costs_count_equal_regions_and_name_modules():
+    class Sums(torch.nn.Module):
+        def forward(self, x):
+            y = torch.sin(x)
+            return torch.mm(y + y.sum(0) + y.sum(1, keepdim=True), y)
+
+    with torch.device("meta"):
+        found = fl.from_torch(torch.nn.Sequential(Sums(), Sums(), Sums()), torch.empty(4096, 4096))
+    costs = found.costs()
+    assert [boundary.count for boundary in costs.boundaries] == sorted(
+        (boundary.count for boundary in costs.boundaries), reverse=True,
+    )
+    (plan,) = {region.plan for region in found.regions}
+    crossing = sum(boundary.bytes for boundary in costs.boundaries)
+    assert costs.bytes_crossing == crossing == sum(costs.by_module.values()) == sum(costs.by_reason.values())
+    assert crossing >= 3 * plan.bytes_crossing > 0
+    assert set(costs.by_module) == {"0"}
+    assert "test_explore.py" in repr(costs)
