@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from bridge.samples import by_reference
 from needs import needs
 
 torch = needs("torch")
@@ -72,16 +73,6 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
     finally:
         Region._run = before
     return flat(results), "; ".join(region.failed for graph in graphs for region in graph.regions if region.failed)
-
-
-def by_reference(region: Any, inputs: Any) -> list[Any]:
-    """The results of a region, evaluated by NumPy."""
-    from fuser_lab.bridge.region import laid
-
-    found = region.definition.reference([x.detach() for x in inputs])
-    wide = [torch.as_tensor(y.astype("float32") if y.dtype.name == "bfloat16" else y.copy()) for y in found]
-    tensors = [y.to(getattr(torch, traced.dtype)) for y, traced in zip(wide, region.traced, strict=True)]
-    return [laid(y, traced.strides) for y, traced in zip(tensors, region.traced, strict=True)]
 
 
 def compare(ours: list[Any], theirs: list[Any], rtol: float, atol: float) -> str:

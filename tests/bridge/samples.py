@@ -4,7 +4,7 @@ from typing import Any
 
 from fuser_lab.bridge.capture import CaptureOptions
 from fuser_lab.bridge.partition import Partition, Wishes, partitioned, prepare
-from fuser_lab.bridge.region import Cutting, Region
+from fuser_lab.bridge.region import Cutting, Region, laid
 
 
 def operands(torch: Any) -> dict[str, Any]:
@@ -47,3 +47,13 @@ def regions_of(gm: Any, wishes: Wishes | None = None) -> tuple[Partition, list[R
     options = CaptureOptions(wishes=wishes or Wishes(records_matmuls=True))
     found = partitioned(gm, options.wishes, prepare(gm))
     return found, [Region(place, nodes, Cutting()) for place, nodes in enumerate(found.regions)]
+
+
+def by_reference(region: Region, inputs: Any) -> list[Any]:
+    """The results of a region, evaluated by NumPy, with the strides that torch traced; stands in for `Region._run`."""
+    import torch
+
+    found = region.definition.reference([x.detach() for x in inputs])
+    wide = [torch.as_tensor(y.astype("float32") if y.dtype.name == "bfloat16" else y.copy()) for y in found]
+    tensors = [y.to(getattr(torch, traced.dtype)) for y, traced in zip(wide, region.traced, strict=True)]
+    return [laid(y, traced.strides) for y, traced in zip(tensors, region.traced, strict=True)]
