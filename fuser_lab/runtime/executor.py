@@ -49,7 +49,7 @@ from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import import_whole
-from fuser_lab.runtime.lending import loans_of
+from fuser_lab.runtime.lending import loans_of, shares_of
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.parameters import LoopChange
@@ -240,6 +240,9 @@ class PreparedPlan:
         self._live -= {loan.segment for loan in self._loans}
         for loan in self._loans:
             self._borrowed |= {loan.intermediate.name, f"{loan.intermediate.name} array"}
+        shares = shares_of(self.segments, self._borrowed)
+        self._owner = {share.name: share.owner for share in shares}
+        self._live -= {share.segment for share in shares}
         self._ready = self._ready_runs()
 
     def __repr__(self) -> str:
@@ -418,18 +421,23 @@ class PreparedPlan:
                 continue
             for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
                 if tensor.name not in self._borrowed:
-                    first.setdefault(tensor.name, number)
-                    last[tensor.name] = number
-                    sizes[tensor.name] = (tensor.dtype, layout_of(tensor).size)
+                    owner = self._owner.get(tensor.name, tensor.name)
+                    first.setdefault(owner, number)
+                    last[owner] = number
+                    sizes[owner] = (tensor.dtype, layout_of(tensor).size)
             for buffer in step.generated.kernel_ir.workspace if step.generated else ():
                 first[buffer.name] = last[buffer.name] = number
                 sizes[buffer.name] = (buffer.dtype, max(buffer.size, sizes.get(buffer.name, (buffer.dtype, 0))[1]))
-        return plan_storage(
+        planned = plan_storage(
             [
                 Lifetime(name=name, nbytes=max(size, 1) * dtype.itemsize, first=first[name], last=last[name])
                 for name, (dtype, size) in sizes.items()
             ],
         )
+        sharing = {name: owner for name, owner in self._owner.items() if owner in sizes}
+        sizes.update((name, sizes[owner]) for name, owner in sharing.items())
+        block_of = {**planned.block_of, **{name: planned.block_of[owner] for name, owner in sharing.items()}}
+        return replace(planned, block_of=block_of)
 
     # Running
 

@@ -1,4 +1,4 @@
-"""Results that are other shapes of an intermediate: what computes the intermediate writes into the result's memory."""
+"""Tensors that are other shapes of an intermediate: they lie in its memory, or it lies in theirs, and nothing runs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -45,6 +45,39 @@ def loans_of(
         lent.add(source.name)
         found.append(Loan(segment=number, result=own[result.name], intermediate=source))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """An intermediate that lies in the memory of another one, and the segment that need not run."""
+
+    segment: int
+    name: str
+    owner: str
+
+
+def shares_of(
+    segments: Sequence[tuple[Fusion, SchedulerType | None]], taken: Collection[str],
+) -> tuple[Share, ...]:
+    """Return the intermediates that are other shapes of an intermediate; owners are owned by none.
+
+    Parameters
+    ----------
+    segments
+        Segment fusions with their schedulers, in run order.
+    taken
+        Names of tensors that lie in the memory of inputs and results.
+    """
+    found: dict[str, Share] = {}
+    for number, (segment, scheduler) in enumerate(segments):
+        if scheduler is not SchedulerType.EXPR_EVAL or len(segment.outputs) != 1 or len(segment.tensor_inputs) != 1:
+            continue
+        (source,), (result,) = segment.tensor_inputs, segment.outputs
+        if source.name in taken or result.name in taken or not _same_order(segment):
+            continue
+        owner = found[source.name].owner if source.name in found else source.name
+        found[result.name] = Share(segment=number, name=result.name, owner=owner)
+    return tuple(found.values())
 
 
 def _same_order(segment: Fusion) -> bool:

@@ -82,3 +82,40 @@ def test_an_array_that_overlaps_the_input_is_filled_after_the_input_was_read(x):
     wanted = expected(x).reshape(4, 60)
     grouped().prepared("cpu").run([x], out=[x.reshape(4, 60)])
     np.testing.assert_allclose(x.reshape(4, 60), wanted, atol=1e-6)
+
+
+def test_other_shapes_between_segments_lie_in_one_memory():
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor(shape=shape, contiguity=True, dtype=F) for shape in ([8, 16], [2, 64]))
+        square = fd.ops.matmul(a, fd.ops.permute(a, dims=[1, 0]))
+        column = fd.ops.reshape(square, new_shape=[64, 1])
+        fd.add_output(fd.ops.exp(fd.ops.reshape(fd.ops.neg(square), new_shape=[4, 16])))
+        fd.add_output(fd.ops.neg(fd.ops.matmul(b, column)))
+    plan = fl.segment(fd)
+    prepared = plan.prepared("cpu")
+    rng = np.random.default_rng(1)
+    views = [s for s in plan.segments if all(e.op.name == "reshape" for e in s.exprs)]
+    assert views, "the column is made by a segment of its own"
+    for _ in range(3):
+        x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (2, 64)))
+        first, second = prepared.run([x, y])
+        np.testing.assert_allclose(first, np.exp(-(x @ x.T)).reshape(4, 16), rtol=1e-4)
+        np.testing.assert_allclose(second, -(y @ (x @ x.T).reshape(64, 1)), rtol=1e-4)
+    running = [step.runs for step in prepared.steps()]
+    assert [running[s.index] for s in views] == [False] * len(views)
+
+
+def test_a_shape_of_what_was_overwritten_since_is_not_seen():
+    # The memory of the first product is used again only when nobody reads its other shape any more.
+    with FusionDefinition() as fd:
+        a = fd.define_tensor(shape=[8, 8], contiguity=True, dtype=F)
+        first = fd.ops.matmul(a, a)
+        other = fd.ops.reshape(first, new_shape=[4, 16])
+        later = fd.ops.matmul(fd.ops.matmul(a, first), a)
+        fd.add_output(fd.ops.neg(later))
+        fd.add_output(fd.ops.neg(fd.ops.matmul(fd.ops.reshape(later, new_shape=[16, 4]), other)))
+    a = np.random.default_rng(2).standard_normal((8, 8)).astype(np.float32)
+    got = fl.segment(fd).run([a])
+    later = a @ (a @ a) @ a
+    np.testing.assert_allclose(got[0], -later, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(got[1], -(later.reshape(16, 4) @ (a @ a).reshape(4, 16)), rtol=1e-3, atol=1e-2)
