@@ -51,7 +51,9 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
         return made
 
     with graph.inserting_before(node):
-        layout = list(value.shape), list(value.stride())
+        # The mask lies as `empty_like` lays it, which is dense where the operand is not.
+        like = torch.empty_like(torch.empty_strided(value.shape, value.stride(), device="meta"))
+        layout = list(value.shape), list(like.stride())
         # As torch does it: the mask as a number, then the scale, each rounded to the operand's dtype.
         mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
         kept = call(aten.mul.Tensor, (operand, mask), value)

@@ -96,6 +96,7 @@ def test_draws_that_read_data_are_passed_by_no_other(by_torch):
 
 def test_dropout_draws_in_the_order_of_memory(by_torch):
     agree(lambda x: F.dropout(x.t() * 2, 0.5), torch.randn(4, 6))
+    agree(lambda x: F.dropout(x[1:2].expand(4, 6), 0.5), torch.randn(4, 6))
     agree(lambda x: F.dropout(x, 1.0) + F.dropout(x, 0.0), torch.randn(4))
     agree(lambda x: F.dropout(x, 0.5, training=False) * 2, torch.randn(4))
 
