@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from needs import needs
+from tests.needs import needs
 
 torch = needs("torch")
 nn, F = torch.nn, torch.nn.functional

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from bridge.samples import by_reference
-from needs import needs
+from tests.bridge.samples import by_reference
+from tests.needs import needs
 
 torch = needs("torch")
 
