@@ -310,8 +310,9 @@ class Region:
         outputs = self._runs(given)
         if self._apart is None:
             self._apart = self._shared(given, outputs)
-            if not self._apart and self._is_native(given):
-                self._runs = functools.partial(_through_numpy, torch_for("fuser_lab.bridge"), self._runs)
+            if not self._apart and self._prepared is not None and self._is_native(self._prepared, given):
+                # Of the plan's own run: another thread may have been here.
+                self._runs = functools.partial(_through_numpy, torch_for("fuser_lab.bridge"), self._prepared.run)
         for place in self._apart:
             outputs[place] = outputs[place].clone()
         for place, strides in enumerate(self._out_strides):
@@ -319,11 +320,10 @@ class Region:
                 outputs[place] = laid(outputs[place], strides)
         return outputs
 
-    def _is_native(self, inputs: Sequence[Any]) -> bool:
+    def _is_native(self, prepared: "PreparedPlan", inputs: Sequence[Any]) -> bool:
         """Whether kernels on the CPU compute all, from dtypes that NumPy has: arrays cost less than tensors then."""
         tensors = (*self.signature.inputs, *self.traced)
-        prepared = self._prepared
-        if prepared is None or prepared.target != "cpu" or any(t.dtype == "bfloat16" or not t.ndim for t in tensors):
+        if prepared.target != "cpu" or any(t.dtype == "bfloat16" or not t.ndim for t in tensors):
             return False
         return all(step.generated is not None for step in prepared.steps(inputs) if step.runs)
 

@@ -3,6 +3,7 @@
 import importlib
 import tomllib
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bridge.samples import graph_of, regions_of
@@ -194,6 +195,16 @@ def test_a_wrong_result_is_found_by_check(monkeypatch):
     monkeypatch.setattr(run, lambda region, inputs: [y + 1 for y in region.fallback(*inputs)])
     with pytest.raises(ValidationError, match=r"region 0 \(.*test_backend.py:\d+\)"):
         compiled(lambda x: torch.sin(x) * 3, check=True)(torch.randn(4))
+
+
+def test_several_threads_run_one_region():
+    (region,) = bridge.from_torch(lambda x: torch.sin(x) * 3, torch.randn(4, 5)).regions
+    given = [torch.randn(4, 5) for _ in range(64)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda x: region(x)[0], given))
+    for ours, x in zip(found, given, strict=True):
+        torch.testing.assert_close(ours, torch.sin(x) * 3)
+    assert region.failed is None
 
 
 def test_graphs_of_one_function_belong_together(by_torch):
