@@ -101,7 +101,7 @@ def test_reshapes_and_which_axes_are_one():
         graph.map_vals(a, b)
         assert sets.strict_are_mapped(a, b)
         assert sets.size() == before - 1
-        with pytest.raises(ArgumentTypeError, match="map_vals: 3 is no axis of this fusion"):
+        with pytest.raises(ArgumentTypeError, match="map_vals: 3 is not an axis of this fusion"):
             graph.map_vals(a, 3)
 
 
