@@ -254,7 +254,7 @@ def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:
 
 @contextmanager
 def _state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None]:
-    """Put back, at the end, the generators' state, a module's buffers and the gradients of parameters."""
+    """Put back, at the end, the generators' state and a module's buffers."""
     module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
     kept = [buffer.detach().clone() for buffer in buffers]

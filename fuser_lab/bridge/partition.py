@@ -1,5 +1,6 @@
 """Which nodes of a graph become regions, and why the others are left to torch."""
 
+import functools
 import importlib
 import inspect
 from collections.abc import Iterable, Sequence
@@ -51,6 +52,9 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     A region computes when all its inputs are there, so that ops around it change places. What writes, or draws numbers
     for data that it reads, must not: no region reaches over one. Draws that read no data stay in the graph's order.
     """
+    for node in gm.graph.nodes:
+        if node.op == "get_attr" and "val" not in node.meta:  # a constant, in older torch
+            node.meta["val"] = functools.reduce(getattr, node.target.split("."), gm)
     with_masks(gm)
     return tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
 
