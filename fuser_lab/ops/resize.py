@@ -1,6 +1,7 @@
 """Slice, pad and cat: ops that resize axes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -475,19 +476,22 @@ def _combined(rec: Recorder, op: str, a: Extent, b: Extent) -> Extent:
     return result
 
 
-def _cat_bounds(operands: Sequence[TensorView], dim: int) -> list[tuple[int, int]]:
-    """Return the range of the cat axis that each padded operand fills, read off its own resize."""
-    found = []
+def _cat_ends(operands: Sequence[TensorView], dim: int) -> list[int] | None:
+    """Return where each operand's range of the cat axis ends; None unless their pads say so, one after another.
+
+    A tensor that is not a pad's own result, but computed of it or read from memory, does not know what it fills.
+    """
+    ends = []
+    reached = 0
     for tv in operands:
-        size = tv.shape[dim]
         axis = tv.domain.axes[dim]
-        resize = next(
-            (x for x in tv.domain.transforms if isinstance(x, Resize) and x.result.id == axis.id), None,
-        )
-        left = resize.left if resize is not None else 0
-        right = resize.right if resize is not None else 0
-        found.append((left if isinstance(left, int) else 0, size - (right if isinstance(right, int) else 0)))
-    return found
+        resize = next((x for x in tv.domain.transforms if isinstance(x, Resize) and x.result.id == axis.id), None)
+        left, right = (resize.left, resize.right) if resize is not None else (0, 0)
+        if not isinstance(left, int) or not isinstance(right, int) or left != reached:
+            return None
+        reached = tv.shape[dim] - right
+        ends.append(reached)
+    return ends if reached == operands[0].shape[dim] else None
 
 
 def _infer_cat(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -518,14 +522,25 @@ def _cat_result(axis: IterDomain, operands: Sequence[IterDomain], axes: AxisFact
 
 
 def _reference_cat(*padded: Array, dim: int) -> Array:
-    # Operands are zero outside their own range, so that their bits laid over each other are the concatenation.
+    # Operands are zero outside their own range.
     del dim
-    word = np.dtype(f"u{min(padded[0].itemsize, 8)}")
-    bits = [np.ascontiguousarray(x).view(word) for x in padded]
-    total = bits[0].copy()
-    for other in bits[1:]:
-        total |= other
-    return total.view(padded[0].dtype)
+    total, *others = padded
+    word = np.dtype(f"u{min(total.itemsize, 8)}")
+    for other in others:
+        bits = (np.ascontiguousarray(x).view(word) for x in (total, other))
+        either = np.bitwise_or(*bits).view(total.dtype)
+        # A zero outside may have a sign, as behind neg, which is no bit of what lies there.
+        total = either if _is_of_bits(total.dtype) else _first_but_zeros(total, other, either)
+    return total
+
+
+def _is_of_bits(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biu" or dtype == DataType.Float8_e8m0fnu.numpy
+
+
+def _first_but_zeros(a: Array, b: Array, zeros: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(a != 0, a, np.where(b != 0, b, zeros))
 
 
 def _element_cat(e: Element) -> Term:
@@ -533,10 +548,19 @@ def _element_cat(e: Element) -> Term:
     axis = dim if isinstance(dim, int) else 0
     tensors = [v for v in e.inputs if isinstance(v, TensorView)]
     value = e.read(len(tensors) - 1, e.index)
+    ends = _cat_ends(tensors, axis)
     for position in range(len(tensors) - 2, -1, -1):
-        end = _cat_bounds(tensors, axis)[position][1]
-        value = t.select(e.index[axis] < end, e.read(position, e.index), value)
+        operand = e.read(position, e.index)
+        value = _laid_over(operand, value) if ends is None else t.select(e.index[axis] < ends[position], operand, value)
     return value
+
+
+def _laid_over(a: Term, b: Term) -> Term:
+    """Return the one of a and b that is in its range: the other is 0, without a sign."""
+    if a.dtype.is_integral or a.dtype is DataType.Bool:
+        return a | b
+    zero = b if a.dtype.is_complex else t.apply("min", a, b)
+    return t.select(t.apply("ne", a, 0), a, t.select(t.apply("ne", b, 0), b, zero))
 
 
 CAT = register(
@@ -559,6 +583,14 @@ CAT = register(
                 (Arg((3, 4), DataType.BFloat16),),
             ),
             Sample("fd.ops.cat([fd.ops.pad(a, [0, 2]), fd.ops.pad(b, [4, 0])], 1, True)", (Arg((3, 4)), Arg((3, 2)))),
+            Sample(
+                "fd.ops.cat([fd.ops.neg(fd.ops.pad(a, [0, 2])), fd.ops.pad(b, [4, 0])], 1, manual_padding=True)",
+                (Arg((3, 4)), Arg((3, 2))),
+            ),
+            Sample(
+                "fd.ops.cat([fd.ops.pad(b, [4, 0]), fd.ops.segment_set(fd.ops.pad(a, [0, 2]))], 1, True)",
+                (Arg((3, 4), DataType.Int), Arg((3, 2), DataType.Int)),
+            ),
             Sample("fd.ops.cat([fd.ops.broadcast(a, [True, False]), b])", (Arg((4,)), Arg((2, 4)))),
         ),
         misuses=(

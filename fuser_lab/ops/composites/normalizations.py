@@ -78,7 +78,7 @@ def _rms_norm(
     small = float(np.finfo(str(tensor.dtype.compute.numpy)).eps) if eps is None else eps
     x = widened(rec, tensor)
     total = SUM.frontend(rec, record(rec, "mul", x, x), axes, keepdim=True)
-    mean = record(rec, "truediv", total, count_of(rec, shape))
+    mean = record(rec, "truediv", total, count_of(rec, [tensor.extents[place] for place in axes]))
     root = _inverse_root(rec, mean, real_number(rec, small, "rms_norm", "eps"))
     return cast(rec, _affine(rec, record(rec, "mul", x, root), factor, None), tensor.dtype)
 
