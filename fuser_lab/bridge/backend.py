@@ -11,6 +11,8 @@ from fuser_lab.bridge.partition import Wishes
 from fuser_lab.bridge.region import Cutting
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.planning import segment
 
 NAME = "fuser_lab"
 
@@ -56,20 +58,42 @@ def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
     if type(chosen["check"]) is not bool:
         msg = f"fuser_lab backend: check must be True or False, given {shown(chosen['check'])}."
         raise ArgumentTypeError(msg)
+    cutting = Cutting(strategy=chosen["strategy"], target=chosen["target"], options=chosen["options"])
+    _check_cutting(cutting)
     return CaptureOptions(
         wishes=Wishes(
             **counts, left_to_torch=_op_names(chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
         ),
-        cutting=Cutting(strategy=chosen["strategy"], target=chosen["target"], options=chosen["options"]),
-        check=chosen["check"],
+        cutting=cutting, check=chosen["check"],
     )
+
+
+def _check_cutting(cutting: Cutting) -> None:
+    """Let `segment` refuse what it does not take now: regions are cut when they run first, or never."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor(shape=[1], contiguity=True)))
+    strategy = "bottom_up" if callable(cutting.strategy) else cutting.strategy
+    segment(fd, strategy=strategy, target=cutting.target, options=cutting.options)
 
 
 def _op_names(given: Any) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         msg = f"fuser_lab backend: left_to_torch must be a list of ops or their names, given {shown(given)}."
         raise ArgumentTypeError(msg)
-    return frozenset(str(op) for op in given)
+    torch = torch_for("the fuser_lab backend")
+    return frozenset(_op_name(torch, op) for op in given)
+
+
+def _op_name(torch: Any, given: Any) -> str:
+    """Return an op's name, as ``"aten.gelu"``, ``"gelu"``, an op of torch's, or a function of its name."""
+    is_op = isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # noqa: SLF001
+    name = given if isinstance(given, str) else str(given) if is_op else str(getattr(given, "__name__", ""))
+    space, *rest = name.split(".") if "." in name else ("aten", name)
+    bare = rest[0]
+    if not bare.isidentifier() or not any(hasattr(getattr(torch.ops, space, None), n) for n in (bare, f"_{bare}")):
+        msg = f"fuser_lab backend: left_to_torch has {shown(given)}, which is not an op of torch's, as 'aten.gelu' is."
+        raise InputError(msg)
+    return name
 
 
 def backend(gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Callable[..., Any]:

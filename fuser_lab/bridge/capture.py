@@ -98,7 +98,8 @@ def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callab
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
-        decompositions=table(), partition_fn=partitioners.min_cut_rematerialization_partition,
+        decompositions=table(capture.options.wishes.left_to_torch),
+        partition_fn=partitioners.min_cut_rematerialization_partition,
     )
     made: Callable[..., Any] = backend(gm, example_inputs)
     return made

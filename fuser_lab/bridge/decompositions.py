@@ -40,10 +40,21 @@ NAMES = """
 """
 
 
-def table() -> dict[Any, Any]:
-    """Return the decompositions by ATen op, as ``aot_autograd`` takes them."""
+def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
+    """Return the decompositions by ATen op, as ``aot_autograd`` takes them, without those of ops that torch runs."""
     torch = torch_for("fuser_lab.bridge")
     from_names = torch._decomp.get_decompositions  # noqa: SLF001 - torch has no public name for it
-    packets = [getattr(torch.ops.aten, name) for name in NAMES.split() if hasattr(torch.ops.aten, name)]
+    left = frozenset(".".join(name.split(".")[:2]) for name in left_to_torch)  # whatever the overload
+    packets = [
+        getattr(torch.ops.aten, name) for name in NAMES.split()
+        if hasattr(torch.ops.aten, name) and not is_named(f"aten.{name}", left)
+    ]
     found: dict[Any, Any] = from_names(packets)
     return found
+
+
+def is_named(target: str, names: frozenset[str]) -> bool:
+    """Whether names have an op, such as ``"aten._softmax.int"``: whole, without overload, or as people call it."""
+    space, _, rest = target.partition(".")
+    bare = rest.partition(".")[0]
+    return not names.isdisjoint((target, f"{space}.{bare}", bare, bare.lstrip("_"), f"{space}.{bare.lstrip('_')}"))

@@ -140,7 +140,7 @@ def from_torch(
     function
         A function of tensors, a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
     *inputs
-        Its arguments.
+        Its arguments; an exported program's own examples if left out.
     backward
         Whether to capture the backward graph as well. Otherwise the function runs under ``torch.no_grad``.
     keywords
@@ -167,6 +167,8 @@ def from_torch(
         msg = f"from_torch: function must be a function, a module or an exported program, given {shown(function)}."
         raise ArgumentTypeError(msg)
     called = function.module() if exported else function
+    if exported and not inputs and not given and function.example_inputs is not None:
+        inputs, given = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
     tensors = [x for x in _leaves(torch, (inputs, given)) if isinstance(x, torch.Tensor)]
     _check_gradients(torch, called, tensors, backward=backward)
     _check_devices(torch, called, tensors)

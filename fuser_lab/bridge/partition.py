@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.lowerings import LOWERINGS, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
@@ -68,8 +69,7 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     target = target_of(node)
     if target == "getitem":
         return reason_for(node.args[0], wishes) if node.args[0].op == "call_function" else "it takes a list apart"
-    packet = target.rpartition(".")[0]
-    if {target, packet, packet.partition(".")[2]} & wishes.left_to_torch:
+    if is_named(target, wishes.left_to_torch):
         return "left to torch as asked"
     if draws(node):
         return "it draws from torch's generator"

@@ -84,6 +84,17 @@ def test_ops_stay_with_torch_where_asked_for():
     assert [(row.op, row.reason) for row in found.left_to_torch] == [("aten.tanh.default", "left to torch as asked")]
 
 
+@pytest.mark.parametrize("op", ["softmax", "aten._softmax", torch.softmax, torch.ops.aten._softmax.default])
+def test_what_torch_would_take_apart_is_left_whole(op: object) -> None:
+    found = fl.from_torch(lambda x: torch.softmax(x, -1), torch.randn(2, 3), left_to_torch=[op])
+    assert [row.op for row in found.left_to_torch] == ["aten._softmax.default"]
+
+
+def test_an_exported_program_has_its_inputs() -> None:
+    exported = torch.export.export(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Sigmoid()), (torch.randn(2, 3),))
+    assert fl.from_torch(exported).definition.fusion.exprs
+
+
 def test_regions_are_no_larger_than_asked_for():
     def chain(x):
         for _ in range(7):
@@ -153,6 +164,8 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
         (lambda x: fl.from_torch(torch.sin, x, min_region_ops=0), ArgumentTypeError, "min_region_ops must be an int"),
         (lambda x: fl.from_torch(torch.sin, x, left_to_torch="sin"), ArgumentTypeError, "must be a list of ops"),
+        (lambda x: fl.from_torch(torch.sin, x, left_to_torch=["sinn"]), InputError, "'sinn', which is not an op"),
+        (lambda x: fl.from_torch(torch.sin, x, strategy="best"), InputError, "strategy"),
         (lambda x: fl.from_torch(torch.sin, x, check=1), ArgumentTypeError, "check must be True or False"),
     ],
 )  # fmt: skip
