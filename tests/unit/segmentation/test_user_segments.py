@@ -15,6 +15,7 @@ from fuser_lab import DataType, FusionCache, FusionDefinition, SegmenterOptions
 from fuser_lab.definition.spec import spec
 from fuser_lab.errors import DefinitionError, InputError, StateError
 from fuser_lab.passes import offsets_of
+from fuser_lab.runtime import host_ready
 from fuser_lab.runtime.argument_manager import ArgumentManager
 from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.host import HostMemory
@@ -280,9 +281,9 @@ def test_values_are_freed_after_their_last_use(monkeypatch):
     live = peak = 0
 
     def counted(made):
-        def make(self, *args):
+        def make(*args):
             nonlocal live, peak
-            array = made(self, *args)
+            array = made(*args)
             live += array.nbytes
             peak = max(peak, live)
             weakref.finalize(array, gone, array.nbytes)
@@ -298,13 +299,17 @@ def test_values_are_freed_after_their_last_use(monkeypatch):
     x = np.random.default_rng(0).standard_normal((32, 64, 8, 128))
     assert len(fd.segment([x])) == 3
     assert maps(fd) == [{0: 0, 3: 3}, {0: 3, 1: 4}, {0: 4, 1: 5}]
-    fd.execute([x])
+    maker = host_ready._numpy_maker
     monkeypatch.setattr(HostMemory, "fresh", counted(HostMemory.fresh))
     monkeypatch.setattr(HostMemory, "block", counted(HostMemory.block))
-    (got,) = fd.execute([x])
-    np.testing.assert_allclose(got, (x + 1).sum(axis=(0, 1, 3)))
-    assert x.nbytes + peak == (32 * 64 * 8 * 128 + 64 * 8 * 128 + 64 * 8) * 8
-    assert live == got.nbytes
+    monkeypatch.setattr(host_ready, "_numpy_maker", lambda slot: counted(maker(slot)))
+    for _ in range(3):  # the first goes the long way
+        peak = live
+        (got,) = fd.execute([x])
+        np.testing.assert_allclose(got, (x + 1).sum(axis=(0, 1, 3)))
+        assert x.nbytes + peak == (32 * 64 * 8 * 128 + 64 * 8 * 128 + 64 * 8) * 8
+        assert live == got.nbytes
+        del got
 
 
 def test_values_that_are_inputs_outputs_or_unread_are_kept():
