@@ -7,6 +7,7 @@ machine code for the life of a process. A kernel's memory is given back with the
 that has it, or a thread that runs it, keeps it.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -38,6 +39,7 @@ from fuser_lab.runtime.recent import Recent
 compiler: Any = numba_compiler  # its names are not exported for type checkers
 config: Any = numba_config
 
+_HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2", "__truncdfhf2")
 MOST_KERNELS = 256  # in memory, beside those that are in use; about 100 KB each
 
 Functions = Mapping[str, Callable[..., None]]
@@ -151,9 +153,17 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
 
 @functools.cache
 def _symbols() -> None:
-    """Let LLVM know the functions of Numba's runtime that machine code calls."""
+    """Let LLVM know the functions that machine code calls: Numba's, and conversions of Half on a processor with none.
+
+    A symbol that LLVM does not know has the address 0, and a call of it ends the process.
+    """
     with global_compiler_lock:
         rtsys.initialize(cpu_target.target_context)
+        with contextlib.suppress(OSError):
+            compiler_runtime = ctypes.CDLL("libgcc_s.so.1")
+            for name in _HALF_CONVERSIONS:
+                if llvm.address_of_symbol(name) is None and hasattr(compiler_runtime, name):
+                    llvm.add_symbol(name, ctypes.cast(getattr(compiler_runtime, name), ctypes.c_void_p).value)
 
 
 def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:

@@ -225,6 +225,27 @@ def test_a_cycle_of_references_may_end_kernels_in_any_order(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
+_HALVES = """
+import numpy as np
+from backend.fusions import D, S, build
+from fuser_lab.runtime.executor import prepare
+fusion = build(lambda fd, x: fd.ops.cast(fd.ops.exp(x), D.Half), [(5,)], D.Half)
+(got,) = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([np.zeros(5, np.float16)])
+print(got.dtype, *got)
+"""
+
+
+def test_halves_are_converted_where_the_processor_has_no_instruction_for_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HALVES], text=True, capture_output=True, check=False,
+        env={
+            **os.environ, "FUSER_LAB_CACHE": str(tmp_path), "NUMBA_CPU_NAME": "generic",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+    )
+    assert (done.returncode, done.stdout) == (0, "float16 1.0 1.0 1.0 1.0 1.0\n"), done.stderr
+
+
 def test_nothing_of_a_kernel_stays_in_numba(compilations: list[str]) -> None:
     added()
     context = cpu_target.target_context
