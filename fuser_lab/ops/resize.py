@@ -529,7 +529,7 @@ def _reference_cat(*padded: Array, dim: int) -> Array:
     for other in others:
         bits = (np.ascontiguousarray(x).view(word) for x in (total, other))
         either = np.bitwise_or(*bits).view(total.dtype)
-        # A zero outside may have a sign, as behind neg, which is no bit of what lies there.
+        # A zero outside may be negative, behind neg for one: its sign bit is not part of the other operand's value.
         total = either if _is_of_bits(total.dtype) else _first_but_zeros(total, other, either)
     return total
 

@@ -33,6 +33,7 @@ from numba.np.ufunc.parallel import _launch_threads
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import content_key, defined_in
+from fuser_lab.runtime.llvm_process import LlvmError
 from fuser_lab.runtime.pipelines import Library, Serial
 from fuser_lab.runtime.recent import Recent
 
@@ -130,8 +131,18 @@ def compiled(definition: Definition) -> MachineCode:
 
 
 def loaded(kernel: MachineCode) -> Callable[..., None]:
-    """Return a kernel as a function that Python calls; its memory is freed with the function."""
+    """Return a kernel as a function that Python calls; its memory is freed with the function.
+
+    Raises
+    ------
+    LlvmError
+        If the kernel converts Half on a processor without instructions for it, where libgcc is older than GCC 12.
+    """
     _symbols()
+    missing = [n for n in _HALF_CONVERSIONS if n.encode() in kernel.code and llvm.address_of_symbol(n) is None]
+    if missing:
+        msg = f"{kernel.name} needs {', '.join(missing)} of libgcc (GCC 12 or newer): this processor has no F16C."
+        raise LlvmError(msg)
     if kernel.threaded:
         _launch_threads()  # type: ignore[no-untyped-call]
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
