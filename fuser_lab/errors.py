@@ -83,7 +83,7 @@ class EvaluationWarning(UserWarning):
 
 
 class RegionWarning(UserWarning):
-    """A region of a captured model that torch runs itself: the text says which, and why."""
+    """A region of a captured model that torch runs itself, or an annotation without effect: the text says why."""
 
 
 class CacheWarning(UserWarning):

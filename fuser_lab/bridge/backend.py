@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.arguments import shown
+from fuser_lab.bridge.annotations import patterns_of
 from fuser_lab.bridge.capture import Capture, CaptureOptions, compiled
 from fuser_lab.bridge.partition import Wishes
 from fuser_lab.bridge.region import Cutting
@@ -40,7 +41,7 @@ def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
     """
     known = {
         "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,
-        "left_to_torch": (), "check": False, "matmuls": "torch",
+        "left_to_torch": (), "check": False, "matmuls": "torch", "annotate": (),
     }
     for name in given or {}:
         if name not in known:
@@ -64,7 +65,7 @@ def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
         wishes=Wishes(
             **counts, left_to_torch=_op_names(chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
         ),
-        cutting=cutting, check=chosen["check"],
+        cutting=cutting, check=chosen["check"], annotate=patterns_of("fuser_lab backend", chosen["annotate"]),
     )
 
 
@@ -106,21 +107,33 @@ def backend(gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any
     options
         ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
         the least and most ops of a region (1 and 256); ``left_to_torch``, ops that torch runs, as ``["aten.gelu"]``;
-        ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or ``"record"``.
+        ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or ``"record"``;
+        ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
+        ``["layers.*.mlp", torch.nn.functional.silu]`` (`fuser_lab.from_torch`).
 
     Raises
     ------
     InputError
-        If there is no such option.
+        If there is no such option, or ``annotate`` names nothing; a warning where there are graph breaks, since a
+        graph that comes later may have it.
     UnsupportedError
         If torch is too old.
     """
     torch_for("the fuser_lab backend")
     chosen = options_of(options)
-    if _LAST.capture is None or not _LAST.goes_on or _LAST.capture.options != chosen:
+    before = _LAST.capture
+    if before is None or before.options != chosen:
         _LAST.capture = Capture(chosen)
-    _LAST.goes_on = _LAST.capture.note_break(gm)
-    return compiled(gm, example_inputs, _LAST.capture)
+    elif not _LAST.goes_on:
+        # What is compiled anew may be a part of a function, whose other parts have what `annotate` names.
+        _LAST.capture = Capture(chosen, names=before.names)
+    capture = _LAST.capture
+    assert capture is not None
+    _LAST.goes_on = capture.note_break(gm)
+    made = compiled(gm, example_inputs, capture)
+    if not _LAST.goes_on:
+        capture.names.check("fuser_lab backend", chosen.annotate)
+    return made
 
 
 def last_capture() -> Capture | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
 from fuser_lab.bridge.region import Cutting, Region
@@ -19,10 +20,14 @@ _KEPT_SIZES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
-    """How graphs are captured and run: what becomes a region, how regions are cut, whether results are compared."""
+    """How graphs are captured and run: what becomes a region, how regions are cut, whether results are compared.
+
+    ``annotate`` names the modules and calls at whose boundaries regions get a ``segment_set``.
+    """
 
     wishes: Wishes = field(default_factory=Wishes)
     cutting: Cutting = field(default_factory=Cutting)
+    annotate: tuple[Pattern, ...] = ()
     check: bool = False
 
 
@@ -56,11 +61,12 @@ class GraphBreak:
 class Capture:
     """What one call of `fuser_lab.from_torch`, or one compilation by torch, has captured so far."""
 
-    def __init__(self, options: CaptureOptions) -> None:
+    def __init__(self, options: CaptureOptions, names: Names | None = None) -> None:
         self.options = options
         self.idle = False  # whether torch runs the regions for now
         self.graphs: list[CapturedGraph] = []
         self.breaks: list[GraphBreak] = []
+        self.names = names or Names()
         self._lock = threading.Lock()
 
     def add(self, graph: CapturedGraph) -> None:
@@ -76,6 +82,7 @@ class Capture:
         frames = [frame for frame in reason.user_stack or () if frame is not None]
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
         told = _told(str(reason.reason))
+        self.names.is_whole = False
         with self._lock:
             self.breaks.append(GraphBreak(reason=told, place=place))
         return True
@@ -110,6 +117,8 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     torch = torch_for("fuser_lab.bridge")
     make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
 
+    if capture.options.annotate:
+        capture.names.note(gm.graph.nodes, capture.options.annotate)
     if _is_symbolic(torch, gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
     graph = captured(gm, kind, capture)
@@ -121,10 +130,11 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops whose sizes are known, with its regions; the graph module is changed."""
     options = capture.options
     found = partitioned(gm, options.wishes, prepare(gm))
+    homes = homes_of(gm.graph.nodes, options.annotate)
     regions: list[Region] = []
     left = list(found.left)
     for nodes in found.regions:
-        region = Region(len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle)
+        region = Region(len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle, homes=homes)
         try:
             _ = region.recorded
         except Exception as error:  # noqa: BLE001 - a call that cannot be recorded after all is torch's

@@ -5,7 +5,10 @@ from typing import Any
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node
 
-_ORIGINS = ("stack_trace", "nn_module_stack", "fwd_nn_module_stack")
+_ORIGINS = (
+    "stack_trace", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack", "fwd_source_fn_stack", "original_aten",
+    "seq_nr",
+)
 
 
 def dropout_mask(sizes: list[int], strides: list[int], p: float, dtype: Any, device: Any) -> Any:

@@ -147,13 +147,16 @@ def from_torch(
         Its keyword arguments.
     **options
         As for the backend: ``strategy``, ``target``, ``options``, ``min_region_ops``, ``max_region_ops``,
-        ``left_to_torch``, ``check``, ``matmuls`` (`fuser_lab.bridge.backend.backend`).
+        ``left_to_torch``, ``check``, ``matmuls`` (`fuser_lab.bridge.backend.backend`). ``annotate`` puts a
+        ``segment_set`` at the boundaries of modules and of calls, forward and backward, before anything is cut. Each
+        entry is the path of modules or the end of one (``"layers.*.mlp"``; ``*`` stands for one part, ``**`` for any
+        number), a module class, a torch function (``torch.nn.functional.silu``) or an ATen op (``"aten.silu"``).
 
     Raises
     ------
     InputError
         If an input requires a gradient and ``backward`` is not asked for, if nothing requires one and it is, if tensors
-        and parameters lie on different devices, or if torch captures nothing.
+        and parameters lie on different devices, if torch captures nothing, or if ``annotate`` names nothing in it.
     ArgumentTypeError
         If ``function`` cannot be called.
     UnsupportedError
@@ -187,6 +190,7 @@ def from_torch(
         name = getattr(function, "__qualname__", type(function).__name__)
         msg = f"from_torch: torch captured no op of {name}; give a function that computes with its tensor arguments."
         raise InputError(msg)
+    capture.names.check("from_torch", capture.options.annotate, is_whole=True)
     return CapturedModel(capture, run)
 
 

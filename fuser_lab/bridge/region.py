@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.requirement import torch_for
@@ -43,10 +44,14 @@ class Cutting:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """An operand of a recorded call: an input of the region, or a result of an earlier call."""
+    """An operand of a recorded call: an input of the region, or a result of an earlier call.
+
+    ``marked`` says that the call reads a ``segment_set`` of it.
+    """
 
     call: int | None
     place: int
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +129,21 @@ def _recorded(signature: Signature) -> Recorded:
         ]
         results: list[list[Any]] = []
 
+        copies: dict[Ref, Any] = {}
+
         def handle(ref: Ref) -> Any:
-            return inputs[ref.place] if ref.call is None else results[ref.call][ref.place]
+            tensor = inputs[ref.place] if ref.call is None else results[ref.call][ref.place]
+            if not ref.marked:
+                return tensor
+            if ref not in copies:
+                copies[ref] = fd.ops.segment_set(tensor)
+                made[ref.call or 0] += (copies[ref].name,)
+            return copies[ref]
 
         for call, (args, kwargs) in zip(signature.calls, signature.operands, strict=True):
+            operands, named = _filled(args, handle), dict(_filled(kwargs, handle))
             before = len(fd.recorded_exprs)
-            results.append(record(fd, call, _filled(args, handle), dict(_filled(kwargs, handle))))
+            results.append(record(fd, call, operands, named))
             made.append(tuple(expr.name for expr in fd.recorded_exprs[before:]))
         returned: set[str] = {tensor.name for tensor in inputs}
         for ref in signature.outputs:
@@ -191,6 +205,7 @@ class Region:
 
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
+        homes: Mapping[Node, frozenset[Home]] | None = None,
     ) -> None:
         self.index, self._nodes, self.checked = index, tuple(nodes), checked
         self.failed: str | None = None
@@ -198,7 +213,7 @@ class Region:
         inside = set(nodes)
         self.input_nodes = _inputs(nodes, inside)
         self.output_nodes, self.view_nodes = _outputs(nodes, inside)
-        self.signature = _signature(nodes, self.input_nodes, self.output_nodes, cutting)
+        self.signature = _signature(nodes, self.input_nodes, self.output_nodes, cutting, homes or {})
         self._calls = [node for node in nodes if target_of(node) != "getitem"]
         results = [call.results for call in self.signature.calls]
         self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
@@ -410,7 +425,9 @@ def _outputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[tuple[Node, ...]
 
 def _signature(
     nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], cutting: Cutting,
+    homes: Mapping[Node, frozenset[Home]],
 ) -> Signature:
+    """Return what decides the fusion of some nodes; tensors are annotated where they leave their home."""
     refs: dict[Node, Ref] = {node: Ref(None, place) for place, node in enumerate(inputs)}
     calls: list[Call] = []
     operands: list[Any] = []
@@ -421,9 +438,13 @@ def _signature(
             continue
         call = call_of(node)
         assert call is not None
+        seen = {**refs, **{
+            given: replace(refs[given], marked=True) for given in node.all_input_nodes
+            if refs[given].call is not None and given.all_input_nodes and homes.get(given) != homes.get(node)
+        }}
         operands.append((
-            tuple(_referred(value, refs) for value in node.args),
-            tuple((name, _referred(value, refs)) for name, value in node.kwargs.items()),
+            tuple(_referred(value, seen) for value in node.args),
+            tuple((name, _referred(value, seen)) for name, value in node.kwargs.items()),
         ))
         refs[node] = Ref(len(calls), 0)
         calls.append(call)

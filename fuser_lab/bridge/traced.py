@@ -38,9 +38,18 @@ def origin_of(node: Node) -> Origin:
     if own:
         path, line, code = own[-1]
         place = f"{PurePath(path).name}:{line}"
-    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    paths = [entry[0] if isinstance(entry, tuple) else str(entry) for entry in modules.values()]
-    return Origin(module=_module_path(paths[-1]) if paths else "", code=code.strip(), place=place)
+    modules = modules_of(node)
+    return Origin(module=modules[-1][0] if modules else "", code=code.strip(), place=place)
+
+
+def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
+    """Return the modules that a node came from, the outermost first: path, and qualified name of the class."""
+    found = []
+    for entry in (node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}).values():
+        path, cls = entry if isinstance(entry, tuple) else (str(entry), "")
+        name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+        found.append((_module_path(path), name))
+    return tuple(found)
 
 
 def _module_path(text: str) -> str:

@@ -1,0 +1,167 @@
+"""Where the user wants segments to end: a ``segment_set`` at the boundaries of modules and of calls.
+
+A pattern names modules by path or class, or calls by torch function or ATen op. Every node that a pattern names has a
+*home*: the module, or the one call. A tensor that a node of another home reads gets a ``segment_set`` in its region.
+"""
+
+import difflib
+import inspect
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fuser_lab.arguments import shown
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import Node, modules_of
+from fuser_lab.errors import ArgumentTypeError, InputError, RegionWarning
+
+Home = tuple[str, str]  # the pattern, and the module or call that it names
+
+_MOST_CLOSE = 3
+_NUMBER = re.compile(r"_\d+$")
+_ACCEPTED = "a module's path with * and **, a module class, a torch function or an ATen op, as 'aten.silu'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """What `annotate` was given: ``path`` for modules by path, ``cls`` for those of a class, ``call`` for calls."""
+
+    text: str
+    path: tuple[str, ...] = ()
+    cls: str = ""
+    call: str = ""
+
+    def homes(self, node: Node) -> set[Home]:
+        """Return the modules of this pattern that a node is in, or the call that it belongs to."""
+        if self.call:
+            return {(self.text, key) for key, names in _calls(node) if self.call in names}
+        return {
+            (self.text, path) for path, cls in modules_of(node)
+            if path and (cls == self.cls if self.cls else _ends_with(path.split("."), self.path))
+        }
+
+
+def patterns_of(what: str, given: Any) -> tuple[Pattern, ...]:
+    """Return what a user gave as ``annotate``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not a list, or holds something that names neither modules nor calls.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"{what}: annotate must be a list, each entry {_ACCEPTED}; given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return tuple(_pattern(what, one) for one in given)
+
+
+def _pattern(what: str, given: Any) -> Pattern:
+    torch = torch_for(what)
+    if isinstance(given, str) and given.startswith(("aten.", "prims.")):
+        return Pattern(text=given, call=_plain_name(given.split(".")[1]))
+    if isinstance(given, str) and given and all(given.split(".")):
+        return Pattern(text=given, path=tuple(given.split(".")))
+    if isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket):  # noqa: SLF001
+        return Pattern(text=str(given), call=_plain_name(str(given).split(".")[1]))
+    if inspect.isclass(given) and issubclass(given, torch.nn.Module):
+        return Pattern(text=given.__name__, cls=f"{given.__module__}.{given.__qualname__}")
+    name = getattr(given, "__name__", "")
+    if callable(given) and not inspect.isclass(given) and name.isidentifier():
+        return Pattern(text=name, call=_plain_name(name))
+    msg = f"{what}: annotate has {shown(given)}; each entry must be {_ACCEPTED}."
+    raise ArgumentTypeError(msg)
+
+
+def _plain_name(op: str) -> str:
+    """Return ``layer_norm`` for ``native_layer_norm_backward``: an op and its gradient belong to one call."""
+    return re.sub(r"_backward(_data)?$", "", op.lstrip("_").removeprefix("native_"))
+
+
+def _ends_with(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    return any(_fits(path[start:], pattern) for start in range(len(path)))
+
+
+def _fits(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_fits(path[start:], pattern[1:]) for start in range(len(path) + 1))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and _fits(path[1:], pattern[1:])
+
+
+def _calls(node: Node) -> list[tuple[str, set[str]]]:
+    """Return the calls that a node was made for: what tells one from another, and the names that it goes by."""
+    found: list[tuple[str, set[str]]] = []
+    for name, function in node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or ():
+        names = {_plain_name(_NUMBER.sub("", name)), _plain_name(getattr(function, "__name__", str(function)))}
+        found.append((name, names))
+    op = str(node.meta.get("original_aten") or "")
+    if "." in op:
+        name = _plain_name(op.split(".")[1])
+        if found:
+            found[-1][1].add(name)
+        else:
+            found.append((f"{name} {node.meta.get('seq_nr')}", {name}))
+    return found
+
+
+def homes_of(nodes: Iterable[Node], patterns: Sequence[Pattern]) -> Mapping[Node, frozenset[Home]]:
+    """Return the home of each node that calls something; where two nodes differ in it, a boundary is between them."""
+    if not patterns:
+        return {}
+    return {
+        node: frozenset(home for pattern in patterns for home in pattern.homes(node))
+        for node in nodes if node.op == "call_function"
+    }
+
+
+class Names:
+    """The modules and calls of captured graphs, and the patterns that have named some of them.
+
+    ``is_whole`` says that no graph ended early, so that what was captured is all of a function.
+    """
+
+    def __init__(self) -> None:
+        self.is_whole = True
+        self._paths: dict[str, None] = {}
+        self._names: dict[str, None] = {}
+        self._met: set[str] = set()
+
+    def note(self, nodes: Iterable[Node], patterns: Sequence[Pattern]) -> None:
+        """Take in the nodes of a graph."""
+        listed = [node for node in nodes if node.op == "call_function"]
+        self._met.update(pattern for homes in homes_of(listed, patterns).values() for pattern, _ in homes)
+        for node in listed:
+            for path, cls in modules_of(node):
+                self._paths[path] = None
+                self._names[cls.rpartition(".")[2]] = None
+            self._names.update(dict.fromkeys(name for _, names in _calls(node) for name in names))
+
+    def check(self, what: str, patterns: Sequence[Pattern], *, is_whole: bool | None = None) -> None:
+        """Raise InputError for a pattern that names nothing, or warn where only a part of a function is known."""
+        told = self.unmet(what, patterns)
+        if told and (self.is_whole if is_whole is None else is_whole):
+            raise InputError(told)
+        if told:
+            warnings.warn(told, RegionWarning, stacklevel=2)
+
+    def unmet(self, what: str, patterns: Sequence[Pattern]) -> str:
+        """Return a sentence about the first pattern that names nothing, with names that are close; empty if none is."""
+        pattern = next((one for one in patterns if one.text not in self._met), None)
+        if pattern is None:
+            return ""
+        if pattern.path:
+            kind, known = "module", list(dict.fromkeys(_tail(path, len(pattern.path)) for path in self._paths if path))
+        else:
+            kind, known = "module of this class" if pattern.cls else "call", list(self._names)
+        close = difflib.get_close_matches(pattern.text, known, _MOST_CLOSE, 0.5) or known[:_MOST_CLOSE]
+        told = f"; close names are {', '.join(map(repr, close))}" if close else ""
+        return f"{what}: annotate has {pattern.text!r}, but the captured graphs have no such {kind}{told}."
+
+
+def _tail(path: str, length: int) -> str:
+    """Return the last parts of a path, numbers as ``*``."""
+    return ".".join("*" if part.isdigit() else part for part in path.split(".")[-length:])
