@@ -3,7 +3,8 @@
 Of every plan is asked that no segments form a cycle, that no expression is lost, that none stands in two segments
 unless it is recomputed on purpose, that replaying the log gives the plan again, that replicas repeat a cast or a
 squeeze, and that each ``segment_set`` separates what it is said to separate. Failures are printed with their number,
-which ``--index`` does again; then the exit status is 1.
+which ``--index`` does again; then the exit status is 1. ``--first`` is the number of the first graph: a long run can be
+made in pieces.
 """
 
 import argparse
@@ -11,10 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
-from multiprocessing import get_context
 from random import Random
 from typing import Any
 
@@ -22,6 +20,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, replay, segment
+from tests.processes import chunks, results
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, chance
 
@@ -219,39 +218,49 @@ def piece_problems(log: DecisionLog) -> Iterator[str]:
                 yield f"{attempt.phase} asks about {', '.join(sorted(attempt.names))} again"
 
 
-def _checked(seed: int, start: int, end: int) -> list[str]:
+def _checked(seed: int, indices: range) -> tuple[int, list[str]]:
+    """Return how many cases were checked, and what is wrong with them."""
     found = []
-    for index in range(start, end):
+    for index in indices:
         try:
             found += [f"{index}: {text}" for text in check(case_of(seed, index))]
         except Exception as error:  # noqa: BLE001 - a failure to be reported like any other
             found.append(f"{index}: {type(error).__name__}: {error}")
-    return found
+    return len(indices), found
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
     """Check the cases that were asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_segmentation", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first graph (0)")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--index", type=int, help="only this case")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     start = time.perf_counter()
+    wanted = range(arguments.first, arguments.first + arguments.count)
     if arguments.index is not None:
-        count, found = 1, _checked(arguments.seed, arguments.index, arguments.index + 1)
-    else:
-        count, found = arguments.count, []
-        starts = range(0, count, CHUNK)
-        with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
-            ends = (min(i + CHUNK, count) for i in starts)
-            for some in pool.map(_checked, repeat(arguments.seed), starts, ends):
-                found += some
-    for line in found[:LISTED]:
-        sys.stdout.write(f"{line}\n")
-    seconds = time.perf_counter() - start
-    sys.stdout.write(f"{count} graphs cut by random schedulers in {seconds:.0f} s: {len(found)} failures\n")
-    return 1 if found else 0
+        wanted = range(arguments.index, arguments.index + 1)
+    done, failures = 0, 0
+    calls = [(arguments.seed, some) for some in chunks(wanted.start, len(wanted), CHUNK)]
+    for number, (some, found) in enumerate(results(_checked, calls, min(arguments.workers, len(calls))), 1):
+        for line in found[:max(LISTED - failures, 0)]:
+            say(line)
+        done, failures = done + some, failures + len(found)
+        if number % 40 == 0 or number == len(calls):
+            seconds = time.perf_counter() - start
+            say(f"{done:7d} graphs, {failures} failures, {done / seconds:.0f}/s")
+    if done < len(wanted):
+        say(f"interrupted: {len(wanted) - done} graphs are not checked")
+    say(f"{done} graphs cut by random schedulers in {time.perf_counter() - start:.0f} s: {failures} failures")
+    return 1 if failures or done < len(wanted) else 0
 
 
 if __name__ == "__main__":

@@ -1,13 +1,10 @@
 """``python -m tests.fuzz``: see `tests.fuzz.runner`."""
 
-import os
 import sys
 
-# Read when Numba and the passes are imported; worker processes inherit them. One process per core is parallel enough.
-for name, value in (
-    ("OMP_WAIT_POLICY", "passive"), ("OMP_NUM_THREADS", "1"), ("NUMBA_NUM_THREADS", "1"), ("FUSER_LAB_VERIFY", "1"),
-):
-    os.environ.setdefault(name, value)
+from tests.processes import one_thread_each
+
+one_thread_each()
 
 from tests.fuzz.runner import main  # noqa: E402 - after the environment that it reads
 

@@ -1,7 +1,8 @@
 """Random definitions, computed in every way and compared, by as many processes as there are cores.
 
-``--count N`` definitions are interpreted, one in ``--compile-every`` is compiled as well; ``--seed S --index I`` does
-one again. The first failures are shrunk and printed as Python; then the exit status is 1.
+``--count N`` definitions are interpreted, from number ``--first``; one in ``--compile-every`` is compiled as well.
+``--seed S --index I`` does one again. Failures are named as they are found; the first of each kind are shrunk and
+printed as Python at the end; then the exit status is 1. An interrupted run says how far it came.
 """
 
 import argparse
@@ -11,9 +12,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 
 from numpy.exceptions import ComplexWarning
 
@@ -23,6 +22,7 @@ from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import ENTRIES, Generator
 from tests.fuzz.program import Program
 from tests.fuzz.shrink import kind_of, shrink
+from tests.processes import chunks, results
 
 # Single ops make the most kernels and find the least.
 STRATEGIES = (*["bottom_up"] * 7, *["top_down"] * 2, "unfused")
@@ -140,27 +140,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Check ``arguments.count`` programs in worker processes; returns the exit status."""
     start = time.perf_counter()
     total = Tally()
-    chunks = [range(i, min(i + CHUNK, arguments.count)) for i in range(0, arguments.count, CHUNK)]
-    with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
-        pending = [pool.submit(run_chunk, arguments.seed, chunk, arguments.compile_every) for chunk in chunks]
-        for number, future in enumerate(as_completed(pending), 1):
-            total.add(future.result())
-            if number % 10 == 0 or number == len(pending):
-                _progress(total, time.perf_counter() - start)
+    work = chunks(arguments.first, arguments.count, CHUNK)
+    calls = [(arguments.seed, some, arguments.compile_every) for some in work]
+    for number, some in enumerate(results(run_chunk, calls, arguments.workers), 1):
+        listed = LISTED - len(total.findings)
+        total.add(some)
+        _list(some.findings[:max(listed, 0)], arguments)
+        if number % 10 == 0 or number == len(work):
+            _progress(total, time.perf_counter() - start)
+    count, missing = len(total.findings), []
+    if total.done < arguments.count:
+        _progress(total, time.perf_counter() - start)
+        say(f"interrupted: {arguments.count - total.done} definitions are not checked")
+    else:
         say(coverage(total.ops))
-        missing = [n for n, e in ENTRIES.items() if e.samples and n not in DRAWN and not total.ops[n]]
-        missing = missing if arguments.count >= COVERED_FROM else []
+        if arguments.count >= COVERED_FROM:
+            missing = [n for n, e in ENTRIES.items() if e.samples and n not in DRAWN and not total.ops[n]]
         if missing:
             say(f"ops that never occurred: {', '.join(missing)}")
-        _list(total.findings, arguments)
         first = {f.kind: f.index for f in sorted(total.findings, key=lambda f: -f.index) if f.kind}
-        chosen = sorted(first.values())[:SHRUNK]
-        small = [pool.submit(shrunk, arguments.seed, index, arguments.compile_every) for index in chosen]
-        for future in small:
-            say(future.result())
-    count = len(total.findings)
+        calls = [(arguments.seed, index, arguments.compile_every) for index in sorted(first.values())[:SHRUNK]]
+        for small in results(shrunk, calls, arguments.workers):
+            say(small)
     say(f"{total.done} definitions in {time.perf_counter() - start:.0f} s: {count or 'no'} failures")
-    return 1 if count or missing else 0
+    return 1 if count or missing or total.done < arguments.count else 0
 
 
 def _progress(total: Tally, seconds: float) -> None:
@@ -176,7 +179,7 @@ def _progress(total: Tally, seconds: float) -> None:
 
 
 def _list(findings: list[Finding], arguments: argparse.Namespace) -> None:
-    for finding in sorted(findings, key=lambda f: f.index)[:LISTED]:
+    for finding in findings:
         line = f"python -m tests.fuzz --seed {arguments.seed} --index {finding.index}"
         say(f"--- {line}: {' '.join(finding.text.split())[:200]}")
         if not finding.kind:
@@ -202,6 +205,7 @@ def main() -> int:
     """Read arguments and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="how many definitions (2000)")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first definition (0)")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--index", type=int, help="only this one")
     parser.add_argument("--compile-every", type=int, default=64, help="one in so many is compiled (64; 0: none)")

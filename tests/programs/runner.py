@@ -1,9 +1,10 @@
 """Random programs against torch in float64, in as many processes as there are cores.
 
-``--count N`` random programs, and ``--rows N`` norm-like ones over rows of 1 to 130 elements, are computed by the
-reference and by plans of every strategy, before and after random edits, whose kernels run in lock step; one in
-``--compile-every`` is compiled as well. ``--seed S --index I`` does one again (``--row``: one over rows). The first
-failures are shrunk and printed as Python; then the exit status is 1.
+``--count N`` random programs, and ``--rows N`` norm-like ones over rows of 1 to 130 elements, both from number
+``--first``, are computed by the reference and by plans of every strategy, before and after random edits, whose kernels
+run in lock step; one in ``--compile-every`` is compiled as well. ``--seed S --index I`` does one again (``--row``: one
+over rows). Failures are named as they are found; the first of each kind are shrunk and printed as Python at the end;
+then the exit status is 1. An interrupted run says how far it came.
 """
 
 import argparse
@@ -14,12 +15,11 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 
 import torch
 
+from tests.processes import chunks, results
 from tests.programs.check import Way, check
 from tests.programs.generator import ROWS, program_of, row_program
 from tests.programs.program import Program
@@ -132,32 +132,32 @@ def run(arguments: argparse.Namespace) -> int:
     """Check the programs that are asked for in worker processes; return the exit status."""
     start = time.perf_counter()
     total = Tally()
-    work = [
-        (family, range(i, min(i + CHUNK, count)))
+    calls = [
+        (family, arguments.seed, some, arguments.compile_every)
         for family, count in (("programs", arguments.count), ("rows", arguments.rows))
-        for i in range(0, count, CHUNK)
+        for some in chunks(arguments.first, count, CHUNK)
     ]
-    with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
-        pending = [
-            pool.submit(run_chunk, family, arguments.seed, some, arguments.compile_every) for family, some in work
-        ]
-        for number, future in enumerate(as_completed(pending), 1):
-            some = future.result()
-            total.add(some)
-            for finding in some.findings if len(total.findings) <= LISTED else ():
-                row = " --row" if finding.family == "rows" else ""
-                line = f"python -m tests.programs --seed {arguments.seed} --index {finding.index}{row}"
-                say(f"--- {line}: {finding.text[:300]}")
-            if number % 25 == 0 or number == len(pending):
-                say(_progress(total, time.perf_counter() - start))
-        say(_listed("ops", total.ops.most_common()))
-        say(_listed("refused as definitions", total.refused.most_common(REFUSALS), apart="\n  "))
+    for number, some in enumerate(results(run_chunk, calls, arguments.workers), 1):
+        listed = LISTED - len(total.findings)
+        total.add(some)
+        for finding in some.findings[:max(listed, 0)]:
+            row = " --row" if finding.family == "rows" else ""
+            line = f"python -m tests.programs --seed {arguments.seed} --index {finding.index}{row}"
+            say(f"--- {line}: {finding.text[:300]}")
+        if number % 25 == 0 or number == len(calls):
+            say(_progress(total, time.perf_counter() - start))
+    left = arguments.count + arguments.rows - total.done["programs"] - total.done["rows"]
+    say(_listed("ops", total.ops.most_common()))
+    say(_listed("refused as definitions", total.refused.most_common(REFUSALS), apart="\n  "))
+    if left:
+        say(f"interrupted: {left} programs are not checked")
+    else:
         first = {f.kind: f for f in sorted(total.findings, key=lambda f: -f.index) if f.kind != "made"}
         chosen = sorted(first.values(), key=lambda f: f.index)[:SHRUNK]
-        small = [pool.submit(shrunk, f.family, arguments.seed, f.index, arguments.compile_every) for f in chosen]
-        for future in small:
-            say(future.result())
-    return _last_lines(total, time.perf_counter() - start)
+        small = [(f.family, arguments.seed, f.index, arguments.compile_every) for f in chosen]
+        for text in results(shrunk, small, arguments.workers):
+            say(text)
+    return _last_lines(total, time.perf_counter() - start) or int(left > 0)
 
 
 def _progress(total: Tally, seconds: float) -> str:
@@ -199,6 +199,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="how many random programs (2000)")
     parser.add_argument("--rows", type=int, default=ROWS, help=f"how many over short rows ({ROWS})")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first of either (0)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--index", type=int, help="only this one")
     parser.add_argument("--row", action="store_true", help="with --index: one over short rows")

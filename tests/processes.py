@@ -1,0 +1,75 @@
+"""Numbered random cases shared among processes, a chunk at a time.
+
+A run may be made in pieces, by the number of its first case. Where one is interrupted, what was done is not lost.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+# Libraries read these when they are imported. One process per core is parallel enough.
+_ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1", "FUSER_LAB_VERIFY": "1",
+}
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def one_thread_each() -> None:
+    """Give this process and those that it starts one thread, and have fusions verified between passes."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def chunks(first: int, count: int, size: int) -> list[range]:
+    """Return the numbers from ``first``, ``count`` of them, in chunks."""
+    return [range(i, min(i + size, first + count)) for i in range(first, first + count, size)]
+
+
+def results(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Any]:
+    """Yield ``function(*call)`` of each call, in the order in which they end.
+
+    After SIGINT or SIGTERM, which ``timeout`` sends, no call begins and those that have begun are the last. What is
+    raised by a call, or by the death of a process, is raised here.
+    """
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_left_to_the_parent) as pool:
+        pending = [pool.submit(function, *call) for call in calls]
+        with _ending(pending):
+            for future in as_completed(pending):
+                if not future.cancelled():
+                    yield future.result()
+
+
+def _left_to_the_parent() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def _ending(pending: Iterable[Future[Any]]) -> Iterator[None]:
+    """Cancel what has not begun when one of the signals comes, which means what it meant before when it comes again."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def restored() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def cancel(number: int, frame: Any) -> None:
+        restored()
+        for future in pending:
+            future.cancel()
+
+    for number in _SIGNALS:
+        signal.signal(number, cancel)
+    try:
+        yield
+    finally:
+        restored()
+        for future in pending:
+            future.cancel()
