@@ -13,7 +13,6 @@ import tempfile
 import time
 
 from tests.benchmarks.cpu import variants
-from tests.benchmarks.cpu.workloads import WORKLOADS
 
 _CACHES = ("FUSER_LAB_CACHE", "TORCHINDUCTOR_CACHE_DIR", "NUMBA_CACHE_DIR")
 
@@ -32,9 +31,9 @@ def measured(name: str, who: str) -> dict[str, float]:
 
 def main() -> None:
     name, who = sys.argv[1:]
-    load = next(w for w in WORKLOADS if w.name == name)
+    load = next(w for w in variants.SETS["all"] if w.name == name)
     importlib.import_module("torch" if who == "compile" else "fuser_lab")
-    inputs, outs = load.inputs(), variants.outputs(load)
+    inputs, outs = load.inputs(), load.outputs()
     begin, used = time.perf_counter(), _processor()
     variants.variant(who, load, inputs, outs)()
     print(json.dumps({"wall": time.perf_counter() - begin, "processor": _processor() - used}))

@@ -6,44 +6,51 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.cpu.workloads import Workload
+from tests.benchmarks import second
+from tests.benchmarks.cpu import workloads
+from tests.benchmarks.cpu.workloads import WORKLOADS, Workload
+from tests.benchmarks.second import SECOND, Written, several
 
 OURS = "fuser_lab"
 PEERS = ("numpy", "eager", "compile", "jax")
 THREADS = 2
+SHARE = 16  # the second set is written for a GPU; here it has a sixteenth of the elements
 
+Load = Workload | Written
 Call = Callable[[], None]
 
+SETS: dict[str, tuple[Load, ...]] = {"first": WORKLOADS, "second": tuple(load.at(SHARE) for load in SECOND)}
+SETS["all"] = (*SETS["first"], *SETS["second"])
 
-def limit_threads() -> None:
-    """Let every library use two threads; call before any of them has run something parallel."""
+
+def limit_threads(count: int = THREADS) -> None:
+    """Let libraries use so many threads; call before any of them has run something parallel. JAX uses all cores."""
     import numba
     import torch
 
-    torch.set_num_threads(THREADS)
-    numba.set_num_threads(THREADS)
+    torch.set_num_threads(count)
+    numba.set_num_threads(count)
 
 
-def missing(name: str) -> str:
+def missing(name: str, load: Load) -> str:
     """Why a variant cannot run here, empty if it can."""
+    if isinstance(load, Written) and name in {"numpy", "jax"}:
+        return "not written"
     module = {"numpy": "numpy", "eager": "torch", "compile": "torch", "jax": "jax"}.get(name, "fuser_lab")
     return "" if importlib.util.find_spec(module) else "not installed"
 
 
-def outputs(load: Workload) -> list[Any]:
-    """Memory for the outputs, written once so that no page of it is new, filled with NaN."""
-    import torch
-
-    shapes = [tuple(t.shape) for t in load.torch(*(torch.empty(s, device="meta") for s in load.shapes))]
-    return [np.full(shape, np.nan, np.float32) for shape in shapes]
+def error(load: Load, outs: list[Any], expected: list[Any]) -> float:
+    """The largest deviation as a share of what is allowed."""
+    return (second if isinstance(load, Written) else workloads).error(outs, expected)
 
 
-def variant(name: str, load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
+def variant(name: str, load: Load, inputs: list[Any], outs: list[Any]) -> Call:
     """Return the call of a variant; compilation happens in the first call at the latest."""
     return _MAKERS[name](load, inputs, outs)
 
 
-def _ours(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
+def _ours(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
     import fuser_lab as fl
 
     prepared = fl.segment(load.definition(), inputs).prepared("cpu")
@@ -62,20 +69,26 @@ def _temporaries(inputs: list[Any], count: int) -> list[Any]:
 def _tensors(arrays: list[Any]) -> list[Any]:
     import torch
 
-    return [torch.from_numpy(a) for a in arrays]
+    return [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
 
 
-def _eager(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
+def _eager(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
+    if isinstance(load, Written):
+        return lambda: _copied(load.results(inputs), outs)
     given = _tensors([*inputs, *outs, *_temporaries(inputs, load.temporaries[0])])
     return lambda: load.eager(*given)
 
 
-def _compile(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
+def _copied(results: list[Any], outs: list[Any]) -> None:
+    for out, result in zip(outs, results, strict=True):
+        out.copy_(result)
+
+
+def _compile(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
     import torch
 
     def into(inputs: list[Any], outs: list[Any]) -> None:
-        for out, result in zip(outs, load.torch(*inputs), strict=True):
-            out.copy_(result)
+        _copied(several(load.torch(*inputs)), outs)
 
     torch._dynamo.reset()
     function, given, results = torch.compile(into, dynamic=False), _tensors(inputs), _tensors(outs)
@@ -90,6 +103,7 @@ def _compile(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
 def _jax(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
     import jax
 
+    jax.config.update("jax_platforms", "cpu")  # also on a machine with a GPU
     # The results of one call are the memory of the next: XLA takes arrays that are donated.
     function = jax.jit(lambda given, _: list(load.jax(*given)), donate_argnums=1, keep_unused=True)
     given, results = [jax.device_put(a) for a in inputs], [jax.device_put(a) for a in outs]
@@ -106,6 +120,6 @@ def _jax(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
     return call
 
 
-_MAKERS: dict[str, Callable[[Workload, list[Any], list[Any]], Call]] = {
+_MAKERS: dict[str, Callable[[Any, list[Any], list[Any]], Call]] = {
     OURS: _ours, "numpy": _numpy, "eager": _eager, "compile": _compile, "jax": _jax,
 }

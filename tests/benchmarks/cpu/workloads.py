@@ -15,6 +15,7 @@ from fuser_lab import DataType, FusionDefinition
 ROWS, COLUMNS = 4096, 4096
 FLAT = (ROWS, COLUMNS)
 F = DataType.Float
+TOLERANCE = 1e-4  # of the largest magnitude of an output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,19 @@ class Workload:
         rng = np.random.default_rng(0)
         arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in self.shapes]
         return [np.abs(a) + np.float32(0.5) if n in self.positive else a for n, a in enumerate(arrays)]
+
+    def outputs(self) -> list[Any]:
+        """Memory for the results, written once so that no page of it is new, filled with NaN."""
+        import torch
+
+        shapes = [tuple(t.shape) for t in self.torch(*(torch.empty(s, device="meta") for s in self.shapes))]
+        return [np.full(shape, np.nan, np.float32) for shape in shapes]
+
+    def reference(self, inputs: list[Any]) -> list[Any]:
+        """The results in Double."""
+        import torch
+
+        return [t.numpy() for t in self.torch(*(torch.from_numpy(a).double() for a in inputs))]
 
 
 # Definitions
@@ -321,6 +335,12 @@ def numpy_rope(x: Any, cos: Any, sin: Any, out: Any, t: Any) -> None:
     np.multiply(t, sin, out=t)
     np.multiply(x, cos, out=out)
     np.add(out, t, out=out)
+
+
+def error(outs: list[Any], expected: list[Any]) -> float:
+    """The largest deviation as a share of what is allowed; infinite where something was not written."""
+    shares = [np.abs(a - b).max() / np.abs(b).max() / TOLERANCE for a, b in zip(outs, expected, strict=True)]
+    return float(max(s if s == s else np.inf for s in shares))
 
 
 _N = 4 * ROWS * COLUMNS

@@ -1,4 +1,4 @@
-"""Run the workloads on one GPU: ``python -m tests.benchmarks.gpu [--only NAME,...] [--peers compile,max,jax,eager]``.
+"""Run the workloads on one GPU: ``python -m tests.benchmarks.gpu [--set NAME] [--only NAME,...] [--peers NAME,...]``.
 
 Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
 same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
@@ -26,7 +26,10 @@ import triton.testing
 import fuser_lab as fl
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
+from tests.benchmarks.second import SECOND, Written, several
+from tests.benchmarks.second import error as deviation
 
+SETS: dict[str, tuple[Workload | Written, ...]] = {"first": WORKLOADS, "second": SECOND, "all": (*WORKLOADS, *SECOND)}
 PEERS = ("compile", "max", "eager", "jax")
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
 
@@ -70,18 +73,18 @@ def copy_rate(rep: int) -> float:
     return 2 * source.nbytes / milliseconds(lambda: target.copy_(source), rep).median
 
 
-def arrays(load: Workload) -> list[Any]:
+def arrays(load: Workload | Written) -> list[Any]:
+    if isinstance(load, Written):
+        return load.inputs("cuda")
     torch.manual_seed(0)
     dtypes = [torch.float32 if load.dtype(n) is F else torch.bfloat16 for n in range(len(load.shapes))]
     return [torch.randn(*shape, device="cuda", dtype=dtype) for shape, dtype in zip(load.shapes, dtypes, strict=True)]
 
 
-def several(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, tuple | list) else [result]
-
-
-def check(load: Workload, got: list[Any], inputs: list[Any]) -> float:
+def check(load: Workload | Written, got: list[Any], inputs: list[Any]) -> float:
     """The worst deviation as a share of what is allowed; poison that was not written over is NaN."""
+    if isinstance(load, Written):
+        return deviation(got, load.reference(inputs))
     worst = 0.0
     for a, b in zip(got, several(load.torch(*inputs)), strict=True):
         scale = load.scale or float(b.float().abs().max())
@@ -108,14 +111,14 @@ def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
     return found, time.perf_counter() - begin
 
 
-def ours(load: Workload, inputs: list[Any], rep: int) -> dict[str, Any]:
+def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any]:
     begin = time.perf_counter()
     plan = fl.segment(load.definition(), inputs)
     outputs = plan.prepared("cuda").run(inputs)
     torch.cuda.synchronize()
     first = time.perf_counter() - begin
     for output in outputs:
-        output.fill_(math.nan)
+        output.fill_(math.nan if output.is_floating_point() else 0)
     bound = plan.prepared("cuda").bind(inputs, outputs)
 
     def run() -> None:
@@ -134,7 +137,7 @@ def ours(load: Workload, inputs: list[Any], rep: int) -> dict[str, Any]:
     }
 
 
-def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> Measured:
+def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Measured:
     if name == "jax":
         return by_jax(load)
     if name == "eager":
@@ -145,7 +148,7 @@ def peer(name: str, load: Workload, inputs: list[Any], rep: int) -> Measured:
     return milliseconds(captured(lambda: function(*inputs)), rep)
 
 
-def by_jax(load: Workload) -> Measured:
+def by_jax(load: Workload | Written) -> Measured:
     if load.jax is None:
         return Measured()
     import jax
@@ -168,11 +171,12 @@ def by_jax(load: Workload) -> Measured:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu")
     parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--set", choices=sorted(SETS), default="first")
     parser.add_argument("--peers", default="compile,max,jax", help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--rep", type=int, default=60, help="milliseconds to measure each call for")
     options = parser.parse_args()
     peers = [] if options.peers == "none" else options.peers.split(",")
-    chosen = [w for w in WORKLOADS if not options.only or w.name in options.only.split(",")]
+    chosen = [w for w in SETS[options.set] if not options.only or w.name in options.only.split(",")]
     rate = copy_rate(options.rep)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {rate / 1e6:.0f} GB/s")
     rows: dict[str, dict[str, Any]] = {}
@@ -222,7 +226,7 @@ def against_best(row: dict[str, Any], peers: list[str]) -> str:
     return f"{share(row) / share(row, best):.2f}" + (" (tie)" if row["ms"].meets(row[best]) else "")
 
 
-def line(load: Workload, row: dict[str, Any], peers: list[str]) -> str:
+def line(load: Workload | Written, row: dict[str, Any], peers: list[str]) -> str:
     text = f"{load.name:21s} {share(row):5.2f}" + (" " if share(row) >= load.bar else "<")
     text += "".join(f"  {name} {share(row, name):.2f}" for name in peers if not math.isnan(row[name].median))
     ratio, spread = against_best(row, peers), (row["ms"].high - row["ms"].low) / row["ms"].median
