@@ -14,12 +14,23 @@ from fuser_lab.report.markup import element, to_html
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from xml.etree.ElementTree import Element
 
     from fuser_lab.report.view_model import ViewModel
 
 # Nothing is asked of any network, whatever the page holds: the browser itself sees to it.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _MOST_DRAWN = 150  # ops in the static picture, which is not packed
+_UNPACK = """const code = document.getElementById("fl-code").textContent;
+const packed = Uint8Array.from(atob(code), (c) => c.charCodeAt(0));
+const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+const [style, script] = JSON.parse(await new Response(stream).text());
+for (const [tag, text] of [["style", style], ["script", script]]) {
+  const made = document.createElement(tag);
+  if (tag === "script") made.type = "module";
+  made.textContent = text;
+  document.body.append(made);
+}"""
 _FRAME = "body{margin:0;padding:16px;background:var(--fl-paper)}.fl-live{max-width:1500px;margin:0 auto}"
 
 
@@ -39,24 +50,50 @@ def report_page(
     title
         Title of the document.
     """
-    packed = base64.b64encode(zlib.compress(json_text(data).encode(), 9)).decode()
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", title),
-        element("style", theme.variables("body") + _FRAME),
-        element("style", style),
-        element("style", theme.page_style()),
-    )
+    head = _head(title, theme.variables("body") + _FRAME, style, theme.page_style())
     drawn = collapsed(view) if view.header.ops > _MOST_DRAWN else view
     static = element("div", *plan_parts(drawn, style=False), id="fl-static", css="fl-report")
     body = element(
         "body",
         element("main", id="fl-live", css="fl-live"),
         static,
-        element("script", packed, id="fl-data", type="application/octet-stream"),
+        element("script", _packed(data), id="fl-data", type="application/octet-stream"),
         element("script", script.replace("</", "<\\/"), type="module"),
     )
     return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
+
+
+def packed_page(data: Mapping[str, Any], *, script: str, style: str, title: str) -> str:
+    """Return the document with script and style sheet packed as its data is, and without static HTML.
+
+    It is a third shorter than `report_page`, for notebooks, which keep one for each explorer.
+
+    Parameters
+    ----------
+    data, script, style, title
+        As for `report_page`.
+    """
+    body = element(
+        "body",
+        element("main", id="fl-live", css="fl-live"),
+        element("script", _packed(data), id="fl-data", type="application/octet-stream"),
+        element("script", _packed([style, script]), id="fl-code", type="application/octet-stream"),
+        element("script", _UNPACK, type="module"),
+    )
+    head = _head(title, theme.variables("body") + _FRAME)
+    return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
+
+
+def _packed(data: Any) -> str:
+    return base64.b64encode(zlib.compress(json_text(data).encode(), 9)).decode()
+
+
+def _head(title: str, *styles: str) -> Element:
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        *(element("style", style) for style in styles),
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -26,6 +28,7 @@ from fuser_lab_widgets import answers, assets, panels, scenes, selections, sourc
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.controls import controls, told, words
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
+from fuser_lab_widgets.saved import hidden_by, saved
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 
 Event = Mapping[str, Any]
@@ -35,6 +38,7 @@ _TRAITS: Final = {
     "cut_reshape_inputs": FLAG, "cut_resize_inputs": FLAG, "selection": TEXT, "running": FLAG,
 }
 _NOT_STRATEGIES: Final = frozenset({"start", "unannotated", MINE})
+_KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook keeps is brought up to date
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
                "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
@@ -109,6 +113,7 @@ class Explorer(anywidget.AnyWidget):
     certificate = traitlets.Dict().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
+    hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides what the notebook keeps of this explorer
 
     # What users observe, set and link, and `_TRAITS` describes; `plan` and `timings` stay in Python.
     plan = traitlets.Any()
@@ -159,15 +164,19 @@ class Explorer(anywidget.AnyWidget):
         self._asked: str | None = None  # what is to be answered for once the picture was sent
         self._rows: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
+        self._key = secrets.token_hex(6)
+        self._kept: tuple[EditablePlan, Any] | None = None  # plan and timings that the notebook keeps, once displayed
         self._compiler = Background()
         self._background = Background()
+        self._keeper = Background()
         self._beside = Background()  # looks for a cheaper plan to mention, while nobody waits for it
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress)
-        self._workers = (self._runner, self._background, self._beside)
+        self._workers = (self._runner, self._background, self._beside, self._keeper)
         self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
         self._measured_last: Any = None
         super().__init__()
+        self.hides = hidden_by(self._key)
         self._show()
         self._say("Click an edge to cut or glue there; press ? for the keys.")
         self._publish()
@@ -212,6 +221,47 @@ class Explorer(anywidget.AnyWidget):
         data["text/plain"] = plan_text(self._session.plan, title=self._title)
         data["text/html"] = plan_svg(self._session.plan, title=self._title)
         return bundle
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Display the live view, and before it what the notebook keeps, which the live view hides while it is there."""
+        from IPython.core.display_functions import display
+
+        self._kept = self._shown_last()
+        display({"text/html": self._saved(*self._kept)}, raw=True, display_id=self._key)  # type: ignore[no-untyped-call]
+        bundle = self._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        live = {kind: said for kind, said in data.items() if kind != "text/html"}
+        display(live, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+
+    def _shown_last(self) -> tuple[EditablePlan, Any]:
+        return self._session.plan, self._measured_last
+
+    def _saved(self, plan: EditablePlan, timings: Any) -> str:
+        baseline = self._session.baseline
+        plans = [plan, *([baseline] if baseline.hash != plan.hash else [])]
+        timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
+        return saved(plans, self._key, timings=timings if timed else None, title=self._title)
+
+    def _keep(self) -> None:
+        """Bring what the notebook keeps up to date, once nothing has changed for a moment."""
+        if self._kept is None or _are_same(self._kept, self._shown_last()):
+            return
+
+        def settled() -> tuple[tuple[EditablePlan, Any], str]:
+            while True:
+                found = self._shown_last()
+                time.sleep(_KEEP_SECONDS)
+                if _are_same(found, self._shown_last()):
+                    return found, self._saved(*found)
+
+        def tell(said: tuple[tuple[EditablePlan, Any], str] | None, _problem: str) -> None:
+            if said is not None:
+                from IPython.core.display_functions import display
+
+                self._kept, html = said
+                display({"text/html": html}, raw=True, display_id=self._key, update=True)  # type: ignore[no-untyped-call]
+
+        self._keeper.start(settled, tell)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """Return what is sent to the page: with a picture, the shapes in it that the page does not have yet."""
@@ -267,6 +317,7 @@ class Explorer(anywidget.AnyWidget):
             self._trait_values.update(changed)
         for name, now in changed.items():
             self._notify_trait(name, before[name], now)
+        self._keep()
 
     def _on_set(self, change: Mapping[str, Any]) -> None:
         name, value = change["name"], change["new"]
@@ -838,6 +889,10 @@ class Explorer(anywidget.AnyWidget):
 def _same(a: object, b: object) -> bool:
     """Whether two values of a trait are the same; plans that are equal may be of different strategies."""
     return a is b or (isinstance(a, str | bool) and a == b)
+
+
+def _are_same(a: tuple[object, object], b: tuple[object, object]) -> bool:
+    return a[0] is b[0] and a[1] is b[1]
 
 
 def _left_behind(state: State) -> str:

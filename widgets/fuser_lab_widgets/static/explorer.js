@@ -189,7 +189,7 @@ class Explorer {
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
     this.setMode(0);
     this.openTab("segments");
-    el.append(this.root);
+    el.append(this.root, h("style", {}, this.get("hides") || ""));
   }
 
   setMode(mode) {

@@ -88,5 +88,5 @@ unpacked(document.getElementById("fl-data").textContent).then((data) => {
   const place = document.getElementById("fl-live");
   render({ model: new Baked(data), el: place });
   place.querySelector(".fx-title").setAttribute("aria-level", "1");
-  document.getElementById("fl-static").remove();
+  document.getElementById("fl-static")?.remove();
 });

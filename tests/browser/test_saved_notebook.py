@@ -1,0 +1,87 @@
+"""What a notebook keeps of an explorer: without a kernel, where it is not trusted, and as exported HTML."""
+
+import secrets
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+
+pytestmark = pytest.mark.browser
+
+PLAN = """\
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+with FusionDefinition() as fd:
+    x = fd.define_tensor([2048, 1024], contiguity=True, dtype=DataType.Float)
+    y = fd.define_tensor([2048, 1024], contiguity=True, dtype=DataType.Float)
+    fd.add_output(fd.ops.add(y, fd.ops.sum(x, dims=[1], keepdim=True)))
+fl.explore(fd)
+"""
+SAVE = """async () => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  await panel.context.save();
+  await panel.sessionContext.shutdown();
+  return panel.context.path;
+}"""
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open an address in a page of its own, which asks for nothing from elsewhere."""
+    contexts = []
+
+    def open_it(url, *, offline=False):
+        context = browser.new_context(viewport={"width": 1440, "height": 1000}, offline=offline)
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(url)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+
+
+def opened(lab, open_page, path):
+    return open_page(f"{lab.url}/lab/workspaces/e2e-{secrets.token_hex(4)}/tree/{path}?reset&token={lab.token}")
+
+
+def explore_in(page):
+    """Ask the page in the frame about an op, with no kernel to answer."""
+    frame = page.frame_locator(".fl-saved iframe")
+    frame.locator(".fl-op").first.click()
+    frame.get_by_text("Schedulers, as asked").wait_for()
+    assert frame.locator(".fx-facts").inner_text().startswith("3 segments")
+
+
+def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer, open_page, shots):
+    desk = open_explorer(PLAN)
+    kept = desk.page.locator(".fl-saved")
+    kept.wait_for(state="attached")
+    before = kept.inner_html()
+    edge = desk.explorer.locator(".fl-edge.fl-inside").first.get_attribute("data-id")
+    desk.click_edge(edge.partition("|")[0], "inside")
+    desk.page.wait_for_function("(before) => document.querySelector('.fl-saved').innerHTML !== before", arg=before)
+    assert not kept.is_visible()
+    path = desk.page.evaluate(SAVE)
+    notebook = nbformat.read(lab.root / path, as_version=4)
+    assert len(notebook.cells[1].outputs[0].data["text/html"]) < 150_000
+
+    page = opened(lab, open_page, path)
+    explore_in(page)
+    assert not page.get_by_text("Error displaying widget").is_visible()
+    page.screenshot(path=shots / "saved-notebook.png")
+
+    notebook.cells[0].source += "\n# Not signed by this user, so not trusted."
+    nbformat.write(notebook, lab.root / "untrusted.ipynb")
+    page = opened(lab, open_page, "untrusted.ipynb")
+    picture = page.locator(".jp-OutputArea img")
+    picture.wait_for()
+    assert picture.evaluate("(img) => img.decode().then(() => img.naturalWidth)") > 100
+    assert page.locator(".jp-OutputArea iframe").count() == 0
+    page.screenshot(path=shots / "untrusted-notebook.png")
+
+    exported = lab.root / "exported.html"
+    html, _ = HTMLExporter().from_notebook_node(notebook)
+    exported.write_text(html, encoding="utf-8")
+    explore_in(open_page(exported.as_uri(), offline=True))

@@ -1,0 +1,77 @@
+"""What a notebook keeps of an explorer: a report of the plan that was shown last, which needs no kernel."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.report.collapse import collapsed, is_large
+from fuser_lab.report.page import packed_page
+from fuser_lab.report.svg import view_svg
+from fuser_lab.report.view_model import view_plan
+from fuser_lab_widgets import assets
+from fuser_lab_widgets.baked import baked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab_widgets.session import EditablePlan
+
+MOST_CHARACTERS: Final = 300_000
+_MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has a box for each segment
+# While the live explorer is in the page, it hides this (`hidden_by`). It waits a moment, so that a cell that is run
+# does not show it first. JupyterLab puts one sentence where a widget has no kernel: the report takes its place.
+_STYLE: Final = """
+.fl-saved{animation:fl-saved .01s 1.2s backwards}
+.fl-saved>img{display:none}
+.fl-saved>iframe{width:100%;height:780px;border:0;resize:vertical}
+@keyframes fl-saved{from{max-height:0;overflow:hidden;visibility:hidden}}
+.jp-OutputArea:has(.fl-saved) .jupyter-widgets:not(:has(*)){display:none}
+"""
+
+
+def hidden_by(key: str) -> str:
+    """Return the style sheet with which the live explorer of this key hides what the notebook keeps of it."""
+    return f'.fl-saved[data-explorer="{key}"]{{display:none!important}}'
+
+
+def saved(plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None) -> str:
+    """Return HTML of the first plan, at most 300,000 characters of it where the picture is not larger by itself.
+
+    A page in an ``iframe`` shows the plans, as `fuser_lab.report` does. Where a notebook is not trusted, and on pages
+    that let no script run, sanitizers take the frame and the style sheet away and leave the picture of the first plan.
+    Large fusions, and what would not fit, are the picture alone.
+
+    Parameters
+    ----------
+    plans
+        The plan that is shown, then others to compare it with; those that do not fit are left out, the last first.
+    key
+        What the live explorer knows it by (`hidden_by`).
+    timings
+        What was measured of these plans, or None.
+    title
+        What stands in the header.
+    """
+    view = view_plan(plans[0], title=title, decisions=False)
+    drawing = view_svg(view)
+    if len(drawing) > _MOST_DRAWN:
+        drawing = view_svg(collapsed(view))
+    picture = base64.b64encode(drawing.encode()).decode()
+    name = escape(title or plans[0].name)
+    image = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">'
+    if not is_large(view):
+        for count in range(len(plans), 0, -1):
+            page = packed_page(
+                baked(plans[:count], timings, title=title), script=assets.report_script(), style=assets.style(),
+                title=title or plans[0].name,
+            )
+            frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'
+            if len(image) + len(frame) < MOST_CHARACTERS:
+                return _framed(key, image + frame, _STYLE)
+    return _framed(key, image, _STYLE.replace(".fl-saved>img{display:none}\n", ".fl-saved>img{max-width:100%}\n"))
+
+
+def _framed(key: str, content: str, style: str) -> str:
+    return f'<div class="fl-saved" data-explorer="{key}"><style>{style}</style>{content}</div>'
