@@ -2,7 +2,8 @@
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -47,7 +48,7 @@ from fuser_lab.segmentation import (
 )
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.lifting import Lifting
-from fuser_lab.segmentation.origins import origins
+from fuser_lab.segmentation.origins import origins, sources_told, with_sources
 
 if TYPE_CHECKING:
     from fuser_lab.annotating import Told
@@ -158,7 +159,7 @@ class Segment:
 
     @takes(target=_TARGET)
     def source(self, target: str = "cpu") -> str:
-        """Return the generated kernel as a Python file.
+        """Return the generated kernel as a Python file; comments hold the user's lines where they are known.
 
         Parameters
         ----------
@@ -170,7 +171,7 @@ class Segment:
         CodegenError
             If the segment has no kernel: no scheduler takes it, or the array library evaluates it.
         """
-        return self.kernel(target).source
+        return with_sources(self.kernel(target).source, dict(self.plan.sources))
 
     @takes(target=_TARGET)
     def kernel(self, target: str = "cpu") -> "GeneratedKernel":
@@ -351,7 +352,8 @@ class Plan:
         """
         tensor, consumer = (where, None) if isinstance(where, str) else where
         self._check_kept(IllegalEdit, tensor, consumer)
-        changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
+        with self._lines_told():
+            changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
     @takes(tensor=TENSOR, readers=READERS)
@@ -477,10 +479,11 @@ class Plan:
         """Return the plan of another definition of the same inputs, for the same target, schedulers and passes."""
         from fuser_lab.planning import segment
 
-        return segment(
+        made = segment(
             definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
             schedulers=self.oracle.schedulers, passes=self.passes,
         )
+        return replace(made, sources=self.sources)
 
     def _check_recorded(self, tensor: str) -> None:
         """Raise for a tensor that passes or the segmenter made: annotations are of the definition."""
@@ -503,7 +506,9 @@ class Plan:
         IllegalEdit
             If that would close a cycle or go across a cut, or no scheduler takes both; the text says which and why.
         """
-        return self._edited(edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set), ("glue", (a, b)))
+        with self._lines_told():
+            changed = edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set)
+        return self._edited(changed, ("glue", (a, b)))
 
     @takes(tensor=TENSOR, segment=_SEGMENT)
     def move(self, tensor: str, segment: int) -> "Plan":
@@ -515,7 +520,8 @@ class Plan:
             If that is no legal plan; the text says why.
         """
         self._check_kept(IllegalEdit, tensor)
-        changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
+        with self._lines_told():
+            changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
         return self._edited(changed, ("move", (tensor, segment)))
 
     @takes(segment=_SEGMENT, target=_TARGET, nest=whole(accepted="the number of a nest of loops"))
@@ -566,6 +572,17 @@ class Plan:
         )
         changed.segments[segment].kernel(target)  # says what is illegal
         return changed
+
+    @contextmanager
+    def _lines_told(self) -> Iterator[None]:
+        """Add the user's lines of the tensors that a refusal names."""
+        try:
+            yield
+        except FuserLabError as error:
+            told = sources_told([str(error)], dict(self.sources))
+            if told:
+                error.args = ("\n".join((str(error), *told)), *error.args[1:])
+            raise
 
     def _edited(self, segmented: SegmentedFusion, edit: Edit) -> "Plan":
         agreed = None

@@ -379,7 +379,7 @@ class _Search:
         # The key of an empty source says by which versions kernels are compiled.
         content = (
             _FORMAT, device, self._kind, content_key(""), str(segment.scheduler), segment.changes, tensors, exprs,
-            specs, content_key(segment.source(self._kind)),
+            specs, content_key(segment.kernel(self._kind).source),
         )
         return f"tuned/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}.json"
 

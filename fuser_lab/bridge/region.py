@@ -24,6 +24,7 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.planning import segment
 from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.segmentation.origins import sources_told
 from fuser_lab.validation import check_outputs
 
 if TYPE_CHECKING:
@@ -250,8 +251,12 @@ class Region:
     @functools.cached_property
     def plan(self) -> Plan:
         """The plan, which knows the user's line of each tensor; it shares compiled kernels with equal regions."""
-        sources = {name: str(op.origin) for op in self.ops for name in op.tensors if str(op.origin)}
-        return replace(self.recorded.plan, sources=tuple(sources.items()))
+        return replace(self.recorded.plan, sources=self.sources)
+
+    @functools.cached_property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """The tensors of the definition with the lines of the user's code that they came from."""
+        return tuple((name, str(op.origin)) for op in self.ops for name in op.tensors if str(op.origin))
 
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:
@@ -310,7 +315,9 @@ class Region:
             self.failed = str(error) if isinstance(error, FuserLabError) else f"{type(error).__name__}: {error}"
         first = next((str(op) for op in map(origin_of, self._calls) if str(op)), "")
         where = f" ({first})" if first else ""
-        warnings.warn(f"torch runs region {self.index}{where}: {self.failed}", RegionWarning, stacklevel=4)
+        lines = sources_told([self.failed], dict(self.sources))
+        told = "\n".join((f"torch runs region {self.index}{where}: {self.failed}", *lines))
+        warnings.warn(told, RegionWarning, stacklevel=4)
 
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
         if self._runs is None:

@@ -9,7 +9,7 @@ from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.passes import CHANGED
 from fuser_lab.report.svg import view_element
-from fuser_lab.report.tables import decision_reason, layout_table, segment_table, table_element
+from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_element
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_decisions, view_plan, view_verdicts
 
@@ -97,6 +97,9 @@ def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
     ]
     if view.layouts:
         parts.append(table_element(layout_table(view.layouts), caption="Layouts: axes in memory, slowest first"))
+    lines = line_table(view)
+    if lines is not None:
+        parts.append(element("details", element("summary", "lines that the ops come from"), table_element(lines)))
     if view.passes:
         parts.append(_pass_part(view.passes))
     if view.decisions:

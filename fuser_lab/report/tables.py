@@ -81,10 +81,11 @@ def segment_table(segments: Sequence[SegmentView]) -> Table:
 
 
 def op_table(view: ViewModel) -> Table:
-    """Return the graph as a table: one row an input, op or output, with what it reads and who reads it."""
+    """Return the graph as a table: one row an input, op or output, with what it reads, who reads it, and its line."""
     reads: dict[str, list[str]] = {}
     readers: dict[str, list[str]] = {}
     labels = {n.id: n.label if n.kind == "op" else n.kind for n in view.nodes}
+    lines = any(n.line for n in view.nodes)
     for edge in view.edges:
         reads.setdefault(edge.target, []).append(edge.tensor)
         readers.setdefault(edge.source, []).append(labels[edge.target])
@@ -97,11 +98,22 @@ def op_table(view: ViewModel) -> Table:
             "" if n.segment is None else f"S{n.segment}",
             ", ".join(dict.fromkeys(reads.get(n.id, ()))),
             ", ".join(readers.get(n.id, ())),
+            *((n.line,) if lines else ()),
         )
         for n in view.nodes
     ]
-    columns = ("op", "result", "type", "size", "segment", "reads", "read by")
+    columns = ("op", "result", "type", "size", "segment", "reads", "read by", *(("line",) if lines else ()))
     return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"size"}))
+
+
+def line_table(view: ViewModel) -> Table | None:
+    """Return which results of a segment come from which line of the user's code; None where no line is known."""
+    results: dict[tuple[int | None, str], list[str]] = {}
+    for node in view.nodes:
+        if node.line:
+            results.setdefault((node.segment, node.line), []).extend(node.tensors)
+    rows = [(f"S{segment}", line, ", ".join(names)) for (segment, line), names in results.items()]
+    return Table(columns=("segment", "line", "results"), rows=tuple(rows)) if rows else None
 
 
 def layout_table(layouts: Sequence[LayoutView]) -> Table:

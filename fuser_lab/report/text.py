@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuser_lab.report.tables import decision_reason, layout_table, segment_table, table_text
+from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_text
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_decisions, view_plan
 
@@ -27,6 +27,9 @@ def view_text(view: ViewModel) -> str:
     parts += [refusal_text(s) for s in view.segments if not s.ok]
     if view.layouts:
         parts.append(table_text(layout_table(view.layouts)))
+    lines = line_table(view)
+    if lines is not None:
+        parts.append("\n".join(f"{segment} computes {line}: {names}" for segment, line, names in lines.rows))
     if view.decisions:
         parts.append(_attempts(view.decisions))
     return "\n\n".join(parts)

@@ -17,6 +17,7 @@ from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
+from fuser_lab.segmentation.origins import source_of
 
 if TYPE_CHECKING:
     from fuser_lab.events import Attempt
@@ -50,7 +51,8 @@ class Header:
 class NodeView:
     """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` tells of.
 
-    A replica stands in several segments.
+    A replica stands in several segments. ``line`` is the line of the user's code that an op came from, if it is known;
+    ``text`` ends with it.
     """
 
     id: str
@@ -66,6 +68,7 @@ class NodeView:
     copies: int
     text: str
     detail: str = ""
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,6 +359,7 @@ class _Drawing:
         for result in results:
             self._made.setdefault(result.name, []).append((segment, node))
         first = results[0]
+        line = source_of(first.name, self._lines)
         self.nodes.append(
             NodeView(
                 id=node,
@@ -369,7 +373,8 @@ class _Drawing:
                 segment=segment,
                 replica=self._copies[expr.name] > 1,
                 copies=self._copies[expr.name],
-                text=f"{expr_text(expr)}\n{self._lines[first.name]}" if first.name in self._lines else expr_text(expr),
+                text=f"{expr_text(expr)}\n{line}" if line else expr_text(expr),
+                line=line,
             ),
         )
 

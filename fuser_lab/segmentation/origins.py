@@ -10,6 +10,7 @@ from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.options import SegmenterOptions, rewritten
 from fuser_lab.segmentation.privatization import replicas_in
 
+_COMMENT = re.compile(r"^[ \t]*# +(\w+)(?:, \w+)* = .*$", re.MULTILINE)
 _NAME = re.compile(r"\b[A-Za-z]\w*\b")
 # Who makes names of a tensor's and these endings.
 _RULES = {
@@ -72,7 +73,34 @@ def origins_told(texts: Iterable[str], made: Mapping[str, str]) -> str:
     )
 
 
-def sources_told(text: str, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """Return one line for each tensor named in a text whose line of the user's code is known."""
-    names = dict.fromkeys(_NAME.findall(text))
-    return tuple(f"  {name} comes from {sources[name]}" for name in names if name in sources)
+def source_of(name: str, sources: Mapping[str, str]) -> str:
+    """Return the line of the user's code that a tensor came from, or an empty text.
+
+    What passes and the segmenter make of a tensor is named after it, as ``T2_lower`` is, and has its line.
+    """
+    while name not in sources and "_" in name:
+        name = name.rpartition("_")[0]
+    return sources.get(name, "")
+
+
+def sources_told(texts: Iterable[str], sources: Mapping[str, str]) -> tuple[str, ...]:
+    """Return each line of the user's code that tensors named in texts came from, with those tensors."""
+    by: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for text in texts for name in _NAME.findall(text)) if sources else ():
+        if line := source_of(name, sources):
+            by.setdefault(line, []).append(name)
+    return tuple(
+        f"  {', '.join(names)} {'comes' if len(names) == 1 else 'come'} from {line}" for line, names in by.items()
+    )
+
+
+def with_sources(source: str, sources: Mapping[str, str]) -> str:
+    """Return a generated kernel whose comments on tensors also hold the user's lines; no line is added.
+
+    ``# T3 = exp(T2)`` becomes ``# T3 = exp(T2)  <- layers.0: F.softmax(x) (model.py:41)``.
+    """
+    def told(match: re.Match[str]) -> str:
+        line = source_of(match[1], sources)
+        return f"{match[0]}  <- {line}" if line else match[0]
+
+    return _COMMENT.sub(told, source) if sources else source

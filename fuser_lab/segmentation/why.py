@@ -59,8 +59,8 @@ class Why:
         return replace(self, text=f"{self.text} {told}.") if told else self
 
     def with_sources(self, sources: Mapping[str, str]) -> "Why":
-        """Return the answer with the lines of the user's code that tensors in its text came from."""
-        told = sources_told(self.text, sources)
+        """Return the answer with the lines of the user's code that tensors in it came from."""
+        told = sources_told([self.text, *(v.text for v in Answer(self.verdicts).decisive)], sources)
         return replace(self, text="\n".join([self.text, *told])) if told else self
 
 

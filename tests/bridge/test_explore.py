@@ -1,9 +1,12 @@
 """A captured model in a notebook: its map, the explorer of a region, the user's lines in what is told."""
 
 import pytest
+from fuser_lab_widgets import answers
 from needs import needs
 
 import fuser_lab as fl
+from fuser_lab.report.view_model import view_plan
+from fuser_lab.segmentation.origins import source_of
 
 torch = needs("torch")
 F = torch.nn.functional
@@ -41,11 +44,31 @@ def test_why_and_pictures_tell_the_users_line(found):
     assert softmax.origin.module == "0"
     plan = plan.cut(softmax.tensors[-1]) if len(plan.segments) == 1 else plan
     names = [plan.segments[side].outputs[-1].name for side in (0, -1)]
-    line = "comes from 0: return x + F.softmax(self.linear(x)"
+    line = "from 0: return x + F.softmax(self.linear(x)"
     assert line in str(plan.why(*names))
     assert "test_explore.py" in str(plan.why(*names))
-    plan_svg = plan._repr_mimebundle_()["image/svg+xml"]
-    assert "F.softmax(self.linear(x)" in plan_svg
+    shown = plan._repr_mimebundle_()
+    assert all("F.softmax(self.linear(x)" in shown[form] for form in ("image/svg+xml", "text/html", "text/plain"))
+    tensor = softmax.tensors[-1]
+    segment = next(one for one in plan.segments if tensor in {e.name for e in one.exprs})
+    for target in ("cpu", "cuda"):
+        kernel, told = segment.kernel(target).source.split("\n"), segment.source(target).split("\n")
+        assert [line.partition("  <- ")[0] for line in told] == kernel
+        comments = [line for line in told if line.lstrip().startswith(f"# {tensor} = ")]
+        assert comments
+        assert all(line.endswith(dict(plan.sources)[tensor]) for line in comments)
+    with pytest.raises(fl.FuserLabError, match=f"(?s){tensor}.* comes from 0: return"):
+        plan.cut((tensor, names[0]))
+
+
+def test_lines_stay_where_a_plan_is_made_anew(found):
+    plan = found.regions[0].plan
+    tensor = plan.segments[0].exprs[0].name
+    assert plan.resegmented("unfused").sources == plan.annotate(tensor).sources == plan.sources
+    assert source_of(f"{tensor}_lower", dict(plan.sources)) == dict(plan.sources)[tensor]
+    panel = answers.answer(plan, view_plan(plan), "segment:0")
+    lines = [text for name, text in panel["facts"] if name == "line"]
+    assert lines == list(dict.fromkeys(line for _, line in plan.sources))
 
 
 def test_sources_are_no_part_of_a_plans_identity(found):

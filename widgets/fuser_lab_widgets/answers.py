@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any]
 _MOST_MOVES = 4  # segments that are tried while an op is selected
+_MOST_LINES = 6  # of the user's code, told of a segment
 _CUT = "Overrules the segmenter: the partition is cut here, whatever nvFuser would do"
 _ASKS = "Asks the segmenter: the definition changes, and is segmented anew as nvFuser would"
 
@@ -104,8 +105,8 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
         "facts": [
             ["tensor", f"{edge.tensor}  {source.dtype} [{', '.join(source.shape)}]"],
             ["size", f"{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)"],
-            ["from", source.text],
-            ["to", target.text],
+            ["from", source.text.replace("\n", "; ")],
+            ["to", target.text.replace("\n", "; ")],
         ],
         "names": [source.tensor, target.tensor],
         "actions": [],
@@ -188,15 +189,14 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
     ]
     if segment is not None:
         facts.append(["segment", f"S{segment.index}, {segment.scheduler}"])
-    line = dict(getattr(plan, "sources", ())).get(node.tensor)
-    if line is not None:
-        facts.append(["from", line])
+    if node.line:
+        facts.append(["line", node.line])
     if node.replica:
         facts.append(["copies", "computed again in each segment that reads it, instead of stored"])
     return {
         "id": node.id,
         "kind": node.kind,
-        "title": node.text,
+        "title": node.text.partition("\n")[0],
         "facts": facts,
         "names": list(node.tensors),
         "actions": [action for _, action in moves if action] + (_removing(view, node) if editable else []),
@@ -224,7 +224,7 @@ def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[di
         try:
             moved = plan.move(node.tensor, segment)
         except IllegalEdit as error:
-            found.append(({"scheduler": where, "ok": False, "code": "", "text": str(error)}, None))
+            found.append(({"scheduler": where, "ok": False, "code": "", "text": str(error).partition("\n")[0]}, None))
             continue
         more = _traffic(moved) - view.header.bytes_moved
         sign = "+" if more >= 0 else "−"
@@ -240,6 +240,8 @@ def _traffic(plan: Any) -> int:
 
 def _segment(view: ViewModel, segment: SegmentView) -> Answer:
     made = {name for n in view.nodes if n.segment == segment.index for name in n.tensors}
+    lines = list(dict.fromkeys(n.line for n in view.nodes if n.segment == segment.index and n.line))
+    more = len(lines) - _MOST_LINES
     return {
         "id": f"segment:{segment.index}",
         "kind": "segment",
@@ -249,6 +251,8 @@ def _segment(view: ViewModel, segment: SegmentView) -> Answer:
             ["reads", f"{', '.join(segment.inputs)} ({bytes_label(segment.bytes_in)})"],
             ["writes", f"{', '.join(segment.outputs)} ({bytes_label(segment.bytes_out)})"],
             ["crossing", bytes_label(segment.bytes_crossing)],
+            *(["line", line] for line in lines[:_MOST_LINES]),
+            *([["line", f"and {more} more"]] if more > 0 else []),
         ],
         "names": sorted(made),
         "actions": [],

@@ -490,7 +490,7 @@ class Explorer(anywidget.AnyWidget):
             edit()
         except FuserLabError as error:
             self.answer = answers.refusal(before, view, selected, error)
-            self._say(str(error), "error")
+            self._say(str(error).partition("\n")[0], "error")
             return False
         self._asked = selected
         return True
