@@ -1,21 +1,18 @@
 """Which nodes of a graph become regions, and why the others are left to torch."""
 
 import functools
-import importlib
-import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.bridge.decompositions import is_named
+from fuser_lab.bridge.grouping import groups
 from fuser_lab.bridge.lowerings import LOWERINGS, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, writes
 
-# Torch's partitioner tries to join each op with all regions; in graphs with more ops, only with those that read it.
-_LARGE = 1500
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 
 
@@ -95,10 +92,8 @@ def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
         stretch[node] = number
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []
-    for proposed in _proposed(gm, reasons):
-        ordered = sorted(proposed, key=position.__getitem__)
-        for here in sorted({stretch[node] for node in ordered}):
-            parts += _connected(_without_edge_views([node for node in ordered if stretch[node] == here]))
+    for proposed in _proposed(list(gm.graph.nodes), reasons, stretch):
+        parts += _connected(_without_edge_views(sorted(proposed, key=position.__getitem__)))
     parts = _absorbed(parts, stretch, position)
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in _chunks(part, wishes.max_region_ops)]
@@ -112,25 +107,21 @@ def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
     return Partition(tuple(kept), left)
 
 
-@dataclass(frozen=True)
-class _Support:
-    """What torch's partitioner asks which nodes may be in a region."""
-
-    reasons: dict[Node, str | None]
-
-    def is_node_supported(self, _: Any, node: Node) -> bool:
-        """Whether a node may be."""
-        return node in self.reasons and self.reasons[node] is None
-
-
-def _proposed(gm: Any, reasons: dict[Node, str | None]) -> list[set[Node]]:
-    partitioner = importlib.import_module("torch.fx.passes.infra.partitioner")
-    kind = partitioner.CapabilityBasedPartitioner
-    more = {}
-    if len(reasons) > _LARGE and "skip_horizontal_fusion" in inspect.signature(kind).parameters:
-        more["skip_horizontal_fusion"] = True
-    found = kind(gm, _Support(reasons), allows_single_node_partition=True, **more)
-    return [set(partition.nodes) for partition in found.propose_partitions()]
+def _proposed(nodes: Sequence[Node], reasons: dict[Node, str | None], stretch: dict[Node, int]) -> list[list[Node]]:
+    """Return groups of the nodes that may be in regions; the results of one op stay with it."""
+    units = [node for node in nodes if target_of(node) != "getitem" or node.args[0].op != "call_function"]
+    number = {node: place for place, node in enumerate(units)}
+    results: dict[int, list[Node]] = {}
+    for node in nodes:
+        if node not in number:
+            number[node] = number[node.args[0]]
+            results.setdefault(number[node], []).append(node)
+    reads = [[number[given] for given in node.all_input_nodes] for node in units]
+    allowed = [stretch[node] if reasons.get(node, "") is None else None for node in units]
+    return [
+        [part for place in group for part in (units[place], *results.get(place, ()))]
+        for group in groups(reads, allowed)
+    ]
 
 
 def _without_edge_views(nodes: list[Node]) -> list[Node]:
