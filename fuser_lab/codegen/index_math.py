@@ -6,6 +6,7 @@ simplify. Ranges decide comparisons and remove quotients and remainders, so that
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 from fuser_lab.dtypes import DataType
@@ -15,7 +16,26 @@ Range = tuple[int, int]
 Ranges = Mapping[str, Range]
 
 _BIG = 1 << 62
+_KEPT = 1 << 13  # terms whose forms are remembered: a kernel asks for few, but for each of them dozens of times
 _COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}
+_INDEX_FUNCTIONS = _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}
+
+
+class _Known(dict[str, Range]):
+    """Ranges that do not change, as a key."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__(ranges)
+        self._hash = hash(frozenset(self.items()))
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return self._hash
+
+
+def _known(ranges: Ranges) -> _Known:
+    return ranges if isinstance(ranges, _Known) else _Known(ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +63,28 @@ def is_index(term: Term) -> bool:
     """Whether a term is index arithmetic or a comparison of it: known without loading anything."""
     if isinstance(term, Const | Var):
         return term.dtype is DataType.Index
-    return isinstance(term, Apply) and (
-        term.fn in _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}
-        and all(is_index(arg) or isinstance(arg, Const) for arg in term.args)
-    )
+    return isinstance(term, Apply) and term.fn in _INDEX_FUNCTIONS and _of_indices(term)
+
+
+@lru_cache(_KEPT)
+def _of_indices(term: Apply) -> bool:
+    return all(is_index(arg) or isinstance(arg, Const) for arg in term.args)
 
 
 def simplify(term: Term, ranges: Ranges) -> Term:
     """Return an equal index term or condition, a constant where the ranges decide it."""
-    if isinstance(term, Var | Const):
+    if not isinstance(term, Apply):
         return term
-    if isinstance(term, Apply) and term.fn in _COMPARED and all(is_index(a) for a in term.args):
+    # Only index terms are remembered: among others, 0.0 and -0.0 make equal terms.
+    simplified = _simplified if is_index(term) else _simplified.__wrapped__
+    return simplified(term, _known(ranges))
+
+
+@lru_cache(_KEPT)
+def _simplified(term: Apply, ranges: _Known) -> Term:
+    if term.fn in _COMPARED and all(is_index(a) for a in term.args):
         return _compare(term, ranges)
-    if isinstance(term, Apply) and term.fn in {"and", "or"}:
+    if term.fn in {"and", "or"}:
         return _logic(term, ranges)
     if term.dtype is DataType.Index and is_index(term):
         return to_term(linear(term, ranges))
@@ -108,9 +137,17 @@ def _compare_whole(fn: str, form: Linear, limit: int, ranges: Ranges) -> Term | 
 
 def linear(term: Term, ranges: Ranges) -> Linear:
     """Return the linear form of an index term."""
+    if isinstance(term, Const):
+        return Linear(int(term.value.real), ())
+    if not isinstance(term, Apply):
+        return Linear(0, ((term, 1),))
+    form = _linear if is_index(term) else _linear.__wrapped__
+    return form(term, _known(ranges))
+
+
+@lru_cache(_KEPT)
+def _linear(term: Apply, ranges: _Known) -> Linear:
     match term:
-        case Const(_, value):
-            return Linear(int(value.real), ())
         case Apply(_, "add", (a, b)):
             return _recombined(linear(a, ranges).plus(linear(b, ranges)), ranges)
         case Apply(_, "sub", (a, b)):

@@ -83,6 +83,7 @@ class _Lanes:
         self._blocks = np.zeros(1, np.int64)  # the block of each thread
         self._epoch = 0  # barriers passed
         self._writers: dict[str, Array] = {}  # thread and epoch that wrote each element of shared memory
+        self._constants: dict[int, tuple[Const, Array]] = {}  # by the identity of the term, which is kept alive
 
     def run(self) -> None:
         self._block(self._phase.body)
@@ -122,17 +123,27 @@ class _Lanes:
                 raise CodegenError(msg)
 
     def _assign(self, name: str, value: Array, *, update: bool) -> None:
-        full = np.broadcast_to(value, self._mask.shape)
+        full = self._spread_out(value)
         old = self._env.get(name)
-        if old is not None and (update or not self._mask.all()) and np.shape(old) == self._mask.shape:
+        if old is not None and np.shape(old) == self._mask.shape and not self._all_active():
             full = np.where(self._mask, full, old).astype(full.dtype)
         self._env[name] = full
+
+    def _spread_out(self, value: Array) -> Array:
+        """Return a value with an entry for each thread."""
+        shape = self._mask.shape
+        if value.shape == shape:
+            return value
+        return value.repeat(shape[0]) if value.shape == (1,) else np.broadcast_to(value, shape)
+
+    def _all_active(self) -> bool:
+        return bool(np.count_nonzero(self._mask) == self._mask.size)
 
     def _if(self, condition: Array, then: tuple[Statement, ...], otherwise: tuple[Statement, ...]) -> None:
         outer = self._mask
         for holds, body in ((condition, then), (~np.asarray(condition, bool), otherwise)):
-            self._mask = outer & np.broadcast_to(np.asarray(holds, bool), outer.shape)
-            if body and self._mask.any():
+            self._mask = outer & np.asarray(holds, bool)
+            if body and np.count_nonzero(self._mask):
                 self._block(body)
         self._mask = outer
 
@@ -154,8 +165,13 @@ class _Lanes:
         self._env, self._mask, self._width, self._blocks = env, mask, width, blocks
 
     def _serial(self, loop: Loop) -> None:
-        start = np.broadcast_to(self._eval(loop.start), self._mask.shape)
-        stop = np.broadcast_to(self._eval(loop.stop), self._mask.shape)
+        start, stop = self._eval(loop.start), self._eval(loop.stop)
+        if start.size == stop.size == 1:
+            for step in range(int(start.item()), int(stop.item())):
+                self._env[loop.var] = np.asarray([step])
+                self._block(loop.body)
+            return
+        start, stop = self._spread_out(start), self._spread_out(stop)
         outer = self._mask
         rounds = int((stop - start)[outer].max(initial=0))
         for step in range(rounds):
@@ -165,7 +181,7 @@ class _Lanes:
         self._mask = outer
 
     def _reduce(self, statement: Reduce) -> None:
-        value = np.broadcast_to(self._eval(statement.value), self._mask.shape)
+        value = self._spread_out(self._eval(statement.value))
         identity = np.asarray(statement.identity).astype(value.dtype)
         rows = np.where(self._mask, value, identity).reshape(-1, self._width)
         fold = _FUNCTIONS[statement.fn]
@@ -175,8 +191,11 @@ class _Lanes:
         self._env[statement.name] = np.repeat(total, self._width).astype(value.dtype)
 
     def _position(self, buffer: Buffer, position: Term, size: int) -> Array:
-        index = np.broadcast_to(self._eval(position), self._mask.shape)
-        wrong = self._mask & ((index < 0) | (index >= size))
+        index = self._spread_out(self._eval(position))
+        outside = (index < 0) | (index >= size)
+        if not np.count_nonzero(outside):
+            return index
+        wrong = self._mask & outside
         if wrong.any():
             msg = f"{self._phase.name} reaches {buffer.name}[{index[wrong][0]}], which has {size} elements."
             raise IndexError(msg)
@@ -201,7 +220,7 @@ class _Lanes:
 
     def _store(self, statement: Store) -> None:
         buffer, mask = statement.buffer, self._mask
-        value = np.broadcast_to(self._eval(statement.value), mask.shape)
+        value = self._spread_out(self._eval(statement.value))
         if buffer.role.is_allocated:
             index = self._position(buffer, statement.position, buffer.size)
             stored = value if buffer.role is Role.SCRATCH else narrowed(value, buffer.dtype)
@@ -247,7 +266,7 @@ class _Lanes:
             self._store(Store(buffer=store.buffer, position=store.position + k, value=element))
 
     def _uniforms(self, draw: Uniforms) -> None:
-        if (np.broadcast_to(self._eval(draw.position), self._mask.shape)[self._mask] % _PER_RUN).any():
+        if (self._spread_out(self._eval(draw.position))[self._mask] % _PER_RUN).any():
             msg = f"{self._phase.name} draws {draw.count} numbers from the middle of a run of the generator."
             raise IndexError(msg)
         for k in range(draw.count):
@@ -256,7 +275,7 @@ class _Lanes:
 
     def _check_aligned(self, access: VectorLoad | VectorStore) -> None:
         nbytes = access.width * access.buffer.dtype.itemsize
-        start = np.broadcast_to(self._eval(access.position), self._mask.shape)
+        start = self._spread_out(self._eval(access.position))
         wrong = self._mask & (start % access.width != 0)
         parts = access.count % access.width == 0 and nbytes <= _VECTOR_BYTES
         if wrong.any() or access.buffer.alignment % nbytes or not parts:
@@ -270,32 +289,42 @@ class _Lanes:
 
     def _eval(self, term: Term) -> Array:
         match term:
-            case Const(dtype, value):
-                number = np.asarray([value]).astype(dtype.compute.numpy)
-                return narrowed(number, dtype).astype(dtype.compute.numpy)
-            case Var(_, name):
-                return np.asarray(self._env[name])
+            case Var():
+                found: Array = self._env[term.name]
+                return found
             case Load():
                 return self._load(term)
-            case Apply(_, "select", (condition, a, b)):
+            case Const():
+                return self._constant(term)
+            case Apply(fn="select"):
+                condition, a, b = term.args
                 return self._select(self._eval(condition), a, b)
-            case Apply(dtype, "cast", (value,)):
-                return _converted(self._eval(value), dtype)
-            case Apply(dtype, fn, args):
-                result = np.asarray(_FUNCTIONS[fn](*(self._eval(arg) for arg in args)))
-                return result.astype(dtype.compute.numpy)
+            case Apply(fn="cast"):
+                return _converted(self._eval(term.args[0]), term.dtype)
+            case Apply():
+                result = np.asarray(_FUNCTIONS[term.fn](*[self._eval(arg) for arg in term.args]))
+                return result.astype(term.dtype.compute.numpy, copy=False)
             case _:
                 msg = f"{type(term).__name__} cannot be evaluated."
                 raise CodegenError(msg)
 
+    def _constant(self, term: Const) -> Array:
+        found = self._constants.get(id(term))
+        if found is None:
+            dtype = term.dtype
+            number = narrowed(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
+            number.flags.writeable = False
+            found = self._constants[id(term)] = (term, number)
+        return found[1]
+
     def _select(self, condition: Array, a: Term, b: Term) -> Array:
         """Evaluate each side only for the threads that choose it."""
         outer = self._mask
-        chosen = np.broadcast_to(condition, outer.shape)
+        chosen = self._spread_out(condition)
         sides = []
         for holds, side in ((chosen, a), (~chosen, b)):
             self._mask = outer & holds
-            sides.append(np.broadcast_to(self._eval(side), outer.shape))
+            sides.append(self._spread_out(self._eval(side)))
         self._mask = outer
         return np.where(chosen, *sides).astype(sides[0].dtype)
 

@@ -32,8 +32,15 @@ FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER
 TermLike = Union["Term", Number]
 
 
+class _Remembered:
+    """Where a term keeps its hash, which is no field: it must not be pickled."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Term:
+class Term(_Remembered):
     """A typed scalar expression; use `Const`, `Var` or `Apply`."""
 
     dtype: DataType
@@ -130,6 +137,14 @@ class Apply(Term):
 
     fn: str
     args: tuple[Term, ...]
+
+    def __hash__(self) -> int:
+        """Hash by fields, once: else a tree is walked for each term that it stands in."""
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.dtype, self.fn, self.args)))
+            return self._hash
 
     @property
     def children(self) -> tuple[Term, ...]:

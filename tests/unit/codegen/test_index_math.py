@@ -1,5 +1,7 @@
 """Index arithmetic: what simplifies, and that simplifying never changes a value."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +114,17 @@ def test_keeps_conditions(a: Term, b: Term, fn: str, at: dict[str, int]) -> None
     holds = bool(value(condition, at))
     known = narrowed(simplify(condition, RANGES), RANGES, holds=holds)
     assert all(low <= at[name] <= high for name, (low, high) in known.items())
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_what_is_remembered_keeps_the_sign_of_zero(zero: float) -> None:
+    x = Var(DataType.Float, "x")
+    above, below = (apply("lt", a, b) for a, b in ((Const(DataType.Float, zero), x), (x, Const(DataType.Float, 1.0))))
+    assert repr(simplify(Apply(DataType.Bool, "and", (above, below)), {})) == repr(above & below)
+
+
+def test_the_hash_of_a_term_is_not_pickled() -> None:
+    term = i * 4 + j
+    before = pickle.dumps(term)
+    assert hash(term) == hash(pickle.loads(before))
+    assert pickle.dumps(term) == before
