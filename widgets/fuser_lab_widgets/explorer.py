@@ -162,6 +162,8 @@ class Explorer(anywidget.AnyWidget):
         self._known = 0  # how many shapes the page has
         self._log: Any = None  # the log of decisions that the page has
         self._asked: str | None = None  # what is to be answered for once the picture was sent
+        self._number = 0  # of the plan that is shown, as a button names it
+        self._answered: ViewModel | None = None  # what the answer on show is about
         self._rows: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
         self._key = secrets.token_hex(6)
@@ -285,11 +287,16 @@ class Explorer(anywidget.AnyWidget):
             with self.hold_sync():
                 self.acked = int(event["n"])
                 self._guarded(event, lambda: self._dispatch(event))
-            if self._asked is not None:  # the picture was sent; what is known of the selection may take longer
-                asked = self._asked
-                with self.hold_sync():
-                    self._guarded(event, lambda: self._answer_for(asked))
+            self._answer_asked()
         self._publish()
+
+    def _answer_asked(self) -> None:
+        """Answer once the picture was sent: what is known of the selection may take longer."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            with self.hold_sync():
+                self._guarded({"type": "select"}, lambda: self._answer_for(asked))
+                self.answer = {**self.answer, "adopt": True}
 
     # ---- the traits that users observe and set
 
@@ -326,10 +333,7 @@ class Explorer(anywidget.AnyWidget):
                 return  # it is so already, or was set again meanwhile
             with self.hold_sync():
                 self._guarded({"type": name}, lambda: self._take(name, value))
-            if self._asked is not None:
-                asked, self._asked = self._asked, None
-                with self.hold_sync():
-                    self._answer_for(asked)
+            self._answer_asked()
         self._publish()
 
     def _take(self, name: str, value: Any) -> None:
@@ -383,11 +387,18 @@ class Explorer(anywidget.AnyWidget):
             "code": self._code,
             "certificate": self._certify,
         }
+        if event.get("plan", self._number) != self._number:
+            msg = "That was for a plan that is not shown any more; nothing was done."
+            raise FuserLabError(msg)
         handlers[event["type"]](event)
 
     def _act(self, event: Event) -> None:
         """Do what a click on an edge means: cut inside a segment, glue at a boundary, tell at an end."""
         edge = self._edge(event)
+        if event.get("kind", edge.kind) != edge.kind:
+            crosses = "crosses segments" if edge.kind == "boundary" else "stays in one segment"
+            msg = f"{edge.tensor} {crosses} in the plan that is shown now; nothing was done."
+            raise FuserLabError(msg)
         if edge.kind == "inside":
             self._cut(event)
         elif edge.kind == "boundary":
@@ -489,7 +500,8 @@ class Explorer(anywidget.AnyWidget):
         try:
             edit()
         except FuserLabError as error:
-            self.answer = answers.refusal(before, view, selected, error)
+            self._answered = view
+            self.answer = answers.refusal(before, view, selected, error) | {"n": self.acked, "plan": self._number}
             self._say(str(error).partition("\n")[0], "error")
             return False
         self._asked = selected
@@ -602,10 +614,12 @@ class Explorer(anywidget.AnyWidget):
         question = object()
 
         def tell_if_asked(found: Any, problem: str) -> None:
-            with self._lock, self.hold_sync():
-                if self._asked_for is question:  # it was not cancelled
-                    self._asked_for, self._searching = None, ""
-                    tell(found, problem)
+            with self._lock:
+                with self.hold_sync():
+                    if self._asked_for is question:  # it was not cancelled
+                        self._asked_for, self._searching = None, ""
+                        tell(found, problem)
+                self._answer_asked()
             self._publish()
 
         if self._asked_for is not None or not self._background.start(find, tell_if_asked, seconds=self._seconds):
@@ -710,7 +724,6 @@ class Explorer(anywidget.AnyWidget):
     def _back(self, text: str, *, changed: bool) -> None:
         if changed:
             self._show()
-            self._asked = str(self.answer.get("id", ""))
         self._say(text)
 
     def _run(self, _event: Event) -> None:
@@ -769,10 +782,13 @@ class Explorer(anywidget.AnyWidget):
         if self._view is None or self._drawn is not self._session.plan:
             self._drawn = self._session.plan
             self._view = view_plan(self._session.plan, title=self._title, decisions=False)
+            self._number += 1
         return self._view
 
     def _answer_for(self, selected: str) -> None:
-        self.answer = answers.answer(self._session.plan, self._current(), selected) | {"n": self.acked}
+        self._answered = self._current()
+        said = answers.answer(self._session.plan, self._answered, selected)
+        self.answer = said | {"n": self.acked, "plan": self._number}
 
     def _show(self) -> None:
         """Send the picture and the numbers of the current plan; decisions only when they differ."""
@@ -785,6 +801,9 @@ class Explorer(anywidget.AnyWidget):
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
             self.scene = {**drawn, "rev": int(self.scene.get("rev", 0)) + 1}
+            selected = str(self.answer.get("id", ""))
+            if selected and self._answered is not None and self._answered is not view:
+                self._asked = selections.again(self._answered, view, selected)
             log = getattr(self._session.plan, "decisions", None) or ()
             if log is not self._log:  # an edited plan has the log of the plan that it was made from
                 self._log = log

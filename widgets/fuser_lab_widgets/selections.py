@@ -37,6 +37,18 @@ def find(view: ViewModel, words: str) -> str:
     return next((f"segment:{s.index}" for s in view.segments if f"S{s.index}" == words), "")
 
 
+def again(before: ViewModel, view: ViewModel, selected: str) -> str:
+    """Return the id in a view of what was selected in the one before; nothing if it is gone.
+
+    An op and an edge are the same by their tensors, a segment by its ops: numbers of segments change with any edit.
+    """
+    segment = next((s for s in before.segments if f"segment:{s.index}" == selected), None)
+    if segment is None:
+        return find(view, name(before, selected))
+    same = (s for s in view.segments if frozenset(s.nodes) == frozenset(segment.nodes))
+    return next((f"segment:{s.index}" for s in same), "")
+
+
 def _way(view: ViewModel, edge: EdgeView) -> str:
     target = next(n for n in view.nodes if n.id == edge.target)
     return f"{edge.tensor} -> {OUTPUT if target.kind == 'output' else target.tensor}"

@@ -262,7 +262,8 @@ class Explorer {
   }
 
   act(id, lookOnly = false) {
-    this.send(ACTS[this.modeAt(this.edges.get(id), lookOnly)], { id }); // Python works while the page draws
+    const edge = this.edges.get(id);
+    this.send(ACTS[this.modeAt(edge, lookOnly)], { id, kind: edge?.kind }); // Python works while the page draws
     this.setSelected(id);
   }
 

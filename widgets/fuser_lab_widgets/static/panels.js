@@ -11,11 +11,11 @@ Object.assign(Explorer.prototype, {
         !this.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))));
       return;
     }
-    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { title: a.title, onclick: () => this.send(...split(a)) }, a.label));
+    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { title: a.title, onclick: () => this.send(...split({ ...a, plan: answer.plan })) }, a.label));
     if (answer.segment != null) {
       buttons.push(h("button.fx-button", { onclick: () => this.showSource(answer.segment) }, "Show source"));
       if (this.get("scene").detail === "segments" && this.editable) {
-        buttons.push(h("button.fx-button", { onclick: () => this.send("open", { segment: answer.segment }) }, "Show or hide its ops"));
+        buttons.push(h("button.fx-button", { onclick: () => this.send("open", { segment: answer.segment, plan: answer.plan }) }, "Show or hide its ops"));
       }
     }
     if (answer.names?.length) {

@@ -1,0 +1,102 @@
+"""Whatever is clicked in whatever order, what the explorer shows is true of the plan that it shows."""
+
+import random
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+from fuser_lab_widgets import Explorer, answers
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+
+
+def fusion():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
+        y = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
+        a = fd.ops.exp(fd.ops.add(x, y))
+        b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+        c = fd.ops.neg(b)
+        fd.add_output(fd.ops.mul(c, fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])))
+        fd.add_output(fd.ops.relu(c))
+    return fl.segment(fd)
+
+
+class Clicks:
+    """Random events of a page that may be late: it clicks on what it was sent some events ago."""
+
+    def __init__(self, explorer, seed):
+        self.explorer, self.random, self.number = explorer, random.Random(seed), 0
+        self.seen = []
+
+    def event(self):
+        explorer = self.explorer
+        self.seen.append((explorer.scene, explorer.answer))
+        scene, answer = self.seen[-1] if self.random.random() < 0.7 else self.random.choice(self.seen[-4:])
+        edge = self.random.choice(scene["edges"])
+        places = [*(e[0] for e in scene["edges"]), "segment:0", "segment:1", ""]
+        strategies = [event for _, _, buttons in explorer.history["controls"] for *_, event in buttons]
+        events = [
+            *[{"type": "act", "id": edge[0], "kind": edge[1]}] * 3,
+            {"type": self.random.choice(["cut", "glue", "mark", "annotate", "unannotate"]), "id": edge[0]},
+            {"type": "select", "id": self.random.choice(places)},
+            {"type": "select", "id": self.random.choice(scene["nodes"])[0]},
+            *({key: said for key, said in action.items() if key not in {"label", "title"}} | {"plan": answer["plan"]}
+              for action in answer.get("actions", ()) * 2),
+            self.random.choice(strategies),
+            {"type": self.random.choice(["undo", "redo", "reset"])},
+            {"type": "detail", "detail": self.random.choice(["ops", "segments"])},
+            {"type": "panel", "name": self.random.choice(["compare", "memory", "roofline", "layouts", "graph"])},
+            {"type": "source", "segment": self.random.randrange(3), "target": "cuda"},
+            {"type": "compare", "with": self.random.choice(["", "start", "top_down", "unfused"])},
+        ]  # fmt: skip
+        return self.random.choice(events)
+
+    def send(self, event):
+        self.number += 1
+        self.explorer.events = [{"n": self.number, **event}]
+        self.explorer.wait(30)
+
+
+def check(explorer):
+    plan, state = explorer.plan, explorer._session.state
+    view = explorer._current()
+    assert plan is state.plan
+    assert explorer.scene["hash"] == plan.hash == view.header.hash
+    assert explorer.scene["detail"] == "segments" or len(explorer.scene["nodes"]) == len(view.nodes)
+    said = explorer.answer
+    if said.get("id"):
+        assert said["plan"] == explorer._number
+        fresh = answers.answer(plan, view, said["id"])
+        changing = {"n", "plan", "adopt"} | ({"sentence", "verdicts", "refused"} if said.get("refused") else set())
+        assert {k: v for k, v in said.items() if k not in changing} == {
+            k: v for k, v in fresh.items() if k not in changing
+        }
+    shown = [key for label, _, buttons in explorer.history["controls"] for key, _, on, *_ in buttons
+             if on and label == "Strategy"]
+    assert shown == ["mine" if state.edits else state.strategy]
+    assert explorer.history["edits"] == list(state.edits)
+    assert explorer.strategy == state.strategy
+    assert not explorer.status["text"].partition(":")[0].endswith("failed"), explorer.status
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_shown_is_true_of_the_plan_that_is_shown(seed):
+    explorer = Explorer(fusion(), strategies=["top_down", "unfused"])
+    clicks = Clicks(explorer, seed)
+    done = []
+    for _ in range(30):
+        event = clicks.event()
+        done.append(event)
+        before = explorer.plan
+        clicks.send(event)
+        try:
+            check(explorer)
+        except AssertionError as error:
+            error.add_note(f"after {done}")
+            raise
+        if event.get("plan", explorer._number) != explorer._number and explorer.plan is before:
+            assert "nothing was done" in explorer.status["text"]
+    explorer.close()
