@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LONGEST = 60  # characters or entries of a value in a sentence
+_MOST_NAMED = 40
 _MOST_ENTRIES = 1 << 20  # of a list; an iterable may have no end
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 
@@ -37,6 +38,19 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - the repr of a class of the user's may fail in any way
         text = ""
     return text if text and len(text) <= _LONGEST and text.isprintable() else f"a value of type {type(value).__name__}"
+
+
+def brief(text: str, most: int = 200) -> str:
+    """Return a name or path of the user's as it may stand in a sentence: on one line, without its middle if long."""
+    line = text if text.isprintable() else repr(text)[1:-1]
+    return line if len(line) <= most else f"{line[: most // 2]}...{line[-(most // 2) :]}"
+
+
+def named(names: Iterable[str]) -> str:
+    """Return names as a list in a sentence, the first of them where there are many."""
+    found = list(names)
+    more = len(found) - _MOST_NAMED
+    return ", ".join(found) if more <= 0 else f"{', '.join(found[:_MOST_NAMED])} and {more} more"
 
 
 def is_whole(value: object) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from fuser_lab import __version__, examples
 from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
+from fuser_lab.arguments import shown
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
@@ -207,7 +208,7 @@ def _one_of(what: str, text: str, known: Sequence[str]) -> str:
     """Return an argument, or raise what the parser tells the user if there is no such thing."""
     if text in known:
         return text
-    msg = f"{what} {text!r} is unknown; there are {', '.join(known)}"
+    msg = f"{what} {shown(text)} is unknown; there are {', '.join(known)}"
     raise argparse.ArgumentTypeError(msg)
 
 

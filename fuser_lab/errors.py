@@ -5,9 +5,26 @@ definition or size, ``TypeError`` for a wrong Python type, ``NotImplementedError
 definition and ``AssertionError`` for misuse of state. `UnsupportedError` is deliberately none of them.
 """
 
+import sys
+import warnings
+from types import FrameType
+
+_LONGEST = 8000  # characters of a text
+_PASSED_THROUGH = frozenset({"fuser_lab", "fuser_lab_widgets", "torch", "numba", "functools", "contextlib"})
+
 
 class FuserLabError(Exception):
-    """Base of every error that fuser_lab raises on purpose."""
+    """Base of every error that fuser_lab raises on purpose; a text of over 8,000 characters loses its middle."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_bounded(given) if isinstance(given, str) else given for given in args))
+
+
+def _bounded(text: str) -> str:
+    left = len(text) - _LONGEST
+    if left <= 0:
+        return text
+    return f"{text[: _LONGEST // 2]}\n... ({left:,} characters are left out here) ...\n{text[-(_LONGEST // 2) :]}"
 
 
 class DefinitionError(FuserLabError, RuntimeError):
@@ -76,6 +93,20 @@ class SegmentationError(FuserLabError, RuntimeError):
 
 class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sentence that it is
     """A cut, glue or move that would make an illegal plan; the text says why."""
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the user's line that led here: the innermost one outside of fuser_lab, torch and Numba."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001 - inspect.stack() reads the source of each frame
+    while frame.f_back is not None and _is_passed_through(frame):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+def _is_passed_through(frame: FrameType) -> bool:
+    # Code that torch generates stands in no module.
+    module = str(frame.f_globals.get("__name__", "torch"))
+    return module.partition(".")[0] in _PASSED_THROUGH
 
 
 class EvaluationWarning(UserWarning):

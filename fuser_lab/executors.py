@@ -109,7 +109,7 @@ def _check_device(device: str | None, described: Sequence[Described]) -> None:
     on = {d.device for d in described if isinstance(d, TensorSpec)}
     if device is None or not on or any(name == device or name.partition(":")[0] == device for name in on):
         return
-    msg = f"execute: device is {device}, but the inputs are on {', '.join(sorted(on))}."
+    msg = f"execute: device is {shown(device)}, but the inputs are on {', '.join(sorted(on))}."
     raise InputError(msg)
 
 

@@ -10,7 +10,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, PATH, TEXT, listed, number, one_of, optional, takes, whole
+from fuser_lab.arguments import (
+    ANYTHING,
+    FLAG,
+    FUNCTION,
+    PATH,
+    TEXT,
+    listed,
+    named,
+    number,
+    one_of,
+    optional,
+    takes,
+    whole,
+)
 from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
@@ -491,7 +504,7 @@ class Plan:
             maker = self._origins.get(tensor, "the segmenter")
             msg = (
                 f"{tensor} is made by {maker}, so that the definition does not have it; annotations name its tensors: "
-                f"{', '.join(self.definition.tensors)}."
+                f"{named(self.definition.tensors)}."
             )
             raise IllegalEdit(msg)
 
@@ -617,7 +630,7 @@ class Plan:
         for name in names:
             if not isinstance(name, str) or name in self.fusion.tensors:
                 continue
-            there = ", ".join(self.fusion.tensors)
+            there = named(self.fusion.tensors)
             if name in self.definition.tensors:
                 changed = ", ".join(one.name for one in self.decisions.passes if one.before != one.after)
                 msg = (

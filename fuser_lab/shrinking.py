@@ -184,7 +184,7 @@ def _known_reason(code: str) -> str:
     if code not in codes:
         close = difflib.get_close_matches(code, codes, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; docs/reasons.md lists them."
-        msg = f"shrink: keep is {code!r}, which is no code of a reason{hint}"
+        msg = f"shrink: keep is {shown(code)}, which is no code of a reason{hint}"
         raise InputError(msg)
     return code
 

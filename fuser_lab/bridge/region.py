@@ -6,7 +6,6 @@ a model of many equal layers compiles one.
 
 import functools
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, Origin, call_of, origin_of, plain, target_of
 from fuser_lab.definition.builder import describe_strides
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError
+from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.planning import segment
@@ -317,7 +316,7 @@ class Region:
         where = f" ({first})" if first else ""
         lines = sources_told([self.failed], dict(self.sources))
         told = "\n".join((f"torch runs region {self.index}{where}: {self.failed}", *lines))
-        warnings.warn(told, RegionWarning, stacklevel=4)
+        warn(told, RegionWarning)
 
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
         if self._runs is None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fuser_lab.arguments import brief
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
@@ -55,7 +56,7 @@ def write_cache(cache: FusionCache[Any], path: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink()
-        msg = f"FusionCache.save: {path} cannot be written: {error.strerror}."
+        msg = f"FusionCache.save: {brief(str(path))} cannot be written: {error.strerror}."
         raise InputError(msg) from None
 
 
@@ -90,7 +91,9 @@ def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
 def _content(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise _refused(path, error.strerror or "it cannot be opened") from None
+    except (ValueError, RecursionError) as error:
         raise _refused(path, str(error)) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise _refused(path, f"its format is not {FORMAT!r}")
@@ -135,4 +138,4 @@ def _define(
 
 
 def _refused(path: Path, why: str) -> InputError:
-    return InputError(f"FusionCache.load: {path} is no cache that can be read: {why.removesuffix('.')}.")
+    return InputError(f"FusionCache.load: {brief(str(path))} is no cache that can be read: {why.removesuffix('.')}.")

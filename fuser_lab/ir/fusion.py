@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import named, shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir.domain import IterDomain, OrderHint, allocation_of, stride_order_of
 from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
@@ -182,7 +182,7 @@ class Fusion:
             return tensor
         found = self.tensors.get(tensor) if isinstance(tensor, str) else None
         if found is None:
-            msg = f"{method}: {tensor!r} is no tensor of the fusion; its tensors are {', '.join(self.tensors)}."
+            msg = f"{method}: {shown(tensor)} is no tensor of the fusion; its tensors are {named(self.tensors)}."
             raise InputError(msg)
         return found
 

@@ -2,7 +2,6 @@
 
 import enum
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from fuser_lab.arguments import shown
 from fuser_lab.dtypes import Category, DataType, Kind, narrowed, promote
-from fuser_lab.errors import DefinitionError
+from fuser_lab.errors import DefinitionError, warn
 from fuser_lab.ir import IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
@@ -298,7 +297,7 @@ def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
     value, wanted = rec.value(arg, "cast", "arg"), element_type(dtype, "cast")
     if value.dtype.is_complex and wanted is not DataType.Bool and not wanted.is_complex:
         msg = f"cast: {value.dtype!r} to {wanted!r} drops the imaginary part."
-        warnings.warn(msg, np.exceptions.ComplexWarning, stacklevel=3)
+        warn(msg, np.exceptions.ComplexWarning)
     return rec.emit(CAST, [value], dtype=wanted)[0]
 
 

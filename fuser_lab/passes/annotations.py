@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from fuser_lab.arguments import brief, named, shown
 from fuser_lab.errors import IllegalEdit, VerificationError
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ops import OPS
@@ -99,7 +100,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
     else:
         hints = [user for user in fusion.users.get(source, ()) if user.op.name == HINT]
     if not hints:
-        msg = f"{tensor} has no segment_set; there are {_listed(annotations_of(fusion)) or 'none'}."
+        msg = f"{brief(tensor)} has no segment_set; there are {_listed(annotations_of(fusion)) or 'none'}."
         raise IllegalEdit(msg)
     wanted = None if readers is None else dict.fromkeys((readers,) if isinstance(readers, str) else readers)
     found: set[str] = set()
@@ -110,7 +111,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
             fusion = _released(fusion, hint, {user.name for user in users})
     for name in wanted or ():
         if name not in found:
-            msg = f"{name} does not read {tensor} through a segment_set."
+            msg = f"{brief(name)} does not read {brief(tensor)} through a segment_set."
             raise IllegalEdit(msg)
     return fusion
 
@@ -140,7 +141,7 @@ def _released(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
 def _tensor(fusion: Fusion, name: str) -> TensorView:
     found = fusion.tensors.get(name)
     if found is None:
-        msg = f"the fusion has no tensor called {name!r}; it has {', '.join(fusion.tensors)}."
+        msg = f"the fusion has no tensor called {shown(name)}; it has {named(fusion.tensors)}."
         raise IllegalEdit(msg)
     return found
 
@@ -166,11 +167,11 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
         if expr is None:
             is_hint = name in users
             why = "is a segment_set itself" if is_hint else f"does not read {tensor.name}"
-            msg = f"{name} {why}; readers of {tensor.name} are {', '.join(plain) or 'none'}."
+            msg = f"{brief(name)} {why}; readers of {tensor.name} are {named(plain) or 'none'}."
             raise IllegalEdit(msg)
         found.add(expr)
     if not found:
-        msg = f"readers of {tensor.name} must name at least one of {', '.join(plain) or 'none'}."
+        msg = f"readers of {tensor.name} must name at least one of {named(plain) or 'none'}."
         raise IllegalEdit(msg)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.arguments import PATH
+from fuser_lab.arguments import PATH, brief
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.report.dot_text import view_dot
@@ -42,7 +42,7 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
     target = path_of(what, path)
     write = writers.get(target.suffix.lower())
     if write is None:
-        msg = f"{what} cannot be saved as {target.name!r}; the extension must be one of {', '.join(writers)}."
+        msg = f"{what} cannot be saved as {brief(target.name)!r}; the extension must be one of {', '.join(writers)}."
         raise InputError(msg)
     return written(what, target, write())
 
@@ -57,7 +57,7 @@ def written(what: str, target: Path, made: str | bytes) -> Path:
     try:
         target.write_bytes(made if isinstance(made, bytes) else made.encode())
     except OSError as error:
-        msg = f"{what} cannot be saved as {target}: {error.strerror}."
+        msg = f"{what} cannot be saved as {brief(str(target))}: {error.strerror}."
         raise InputError(msg) from None
     return target
 

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +26,7 @@ from fuser_lab.errors import (
     InputError,
     OutOfMemoryError,
     UnsupportedError,
+    warn,
 )
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
@@ -373,7 +373,7 @@ class PreparedPlan:
                 raise
             made = ", ".join(tv.name for tv in segment.outputs)
             msg = f"the segment of {made} has no {self.target} kernel, the array library evaluates it: {error}"
-            warnings.warn(msg, EvaluationWarning, stacklevel=2)
+            warn(msg, EvaluationWarning)
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
         return Step(fusion=segment, scheduler=scheduler, generated=kernel)
 
@@ -391,7 +391,7 @@ class PreparedPlan:
                 except CompilationError as error:
                     if not self._evaluate_refused:
                         raise
-                    warnings.warn(f"{error} The array library evaluates the segment.", EvaluationWarning, stacklevel=2)
+                    warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
             found.append((step, (self._evaluation(step.fusion),)))
         return tuple(step for step, _ in found), tuple(calls for _, calls in found)

@@ -12,13 +12,13 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fuser_lab.errors import warn
 from fuser_lab.runtime import llvm_worker
 
 _MOST_MODULES = 100  # of a worker, before a fresh one takes its place: LLVM's passes leave up to 1 MB for each
@@ -124,7 +124,7 @@ class LlvmProcess:
                     f"LLVM fails with {request.name} as it would optimize it; it is compiled without vectorized loops, "
                     "and slower than others."
                 )
-                warnings.warn(msg, RuntimeWarning, stacklevel=2)
+                warn(msg, RuntimeWarning)
             return compiled
         msg = f"LLVM fails with {request.name}, however little it optimizes it."
         raise LlvmError(msg)

@@ -22,12 +22,11 @@ import secrets
 import stat
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fuser_lab.errors import CacheWarning
+from fuser_lab.errors import CacheWarning, warn
 from fuser_lab.runtime.oldest import remove_oldest
 
 MOST_FILE_BYTES = 64 << 20
@@ -249,7 +248,7 @@ def _tell(why: str) -> None:
             return
         _TOLD.add(why)
     msg = f"Compiled kernels are not kept on disk: {why}; FUSER_LAB_CACHE can name a directory of your own."
-    warnings.warn(msg, CacheWarning, stacklevel=2)
+    warn(msg, CacheWarning)
 
 
 # The secret

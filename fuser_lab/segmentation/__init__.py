@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from reprlib import repr as shortened
 
+from fuser_lab.arguments import shown
 from fuser_lab.errors import InputError, SegmentationError, VerificationError
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion
@@ -65,7 +66,7 @@ def segment(
     """
     chosen = options or SegmenterOptions()
     if not callable(strategy) and strategy not in STRATEGIES:
-        msg = f"strategy {strategy!r} is unknown; there are {', '.join(map(repr, STRATEGIES))} or a function."
+        msg = f"strategy {shown(strategy)} is unknown; there are {', '.join(map(repr, STRATEGIES))} or a function."
         raise InputError(msg)
     chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():

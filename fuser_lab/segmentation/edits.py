@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from fuser_lab.arguments import named, shown
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir import Expr, Fusion, TensorView
@@ -271,7 +272,7 @@ def _stored(segmented: SegmentedFusion) -> set[str]:
 def _expr(fusion: Fusion, tensor: str) -> Expr | None:
     value = fusion.tensors.get(tensor)
     if value is None:
-        msg = f"the fusion has no tensor called {tensor!r}; it has {', '.join(fusion.tensors)}."
+        msg = f"the fusion has no tensor called {shown(tensor)}; it has {named(fusion.tensors)}."
         raise IllegalEdit(msg)
     return fusion.producers.get(value)
 

@@ -181,8 +181,9 @@ def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
     x = torch.randn(7)
     function = compiled(lambda x: torch.sin(x) * 3)
     says = r"torch runs region 0 \(.*test_backend.py:\d+\)\): RuntimeError: no compiler"
-    with pytest.warns(RegionWarning, match=says):
+    with pytest.warns(RegionWarning, match=says) as warned:
         torch.testing.assert_close(function(x), torch.sin(x) * 3)
+    assert [one.filename for one in warned] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         function(x)

@@ -103,6 +103,7 @@ _REASONS = {
         SegmenterOptions.for_strategy nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.call
         nvfuser.FusionDefinition.extents nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap
         nvfuser_direct.FusionDefinition.adopt nvfuser_direct.FusionExecutorCache.like
+        errors.warn
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """

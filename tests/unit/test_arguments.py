@@ -13,9 +13,11 @@ from fuser_lab.arguments import (
     NONE,
     PATH,
     TEXT,
+    brief,
     instance,
     listed,
     mapping,
+    named,
     number,
     one_of,
     optional,
@@ -167,3 +169,14 @@ def test_fields_are_set_to_what_their_kinds_take():
     with pytest.raises(InputError, match="Record: size must be a whole number of at least 0, given -1"):
         take_fields(record, size=whole(0))
     assert arguments.ANYTHING.of(record, "f", "x") is record
+
+
+def test_an_error_quotes_the_ends_of_a_long_text():
+    text = str(InputError("a" * 10_000 + "z" * 10_000))
+    assert len(text) < 9000
+    assert text.startswith("aaa")
+    assert text.endswith("zzz")
+    assert "12,000 characters" in text
+    assert brief("x" * 1000).count("x") == 200
+    assert brief("a\nb") == "a\\nb"
+    assert named(f"T{n}" for n in range(100)).endswith("T38, T39 and 60 more")

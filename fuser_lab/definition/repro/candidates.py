@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fuser_lab.arguments import shown
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.errors import DefinitionError
 
@@ -80,7 +81,7 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
         msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one, as {ways}."
     else:
         several = f"{len(fitting)} definitions" if fitting else "no definition"
-        msg = f"load_repro: the text has {several} called {name!r}; it has {listed}."
+        msg = f"load_repro: the text has {several} called {shown(name)}; it has {listed}."
     raise DefinitionError(msg)
 
 
