@@ -312,6 +312,11 @@ def same_extent(a: Extent, b: Extent) -> bool:
     return not (isinstance(a, int) and isinstance(b, int) and a != b)
 
 
+def same_declared(a: Extent, b: Extent) -> bool:
+    """Whether two extents may be equal and neither broadcasts to the other: a declared 1 only fits a declared 1."""
+    return same_extent(a, b) and (a == 1) is (b == 1)
+
+
 def joined_extent(operands: Sequence[IterDomain], axes: AxisFactory) -> Extent:
     """Return the size of the axis that some axes broadcast to.
 

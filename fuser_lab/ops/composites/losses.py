@@ -1,5 +1,7 @@
 """Losses of classifiers."""
 
+import math
+
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import TensorView
@@ -17,7 +19,7 @@ from fuser_lab.ops.composites.parts import (
     widened,
 )
 from fuser_lab.ops.reduction import SUM, count_of
-from fuser_lab.ops.registry import COMPOSITES, Arg, Misuse, Operand, Recorder, Sample, same_extent, tensor_at
+from fuser_lab.ops.registry import COMPOSITES, Arg, Misuse, Operand, Recorder, Sample, same_declared, tensor_at
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -49,7 +51,7 @@ def _of_classes(
 ) -> TensorView:
     """Return the loss for targets that are numbers of classes."""
     shape = tuple(extent for place, extent in enumerate(scores.extents) if place != dim)
-    if labels.ndim != len(shape) or not all(map(same_extent, labels.extents, shape)):
+    if labels.ndim != len(shape) or not all(map(same_declared, labels.extents, shape)):
         msg = (
             f"cross_entropy: target has shape {shape_text(labels.extents)}; for arg of shape "
             f"{shape_text(scores.extents)}, classes have shape {shape_text(shape)}."
@@ -57,7 +59,10 @@ def _of_classes(
         raise DefinitionError(msg)
     counted = record(rec, "ne", labels, ignored)
     places = record(rec, "where", counted, labels, 0)
-    own = _picked(rec, scores, places, dim)
+    # A lookup outside of its axis gives 0 in kernels, which would be the loss of a certain class.
+    count = rec.value(scores.extents[dim], "cross_entropy", "arg")
+    inside = record(rec, "logical_and", record(rec, "ge", places, 0), record(rec, "lt", places, count))
+    own = record(rec, "where", inside, _picked(rec, scores, places, dim), math.nan)
     share = cast(rec, counted, scores.dtype)
     if classes is not None:
         share = record(rec, "mul", share, _picked(rec, along(rec, classes, dim, scores.ndim), places, dim))
@@ -80,7 +85,7 @@ def _of_shares(
 ) -> TensorView:
     """Return the loss for targets that are the share of each class."""
     if not shares.dtype.is_float or shares.ndim != scores.ndim or not all(
-        map(same_extent, shares.extents, scores.extents),
+        map(same_declared, shares.extents, scores.extents),
     ):
         msg = (
             f"cross_entropy: target has dtype {shares.dtype!r} and shape {shape_text(shares.extents)}; it must be "
@@ -115,7 +120,7 @@ _WEIGHT = Arg((4,), F, 0.5, 2)
 composite(
     "cross_entropy", _cross_entropy,
     "Cross entropy of arg's softmax over the classes (axis 1, or the only one) and target: class numbers, or a share "
-    "of each class.",
+    "of each class. A target that is no class and not ignore_index gives NaN; the reference refuses it, as torch does.",
     (
         Sample("fd.ops.cross_entropy(a, b)", (Arg((5, 4)), _CLASSES)),
         Sample("fd.ops.cross_entropy(a, b, reduction='none')", (Arg((5, 4)), _CLASSES)),

@@ -20,7 +20,7 @@ from fuser_lab.ops.composites.parts import (
     widened,
 )
 from fuser_lab.ops.reduction import SUM, count_of
-from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Misuse, Operand, Recorder, Sample, same_extent
+from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Misuse, Operand, Recorder, Sample, same_declared
 
 
 def _standardized(rec: Recorder, x: TensorView, axes: list[int], eps: Operand) -> TensorView:
@@ -47,7 +47,7 @@ def _inner_axes(
     """Return the sizes of the axes to normalize over, the last ones of a tensor, and their places."""
     shape = rec.extents(normalized_shape, op, "normalized_shape")
     inner = tensor.extents[tensor.ndim - len(shape) :] if shape else ()
-    if not shape or len(shape) > tensor.ndim or not all(map(same_extent, shape, inner)):
+    if not shape or len(shape) > tensor.ndim or not all(map(same_declared, shape, inner)):
         msg = (
             f"{op}: normalized_shape={shape_text(shape)} does not name the last axes of arg, whose shape is "
             f"{shape_text(tensor.extents)}."
@@ -95,7 +95,8 @@ def _group_norm(
     offset = operand_of_shape(rec, bias, [channels], "group_norm", "bias")
     small = real_number(rec, eps, "group_norm", "eps")
     outer, *inner = tensor.extents[:1] + tensor.extents[2:]
-    each = channels // groups if isinstance(channels, int) else -1
+    # Not -1: a reshape cannot tell what is left open where there are no elements.
+    each = channels // groups if isinstance(channels, int) else OPS["div"].frontend(rec, channels, groups)
     parted = record(rec, "reshape", widened(rec, tensor), [outer, groups, each, *inner])
     standardized = _standardized(rec, parted, list(range(2, parted.ndim)), small)
     joined = record(rec, "reshape", standardized, list(tensor.extents))

@@ -17,7 +17,7 @@ from fuser_lab.ops.registry import (
     Recorder,
     Sample,
     register_composite,
-    same_extent,
+    same_declared,
     tensor_at,
 )
 
@@ -114,7 +114,7 @@ def operand_of_shape(
     if given is None:
         return None
     tensor = floating(rec, given, op, argument)
-    fits = tensor.ndim == len(shape) and all(map(same_extent, tensor.extents, shape))
+    fits = tensor.ndim == len(shape) and all(map(same_declared, tensor.extents, shape))
     if not fits:
         msg = f"{op}: {argument} has shape {shape_text(tensor.extents)}; it must have shape {shape_text(shape)}."
         raise DefinitionError(msg)

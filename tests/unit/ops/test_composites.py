@@ -10,7 +10,7 @@ from needs import needs
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy
-from fuser_lab.errors import InputError
+from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import describe
 from tests import agreement
@@ -92,9 +92,46 @@ def test_cross_entropy_of_ignored_targets():
     assert np.isnan(both)
 
 
+@pytest.mark.parametrize("label", [3, -1])
+def test_cross_entropy_of_a_target_that_is_no_class_is_not_a_number(label):
+    x, labels = np.array([[1, 2, 0], [3, 1, 2]], np.float32), np.array([2, label])
+    fd = defined(lambda fd, a, b: fd.ops.cross_entropy(a, b, reduction="none"), x, labels)
+    plan = segment(fd, [x, labels])
+    np.testing.assert_allclose(plan.run([x, labels])[0], [np.log(1 + np.exp(1) + np.exp(2)), NAN], rtol=1e-6)
+    with pytest.raises(InputError, match=f"index has the value {label}, out of range"):
+        fd.reference([x, labels])
+
+
+@pytest.mark.parametrize(
+    ("record", "shapes"),
+    [
+        (lambda fd, x, w: fd.ops.batch_norm(x, weight=w, training=True), ([-1, -1, 5], [1])),
+        (lambda fd, x, w: fd.ops.batch_norm(x, weight=w, training=True), ([-1, 1, 5], [-1])),
+        (lambda fd, x, w: fd.ops.group_norm(x, 1, bias=w), ([-1, -1, 5], [1])),
+        (lambda fd, x, w: fd.ops.layer_norm(x, [4], w), ([-1, 4], [1])),
+        (lambda fd, x, w: fd.ops.cross_entropy(x, fd.ops.cast(w, DataType.Int)), ([-1, 7], [1])),
+        (lambda fd, x, w: fd.ops.cross_entropy(x, w), ([-1, 7], [-1, 1])),
+    ],
+)
+def test_an_operand_of_size_1_is_not_broadcast(record, shapes):
+    with FusionDefinition() as fd:
+        operands = [fd.define_tensor(shape, True) for shape in shapes]
+        with pytest.raises(DefinitionError, match="has .*shape"):
+            record(fd, *operands)
+        fd.add_output(operands[0])
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (2, 6, 0)])
+def test_group_norm_of_nothing_with_symbolic_sizes(shape):
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.group_norm(fd.define_tensor([-1] * len(shape), True), 3))
+    x = np.zeros(shape, np.float32)
+    assert fd.reference([x])[0].shape == fd.execute([x])[0].shape == shape
+
+
 def test_norm_of_nothing():
     empty = np.zeros((0, 2), np.float32)
-    for p, wanted in ((2, 0), (1, 0), (0, 0), (INF, 0), (3, 0)):
+    for p, wanted in ((2, 0), (1, 0), (0, 0), (INF, 0), (3, 0), (-INF, INF)):
         got, = computed(lambda fd, x, p=p: fd.ops.norm(x, p, 0), empty)
         np.testing.assert_array_equal(got, [wanted, wanted])
 
