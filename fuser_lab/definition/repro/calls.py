@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 
-from fuser_lab.arguments import is_whole
+from fuser_lab.arguments import brief, is_whole
 from fuser_lab.definition.builder import describe_strides
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
@@ -58,6 +58,8 @@ _METHODS = (
 _RUNS = ("execute", "validate", "manual_execute", "manual_validate")
 # Settings of torch that change the dtype of what is made after them.
 _DEFAULTS = ("set_default_dtype", "set_default_tensor_type")
+_ACTING = frozenset({"ctypes", "multiprocessing", "os", "shutil", "signal", "socket", "subprocess", "urllib"})
+_HARMLESS_OF_OS = frozenset({"environ", "getenv", "path"})
 _TYPES = {
     "int": int, "float": float, "bool": bool, "complex": complex, "str": str, "list": list, "tuple": tuple,
     "dict": dict,
@@ -125,6 +127,7 @@ class Calls(Expressions):
                 return Unread(what="**", line=node.lineno)
             else:
                 raise self.refusal(keyword.value, f"** is read before dicts with names as keys, given {said(value)}.")
+        self._note_what_is_not_done(node, scope)
         what = called if called is not None else owner
         if isinstance(what, Unread | Path) and str(what) not in HARMLESS and self.open is not None:
             for value in (*args, *keywords.values()):
@@ -133,6 +136,17 @@ class Calls(Expressions):
         if called is None:
             return self._method(node, owner, name, args, keywords)
         return self._function(node, called, args, keywords)
+
+    def _note_what_is_not_done(self, node: ast.Call, scope: Scope) -> None:
+        """Note a call that would act on the system."""
+        called = ast.unparse(node.func)
+        first, *rest = called.split(".")
+        meant = scope.value(first) if first.isidentifier() else None
+        if not isinstance(meant, Path | Unread):
+            return
+        module, *names = (*str(meant).split("."), *rest)
+        if module in _ACTING and _HARMLESS_OF_OS.isdisjoint(names):
+            self.note(node, f"{brief(called, 60)}(...) is passed over")
 
     def _called(self, node: ast.Call, scope: Scope) -> tuple[Any, Any, str]:
         """Return what is called, or else the owner of a method and its name."""

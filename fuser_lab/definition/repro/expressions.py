@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,7 @@ _COMMON = {
     "FusionDefinition": Path(("nvfuser", "FusionDefinition")), "DataType": Path(("nvfuser", "DataType")),
     "make_tensor": Path(("torch", "testing", "make_tensor")), "exec_nvfuser": Path(("nvfuser", "exec_nvfuser")),
 }  # fmt: skip
+_VALUE = re.compile(r"\b[A-Za-z]+\d+\b")  # T3, i0
 SCHEDULES = ("sched", "schedule")
 # What a tensor is told about its loops, and asked about them.
 SCHEDULED = frozenset(name for name in dir(Schedulable) if not name.startswith("_")) | {
@@ -103,6 +105,8 @@ class Expressions:
         # What the script sets of it; of the machine's own nothing is read.
         self.environment: dict[str, Any] = {}
         self.notes: list[str] = []
+        # What the script calls the tensors and scalars of the definition, by their names in the definition.
+        self._variables: dict[str, str] = {}
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
@@ -488,6 +492,8 @@ class Expressions:
 
     def bind(self, target: ast.expr, value: Any, scope: Scope) -> None:
         """Assign a value to a name, or to a list of names."""
+        if isinstance(value, Handle) and isinstance(target, ast.Name | ast.Attribute):
+            self._variables[value.name] = ast.unparse(target)
         if isinstance(target, ast.Name):
             scope.names[target.id] = value
             return
@@ -551,9 +557,9 @@ class Expressions:
         try:
             return call(*args)
         except UnsupportedError as error:
-            raise self.refusal(place, str(error), UnsupportedError) from None
+            raise self.refusal(place, self._in_its_words(str(error)), UnsupportedError) from None
         except FuserLabError as error:
-            raise self.refusal(place, str(error)) from None
+            raise self.refusal(place, self._in_its_words(str(error))) from None
         except (
             TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError,
             AssertionError, NotImplementedError,
@@ -561,6 +567,11 @@ class Expressions:
             # Users know the builder as fd.
             why = str(error).replace("FusionBuilder.", "fd.")
             raise self.refusal(place, f"this cannot be evaluated ({type(error).__name__}: {why}).") from error
+
+
+    def _in_its_words(self, text: str) -> str:
+        """Return a sentence about the definition with the names that the script has for its values."""
+        return _VALUE.sub(lambda found: self._variables.get(found[0], found[0]), text)
 
 
 def _named(node: ast.Lambda) -> ast.FunctionDef:

@@ -471,9 +471,10 @@ class _Reader(Calls):
 
     def _class_def(self, node: ast.ClassDef, scope: Scope) -> None:
         made = Class(node=node, scope=scope)
-        schedule = made.method("schedule")
-        if schedule is not None and node is self._candidate.node:
-            self.scheduled(schedule)
+        for name in ("schedule", "multidevice_schedule"):
+            schedule = made.method(name)
+            if schedule is not None and node is self._candidate.node:
+                self.scheduled(schedule)
         scope.names[node.name] = made
         if node is self._candidate.node:
             self._deferred = made

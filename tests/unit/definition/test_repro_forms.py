@@ -83,6 +83,39 @@ def test_what_was_taken_for_granted_is_noted():
     assert fl.load_repro(TEXTS["partial"])[0].notes == ()
 
 
+SYSTEM = """
+import os, shutil
+from os import system
+from nvfuser import FusionDefinition
+os.system("echo 1")
+class Sharded(FusionDefinition):
+    def definition(self):
+        shutil.rmtree("a")
+        system(os.path.join("a", "b"))
+        self.add_output(self.ops.neg(self.define_tensor([-1])))
+    def multidevice_schedule(self):
+        self.sched._set_device_mesh(self.a, None)
+fd = Sharded()
+fd.execute([torch.randn(4)])
+"""
+
+
+def test_calls_that_would_act_on_the_system_are_noted():
+    assert fl.load_repro(SYSTEM)[0].notes == (
+        "line 5: os.system(...) is passed over",
+        "the user schedule of the script is passed over",
+        "line 8: shutil.rmtree(...) is passed over",
+        "line 9: system(...) is passed over",
+    )
+
+
+def test_refusals_have_the_names_of_the_script():
+    line = "T7 = fd.ops.neg(x); T42 = fd.ops.neg(fd.ops.neg(T7)); fd.add_output(T42, T7)"
+    script = HEAD + BLOCK.format(line=line, size=3)
+    with pytest.raises(DefinitionError, match="alias_input T7 is not an input of the fusion"):
+        fl.load_repro(script)
+
+
 def test_a_trace_without_its_regions_says_what_prints_them():
     trace = TEXTS["thunder_regions"].partition("def nvfusion0")[0]
     with pytest.raises(DefinitionError, match=r"the trace calls nvFusion0, .*python_ctx\(\)\['nvFusion0'\].last_used"):
