@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab import examples
-from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, instance, listed, mapping, number, optional, takes
+from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_view import region_rows
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.passes import bare
@@ -240,10 +240,12 @@ def explore(
     title
         What stands in the header; the name of the plan that is shown if left out.
     **segment_options
-        Passed on to `segment`.
+        Passed on to `segment`, which cuts a definition.
 
     Raises
     ------
+    ArgumentTypeError
+        If there are options, but a plan or a captured model is given, which is cut already.
     UnsupportedError
         If the notebook packages are not installed.
     """
@@ -252,6 +254,13 @@ def explore(
     except ImportError as error:
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
+    if segment_options and isinstance(fd, CapturedModel | Plan):
+        what = "a captured model, which is cut as it is captured" if isinstance(fd, CapturedModel) else "a plan"
+        msg = (
+            f"explore: {brief(min(segment_options))} is an option of cutting a definition, given {what}; "
+            "give the definition, or the plan that plan.resegmented(...) returns."
+        )
+        raise ArgumentTypeError(msg)
     if isinstance(fd, CapturedModel):
         rows = [(row.label, row.region) for graph in fd.graphs for row in region_rows(graph.regions)]
         return ModelExplorer(fd, rows, strategies=_EXPLORED)
@@ -309,7 +318,7 @@ def report(
             raise InputError(msg)
     target = save.path_of("a report", path)
     if target.suffix.lower() not in {".html", ".htm"}:
-        msg = f"report: path must end in .html, given {target.name!r}."
+        msg = f"report: path must end in .html, given {brief(target.name)!r}."
         raise InputError(msg)
     if times is not None:
         _check_times(several, times)

@@ -83,7 +83,10 @@ def check_count(expected: Sequence[Val], given: object) -> None:
     if len(given) != len(expected):
         names = ", ".join(v.name for v in expected)
         inputs = f"{len(expected)} input{'s' * (len(expected) != 1)}"
-        msg = f"the fusion takes {inputs} ({names or 'none'}), given {len(given)}."
+        found = str(len(given))
+        if given and all(isinstance(v, Number) for v in given) and any(isinstance(v, TensorView) for v in expected):
+            found += " numbers; lists are taken apart, so a tensor must be given as an array, as numpy.array makes it"
+        msg = f"the fusion takes {inputs} ({names or 'none'}), given {found}."
         raise InputError(msg)
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fuser_lab.arguments import whole
 from fuser_lab.bindings.enums import LoadStoreOpType, MemoryType, ParallelType, SchedulerType
 from fuser_lab.definition.builder import describe_strides
 from fuser_lab.dtypes import DataType
@@ -28,9 +29,20 @@ if "fuser_lab.nvfuser_direct" in sys.modules:
     )
 
 
+_SIZE = whole(-1).but(lambda size: size != 0, "-1 or a whole number of at least 1")
+
+
 @dataclass(slots=True, kw_only=True)
 class LaunchParams:
-    """Blocks of a grid and threads of a block; -1 where the schedule decides."""
+    """Blocks of a grid and threads of a block; -1 where the schedule decides.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If a field is not an int, when it is made or set.
+    InputError
+        If a field is neither -1 nor a number of 64 bits above 0.
+    """
 
     gdimx: int = -1
     gdimy: int = -1
@@ -38,6 +50,11 @@ class LaunchParams:
     bdimx: int = -1
     bdimy: int = -1
     bdimz: int = -1
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in LaunchParams.__dataclass_fields__:
+            value = _SIZE.of(value, "LaunchParams", name)
+        object.__setattr__(self, name, value)
 
 
 def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[bool | None]:

@@ -237,7 +237,7 @@ def calls(w: World) -> dict[str, Call]:
             "peers": {}, "progress": False, "cancelled": lambda: True, "seconds": 0.0,
         }),
         "diff": Call(known(fl.diff), (plan, plan, plan)),
-        "explore": Call(known(_closed(fl.explore)), (plan, INPUTS), {"title": "a", "target": None}),
+        "explore": Call(known(_closed(fl.explore)), (fd, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),
         "examples.get": Call(known(fl.examples.get), ("softmax",)),

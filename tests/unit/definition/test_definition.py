@@ -132,6 +132,7 @@ def test_scalar_inputs_may_decide_sizes():
     [
         ([], "the fusion takes 2 inputs .T0, d2., given 0"),
         ([spec((2, 3)), 1.0, 1.0], "takes 2 inputs"),
+        ([1, 2, 3], "given 3 numbers; lists are taken apart, so a tensor must be given as an array"),
         ([3.0, 1.0], "Expected input 0, T0.*to be an at::Tensor but got scalar 3.0"),
         ([spec((2, 3)), spec((2,))], "Expected input 1, d2, to be a scalar but got float tensor of rank 1"),
         ([spec((2, 3), "float16"), 1.0], "bound to a tensor of dtype float, but got a tensor of dtype __half"),

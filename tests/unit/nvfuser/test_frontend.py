@@ -10,7 +10,7 @@ import pytest
 from needs import needs
 
 from fuser_lab import nvfuser
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError, StateError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, InputError, StateError
 from fuser_lab.nvfuser import (
     DataType,
     FusionCache,
@@ -510,6 +510,12 @@ def test_descriptors():
     assert nvfuser.version() == nvfuser.__version__
     params = nvfuser.LaunchParams(bdimx=128)
     assert (params.bdimx, params.gdimx) == (128, -1)
+    for wrong in (0, -2, 1 << 70, 1.5, "a", None, True):
+        with pytest.raises(FuserLabError, match="LaunchParams: gdimy must be"):
+            nvfuser.LaunchParams(gdimy=wrong)
+        with pytest.raises(FuserLabError, match="LaunchParams: gdimy must be"):
+            params.gdimy = wrong
+    assert params.gdimy == -1
 
 
 def test_versions():

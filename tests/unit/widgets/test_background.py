@@ -10,6 +10,7 @@ pytest.importorskip("anywidget")
 from fuser_lab_widgets import answers
 
 import fuser_lab as fl
+from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.segmentation import ending_when
 from fuser_lab.segmentation.ideals import Budget
 from tests.unit.widgets.test_explorer import Page
@@ -21,6 +22,11 @@ def page():
     explorer = fl.explore(fd, specs)
     yield Page(explorer)
     explorer.close()
+
+
+def test_options_of_cutting_are_refused_for_what_is_cut_already(page):
+    with pytest.raises(ArgumentTypeError, match="explore: strategy is an option of cutting a definition, given a plan"):
+        fl.explore(page.explorer.plan, strategy="optimal")
 
 
 def test_the_optimal_plan_is_searched_when_it_is_asked_for(page):
