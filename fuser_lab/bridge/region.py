@@ -220,8 +220,9 @@ class Region:
         self._strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
-        self._runs: Callable[[Sequence[Any]], list[Any]] | None = None
-        self._apart: tuple[int, ...] | None = None  # outputs that a plan returns in memory that is not theirs
+        self._again: Callable[[Sequence[Any], None], list[Any] | None] | None = None  # a run like one before
+        self._apart: tuple[int, ...] = ()  # outputs that the plan returns in memory that is not theirs
+        self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with other strides than torch traced
         self._lock = threading.Lock()
 
     @functools.cached_property
@@ -289,6 +290,11 @@ class Region:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """Return the results of the region's nodes, with the strides that torch traced."""
+        again = self._again
+        if again is not None and not (self.checked or self.idle):
+            outputs = again(inputs, None)
+            if outputs is not None:
+                return self._finished(outputs) if self._apart or self._relaid else outputs
         if self.idle or self.failed is not None:
             return self._by_torch(inputs)
         try:
@@ -311,6 +317,7 @@ class Region:
         with self._lock:
             if self.failed is not None:
                 return
+            self._again = None
             self.failed = str(error) if isinstance(error, FuserLabError) else f"{type(error).__name__}: {error}"
         first = next((str(op) for op in map(origin_of, self._calls) if str(op)), "")
         where = f" ({first})" if first else ""
@@ -319,34 +326,30 @@ class Region:
         warn(told, RegionWarning)
 
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
-        if self._runs is None:
+        prepared = self._prepared
+        if prepared is None:
             if any(x.device.type == "meta" for x in inputs):
                 return list(self._by_torch(inputs))
             device = next((x.device for x in inputs if x.device.type == "cuda"), None)
             target = "cpu" if device is None else f"cuda:{device.index}"
-            self._prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
-            self._runs = self._prepared.run
+            prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
         # A tensor may lie otherwise than traced where autograd or another compiler made it.
         given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self._strides, strict=True)]
-        outputs = self._runs(given)
-        if self._apart is None:
+        outputs = prepared.run(given)
+        if self._prepared is None:
+            made = prepared.output_strides
             self._apart = self._shared(given, outputs)
-            if not self._apart and self._prepared is not None and self._is_native(self._prepared, given):
-                # Of the plan's own run: another thread may have been here.
-                self._runs = functools.partial(_through_numpy, torch_for("fuser_lab.bridge"), self._prepared.run)
-        for place in self._apart:
-            outputs[place] = outputs[place].clone()
-        for place, strides in enumerate(self._out_strides):
-            if outputs[place].stride() != strides:
-                outputs[place] = laid(outputs[place], strides)
-        return outputs
+            self._relaid = tuple(n for n, (a, b) in enumerate(zip(made, self._out_strides, strict=True)) if a != b)
+            self._again, self._prepared = prepared.repeat, prepared
+        return [laid(x, strides) for x, strides in zip(self._finished(outputs), self._out_strides, strict=True)]
 
-    def _is_native(self, prepared: "PreparedPlan", inputs: Sequence[Any]) -> bool:
-        """Whether kernels on the CPU compute all, from dtypes that NumPy has: arrays cost less than tensors then."""
-        tensors = (*self.signature.inputs, *self.traced)
-        if prepared.target != "cpu" or any(t.dtype == "bfloat16" or not t.ndim for t in tensors):
-            return False
-        return all(step.generated is not None for step in prepared.steps(inputs) if step.runs)
+    def _finished(self, outputs: list[Any]) -> list[Any]:
+        """Return outputs of the plan in memory of their own, with the strides that torch traced."""
+        for place in self._apart:
+            outputs[place] = copied(outputs[place], self._out_strides[place])
+        for place in self._relaid:
+            outputs[place] = laid(outputs[place], self._out_strides[place])
+        return outputs
 
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
         """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are no views."""
@@ -376,11 +379,6 @@ def _known(traced: TracedTensor | None) -> TracedTensor:
     return traced
 
 
-def _through_numpy(torch: Any, run: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
-    """Return the results of a run on the CPU as tensors, its arguments handed over as arrays of the same memory."""
-    return [torch.from_numpy(y) for y in run([x.detach().numpy() for x in inputs])]
-
-
 def _memory(tensor: Any) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
@@ -392,6 +390,12 @@ def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
     shape = tuple(tensor.shape)
     if all(n <= 1 or a == b for n, a, b in zip(shape, tensor.stride(), strides, strict=True)) or not tensor.numel():
         return tensor.as_strided(shape, strides)
+    return copied(tensor, strides)
+
+
+def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
+    """Return a copy of a tensor with these strides."""
+    shape = tuple(tensor.shape)
     # An expanded axis holds one element for all.
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         if stride == 0 and size > 1:

@@ -21,7 +21,6 @@ from fuser_lab.runtime.arrays import (
     output_kind,
     overlap,
     overlaps_itself,
-    to_numpy,
 )
 
 
@@ -163,18 +162,24 @@ def check_places(places: Sequence[Places], given: Sequence[Any], imported: Seque
     for place in places:
         values = _on_host(imported[place.number])
         values = _on_host(given[place.number]) if values is None else values
-        if values is None or not values.size:
+        if values is None or not values.size or _are_within(values, place.size):
             continue
         for value in (int(values.min()), int(values.max())):
             if not 0 <= value < place.size:
                 raise InputError(out_of_range(place.op, value, place.size, f"the index {place.name}"))
 
 
+def _are_within(values: Any, size: int) -> bool:
+    """Whether all positions are of an axis: one reduction, since negative numbers are large as unsigned ones."""
+    signed = values.dtype.kind == "i"
+    return bool((values.view(f"u{values.dtype.itemsize}") if signed else values).max() < size)
+
+
 def _on_host(value: Any) -> Any:
     """Return positions as a NumPy array without copying, or None if they are elsewhere."""
     if isinstance(value, np.ndarray | int):
         return np.asarray(value)
-    return to_numpy(value) if is_torch(value) and value.device.type == "cpu" else None
+    return value.numpy() if is_torch(value) and value.is_cpu else None  # of integers: no gradient, nothing negated
 
 
 def device_of(described: Sequence[TensorSpec | Number]) -> str:

@@ -278,8 +278,11 @@ class PreparedPlan:
         Each result has to be computed into an array of its own, or on the CPU be seen in an input.
         """
         views = [origin for origin in self._from if origin is not None]
-        count = len(self._returned)
-        distinct = len({slot.name for slot in self._returned}) == count == len(self._computed) + len(views)
+        returned = {slot.name for slot in self._returned}
+        seen_ones = {slot.name for slot, origin in zip(self._returned, self._from, strict=True) if origin is not None}
+        # A segment may compute what is seen in an input as well, for other segments to read.
+        exact = {slot.name for slot in self._computed} - seen_ones == returned - seen_ones
+        distinct = len(returned) == len(self._returned) and exact
         if not distinct or self.fusion.aliases or self._draws or not takes(self.fusion.inputs):
             return None
         if self.target != "cpu":
@@ -398,13 +401,12 @@ class PreparedPlan:
 
     def _evaluation(self, segment: Fusion) -> Call:
         inputs = [(v.name, f"{v.name} array" if isinstance(v, TensorView) else v.name) for v in segment.inputs]
-        multiplies = self.target == "cpu" and _is_product(segment)
+        by_torch = self.target == "cpu" and _is_faster_by_torch(segment)
         targets = [tv.name for tv in segment.outputs if tv.name in self._needed and tv not in segment.inputs]
 
         def call(env: Environment) -> None:
             values = {name: env[place] for name, place in inputs}
-            if multiplies and env[_LIBRARY] == "torch":
-                # NumPy multiplies floats of 16 bits as Float, which takes several times as long.
+            if by_torch and env[_LIBRARY] == "torch":
                 values = shared_with_torch(values)
             results = evaluate_segment(segment, values)
             for name in targets:
@@ -439,7 +441,20 @@ class PreparedPlan:
         block_of = {**planned.block_of, **{name: planned.block_of[owner] for name, owner in sharing.items()}}
         return replace(planned, block_of=block_of)
 
+    @property
+    def output_strides(self) -> tuple[tuple[int, ...], ...]:
+        """The strides, in elements, of arrays that are made for outputs; views of inputs may lie otherwise."""
+        return tuple(slot.dense for slot in self._returned)
+
     # Running
+
+    @property
+    def repeat(self) -> "Callable[[Sequence[Any], Sequence[Any] | None], list[Any] | None] | None":
+        """What returns the outputs for inputs and ``out`` of a run like one before, or None if none is alike.
+
+        None where no run of the plan is repeated.
+        """
+        return None if self._ready is None else self._ready.started
 
     def run(
         self, inputs: Sequence[Any], out: Sequence[Any] | None = None, cancel: CancelFlag | None = None,
@@ -797,10 +812,18 @@ def _without(start: Callable[[], None]) -> Call:
     return lambda _: start()
 
 
-def _is_product(segment: Fusion) -> bool:
-    """Whether a segment is a matmul or linear of floats that torch multiplies on the CPU."""
-    products = any(expr.op.name in {"matmul", "linear"} for expr in segment.exprs)
-    return products and not any(tv.dtype.is_float8 for tv in segment.tensors.values())
+def _is_faster_by_torch(segment: Fusion) -> bool:
+    """Whether torch takes a fraction of NumPy's time for a segment on the CPU, and rounds alike.
+
+    NumPy multiplies floats of 16 bits as Float, and adds up at positions one by one. Torch adds floats of 16 bits there
+    without a wider sum.
+    """
+    ops = {expr.op.name for expr in segment.exprs}
+    tensors = segment.tensors.values()
+    if any(tv.dtype.is_float8 for tv in tensors):
+        return False
+    adds = "scatter_add" in ops and not any(tv.dtype.is_reduced_float for tv in tensors)
+    return adds or not ops.isdisjoint({"matmul", "linear"})
 
 
 def _is_exhausted(error: Exception) -> bool:

@@ -8,6 +8,7 @@ those before in the class, dtype, shape or strides of some input goes the long w
 
 import ctypes
 import functools
+import importlib
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from fuser_lab.runtime.launcher import HostCall
 from fuser_lab.runtime.ready import LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2
+_GUARDS = 4  # sets of tensors that differ in what does not matter here, as in whether they need gradients
 _ADDRESS = object.__basicsize__  # of an array's address: behind what every object begins with
 _NUMBERS: Mapping[DataType, type] = {
     DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,
@@ -47,28 +49,53 @@ def can_repoint() -> bool:
     return sys.implementation.name == "cpython" and all(_word(p).value == p.ctypes.data for p in parts)
 
 
+Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, of all inputs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """How a run gets its results: ``makers`` make arrays for those that are computed, in order.
 
-    ``origins`` has one entry a result: None for one that is computed, else the input that it is seen in.
+    ``views`` has one entry a result: None for one that is computed.
     """
 
     makers: tuple[Callable[[], Any], ...]
-    origins: tuple[Origin | None, ...]
+    views: tuple[Seen | None, ...]
 
     def of(self, inputs: Sequence[Any], computed: Sequence[Any]) -> list[Any]:
         """Return all results of a run."""
-        if len(computed) == len(self.origins):
+        if len(computed) == len(self.views):
             return list(computed)
         rest = iter(computed)
-        return [next(rest) if o is None else seen(inputs[o.number], o.exprs, {}) for o in self.origins]
+        return [next(rest) if view is None else view(inputs) for view in self.views]
+
+
+def _view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
+    """Return what sees a result in an input, as it was seen before: torch makes any chain of views in one step."""
+    number, exprs, torch = origin.number, origin.exprs, torch_module()
+    given = inputs[number]
+    if torch is None or type(given) not in {torch.Tensor, torch.nn.Parameter} or given.dtype is not output.dtype:
+        return lambda inputs: seen(_detached(inputs[number]), exprs, {})
+    if given.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or not output.numel():
+        return lambda inputs: seen(_detached(inputs[number]), exprs, {})
+    shape, strides = output.shape, output.stride()
+    shift = output.storage_offset() - given.storage_offset()
+
+    def strided(inputs: Sequence[Any]) -> Any:
+        source = _detached(inputs[number])
+        return source.as_strided(shape, strides, source.storage_offset() + shift)
+
+    return strided
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if getattr(value, "requires_grad", False) else value
 
 
 class HostRun:
     """One run as calls on arrays of its own; in use by one thread at a time."""
 
-    __slots__ = ("_arguments", "_calls", "_guard", "_inputs", "_outputs", "_results", "_words")
+    __slots__ = ("_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words")
 
     def __init__(
         self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
@@ -82,7 +109,9 @@ class HostRun:
         self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
-        self._guard = guard_of(inputs) if inputs and all(hasattr(value, "data_ptr") for value in inputs) else None
+        self._guards: deque[Callable[..., bool]] = deque(maxlen=_GUARDS)
+        self._are_tensors = bool(inputs) and all(hasattr(value, "data_ptr") for value in inputs)
+        self._add_guard(inputs)
 
     def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs if inputs and ``out`` are like those before; None, and nothing done, if they are not."""
@@ -110,9 +139,18 @@ class HostRun:
         """Return addresses and numbers if inputs are like those before."""
         if len(inputs) != len(self._inputs):
             return None
-        if self._guard is not None and self._guard(*inputs):
-            return [value.data_ptr() for value in inputs]
-        return _compared(inputs, self._inputs)
+        for guard in self._guards:
+            if guard(*inputs):
+                return [value.data_ptr() for value in inputs]
+        found = _compared(inputs, self._inputs)
+        if found is not None:
+            self._add_guard(inputs)
+        return found
+
+    def _add_guard(self, inputs: Sequence[Any]) -> None:
+        guard = guard_of(inputs) if self._are_tensors else None
+        if guard is not None:
+            self._guards.appendleft(guard)
 
     def _apart(self, inputs: Sequence[Any], outputs: Sequence[Any], given: list[Any]) -> list[Any] | None:
         """Return all addresses if outputs of the caller's may be written to and share no memory with other arrays."""
@@ -140,8 +178,14 @@ def _form(value: Any) -> Form:
     if isinstance(value, np.ndarray):
         return type(value), value.shape, value.strides, value.dtype
     if hasattr(value, "data_ptr"):
-        return type(value), value.shape, value.stride(), value.dtype
+        return _kind(value), value.shape, value.stride(), value.dtype
     return None, type(value), None, None
+
+
+def _kind(value: Any) -> type:
+    """Return the class of an array; a parameter counts as the tensor that it is."""
+    kind = type(value)
+    return kind.__base__ or kind if kind.__name__ == "Parameter" and hasattr(value, "data_ptr") else kind
 
 
 def _compared(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
@@ -152,7 +196,7 @@ def _compared(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
             if value.__class__ is not shape or (shape is int and not 0 <= value < LARGEST_WORD):
                 return None
             found.append(value)
-        elif value.__class__ is not kind or value.dtype != dtype or value.shape != shape:
+        elif _kind(value) is not kind or value.dtype != dtype or value.shape != shape:
             return None
         elif kind is np.ndarray:
             if value.strides != strides or not value.flags.aligned:
@@ -249,7 +293,10 @@ class HostRuns:
         # Kernels take flat memory; what the array library evaluates takes arrays.
         flat_only = all(isinstance(call, HostCall) for call in calls)
         callers = {lent.get(s.name, s.name) for s in computed} | {s.name for s in (*slots, *computed)}
-        own = {k: v for k, v in env.items() if k.removesuffix(" array") not in callers}
+        # An empty array has no address to change; a result that is seen in an input is computed into storage.
+        given = [slot for slot in (*slots, *computed) if isinstance(slot, Slot)]
+        empty = {name for s in given if not s.layout.size for name in (s.name, lent.get(s.name, s.name))}
+        own = {k: v for k, v in env.items() if (name := k.removesuffix(" array")) not in callers or name in empty}
         words: list[tuple[int, ctypes.c_void_p]] = []
         scalars: dict[str, int] = {}
         for place, (slot, value) in enumerate(zip((*slots, *computed), (*inputs, *made), strict=True)):
@@ -258,6 +305,8 @@ class HostRuns:
                     return None
                 scalars[slot.name] = place
                 continue
+            if not slot.layout.size:
+                continue  # nothing is read of it, and nothing written
             if not _is_direct(value, env[slot.name]):
                 return None
             for name in {slot.name, lent.get(slot.name, slot.name)}:
@@ -275,7 +324,11 @@ class HostRuns:
             arguments = [own.get(name) for name in call.arguments]  # numbers are put there by each run
             bound.append(functools.partial(call.on, arguments))
             numbers += [(scalars[n], arguments, k) for k, n in enumerate(call.arguments) if n in scalars]
-        results = Results(makers=tuple(makers), origins=tuple(origins))
+        views = (
+            None if origin is None else _view_of(origin, inputs, output)
+            for origin, output in zip(origins, outputs, strict=True)
+        )
+        results = Results(makers=tuple(makers), views=tuple(views))
         return HostRun(inputs, made, results, words, bound, numbers)
 
 
@@ -294,12 +347,12 @@ def _pointing(array: Any) -> Any:
 def _is_direct(value: Any, flat: Any) -> bool:
     """Whether kernels were given the memory of a value itself, from its first element on."""
     if type(value) is np.ndarray:
-        return bool(value.size) and _address(value) == _address(flat)
+        return bool(_address(value) == _address(flat))
     torch = torch_module()
     if torch is None or type(value) not in {torch.Tensor, torch.nn.Parameter} or not value.is_cpu:
         return False
     plain = not value.is_neg() and not value.is_conj()
-    return plain and bool(value.numel()) and value.data_ptr() == _address(flat)
+    return bool(plain and value.data_ptr() == _address(flat))
 
 
 def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[], Any]] | None:
@@ -309,13 +362,26 @@ def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[
     torch = torch_module()
     if torch is None or not all(isinstance(value, torch.Tensor) for value in tensors):
         return None
+    make = _empty_strided()
     return [
-        functools.partial(
-            torch.empty_strided, slot.shape, slot.dense, dtype=getattr(torch, TORCH_OF[slot.tensor.dtype]),
-            device="cpu",
-        )
+        functools.partial(make, slot.shape, slot.dense, getattr(torch, TORCH_OF[slot.tensor.dtype]))
         for slot in returned
     ]
+
+
+@functools.cache
+def _empty_strided() -> Callable[[Any, Any, Any], Any]:
+    """Return what makes a tensor on the CPU for a shape, strides and a dtype.
+
+    Inductor's own takes a third of the time of ``torch.empty_strided``, which parses its arguments.
+    """
+    try:
+        guards = importlib.import_module("torch._C._dynamo.guards")
+        made: Callable[[Any, Any, Any], Any] = guards._empty_strided_cpu  # noqa: SLF001 - what inductor's code calls
+    except (ImportError, AttributeError):
+        torch = importlib.import_module("torch")
+        return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+    return made
 
 
 def _numpy_maker(slot: Slot) -> Callable[[], Any]:

@@ -4,6 +4,7 @@ import importlib
 import tomllib
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from bridge.samples import graph_of, regions_of
@@ -110,6 +111,20 @@ def test_results_have_the_strides_that_torch_traced():
     agree(strided, torch.randn(4, 3, requires_grad=True))
 
 
+def test_a_call_like_one_before_asks_the_plan_alone(monkeypatch):
+    function = compiled(lambda x, w: (torch.sin(x * w), x.t().clone(), x[1:] + 1))
+    x, w = torch.randn(4, 3), torch.randn(3)
+    first = function(x, w)
+    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", lambda *_: pytest.fail("the long way"))
+    for given in (x, torch.randn(4, 3)):
+        found = function(given, w)
+        expected = (torch.sin(given * w), given.t().clone(), given[1:] + 1)
+        for ours, before, theirs in zip(found, first, expected, strict=True):
+            torch.testing.assert_close(ours, theirs)
+            assert ours.stride() == before.stride() == theirs.stride()
+            assert ours.data_ptr() != given.data_ptr()
+
+
 @pytest.mark.parametrize("strides", [(1, 4), (8, 1), (0, 1), (3, 0)])
 def test_a_region_gives_any_strides(strides):
     x = torch.randn(4, 3)
@@ -117,7 +132,7 @@ def test_a_region_gives_any_strides(strides):
     (*_, last, _) = gm.graph.nodes
     last.meta["val"] = torch.empty_strided((4, 3), strides)
     _, (region,) = regions_of(gm)
-    region._runs = lambda inputs: [(torch.sin(inputs[0]) * 2)]
+    region._prepared = SimpleNamespace(run=lambda inputs: [torch.sin(inputs[0]) * 2])
     (found,) = region(x)
     assert found.stride() == strides
     kept = tuple(slice(None) if stride else slice(0, 1) for stride in strides)

@@ -224,3 +224,26 @@ def test_plans_that_write_over_inputs_or_draw_numbers_are_not_repeated():
 
     assert prepared(over, floats(3))._ready is None
     assert prepared(lambda fd, x: fd.ops.mul(x, fd.ops.rand_like(x)), floats(3))._ready is None
+
+
+def test_views_of_torch_tensors_are_seen_where_the_tensors_lie_now():
+    torch = needs("torch")
+
+    def record(fd, x, nothing):
+        part = fd.ops.permute(fd.ops.slice(x, [0, 2], [3, 6]), [1, 0])
+        kept = fd.ops.set(part)
+        return kept, fd.ops.mul(kept, kept), fd.ops.set(nothing)
+
+    memory, nothing = torch.arange(100.0), torch.empty(0, 3)
+    plan = prepared(record, memory[:24].reshape(3, 8), nothing)
+    for shift in (0, 5, 40):
+        x = memory[shift:][:24].view(3, 8)
+        x = torch.nn.Parameter(x) if shift == 5 else x
+        kept, squares, empty = plan.run([x, nothing])
+        torch.testing.assert_close(kept, x.detach()[:, 2:6].t())
+        torch.testing.assert_close(squares, x.detach()[:, 2:6].t() ** 2)
+        assert kept.data_ptr() == x.data_ptr() + 2 * x.element_size()
+        assert not kept.requires_grad
+        assert empty.shape == (0, 3)
+    assert repeats(plan) == 1
+    assert len(plan._ready._kept[0]._guards) == 2  # of tensors and of parameters
