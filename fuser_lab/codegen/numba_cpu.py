@@ -35,6 +35,8 @@ _COMPLEX = {
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
+SHORTEST_ROLLED, LONGEST_ROLLED = 8, 32  # rounds; LLVM unrolls longer loops only after it has vectorized them
+
 LARGEST_STACK = 128 << 10  # bytes of all rows of a function; threads have stacks of at least 512 KiB
 
 # No flag that would let NaN or infinity be assumed away. Reordering is left to reductions: with "reassoc" on all
@@ -81,6 +83,8 @@ class CpuEmitter(Emitter):
         options = ['error_model="numpy"', f"fastmath={{{flags}}}", "nogil=True"]
         if parallel:
             options.insert(0, "pipeline_class=Threaded")
+        if _is_rolled(phase):
+            options.append("rolled=True")
         self._line("@kernel(")
         self._line(f'    "void({", ".join(types)})",')
         self._line(f"    {', '.join(options)},")
@@ -166,6 +170,17 @@ class CpuEmitter(Emitter):
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
+
+
+def _is_rolled(phase: Phase) -> bool:
+    """Whether LLVM should vectorize before it unrolls: the innermost loops are short, and no shorter than a vector."""
+    inner = [s for s in walk(phase.body) if isinstance(s, Loop) and not any(isinstance(t, Loop) for t in walk(s.body))]
+    rounds = [
+        int(loop.stop.value.real - loop.start.value.real)
+        for loop in inner if isinstance(loop.start, Const) and isinstance(loop.stop, Const)
+    ]
+    short = [count for count in rounds if count <= LONGEST_ROLLED]
+    return bool(short) and min(short) >= SHORTEST_ROLLED
 
 
 def _check_shared(phase: Phase) -> None:

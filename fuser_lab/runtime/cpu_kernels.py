@@ -51,7 +51,10 @@ _LOCK = threading.Lock()  # Numba compiles one kernel at a time in any case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A Python function that is to be compiled: Numba's signature, and Numba's options by name."""
+    """A Python function that is to be compiled: Numba's signature, and Numba's options by name.
+
+    ``rolled`` among them is LLVM's: see `fuser_lab.runtime.llvm_process.Pipeline`.
+    """
 
     function: Callable[..., None]
     signature: str
@@ -103,13 +106,14 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
     """Return a kernel as a library, whose assembly can be read, and Numba's description of the function."""
     with global_compiler_lock:
         options = dict(definition.options)
-        pipeline = options.pop("pipeline_class", Serial)
+        pipeline, rolled = options.pop("pipeline_class", Serial), options.pop("rolled", False)
         flags = compiler.Flags()
         options |= {"nopython": True, "boundscheck": None}
         cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
         flags.no_compile = True  # as far as LLVM's language, that is: nothing is loaded or registered
         flags.no_cfunc_wrapper = True
         library = _codegen().create_library(definition.function.__qualname__)
+        library.rolled = rolled
         arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
         done = compiler.compile_extra(
             cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},

@@ -27,10 +27,14 @@ _STARTS = 3  # of a worker that ends itself because it was not asked, just when 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What LLVM does with a module: speed level 0 to 3, and what it vectorizes, in each of Numba's two runs."""
+    """What LLVM does with a module: speed level 0 to 3, and what it vectorizes, in each of Numba's two runs.
+
+    ``rolled`` keeps loops from being unrolled before they are vectorized; a third run unrolls them.
+    """
 
     cheap: tuple[int, bool, bool]
     full: tuple[int, bool, bool]
+    rolled: bool = False
 
     def safer(self) -> "tuple[Pipeline, ...]":
         """Return the pipelines to try when LLVM fails with this one: scalar loops, then hardly any optimization."""
@@ -215,7 +219,7 @@ def _head(request: Request, pipeline: Pipeline) -> dict[str, Any]:
     """Return the head of the message that asks for a request."""
     return {
         "layout": request.layout, "machine": request.machine, "steps": [pipeline.cheap, pipeline.full],
-        "refprune": request.refprune,
+        "rolled": pipeline.rolled, "refprune": request.refprune,
     }
 
 

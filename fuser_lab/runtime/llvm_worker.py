@@ -41,7 +41,9 @@ def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
         A module in which everything that it calls is defined or declared.
     head
         ``machine``: arguments of llvmlite's ``create_target_machine``. ``steps``: speed level, loop and SLP
-        vectorization of the two runs over the module, as in Numba's ``CPUCodeLibrary``. ``layout``: the data layout.
+        vectorization of the two runs over the module, as in Numba's ``CPUCodeLibrary``. ``rolled``: whether these leave
+        loops as they are, and a third run, like the second, unrolls them. Otherwise LLVM unrolls short loops first, and
+        finds only the loops around them to vectorize, by gathers. ``layout``: the data layout.
         ``refprune``: the passes that remove pairs of reference counts, 0 for none.
     """
     import llvmlite.binding as llvm
@@ -51,12 +53,13 @@ def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
     module.data_layout = head["layout"]
     machine = llvm.Target.from_triple(module.triple).create_target_machine(**head["machine"])
     cheap, full = head["steps"]
-    functions = _builder(llvm, machine, full)
+    rolled = head["rolled"]
+    functions = _builder(llvm, machine, full, unroll=not rolled)
     for function in module.functions:
         passes = functions.getFunctionPassManager()
         _add_refprune(llvm, passes, head)
         passes.run(function, functions)
-    builder = _builder(llvm, machine, cheap)
+    builder = _builder(llvm, machine, cheap, unroll=not rolled)
     passes = builder.getModulePassManager()
     if full[0]:
         passes.add_loop_rotate_pass()
@@ -64,16 +67,18 @@ def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
         passes.add_jump_threading_pass()
     _add_refprune(llvm, passes, head)
     passes.run(module, builder)
-    builder = _builder(llvm, machine, full)
-    passes = builder.getModulePassManager()
-    _add_refprune(llvm, passes, head)
-    passes.run(module, builder)
+    for unroll in (False, True) if rolled else (True,):
+        builder = _builder(llvm, machine, full, unroll=unroll)
+        passes = builder.getModulePassManager()
+        _add_refprune(llvm, passes, head)
+        passes.run(module, builder)
     module.verify()
     return module.as_bitcode(), machine.emit_object(module)
 
 
-def _builder(llvm: Any, machine: Any, step: list[int]) -> Any:
+def _builder(llvm: Any, machine: Any, step: list[int], *, unroll: bool) -> Any:
     options = llvm.create_pipeline_tuning_options()
+    options.loop_unrolling = unroll
     options.speed_level, options.loop_vectorization, options.slp_vectorization = step
     return llvm.create_pass_builder(machine, options)
 

@@ -24,12 +24,13 @@ class Library(JITCodeLibrary):
     """Numba's library of functions, whose module is optimized and compiled by `LLVM`."""
 
     machine_code = b""  # an object file, once the library is final
+    rolled = False  # whether LLVM vectorizes loops of a few rounds before it unrolls them
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as the method that this one replaces
 
     def _optimize_final_module(self) -> None:
-        result = LLVM.compile(request_of(self.name, self._final_module, self._codegen))
+        result = LLVM.compile(request_of(self.name, self._final_module, self._codegen, rolled=self.rolled))
         self._final_module = llvm.parse_bitcode(result.bitcode)
         self._final_module.name = self.name
         self.machine_code = self._compiled_object = result.machine_code
@@ -39,8 +40,8 @@ class Library(JITCodeLibrary):
         return self.machine_code or super()._get_compiled_object()
 
 
-def request_of(name: str, module: Any, codegen: Any) -> Request:
-    """Return a module and the way in which a code generator of Numba's compiles modules."""
+def request_of(name: str, module: Any, codegen: Any, *, rolled: bool = False) -> Request:
+    """Return a module and the way in which a code generator of Numba's compiles modules; `Pipeline` has ``rolled``."""
     machine = {"opt": int(config.OPT)}
     codegen._customize_tm_options(machine)  # noqa: SLF001 - how Numba makes its own
     level, vectorize = codegen._opt_level, codegen._loopvect  # noqa: SLF001
@@ -49,6 +50,7 @@ def request_of(name: str, module: Any, codegen: Any) -> Request:
         pipeline=Pipeline(
             cheap=(level, vectorize, False),
             full=(int(config.OPT), bool(config.LOOP_VECTORIZE), bool(config.SLP_VECTORIZE)),
+            rolled=rolled,
         ),
         refprune=int(_parse_refprune_flags()) if config.LLVM_REFPRUNE_PASS else 0,
     )

@@ -150,6 +150,12 @@ def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
     assert not re.search(r"\b(expf|tanhf)\b", asm)
 
 
+def test_short_rows_are_read_along_them_and_not_gathered_from_many() -> None:
+    (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((65536, 16),), D.Float), S.REDUCTION)
+    assert re.search(r"^\s+vaddps\s.*\(%r\w+(,%r\w+)?\), .*%[yz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
+    assert "vgather" not in asm
+
+
 def test_sums_of_rows_have_several_accumulators() -> None:
     (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((512, 512),), D.Float), S.REDUCTION)
     registers = set(re.findall(r"^\s+vaddps\s.*, (%[yz]mm\d+)$", asm, re.MULTILINE))
