@@ -7,6 +7,7 @@ installed torch are passed over.
 
 from typing import Any
 
+from fuser_lab.bridge import batch_norm
 from fuser_lab.bridge.requirement import torch_for
 
 # By packet: every overload of it that torch can decompose. No attention, no random op, no matrix product.
@@ -50,7 +51,7 @@ def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
         if hasattr(torch.ops.aten, name) and not is_named(f"aten.{name}", left)
     ]
     found: dict[Any, Any] = from_names(packets)
-    return found
+    return found | {op: mended for op, mended in batch_norm.decompositions().items() if op in found}
 
 
 def is_named(target: str, names: frozenset[str]) -> bool:

@@ -57,10 +57,17 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
         # The mask lies as `empty_like` lays it, which is dense where the operand is not.
         like = torch.empty_like(torch.empty_strided(value.shape, value.stride(), device="meta"))
         layout = list(value.shape), list(like.stride())
-        # As torch does it: the mask as a number, then the scale, each rounded to the operand's dtype.
         mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
-        kept = call(aten.mul.Tensor, (operand, mask), value)
-        scaled = call(aten.mul.Tensor, (kept, 0.0 if p == 1 else 1 / (1 - p)), value)
+        factor = 0.0 if p == 1 else 1 / (1 - p)
+        if value.device.type == "cpu":
+            # Torch's kernel rounds the factor to the operand's dtype before it scales.
+            number = call(aten._to_copy.default, (mask,), mask_value.to(value.dtype))  # noqa: SLF001
+            number.kwargs = {"dtype": value.dtype}
+            noise = call(aten.mul.Tensor, (number, factor), number.meta["val"])
+            scaled = call(aten.mul.Tensor, (operand, noise), value)
+        else:
+            kept = call(aten.mul.Tensor, (operand, mask), value)
+            scaled = call(aten.mul.Tensor, (kept, factor), value)
     for user in list(node.users):
         user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)
         graph.erase_node(user)

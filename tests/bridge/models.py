@@ -5,6 +5,7 @@ largest absolute difference over max(|reference|, 1e-3), tensor by tensor.
 """
 
 import argparse
+import copy
 import importlib.util
 import math
 import time
@@ -292,6 +293,10 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
         given = given.to(dtype) if given.is_floating_point() else given
     model.train()
     kept = {key: value.clone() for key, value in model.state_dict().items()}
+    exact = None
+    if dtype is not None:
+        wide = copy.deepcopy(model).float()
+        exact = trained(wide, wide, given.float() if given.is_floating_point() else given, steps=1)[1]
     losses, gradients, eager = trained(model, model, given)
     model.load_state_dict(kept)
     compiled = torch.compile(model, backend="fuser_lab")
@@ -314,6 +319,7 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
         "segments": sum(len(region.plan.segments) for region in found.regions if not region.failed),
         "in regions": shares.in_regions, "others": shares.others, "share": shares.fused,
         "forward error": error(our_losses, losses), "gradient error": error(our_gradients, gradients),
+        "to float32": exact and (error(our_gradients, exact), error(gradients, exact)),
         "eager ms": eager * 1e3, "ours ms": seconds * 1e3, "first step s": first, "failed": failed,
         "left": [str(line) for line in found.left_to_torch if not line.is_free],
     }
@@ -329,7 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="names of models; all if left out")
     parser.add_argument("--left", action="store_true", help="what is left to torch, with why")
-    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
@@ -339,12 +345,14 @@ def main() -> None:
     for name, make in models.items():
         if chosen.names and name not in chosen.names:
             continue
-        one = row(name, make, torch.bfloat16 if chosen.bfloat16 else None)
+        one = row(name, make, None if chosen.dtype == "float32" else getattr(torch, chosen.dtype))
         print(
             f"| {one['model']} | {one['regions']} ({one['different']}) | {one['segments']} | {one['in regions']} "
             f"| {one['others']} | {one['share']:.1%} | {one['forward error']:.0e} | {one['gradient error']:.0e} "
             f"| {one['eager ms']:.0f} / {one['ours ms']:.0f} | {one['first step s']:.1f} |", flush=True,
         )
+        if one["to float32"]:
+            print("  gradient error to float32: {:.0e}, eager's: {:.0e}".format(*one["to float32"]), flush=True)
         for failed in one["failed"]:
             print(f"  failed: {failed}")
         if chosen.left:

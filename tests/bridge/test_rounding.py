@@ -1,0 +1,72 @@
+"""bfloat16 and float16: what regions compute is rounded where eager rounds."""
+
+import importlib
+
+import pytest
+from bridge.samples import by_reference
+from needs import needs
+
+torch = needs("torch")
+F = torch.nn.functional
+bridge = importlib.import_module("fuser_lab.torch")
+
+
+@pytest.fixture(autouse=True)
+def no_kernels(monkeypatch):
+    torch._dynamo.reset()
+    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", by_reference)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("parameters", ["own", "float32", None])
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "transposed"])
+def test_batch_norm_rounds_as_the_kernel_does(dtype, parameters, layout):
+    from fuser_lab.bridge.decompositions import table
+
+    torch.manual_seed(0)
+    x = (torch.randn(4, 5, 6, 7) * 3 + 1).to(dtype)
+    x = {
+        "contiguous": x, "channels_last": x.to(memory_format=torch.channels_last),
+        "transposed": x.transpose(0, 1).contiguous().transpose(0, 1),
+    }[layout]
+    kind = torch.float32 if parameters == "float32" else dtype
+    weight, bias = (torch.rand(5).to(kind) + 0.5, torch.randn(5).to(kind)) if parameters else (None, None)
+    mean, variance = torch.randn(5).to(kind), torch.rand(5).to(kind)
+    op = torch.ops.aten._native_batch_norm_legit_functional.default
+    ours = table()[op](x, weight, bias, mean, variance, True, 0.1, 1e-5)
+    theirs = op(x, weight, bias, mean, variance, True, 0.1, 1e-5)
+    for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert a.dtype == b.dtype
+        if place < 3 and kind is dtype:
+            # The saved numbers are those that the gradient reads: none may differ.
+            assert float((a != b).float().mean()) <= (0.01 if place == 0 else 0.0)
+        torch.testing.assert_close(a.float(), b.float(), rtol=1e-2, atol=1e-6 if place else 1e-2)
+    plain = torch.ops.aten._native_batch_norm_legit.no_stats
+    for a, b in zip(*(run(x, weight, bias, True, 0.1, 1e-5) for run in (table()[plain], plain)), strict=True):
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(a.float(), b.float(), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_dropout_rounds_its_factor_as_the_kernel_does(dtype):
+    found = []
+    for run in (F.dropout, torch.compile(F.dropout, backend="fuser_lab")):
+        torch.manual_seed(3)
+        x = torch.randn(64, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
+        y = run(x, 0.1)
+        found.append((y, *torch.autograd.grad(y, x, torch.full_like(y, 0.7))))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found[1], found[0], strict=True))
+
+
+def test_a_residual_block_in_bfloat16_has_eagers_gradients():
+    from bridge.models import OWN, error
+
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model, x = OWN["ResNet block"]()
+        model, x = model.bfloat16(), x.bfloat16()
+        run = torch.compile(model, backend="fuser_lab") if compiled else model
+        run(x).backward()
+        found.append([p.grad.float() for p in model.parameters()])
+    assert error(found[1], found[0]) < 2e-2
