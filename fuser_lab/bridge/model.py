@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from fuser_lab.arguments import FLAG, shown, takes
@@ -10,6 +10,7 @@ from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
 from fuser_lab.bridge.costs import ModelCosts, model_costs
 from fuser_lab.bridge.model_view import LeftToTorch, Shares, left_rows, model_html, model_text, shares_of
+from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.definition.spec import TensorSpec
@@ -176,7 +177,8 @@ def from_torch(
     _check_gradients(torch, called, tensors, backward=backward)
     _check_devices(torch, called, tensors)
     run = _compiled(torch, called, capture, backward=backward)
-    with _state_kept(torch, called, tensors):
+    on_meta = any(x.device.type == "meta" for x in tensors)
+    with _state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
         copies, copied_keywords = _copies(torch, (inputs, given))
         capture.idle = True
         results = run(*copies, **copied_keywords)

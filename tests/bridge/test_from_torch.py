@@ -141,6 +141,28 @@ def test_nothing_of_the_users_changes():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_function_of_meta_tensors_has_the_graphs_that_it_has_elsewhere():
+    """Composite ops keep their gradients, and constants that the function makes can be combined with its arguments."""
+    def loss(x, target):
+        scaled = x / x.var(-1, keepdim=True) * torch.tensor([1.0, 2.0, 3.0], device=x.device)
+        return F.cross_entropy(torch.cat([torch.tensor([], device=x.device), scaled]), target)
+
+    def calls(device):
+        found = fl.from_torch(
+            loss, torch.ones(4, 3, device=device, requires_grad=True),
+            torch.zeros(4, dtype=torch.long, device=device), backward=True,
+        )
+        lifted = "aten.lift_fresh_copy.default"  # of a constant, which a meta tensor needs none of
+        return [
+            (g.kind, sorted(op.target for r in g.regions for op in r.ops if op.target != lifted)) for g in found.graphs
+        ]
+
+    on_meta = calls("meta")
+    assert [kind for kind, _ in on_meta] == ["forward", "backward"]
+    assert on_meta == calls("cpu")
+    assert len(on_meta[1][1]) > 10
+
+
 def test_meta_tensors_are_captured_with_nothing_that_runs():
     with torch.device("meta"):
         found = fl.from_torch(torch.nn.LayerNorm(1 << 14), torch.empty(1 << 20, 1 << 14))

@@ -1,0 +1,55 @@
+"""Capture of tensors on the device ``"meta"``: what torch's tracing loses there is put right."""
+
+import functools
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+
+
+@contextmanager
+def traced_on_meta() -> Iterator[None]:
+    """Let torch trace functions of meta tensors as it traces those of tensors elsewhere.
+
+    Composite ops with a reference in Python, such as ``nll_loss``, ``var`` and ``where``, have that registered as their
+    kernel for meta tensors. Torch's Python dispatcher then takes them for ops with a kernel and no derivative, and
+    gradients end there with a warning. Here their derivative is that of their parts. And ``torch.tensor`` makes a meta
+    tensor that a fake tensor cannot be combined with, unless the mode says so.
+    """
+    torch = torch_for("from_torch")
+    subclasses: Any = importlib.import_module("torch._subclasses")
+    key = torch._C.DispatchKey  # noqa: SLF001 - torch has no public name for it
+    mended = _composites_with_meta_kernel(torch)
+    for op in mended:
+        op.py_kernels[key.AutogradMeta] = functools.partial(op._op_dk, key.CompositeImplicitAutograd)  # noqa: SLF001
+        op._dispatch_cache.clear()  # noqa: SLF001
+    mode = subclasses.FakeTensorMode
+    subclasses.FakeTensorMode = _with_real_tensors(mode)
+    try:
+        yield
+    finally:
+        subclasses.FakeTensorMode = mode
+        for op in mended:
+            del op.py_kernels[key.AutogradMeta]
+            op._dispatch_cache.clear()  # noqa: SLF001
+
+
+def _composites_with_meta_kernel(torch: Any) -> list[Any]:
+    key = torch._C.DispatchKey  # noqa: SLF001
+    table = importlib.import_module("torch._decomp").global_decomposition_table["post_autograd"]
+    return [
+        op for op in table
+        if isinstance(op, torch._ops.OpOverload)  # noqa: SLF001
+        and key.Meta in op.py_kernels and key.AutogradMeta not in op.py_kernels
+        and op.has_kernel_for_dispatch_key(key.CompositeImplicitAutograd)
+        and not op.has_kernel_for_dispatch_key(key.Autograd)
+    ]
+
+
+def _with_real_tensors(mode: type) -> type:
+    def __init__(self: Any, *args: Any, allow_non_fake_inputs: bool = True, **more: Any) -> None:  # noqa: N807
+        mode.__init__(self, *args, allow_non_fake_inputs=True, **more)  # type: ignore[misc]
+
+    return type(mode.__name__, (mode,), {"__init__": __init__})
