@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # Before anything imports Numba: OpenMP threads that spin take 8 ms a region when the cores are busy.
@@ -17,7 +17,7 @@ os.environ.setdefault("FUSER_LAB_VERIFY", "1")
 import hypothesis
 import pytest
 from browser_path import HOW, find_browser
-from needs import NEEDS_DEVICE, missing
+from needs import INSTALL, NEEDS_DEVICE, missing
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -49,20 +49,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--passed-to",
         type=Path,
         default=os.environ.get("FUSER_LAB_PASSED_TO"),
-        help="the file to which the names of tests that pass are appended (or FUSER_LAB_PASSED_TO)",
+        help="the file to which the outcomes of tests are appended (or FUSER_LAB_PASSED_TO)",
     )
     parser.addoption(
         "--not-passed-in",
         type=Path,
         default=os.environ.get("FUSER_LAB_NOT_PASSED_IN"),
-        help="run only what this file, made by --passed-to, does not name (or FUSER_LAB_NOT_PASSED_IN)",
+        help="run only what has not passed in this file, made by --passed-to (or FUSER_LAB_NOT_PASSED_IN)",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that hold nothing to run: each process that collects them imports and expands them all."""
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    marker = config.getoption("markexpr")
+    if marker.isidentifier() and marker not in text:
+        return True
+    if (file := config.getoption("--not-passed-in")) is None:
+        return None
+    # What a file holds that mentions a library may depend on whether that is installed.
+    done = _outcomes(Path(file)).complete(collection_path.relative_to(config.rootpath).as_posix())
+    return True if done and not any(library in text for library in INSTALL) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if (file := config.getoption("--not-passed-in")) is None:
         return
-    passed = frozenset(Path(file).read_text(encoding="utf-8").splitlines())
+    passed = _outcomes(Path(file)).passed
     done = [item for item in items if item.nodeid in passed]
     config.hook.pytest_deselected(items=done)
     items[:] = [item for item in items if item.nodeid not in passed]
@@ -72,19 +87,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     # With xdist, the process that shares out the tests hears of every result, and it alone writes.
     if (file := config.getoption("--passed-to")) is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(PassedTo(Path(file)))
+        config.pluginmanager.register(OutcomesTo(Path(file)))
 
 
 @dataclass(frozen=True, slots=True)
-class PassedTo:
-    """A plugin that appends the name of each test that passes to a file."""
+class Outcomes:
+    """Which tests passed, and which were skipped or failed."""
+
+    passed: frozenset[str]
+    left: frozenset[str]
+
+    def complete(self, file: str) -> bool:
+        """Whether tests of a file have passed and none was skipped or failed."""
+        return file in _files(self.passed) and file not in _files(self.left)
+
+
+@functools.cache
+def _files(tests: frozenset[str]) -> frozenset[str]:
+    return frozenset(test.partition("::")[0] for test in tests)
+
+
+@functools.cache
+def _outcomes(file: Path) -> Outcomes:
+    lines = [line.partition(" ") for line in file.read_text(encoding="utf-8").splitlines()]
+    passed, left = (frozenset(name for word, _, name in lines if word == kind) for kind in ("passed", "left"))
+    return Outcomes(passed, left)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesTo:
+    """A plugin that appends the name of each test that passes to a file, and of each that is skipped or fails."""
 
     file: Path
+    lines: list[str] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed:
-            with self.file.open("a", encoding="utf-8") as opened:
-                opened.write(f"{report.nodeid}\n")
+        if report.when == "call" or not report.passed:
+            self.lines.append(f"{'passed' if report.passed else 'left'} {report.nodeid}\n")
+
+    def pytest_sessionfinish(self) -> None:
+        with self.file.open("a", encoding="utf-8") as opened:
+            opened.writelines(self.lines)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
