@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fuser_lab import examples
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
 from fuser_lab.bridge.model import CapturedModel
-from fuser_lab.bridge.model_view import region_rows
+from fuser_lab.bridge.model_view import headline
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
@@ -231,8 +231,8 @@ def explore(
     Parameters
     ----------
     fd
-        A definition, a fusion, or a plan to begin with; or what `from_torch` gives, of which the map is shown, and the
-        explorer of the region that is chosen.
+        A definition, a fusion, or a plan to begin with; or what `from_torch` gives, of which the map by modules is
+        shown, and the explorer of the region that is chosen.
     inputs
         As for `segment`. A run makes arrays of abstract inputs, if need be smaller ones that fit into memory; the
         header says which. An empty list, which `load_repro` gives for scripts without inputs, stands for inputs whose
@@ -262,8 +262,7 @@ def explore(
         )
         raise ArgumentTypeError(msg)
     if isinstance(fd, CapturedModel):
-        rows = [(row.label, row.region) for graph in fd.graphs for row in region_rows(graph.regions)]
-        return ModelExplorer(fd, rows, strategies=_EXPLORED)
+        return ModelExplorer(fd, title or headline(fd.graphs), strategies=_EXPLORED)
     notes: list[str] = []
     given = None if inputs is None else flattened(inputs)
     if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):

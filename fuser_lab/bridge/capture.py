@@ -35,13 +35,15 @@ class CaptureOptions:
 class CapturedGraph:
     """One graph that torch captured: regions, and what is left to torch.
 
-    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph.
+    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph, and
+    ``traced`` is the graph as torch gave it, with dropouts rewritten.
     """
 
     kind: str
     regions: tuple[Region, ...]
     left: tuple[Left, ...]
     nodes: int
+    traced: Any = field(repr=False)
     run: Callable[..., Any] = field(repr=False)
 
 
@@ -144,7 +146,7 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
         regions.append(region)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
     run = assembled(gm, regions)
-    return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, run=run)
+    return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run)
 
 
 def assembled(gm: Any, regions: Sequence[Region]) -> Any:

@@ -2,17 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuser_lab.arguments import PATH, takes
 from fuser_lab.bridge.model_view import region_rows
 from fuser_lab.cost.verdict import Answer
+from fuser_lab.json_text import json_text
+from fuser_lab.report.html import document, fragment
+from fuser_lab.report.markup import element
+from fuser_lab.report.records import Records, records_csv, words
+from fuser_lab.report.save import save
+from fuser_lab.report.tables import Table, table_element
 from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fuser_lab.bridge.capture import CapturedGraph
-    from fuser_lab.bridge.region import Region
+    from fuser_lab.bridge.model_view import RegionRow
     from fuser_lab.segmentation import Why
 
 MOST_BOUNDARIES = 10
@@ -22,7 +31,8 @@ MOST_BOUNDARIES = 10
 class Boundary:
     """Two segments of a region between which tensors pass, in all regions that are equal.
 
-    ``bytes`` counts what passes once, in each of the ``count`` regions; ``why`` says why the segments are apart.
+    ``bytes`` counts what passes once, in each of the ``count`` regions; ``module`` has ``*`` where these differ.
+    ``rule`` is the refusal that decides, ``reason`` its code, and ``why`` the whole answer.
     """
 
     kind: str
@@ -34,16 +44,19 @@ class Boundary:
     module: str
     line: str
     reason: str
+    rule: str
     why: str
+
+    @property
+    def place(self) -> str:
+        """Where it is, as ``3 × forward region 1, S0 to S2``."""
+        times = f"{self.count} × " if self.count > 1 else ""
+        return f"{times}{self.kind} region {self.region}, S{self.segments[0]} to S{self.segments[1]}"
 
     def __str__(self) -> str:
         """Return one line."""
-        times = f"{self.count} × " if self.count > 1 else ""
         where = f"; {self.line}" if self.line else ""
-        return (
-            f"{bytes_label(self.bytes)}: {times}{self.kind} region {self.region}, S{self.segments[0]} to "
-            f"S{self.segments[1]} ({', '.join(self.tensors)}): {self.reason}{where}"
-        )
+        return f"{bytes_label(self.bytes)}: {self.place} ({', '.join(self.tensors)}): {self.reason}: {self.rule}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +72,7 @@ class ModelCosts:
 
     @property
     def by_module(self) -> dict[str, int]:
-        """Bytes by the path of the module that made the tensor, the most first."""
+        """Bytes by the path of the module that made the tensor, the most first; ``*`` for modules of equal regions."""
         return _summed((boundary.module, boundary.bytes) for boundary in self.boundaries)
 
     @property
@@ -67,9 +80,78 @@ class ModelCosts:
         """Bytes by the code of the reason for which two segments are apart, the most first."""
         return _summed((boundary.reason, boundary.bytes) for boundary in self.boundaries)
 
+    def tables(self) -> tuple[tuple[str, Table], ...]:
+        """Return bytes by module and by reason, and the ten dearest boundaries, each with its caption."""
+        sums = (("module", self.by_module), ("reason", self.by_reason))
+        found = [
+            (
+                f"Bytes by {title}",
+                Table(
+                    columns=(title, "bytes"), numeric=frozenset({"bytes"}),
+                    rows=tuple((name or "(no module)", bytes_label(count)) for name, count in by.items()),
+                ),
+            )
+            for title, by in sums
+        ]
+        dearest = Table(
+            columns=("bytes", "where", "tensors", "module", "rule", "line"), numeric=frozenset({"bytes"}),
+            rows=tuple(
+                (bytes_label(one.bytes), one.place, ", ".join(one.tensors), one.module, one.rule, one.line)
+                for one in self.boundaries[:MOST_BOUNDARIES]
+            ),
+        )
+        return (*found, ("Dearest boundaries", dearest))
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one row a boundary, the dearest first."""
+        import pandas as pd
+
+        found = self._records()
+        return pd.DataFrame.from_records(list(found.rows), columns=list(found.columns))
+
+    def to_json(self) -> str:
+        """Return the sums and all boundaries as JSON."""
+        boundaries = [asdict(boundary) for boundary in self.boundaries]
+        return json_text({
+            "bytes_crossing": self.bytes_crossing, "by_module": self.by_module, "by_reason": self.by_reason,
+            "boundaries": boundaries,
+        }, indent=1)
+
+    @takes(path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the boundaries as .csv, or sums and boundaries as .json, .html or .txt, and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        return save("costs", path, {
+            ".csv": lambda: records_csv(self._records()), ".json": self.to_json,
+            ".html": lambda: document("What the cuts cost", self._repr_html_()), ".txt": lambda: f"{self}\n",
+        })
+
+    def _records(self) -> Records:
+        columns = (
+            "graph", "region", "equal regions", "from segment", "to segment", "tensors", "crossing [bytes]", "module",
+            "reason", "rule", "line",
+        )
+        rows = tuple(
+            (
+                b.kind, b.region, b.count, *b.segments, words(b.tensors), b.bytes, b.module, b.reason, b.rule, b.line,
+            )
+            for b in self.boundaries
+        )
+        return Records(columns=columns, rows=rows)
+
+    @property
+    def headline(self) -> str:
+        """What the cuts cost in one sentence."""
+        return f"{bytes_label(self.bytes_crossing)} pass between segments of regions"
+
     def __repr__(self) -> str:
         """Return the sums and the ten dearest boundaries as text."""
-        lines = [f"{bytes_label(self.bytes_crossing)} pass between segments of regions"]
+        lines = [self.headline]
         for title, sums in (("by module", self.by_module), ("by reason", self.by_reason)):
             lines += [f"{title}:", *(f"  {bytes_label(n)}: {name or '(no module)'}" for name, n in sums.items())]
         lines += ["dearest boundaries:", *(f"  {boundary}" for boundary in self.boundaries[:MOST_BOUNDARIES])]
@@ -77,7 +159,8 @@ class ModelCosts:
 
     def _repr_html_(self) -> str:
         """Return the same as static HTML."""
-        return f"<pre>{escape(repr(self))}</pre>"
+        tables = (table_element(table, caption=caption) for caption, table in self.tables())
+        return fragment(element("p", element("b", self.headline)), *tables)
 
 
 def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -89,32 +172,39 @@ def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 def model_costs(graphs: Sequence["CapturedGraph"]) -> ModelCosts:
     """Return what the cuts of captured graphs cost; equal regions are looked at once."""
-    found = [
-        boundary
-        for graph in graphs
-        for row in region_rows(graph.regions)
-        for boundary in _boundaries(graph.kind, row.region, row.count)
-    ]
+    found = [boundary for graph in graphs for row in region_rows(graph.regions) for boundary in _boundaries(graph, row)]
     return ModelCosts(boundaries=tuple(sorted(found, key=lambda boundary: -boundary.bytes)))
 
 
-def _boundaries(kind: str, region: "Region", count: int) -> Iterable[Boundary]:
-    plan = region.plan
-    origins = {name: op.origin for op in region.ops for name in op.tensors}
+def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
+    plan, count = row.region.plan, row.count
+    makers = {name: number for number, op in enumerate(row.region.ops) for name in op.tensors}
     for why in plan.boundaries():
         first, second = why.segments
         read = set(plan.segments[second].inputs)
         crossing = [tensor for tensor in plan.segments[first].outputs if tensor in read]
-        origin = next((origins[tensor.name] for tensor in crossing if tensor.name in origins), None)
+        maker = next((makers[tensor.name] for tensor in crossing if tensor.name in makers), None)
+        module = "" if maker is None else _in_common([region.ops[maker].origin.module for region in row.regions])
+        reason, rule = _rule(why)
         yield Boundary(
-            kind=kind, region=region.index, count=count, segments=why.segments,
+            kind=graph.kind, region=row.region.index, count=count, segments=why.segments,
             tensors=tuple(tensor.name for tensor in crossing), bytes=count * sum(tensor.nbytes for tensor in crossing),
-            module=origin.module if origin else "", line=str(origin) if origin else "", reason=_reason(why),
+            module=module, line="" if maker is None else str(row.region.ops[maker].origin), reason=reason, rule=rule,
             why=str(why),
         )
 
 
-def _reason(why: "Why") -> str:
-    """Return the code of the reason that decides, or how the two segments stand."""
+def _in_common(paths: Sequence[str]) -> str:
+    """Return ``layers.*.norm`` for modules of several layers, and the first path where they differ otherwise."""
+    parts = [path.split(".") for path in dict.fromkeys(paths)]
+    if any(len(other) != len(parts[0]) for other in parts):
+        return paths[0]
+    return ".".join(level[0] if len(set(level)) == 1 else "*" for level in zip(*parts, strict=True))
+
+
+def _rule(why: "Why") -> tuple[str, str]:
+    """Return the code and the words of the refusal that decides, or how the two segments stand."""
     decisive = [verdict for verdict in Answer(why.verdicts).decisive if not verdict.accepted]
-    return decisive[0].code if decisive else why.relation.value
+    if decisive:
+        return decisive[0].code, f"{decisive[0].scheduler.value}: {decisive[0].text}"
+    return why.relation.value, why.text.partition("\n")[0]

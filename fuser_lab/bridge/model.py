@@ -3,13 +3,16 @@
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import FLAG, shown, takes
+from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
 from fuser_lab.bridge.costs import ModelCosts, model_costs
 from fuser_lab.bridge.model_view import LeftToTorch, Shares, left_rows, model_html, model_text, shares_of
+from fuser_lab.bridge.module_files import map_html, map_writers
+from fuser_lab.bridge.module_map import ModuleMap, module_maps
 from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
@@ -17,6 +20,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
+from fuser_lab.report.save import save
 
 
 class CapturedModel:
@@ -106,12 +110,40 @@ class CapturedModel:
         with _checked(self.regions):
             return self.run(*inputs, **keywords)
 
+    def maps(self) -> tuple[ModuleMap, ...]:
+        """Return a map of each graph: its calls by module, and what goes between them."""
+        return module_maps(self.graphs)
+
+    @takes(path=PATH, depth=optional(whole(1)))
+    def save(self, path: str | Path, *, depth: int | None = None) -> Path:
+        """Write the map of the model as .svg, .png, .html, .json, .csv or .txt (by extension); return the path.
+
+        Parameters
+        ----------
+        path
+            Where to write.
+        depth
+            How many levels of modules are open; 1 shows the outermost ones. As many as stay readable if left out.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
+        """
+        return save("a model", path, map_writers(self, depth))
+
     def __repr__(self) -> str:
         """Return the map of the model as text."""
         return model_text(self.graphs, self.graph_breaks)
 
     def _repr_html_(self) -> str:
-        """Return the map of the model as HTML."""
+        """Return the map of the model as HTML: the picture, and tables of regions and of what is left to torch."""
+        return f"{map_html(self.maps())}{self.tables_html()}"
+
+    def tables_html(self) -> str:
+        """Return the regions, and what is left to torch, as HTML tables."""
         return model_html(self.graphs, self.graph_breaks)
 
 

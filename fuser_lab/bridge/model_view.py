@@ -10,7 +10,7 @@ from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
-    from fuser_lab.bridge.region import Region
+    from fuser_lab.bridge.region import Region, Signature
 
 MOST_LINES = 40
 # Ops that no fusion of memory-bound ops would hold.
@@ -32,7 +32,7 @@ class LeftToTorch:
     @property
     def is_free(self) -> bool:
         """Whether torch does nothing for it: it is a view or a constant alone."""
-        return _is_free(self.reason)
+        return is_free(self.reason)
 
     def __str__(self) -> str:
         """Return one line."""
@@ -52,7 +52,8 @@ def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftToTorch, ...]:
     return tuple(sorted(rows, key=lambda row: (row.is_free, -row.count, row.op)))
 
 
-def _is_free(reason: str) -> bool:
+def is_free(reason: str) -> bool:
+    """Whether torch does nothing for a call that is left to it for this reason."""
     return reason.startswith(("a view at the edge", "a region would hold views"))
 
 
@@ -77,7 +78,7 @@ def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
     for graph in graphs:
         for left in graph.left:
             packet = left.op.removeprefix("aten.").partition(".")[0]
-            if _is_free(left.reason):
+            if is_free(left.reason):
                 free += 1
             elif left.reason.startswith("it draws") or packet.startswith(_OWN_KERNELS):
                 own += 1
@@ -88,10 +89,19 @@ def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class RegionRow:
-    """Equal regions: the first of them, and how many there are."""
+    """Equal regions of a graph, in order."""
 
-    region: "Region"
-    count: int
+    regions: tuple["Region", ...]
+
+    @property
+    def region(self) -> "Region":
+        """The first of them."""
+        return self.regions[0]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.regions)
 
     @property
     def label(self) -> str:
@@ -103,27 +113,28 @@ class RegionRow:
 
 def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
     """Return regions with equal ones counted once, in order."""
-    counts = Counter(region.signature for region in regions)
-    first = {region.signature: region for region in reversed(regions)}
-    order = dict.fromkeys(region.signature for region in regions)
-    return tuple(RegionRow(first[signature], counts[signature]) for signature in order)
+    equal: dict[Signature, list[Region]] = {}
+    for region in regions:
+        equal.setdefault(region.signature, []).append(region)
+    return tuple(map(RegionRow, map(tuple, equal.values())))
 
 
-def _title(graphs: Sequence["CapturedGraph"]) -> str:
+def headline(graphs: Sequence["CapturedGraph"]) -> str:
+    """Return how many graphs and regions there are, and where the ops are, in a line."""
     regions = [region for graph in graphs for region in graph.regions]
     equal = len({region.signature for region in regions})
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(graph.kind for graph in graphs).items())
     shares = shares_of(graphs)
     return (
-        f"{plural(len(graphs), 'graph')} ({kinds}): {plural(len(regions), 'region')}, {equal} of them different; "
-        f"{shares.in_regions} ops in regions, {shares.own_kernels} with kernels of torch's own, "
-        f"{shares.free} views and constants for nothing, {shares.others} others left to torch"
+        f"{plural(len(graphs), 'graph')} ({kinds}): {plural(len(regions), 'region')}, {equal} of them different, with "
+        f"{plural(shares.in_regions, 'op')}; torch runs {shares.own_kernels} with kernels of its own and "
+        f"{shares.others} others; {plural(shares.free, 'view')} and constants cost nothing"
     )
 
 
 def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return the map of a model as text."""
-    lines = [_title(graphs), *(str(one) for one in breaks)]
+    lines = [headline(graphs), *(str(one) for one in breaks)]
     for graph in graphs:
         lines.append(f"{graph.kind}:")
         lines += [
@@ -138,7 +149,7 @@ def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
 
 def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return the map of a model as static HTML: a table of regions for each graph, and one of what is left."""
-    parts = [f"<p>{escape(_title(graphs))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
+    parts = [f"<p>{escape(headline(graphs))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
     for graph in graphs:
         rows = "".join(
             f"<tr><td>{row.region.index}</td><td>{row.count}</td><td>{len(row.region)}</td>"

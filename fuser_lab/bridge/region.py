@@ -214,7 +214,7 @@ class Region:
         self.input_nodes = _inputs(nodes, inside)
         self.output_nodes, self.view_nodes = _outputs(nodes, inside)
         self.signature = _signature(nodes, self.input_nodes, self.output_nodes, cutting, homes or {})
-        self._calls = [node for node in nodes if target_of(node) != "getitem"]
+        self.call_nodes = tuple(node for node in nodes if target_of(node) != "getitem")
         results = [call.results for call in self.signature.calls]
         self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
         self._strides = tuple(traced.strides for traced in self.signature.inputs)
@@ -245,7 +245,7 @@ class Region:
         """The ops with their origins and tensors, in order."""
         return tuple(
             RegionOp(target=target_of(node), origin=origin_of(node), tensors=names)
-            for node, names in zip(self._calls, self.recorded.made, strict=True)
+            for node, names in zip(self.call_nodes, self.recorded.made, strict=True)
         )
 
     @functools.cached_property
@@ -261,15 +261,15 @@ class Region:
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:
         """Paths of the modules that its ops came from, each once."""
-        return tuple(dict.fromkeys(origin.module for origin in map(origin_of, self._calls) if origin.module))
+        return tuple(dict.fromkeys(origin.module for origin in map(origin_of, self.call_nodes) if origin.module))
 
     def __len__(self) -> int:
         """Return the number of ops."""
-        return len(self._calls)
+        return len(self.call_nodes)
 
     def __repr__(self) -> str:
         """Return one line: ops, where from, and why torch runs it if it does."""
-        names = [target_of(node).split(".")[1] for node in self._calls]
+        names = [target_of(node).split(".")[1] for node in self.call_nodes]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         where = f" of {self.modules[0]}" if len(self.modules) == 1 else ""
         told = f"; torch runs it: {self.failed}" if self.failed else ""
@@ -319,7 +319,7 @@ class Region:
                 return
             self._again = None
             self.failed = str(error) if isinstance(error, FuserLabError) else f"{type(error).__name__}: {error}"
-        first = next((str(op) for op in map(origin_of, self._calls) if str(op)), "")
+        first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
         where = f" ({first})" if first else ""
         lines = sources_told([self.failed], dict(self.sources))
         told = "\n".join((f"torch runs region {self.index}{where}: {self.failed}", *lines))
@@ -369,7 +369,7 @@ class Region:
         try:
             check_outputs(self.definition.fusion, list(inputs), list(found), expected)
         except ValidationError as error:
-            first = next((str(op) for op in map(origin_of, self._calls) if str(op)), "")
+            first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
             msg = f"region {self.index}{f' ({first})' if first else ''}: {error}"
             raise ValidationError(msg) from None
 

@@ -27,6 +27,7 @@ class Origin:
 
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
+_OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 
 
@@ -37,7 +38,9 @@ def origin_of(node: Node) -> Origin:
     place = code = ""
     if own:
         path, line, code = own[-1]
-        place = f"{PurePath(path).name}:{line}"
+        # Jupyter names the file of a cell by a hash of its text.
+        file = "notebook cell" if _OF_CELL.search(path) else PurePath(path).name
+        place = f"{file}:{line}"
     modules = modules_of(node)
     return Origin(module=modules[-1][0] if modules else "", code=code.strip(), place=place)
 

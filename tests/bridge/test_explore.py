@@ -5,6 +5,7 @@ from fuser_lab_widgets import answers
 from needs import needs
 
 import fuser_lab as fl
+from fuser_lab.errors import InputError
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation.origins import source_of
 
@@ -30,12 +31,25 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     shown = fl.explore(found)
     assert shown.explorer is None
-    assert [label.rpartition(" ")[2] for label, _ in shown.choice.options] == ["0", "1"]
-    shown.choice.value = 1
-    assert shown.explorer.plan == found.regions[1].plan
-    assert shown.explorer in shown.children
-    shown.choice.value = 0
+    shown.map.press("0")
+    (leaf,) = [box for box in shown.map.boxes().values() if box.kind == "region" and box.id.startswith("0#")]
+    shown.map.press(leaf.id)
+    assert "F.softmax(self.linear(x)" in shown.map.view["side"]
+    softmax = next(op for op in found.regions[0].ops if "exp" in op.target)
+    event = {"type": "open", "graph": 0, "region": int(leaf.name), "tensor": softmax.tensors[-1]}
+    shown.map._received(shown.map, event, [])
     assert shown.explorer.plan == found.regions[0].plan
+    assert shown.explorer.selection == softmax.tensors[-1]
+    assert shown.explorer in shown.children
+    shown.show_region(0, 1)
+    assert shown.explorer.plan.sources == found.regions[1].plan.sources
+    with pytest.raises(InputError, match="there is no region 9 of graph 0"):
+        shown.show_region(0, 9)
+    shown.map._received(shown.map, {"type": "costs"}, [])
+    shown.map.wait(60)
+    assert "What the cuts cost" in shown.map.view["below"]
+    shown.map._received(shown.map, {"type": "out", "id": leaf.id}, [])
+    assert leaf.id not in shown.map.boxes()
 
 
 def test_why_and_pictures_tell_the_users_line(found):
@@ -79,7 +93,7 @@ def test_sources_are_no_part_of_a_plans_identity(found):
     assert again.sources == ()
 
 
-def test_costs_count_equal_regions_and_name_modules():
+def test_costs_count_equal_regions_and_name_modules(tmp_path):
     class Sums(torch.nn.Module):
         def forward(self, x):
             y = torch.sin(x)
@@ -95,5 +109,13 @@ def test_costs_count_equal_regions_and_name_modules():
     crossing = sum(boundary.bytes for boundary in costs.boundaries)
     assert costs.bytes_crossing == crossing == sum(costs.by_module.values()) == sum(costs.by_reason.values())
     assert crossing >= 3 * plan.bytes_crossing > 0
-    assert set(costs.by_module) == {"0"}
+    assert set(costs.by_module) == {"*"}
+    assert all(shown.count(costs.boundaries[0].rule.partition(";")[0]) for shown in (repr(costs), costs.to_json()))
     assert "test_explore.py" in repr(costs)
+    frame = costs.to_pandas()
+    assert frame["crossing [bytes]"].sum() == crossing
+    for name in ("c.csv", "c.json", "c.html", "c.txt"):
+        assert "test_explore.py" in costs.save(tmp_path / name).read_text()
+    with pytest.raises(InputError, match=r"the extension must be one of \.csv"):
+        costs.save(tmp_path / "c.xls")
+

@@ -32,6 +32,16 @@ def style() -> str:
     return theme.variables(".fl-explorer") + theme.graph_style() + _read("explorer.css")
 
 
+def map_script() -> str:
+    """Return the module that drives the map of a model."""
+    return _dense("map.js")
+
+
+def map_style() -> str:
+    """Return the style sheet of the map of a model, with the explorer's, whose buttons and tables it has."""
+    return style() + theme.MAP_RULES + _read("map.css")
+
+
 def _dense(name: str) -> str:
     lines = (line.strip().partition(" // ")[0] for line in _read(name).splitlines())
     code = (_squeezed(line) for line in lines if line and not line.startswith(("//", "/**")))

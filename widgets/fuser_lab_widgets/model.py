@@ -1,61 +1,193 @@
-"""The explorer of a captured model: its map, a list of regions, and the explorer of the region that is chosen."""
+"""The explorer of a captured model: its map by modules, what the cuts cost, and the explorer of an open region."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+import anywidget
 import ipywidgets
+import traitlets
 
+from fuser_lab.errors import InputError
+from fuser_lab.report.module_map import ModuleBox, module_boxes
+from fuser_lab.report.module_picture import map_svg
+from fuser_lab_widgets import assets, model_panels
+from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.explorer import Explorer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
-class RegionLike(Protocol):
-    """What the list shows of a region."""
+    from fuser_lab.bridge.costs import ModelCosts
+    from fuser_lab.bridge.model import CapturedModel
+
+
+class ModelMap(anywidget.AnyWidget):
+    """The map of a model: boxes by module path, which open and close, and what is known of the one that is selected."""
+
+    _esm = assets.map_script()
+    _css = assets.map_style()
+
+    view = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, model: CapturedModel, headline: str, open_region: Callable[[int, int, str], None]) -> None:
+        super().__init__()
+        self._model, self._headline, self._open_region = model, headline, open_region
+        self._maps = model.maps()
+        self._chosen = 0
+        self._opened: list[set[str]] = [set() for _ in self._maps]
+        self._folded = True
+        self._selected = ""
+        self._status = ""
+        self._finder = Background()
+        self._asked = False
+        self._costs: ModelCosts | None = None
+        self._problem = ""
+        self.on_msg(self._received)
+        self._draw()
 
     @property
-    def plan(self) -> Any:
-        """Its plan."""
+    def whole(self) -> ModuleBox:
+        """The graph that is shown, as an open box."""
+        graph = self._maps[self._chosen].graph
+        return module_boxes(graph, opened=self._opened[self._chosen], folded=self._folded)
 
+    def boxes(self) -> dict[str, ModuleBox]:
+        """Return the boxes that are drawn, by id."""
+        return {box.id: box for box in self.whole.each()}
 
-class ModelLike(Protocol):
-    """What is shown of a captured model."""
+    def press(self, box: str) -> None:
+        """Select a box, as a click does; a module also opens or closes."""
+        found = self.boxes().get(box)
+        if found is None:
+            return
+        if found.kind == "module" and found.id:
+            self._opened[self._chosen] ^= {found.id}
+        self._selected = found.id
+        self._draw()
 
-    @property
-    def regions(self) -> Sequence[Any]:
-        """All regions."""
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the costs were found that are being looked for."""
+        self._finder.wait(timeout)
 
-    def _repr_html_(self) -> str:
-        """Return the map."""
+    def close(self) -> None:
+        """Free the map."""
+        self._finder.cancel()
+        super().close()
+
+    def say(self, status: str) -> None:
+        """Show a sentence in the status line."""
+        self._status = status
+        self._draw()
+
+    def _draw(self) -> None:
+        one, whole = self._maps[self._chosen], self.whole
+        boxes = {box.id: box for box in whole.each()}
+        self._selected = self._selected if self._selected in boxes else ""
+        titles = [each.graph.title for each in self._maps]
+        self.view = {
+            "bar": model_panels.bar(titles, self._chosen, self._headline, folded=self._folded, costs=self._asked),
+            "picture": map_svg([whole], style=False),
+            "side": model_panels.side(one, boxes[self._selected], self._chosen),
+            "below": model_panels.costs(self._costs, self._problem, asked=self._asked),
+            "selected": self._selected,
+            "status": self._status,
+        }
+
+    def _received(self, _widget: Any, event: Mapping[str, Any], _buffers: Any) -> None:
+        acts: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "box": lambda e: self.press(str(e["id"])), "out": self._out, "graph": self._graph, "depth": self._depth,
+            "fold": self._fold, "costs": self._cost, "region": self._region,
+            "open": lambda e: self._open_region(int(e["graph"]), int(e["region"]), str(e.get("tensor", ""))),
+        }
+        act = acts.get(str(event.get("type")))
+        if act is None:
+            return
+        try:
+            act(event)
+        except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
+            self.say(f"{type(error).__name__}: {error}")
+
+    def _out(self, event: Mapping[str, Any]) -> None:
+        """Close the module around a box, and select it."""
+        around = [box for box in self.whole.each() if box.inside and any(b.id == event["id"] for b in box.inside.boxes)]
+        self._selected = around[0].id if around else ""
+        self._opened[self._chosen].discard(self._selected)
+        self._draw()
+
+    def _graph(self, event: Mapping[str, Any]) -> None:
+        self._chosen = min(max(int(event["n"]), 0), len(self._maps) - 1)
+        self._draw()
+
+    def _depth(self, event: Mapping[str, Any]) -> None:
+        whole = module_boxes(self._maps[self._chosen].graph, depth=int(event["n"]), folded=self._folded)
+        self._opened[self._chosen] = {box.id for box in whole.each() if box.inside and box.id}
+        self._draw()
+
+    def _fold(self, _: Mapping[str, Any]) -> None:
+        self._folded = not self._folded
+        self._draw()
+
+    def _cost(self, _: Mapping[str, Any]) -> None:
+        self._asked = not self._asked
+        if self._asked and self._costs is None:
+            self._finder.start(self._model.costs, self._found)
+        self._draw()
+
+    def _found(self, costs: ModelCosts | None, problem: str) -> None:
+        self._costs, self._problem = costs, problem
+        self._draw()
+
+    def _region(self, event: Mapping[str, Any]) -> None:
+        kinds = [graph.kind for graph in self._model.graphs]
+        self._open_region(kinds.index(event["kind"]), int(event["region"]), "")
 
 
 class ModelExplorer(ipywidgets.VBox):
-    """A box with the map of a model, the list of its regions, and the explorer of one.
+    """A box with the map of a model, and below it the explorer of the region that is open.
 
-    Equal regions stand in the list once, with their number. ``choice`` is the list, and ``explorer`` what is open.
+    Attributes
+    ----------
+    map
+        The map.
+    explorer
+        The explorer of the region that is open, or None.
     """
 
-    def __init__(self, model: ModelLike, rows: Sequence[tuple[str, RegionLike]], *, strategies: Sequence[str]) -> None:
-        self._strategies = tuple(strategies)
-        self._regions = [region for _, region in rows]
-        self.choice = ipywidgets.Select(
-            options=[(label, place) for place, (label, _) in enumerate(rows)], value=None, rows=min(12, len(rows)),
-            description="Region", layout=ipywidgets.Layout(width="100%"),
-        )
-        self.choice.observe(self._open, names="value")
+    def __init__(self, model: CapturedModel, headline: str, *, strategies: Sequence[str]) -> None:
+        self._model, self._strategies = model, tuple(strategies)
         self.explorer: Explorer | None = None
-        head = ipywidgets.HTML(
-            f"<details><summary>Map of the model</summary>{model._repr_html_()}</details>",
-        )
-        super().__init__([head, self.choice])
+        self.map = ModelMap(model, headline, self.show_region)
+        super().__init__([self.map])
 
-    def _open(self, change: Any) -> None:
-        """Show the explorer of the region that was chosen."""
-        if change["new"] is None:
-            return
-        region = self._regions[change["new"]]
-        label = self.choice.options[change["new"]][0]
-        if self.explorer is not None:
-            self.explorer.close()
-        self.explorer = Explorer(region.plan, list(region.plan.inputs), strategies=self._strategies, title=label)
-        self.children = (*self.children[:2], self.explorer)
+    def show_region(self, graph: int, region: int, tensor: str = "") -> None:
+        """Show the explorer of a region, maybe with a tensor selected.
+
+        Parameters
+        ----------
+        graph, region
+            Number of the graph, and of the region in it.
+        tensor
+            Name of a tensor of the region's definition.
+
+        Raises
+        ------
+        InputError
+            If there is no such graph or region.
+        """
+        graphs = self._model.graphs
+        if not 0 <= graph < len(graphs) or not 0 <= region < len(graphs[graph].regions):
+            msg = f"show_region: there is no region {region} of graph {graph}; see found.graphs."
+            raise InputError(msg)
+        found = graphs[graph].regions[region]
+        plan, kind = found.plan, graphs[graph].kind
+        if self.explorer is None or self.explorer.plan.sources != plan.sources or self.explorer.plan != plan:
+            modules = ", ".join(found.modules[:2]) + (", …" if len(found.modules) > 2 else "")
+            title = f"{kind} region {region}" + (f" of {modules}" if modules else "")
+            if self.explorer is not None:
+                self.explorer.close()
+            self.explorer = Explorer(plan, list(plan.inputs), strategies=self._strategies, title=title)
+            self.children = (self.map, self.explorer)
+        if tensor in plan.fusion.tensors:
+            self.explorer.selection = tensor
+        self.map.say(f"Region {region} of the {kind} graph is open below" + (f", at {tensor}." if tensor else "."))

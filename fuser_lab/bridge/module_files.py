@@ -1,0 +1,55 @@
+"""The map of a model as files: pictures, data and tables of its boxes."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fuser_lab.bridge.module_map import ModuleMap
+from fuser_lab.json_text import json_text
+from fuser_lab.report.html import document
+from fuser_lab.report.module_map import ModuleBox, depth_for, module_boxes
+from fuser_lab.report.module_picture import map_svg
+from fuser_lab.report.records import Records, records_csv, words
+from fuser_lab.report.save import Writers, picture_writers
+
+if TYPE_CHECKING:
+    from fuser_lab.bridge.model import CapturedModel
+
+_READABLE = 40  # boxes
+
+
+def drawn(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox]:
+    """Return the boxes of maps, open to a depth, or as far as they stay readable."""
+    return [module_boxes(one.graph, depth=depth or depth_for(one.graph, _READABLE)) for one in maps]
+
+
+def map_html(maps: Sequence[ModuleMap], depth: int | None = None) -> str:
+    """Return the picture of maps as HTML."""
+    return f'<div style="overflow:auto;max-height:70vh">{map_svg(drawn(maps, depth))}</div>'
+
+
+def map_writers(model: "CapturedModel", depth: int | None) -> Writers:
+    """Return writers of a model's map: pictures, a page, the boxes as data and as a table, and the model as text."""
+    maps = model.maps()
+    return picture_writers(lambda: map_svg(drawn(maps, depth))) | {
+        ".html": lambda: document("model", map_svg(drawn(maps, depth)) + model.tables_html()),
+        ".json": lambda: json_text([asdict(box) for box in drawn(maps, depth)], indent=1),
+        ".csv": lambda: records_csv(box_records(maps, drawn(maps, depth))),
+        ".txt": lambda: f"{model}\n",
+    }
+
+
+def box_records(maps: Sequence[ModuleMap], wholes: Sequence[ModuleBox]) -> Records:
+    """Return one row a box that is drawn."""
+    columns = (
+        "graph", "box", "kind", "class", "equal modules", "ops", "regions", "left to torch", "in [bytes]",
+        "out [bytes]",
+    )
+    rows = tuple(
+        (
+            one.graph.title, box.id, box.kind, box.cls, box.times, len(box.calls), words(box.regions), box.left,
+            box.bytes_in, box.bytes_out,
+        )
+        for one, whole in zip(maps, wholes, strict=True) for box in whole.each() if box.id
+    )
+    return Records(columns=columns, rows=rows)

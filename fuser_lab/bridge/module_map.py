@@ -1,0 +1,104 @@
+"""A captured graph as a map of its modules: which calls are where, and what goes between them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.bridge.model_view import is_free
+from fuser_lab.bridge.traced import Node, modules_of, target_of
+from fuser_lab.report.module_map import Call, CallGraph, Flow, Path, parts_of
+
+if TYPE_CHECKING:
+    from fuser_lab.bridge.capture import CapturedGraph
+    from fuser_lab.bridge.partition import Left
+    from fuser_lab.bridge.region import Region, RegionOp
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleMap:
+    """The calls of a captured graph, with what each is: an op of a region, or left to torch.
+
+    Views and constants that cost torch nothing are none: what reads a view reads what it is a view of. A call for which
+    torch names no module, as the sum of two gradients, stands in the module that those have in common whose values it
+    reads, or around the latest of them. What comes from outside of the graph, as parameters do, is not counted.
+    """
+
+    graph: CallGraph
+    parts: "tuple[tuple[Region, RegionOp] | Left, ...]"
+
+
+def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
+    """Return the map of a captured graph."""
+    parts = _parts(captured)
+    numbers = {node: number for number, node in enumerate(parts)}
+    modules: dict[Node, Path] = {}
+    classes: dict[Path, str] = {}
+    calls: list[Call] = []
+    flows: list[Flow] = []
+    for node, part in parts.items():
+        read = list(_read(node, numbers))
+        for path, cls in modules_of(node):
+            classes.setdefault(parts_of(path), cls.rpartition(".")[2])
+        sources = sorted((source for source, _ in read), key=numbers.__getitem__)
+        modules[node] = _module(node, [modules[source] for source in sources])
+        region = part[0].index if isinstance(part, tuple) else None
+        op = target_of(node).removeprefix("aten.").partition(".")[0]
+        calls.append(Call(module=modules[node], op=op, region=region, bytes=_bytes(node.meta.get("val"))))
+        flows += [_flow(source, value, numbers, numbers[node]) for source, value in read]
+    returned = next(node for node in captured.traced.nodes if node.op == "output")
+    flows += [_flow(source, value, numbers, None) for source, value in _read(returned, numbers)]
+    graph = CallGraph(
+        title=title or captured.kind, calls=tuple(calls), flows=tuple(dict.fromkeys(flows)), classes=classes,
+    )
+    return ModuleMap(graph=graph, parts=tuple(parts.values()))
+
+
+def module_maps(graphs: Sequence["CapturedGraph"]) -> tuple[ModuleMap, ...]:
+    """Return the maps of captured graphs; those of one kind are numbered."""
+    kinds = [graph.kind for graph in graphs]
+    return tuple(
+        module_map(graph, graph.kind if kinds.count(graph.kind) == 1 else f"{graph.kind} {kinds[:n].count(graph.kind)}")
+        for n, graph in enumerate(graphs)
+    )
+
+
+def _parts(captured: "CapturedGraph") -> "Mapping[Node, tuple[Region, RegionOp] | Left]":
+    """Return what computes something, in the graph's order."""
+    found: dict[Node, Any] = {left.node: left for left in captured.left if not is_free(left.reason)}
+    for region in captured.regions:
+        found.update(zip(region.call_nodes, ((region, op) for op in region.ops), strict=True))
+    return {node: found[node] for node in captured.traced.nodes if node in found and target_of(node) != "getitem"}
+
+
+def _read(node: Node, known: Mapping[Node, int]) -> Iterator[tuple[Node, Node]]:
+    """Yield the calls whose results a node reads, each with the value that it makes."""
+    for given in node.all_input_nodes:
+        value = given
+        while given not in known and given.op == "call_function" and given.all_input_nodes:
+            value = given if target_of(given) == "getitem" else given.all_input_nodes[0]
+            given = given.all_input_nodes[0]  # noqa: PLW2901 - a view, or one of several results
+        if given in known:
+            yield given, value
+
+
+def _flow(source: Node, value: Node, numbers: Mapping[Node, int], target: int | None) -> Flow:
+    return Flow(source=numbers[source], target=target, tensor=value.name, bytes=_bytes(value.meta.get("val")))
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes, value))
+    return int(value.numel()) * int(value.element_size()) if hasattr(value, "element_size") else 0
+
+
+def _module(node: Node, given: Sequence[Path]) -> Path:
+    """Return the module of a call, given those of the calls that it reads, the latest last."""
+    named = modules_of(node)
+    if named or not given:
+        return parts_of(named[-1][0]) if named else ()
+    shared = given[0]
+    for path in given[1:]:
+        same = next((n for n, (a, b) in enumerate(zip(shared, path, strict=False)) if a != b), None)
+        shared = shared[: min(len(shared), len(path))] if same is None else shared[:same]
+    # The sum at a residual reads what is left of one layer's gradient and what the next one gave.
+    return shared or given[-1][:-1]

@@ -1,0 +1,328 @@
+"""A captured graph as boxes by module path: each box opens into what is inside it, equal neighbours are folded.
+
+Boxes of one level are modules, and the calls of the level's own module: those in one region, or those of one op that
+torch runs. Calls are joined only where no way leads out of a box and back, other than through a module called again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+Path = tuple[str, ...]
+BoxKind = Literal["module", "region", "torch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call that computes something: the parts of its module's path, its op, its region (None: torch's), its bytes."""
+
+    module: Path
+    op: str
+    region: int | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A tensor that one call makes and another reads, by number; ``target`` is None where the graph returns it."""
+
+    source: int
+    target: int | None
+    tensor: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallGraph:
+    """The calls of a graph in an order in which they can run, with the tensors between them; ``classes`` by path."""
+
+    title: str
+    calls: tuple[Call, ...]
+    flows: tuple[Flow, ...]
+    classes: Mapping[Path, str] = field(default_factory=dict)
+
+    @cached_property
+    def into(self) -> tuple[tuple[Flow, ...], ...]:
+        """For each call, what it reads of others."""
+        found: list[list[Flow]] = [[] for _ in self.calls]
+        for flow in self.flows:
+            if flow.target is not None:
+                found[flow.target].append(flow)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def out_of(self) -> tuple[tuple[Flow, ...], ...]:
+        """For each call, what others read of it."""
+        found: list[list[Flow]] = [[] for _ in self.calls]
+        for flow in self.flows:
+            found[flow.source].append(flow)
+        return tuple(map(tuple, found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What goes from one box to another of its level, by place; ``back`` is against the order in which they run."""
+
+    source: int
+    target: int
+    tensors: int
+    bytes: int
+    back: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """The boxes of one level in an order in which they run, and what goes between them."""
+
+    boxes: tuple[ModuleBox, ...]
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleBox:
+    """A module, ``times`` equal ones in a row, or calls of the enclosing module; ``inside`` where it is open.
+
+    ``calls`` are numbers, ``ops`` the names of what they call, each once, and ``left`` counts those that torch runs.
+    ``bytes_in`` and ``bytes_out`` count each tensor once that other calls make for it, or read of it.
+    """
+
+    id: str
+    kind: BoxKind
+    name: str
+    cls: str
+    times: int
+    calls: tuple[int, ...]
+    ops: tuple[str, ...]
+    regions: tuple[int, ...]
+    left: int
+    bytes_in: int
+    bytes_out: int
+    inside: Inside | None = None
+
+    def each(self) -> list[ModuleBox]:
+        """Return the box and all boxes that are drawn in it."""
+        return [self, *(box for one in (self.inside.boxes if self.inside else ()) for box in one.each())]
+
+
+def module_boxes(
+    graph: CallGraph, *, opened: Collection[str] = (), depth: int = 1, folded: bool = True,
+) -> ModuleBox:
+    """Return the whole graph as an open box.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    opened
+        Boxes that are open, by ``id``.
+    depth
+        How many levels are open whatever ``opened`` says; 1 shows the outermost modules.
+    folded
+        Whether equal neighbours with numbers for names are one box; if it is open, it shows the first.
+    """
+    return _Builder(graph, frozenset(opened), depth, folded=folded).whole()
+
+
+def depth_for(graph: CallGraph, most: int) -> int:
+    """Return the greatest depth at which at most so many boxes are drawn; 1 at least."""
+    count, depth = -1, 1
+    while True:
+        drawn = len(module_boxes(graph, depth=depth + 1).each())
+        if drawn > most or drawn == count:
+            return depth
+        count, depth = drawn, depth + 1
+
+
+def parts_of(path: str) -> Path:
+    """Return the levels of a path: ``model``, ``layers.0``, ``mlp`` of ``model.layers.0.mlp``."""
+    found: list[str] = []
+    for part in path.split(".") if path else ():
+        if part.isdigit() and found and not found[-1].rpartition(".")[2].isdigit():
+            found[-1] += f".{part}"
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+class _Builder:
+    def __init__(self, graph: CallGraph, opened: frozenset[str], depth: int, *, folded: bool) -> None:
+        self._graph, self._opened, self._depth, self._folded = graph, opened, depth, folded
+
+    def whole(self) -> ModuleBox:
+        every = range(len(self._graph.calls))
+        return self._box("", "module", self._graph.title, (), every, inside=self._inside((), every, 1))
+
+    def _box(
+        self, name_id: str, kind: BoxKind, name: str, path: Path, calls: Sequence[int], *, times: int = 1,
+        inside: Inside | None = None,
+    ) -> ModuleBox:
+        graph, own = self._graph, frozenset(calls)
+        read = {f.tensor: f.bytes for n in calls for f in graph.into[n] if f.source not in own}
+        written = {f.tensor: f.bytes for n in calls for f in graph.out_of[n] if f.target not in own}
+        regions = dict.fromkeys(graph.calls[n].region for n in calls)
+        return ModuleBox(
+            id=name_id, kind=kind, name=name, cls=graph.classes.get(path, "") if kind == "module" else "", times=times,
+            calls=tuple(calls), ops=tuple(dict.fromkeys(graph.calls[n].op for n in calls)),
+            regions=tuple(number for number in regions if number is not None),
+            left=sum(graph.calls[n].region is None for n in calls), bytes_in=sum(read.values()),
+            bytes_out=sum(written.values()), inside=inside,
+        )
+
+    def _inside(self, path: Path, calls: Sequence[int], level: int) -> Inside:
+        """Return the boxes of a level, whose calls are all in the module of this path."""
+        graph, depth = self._graph, len(path)
+        modules: dict[str, list[int]] = {}
+        for n in calls:
+            if len(graph.calls[n].module) > depth:
+                modules.setdefault(graph.calls[n].module[depth], []).append(n)
+        folds = self._folds(depth, modules)
+        leader = {name: names[0] for names in folds for name in names}
+        groups = _Groups(graph)
+        for n in calls:
+            call = graph.calls[n]
+            if len(call.module) > depth:
+                groups.add(n, f"module {leader[call.module[depth]]}", splits=False)
+            else:
+                groups.add(n, f"torch {call.op}" if call.region is None else f"region {call.region}", splits=True)
+        members = {names[0]: names for names in folds}
+        order, links = groups.ordered()
+        boxes = []
+        for place, group in enumerate(order):
+            kind, _, name = groups.keys[group].partition(" ")
+            if kind == "module":
+                boxes.append(self._module((*path, name), members[name], modules, groups.calls[group], level))
+            else:
+                own = ".".join(path)
+                leaf: BoxKind = "region" if kind == "region" else "torch"
+                boxes.append(self._box(f"{own}#{place}", leaf, name, path, groups.calls[group]))
+        return Inside(boxes=tuple(boxes), links=links)
+
+    def _module(
+        self, path: Path, names: Sequence[str], modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
+    ) -> ModuleBox:
+        start, first = len(path) - 1, modules[names[0]]
+        shown = _fold_name(names)
+        # A module that holds one module and nothing else opens at once.
+        while len(following := {self._graph.calls[n].module[len(path): len(path) + 1] for n in first}) == 1:
+            (more,) = following
+            if not more or len(names) > 1:
+                break
+            path += more
+            shown = ".".join(path[start:])
+        name_id = ".".join(path)
+        is_open = level < self._depth or name_id in self._opened
+        inside = self._inside(path, first, level + 1) if is_open else None
+        return self._box(name_id, "module", shown, path, calls, times=len(names), inside=inside)
+
+    def _folds(self, depth: int, modules: Mapping[str, Sequence[int]]) -> list[list[str]]:
+        """Return the names of modules in runs of equal neighbours."""
+        runs: list[list[str]] = []
+        last = None
+        for name, calls in modules.items():
+            base, _, number = name.rpartition(".")
+            looks = (base, self._looks(depth, calls)) if number.isdigit() and self._folded else None
+            if looks is not None and looks == last:
+                runs[-1].append(name)
+            else:
+                runs.append([name])
+            last = looks
+        return runs
+
+    def _looks(self, depth: int, calls: Sequence[int]) -> frozenset[tuple[tuple[Path, str, int, bool], int]]:
+        """Return what equal modules have in common: ops and sizes by path."""
+        every = (self._graph.calls[n] for n in calls)
+        return frozenset(Counter((c.module[depth + 1:], c.op, c.bytes, c.region is None) for c in every).items())
+
+
+def _fold_name(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    numbers = sorted(int(name.rpartition(".")[2]) for name in names)
+    base = names[0].rpartition(".")[0]
+    span = f"{numbers[0]}\u2013{numbers[-1]}"
+    return f"{base}.{span}" if base else span
+
+
+class _Groups:
+    """Calls of one level in groups; a group that may be split is left where a way would lead out of it and back."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self._graph = graph
+        self.keys: list[str] = []
+        self.calls: list[list[int]] = []
+        self._above: list[int] = []  # groups on the way to each, as bits
+        self._last: dict[str, int] = {}
+        self._home: dict[int, int] = {}
+
+    def add(self, number: int, key: str, *, splits: bool) -> None:
+        """Put a call into the last group of a key, or into a new one."""
+        given = {self._home[f.source] for f in self._graph.into[number] if f.source in self._home}
+        group = self._last.get(key)
+        if group is None or (splits and any(self._above[one] >> group & 1 for one in given if one != group)):
+            group = self._last[key] = len(self.keys)
+            self.keys.append(key)
+            self.calls.append([])
+            self._above.append(0)
+        self.calls[group].append(number)
+        self._home[number] = group
+        above = self._above[group]
+        for one in given - {group}:
+            above |= 1 << one | self._above[one]
+        if above != self._above[group]:
+            self._above[group] = above
+            for other, bits in enumerate(self._above):
+                if bits >> group & 1:
+                    self._above[other] |= above
+
+    def ordered(self) -> tuple[list[int], tuple[Link, ...]]:
+        """Return the groups in an order in which they run, and the links between them by their places in it."""
+        between: dict[tuple[int, int], dict[str, int]] = {}
+        for number, group in self._home.items():
+            for flow in self._graph.into[number]:
+                source = self._home.get(flow.source, group)
+                if source != group:
+                    between.setdefault((source, group), {})[flow.tensor] = flow.bytes
+        order = _order(len(self.keys), between)
+        place = {group: at for at, group in enumerate(order)}
+        links = [
+            Link(
+                source=place[a], target=place[b], tensors=len(tensors), bytes=sum(tensors.values()),
+                back=place[a] > place[b],
+            )
+            for (a, b), tensors in between.items()
+        ]
+        return order, tuple(sorted(links, key=lambda link: (link.source, link.target)))
+
+
+def _order(count: int, pairs: Collection[tuple[int, int]]) -> list[int]:
+    """Return a topological order, by number where there is a choice; a cycle is entered at its least number."""
+    waiting = [0] * count
+    after: list[list[int]] = [[] for _ in range(count)]
+    for a, b in pairs:
+        waiting[b] += 1
+        after[a].append(b)
+    ready = [n for n in range(count) if not waiting[n]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    done = [False] * count
+    first = 0
+    while len(order) < count:
+        if not ready:
+            while done[first]:
+                first += 1
+            ready.append(first)
+        n = heapq.heappop(ready)
+        if done[n]:
+            continue
+        done[n] = True
+        order.append(n)
+        for b in after[n]:
+            waiting[b] -= 1
+            if not waiting[b] and not done[b]:
+                heapq.heappush(ready, b)
+    return order

@@ -1,0 +1,238 @@
+"""The boxes of a module map as SVG: levels are laid out one in another, each in layers from top to bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element
+
+from fuser_lab.report import measure, theme
+from fuser_lab.report.layers import Graph, Item, Wire, place
+from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.svg import edge_width
+from fuser_lab.report.units import bytes_label, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.report.geometry import Point
+    from fuser_lab.report.layers import Placed
+    from fuser_lab.report.module_map import Link, ModuleBox
+
+_PADDING: Final = 14.0
+_HEAD: Final = 28.0
+_GAP: Final = 18.0
+_RANK_GAP: Final = 36.0
+_MARGIN: Final = 6.0
+_BACK: Final = 26.0  # how far a way back bulges
+_PORT: Final = 12.0
+_WIDEST_NAME: Final = 44
+_MOST_OPS: Final = 3  # named in the box of a region
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A box with its size and, where it is open, its level laid out."""
+
+    box: ModuleBox
+    width: float
+    height: float
+    level: Placed | None = None
+    inside: tuple[_Drawn, ...] = ()
+    forward: tuple[Link, ...] = ()
+
+
+def map_svg(wholes: Sequence[ModuleBox], *, style: bool = True) -> str:
+    """Return the picture of maps, one below the other; ``style=False`` leaves the style sheet to the page."""
+    drawn = [_laid_out(whole) for whole in wholes]
+    width = max((one.width for one in drawn), default=0.0) + 2 * _MARGIN
+    height = sum(one.height + 2 * _MARGIN for one in drawn)
+    root = element(
+        "svg", css="fl-svg fl-map", viewBox=f"0 0 {width:.0f} {height:.0f}", width=f"{width:.0f}",
+        height=f"{height:.0f}", role="group", aria_label="; ".join(map(describe, wholes)),
+        xmlns="http://www.w3.org/2000/svg",
+    )
+    if style:
+        root.append(element("style", f"{theme.graph_style()}{theme.MAP_RULES}"))
+        root.append(element("rect", css="fl-paper", width="100%", height="100%"))
+    y = _MARGIN
+    for one in drawn:
+        _paint(root, one, (_MARGIN, y), 0)
+        y += one.height + 2 * _MARGIN
+    return to_html(root)
+
+
+def describe(box: ModuleBox) -> str:
+    """Return what a box holds as a sentence."""
+    moved = f"reads {bytes_label(box.bytes_in)} from other ops and gives them {bytes_label(box.bytes_out)}"
+    ops = plural(len(box.calls), "op")
+    if box.kind == "region":
+        return f"region {box.name}: {ops} here; {moved}"
+    if box.kind == "torch":
+        return f"torch: {box.name}: {ops}; {moved}"
+    times = f"{box.times} equal modules, together " if box.times > 1 else ""
+    cls = f" ({box.cls})" if box.cls else ""
+    return (
+        f"{box.name}{cls}: {times}{ops}, {len(box.calls) - box.left} in {plural(len(box.regions), 'region')}, "
+        f"{box.left} run by torch; {moved}"
+    )
+
+
+def box_lines(box: ModuleBox) -> tuple[str, str, str]:
+    """Return the three lines of a closed box."""
+    moved = f"in {bytes_label(box.bytes_in)} · out {bytes_label(box.bytes_out)}"
+    if box.kind == "region":
+        more = ", …" if len(box.ops) > _MOST_OPS else ""
+        return f"region {box.name}", f"{plural(len(box.calls), 'op')}: {', '.join(box.ops[:_MOST_OPS])}{more}", moved
+    if box.kind == "torch":
+        return f"torch: {box.name}" + (f" × {len(box.calls)}" if len(box.calls) > 1 else ""), "", moved
+    name = box.name if len(box.name) <= _WIDEST_NAME else f"…{box.name[1 - _WIDEST_NAME:]}"
+    left = f" · {box.left} torch" if box.left else ""
+    counted = f"{plural(len(box.calls), 'op')} · {plural(len(box.regions), 'region')}{left}"
+    return f"{name} × {box.times}" if box.times > 1 else name, counted, moved
+
+
+# Where things go
+
+def _laid_out(box: ModuleBox) -> _Drawn:
+    if box.inside is None:
+        name, *details = box_lines(box)
+        details = [line for line in details if line]
+        width = max(
+            measure.sans_width(name, measure.NAME_SIZE), *(measure.sans_width(d, measure.DETAIL_SIZE) for d in details),
+        )
+        return _Drawn(box, width + 26, 30 + 15 * len(details))
+    inside = tuple(map(_laid_out, box.inside.boxes))
+    forward = tuple(link for link in box.inside.links if not link.back)
+    level = place(Graph(
+        items=tuple(Item(width=one.width, height=one.height) for one in inside), wires=_wires(inside, forward),
+        gap=_GAP, rank_gap=_RANK_GAP,
+    ))
+    more = _BACK if len(forward) < len(box.inside.links) else 0.0
+    width = max(level.width + 2 * _PADDING + more, measure.sans_width(_head(box), measure.DETAIL_SIZE + 1.5) + 30)
+    return _Drawn(box, width, level.height + _HEAD + 2 * _PADDING, level, inside, forward)
+
+
+def _wires(inside: Sequence[_Drawn], links: Sequence[Link]) -> tuple[Wire, ...]:
+    entering: dict[int, int] = {}
+    for link in links:
+        entering[link.target] = entering.get(link.target, 0) + 1
+    seen: dict[int, int] = {}
+    made = []
+    for link in links:
+        at, count = seen.get(link.target, 0), entering[link.target]
+        seen[link.target] = at + 1
+        step = min(_PORT, inside[link.target].width / (count + 1))
+        offset = (at - (count - 1) / 2) * step
+        made.append(Wire(source=link.source, target=link.target, trunk=link.source, enters=offset))
+    return tuple(made)
+
+
+def _head(box: ModuleBox) -> str:
+    name, counted, moved = box_lines(box)
+    first = ", the first is shown" if box.times > 1 else ""
+    return f"▾ {name}{f' {box.cls}' if box.cls else ''}{first} · {counted} · {moved}"
+
+
+# Painting
+
+def _paint(root: Element, drawn: _Drawn, at: Point, depth: int) -> None:
+    box, (x, y) = drawn.box, at
+    state = {"true": drawn.level is not None, "false": drawn.level is None}
+    told = {"aria_expanded": next(k for k, v in state.items() if v)} if box.kind == "module" and box.id else {}
+    css = f"fl-mapbox fl-{box.kind}" + (f" fl-h{int(box.name) % len(theme.HUES_LIGHT)}" if box.kind == "region" else "")
+    label = {"role": "button", "aria_label": describe(box), "tabindex": "-1", "data_box": box.id} if box.id else {}
+    group = element("g", css=css, **label, **told)
+    group.append(element("title", describe(box)))
+    root.append(group)
+    if drawn.level is None:
+        _paint_closed(group, drawn, at)
+        return
+    frame = f"fl-frame{' fl-odd' if depth % 2 else ''}"
+    group.append(_rect(x, y, drawn.width, drawn.height, frame))
+    group.append(_text(_head(box), x + 12, y + 19, "fl-name" if not box.id else "fl-head fl-name"))
+    assert box.inside is not None
+    left = x + (drawn.width - drawn.level.width) / 2
+    top = y + _HEAD + _PADDING
+    labels: list[tuple[float, float, float]] = []
+    for link, route in zip(drawn.forward, drawn.level.routes, strict=True):
+        _paint_wire(root, drawn, link, [(left + px, top + py) for px, py in route], labels)
+    for link in box.inside.links:
+        if link.back:
+            _paint_back(root, drawn, link, (left, top))
+    for one, (cx, cy) in zip(drawn.inside, drawn.level.centres, strict=True):
+        _paint(root, one, (left + cx - one.width / 2, top + cy - one.height / 2), depth + 1)
+
+
+def _paint_closed(group: Element, drawn: _Drawn, at: Point) -> None:
+    box, (x, y) = drawn.box, at
+    if box.times > 1:
+        group.append(_rect(x + 4, y - 4, drawn.width, drawn.height, "fl-sheet"))
+    group.append(_rect(x, y, drawn.width, drawn.height, "fl-shape"))
+    if box.kind == "region":
+        group.append(element("rect", css="fl-strip", x=_n(x), y=_n(y + 4), width="4", height=_n(drawn.height - 8)))
+    name, *details = box_lines(box)
+    middle = x + drawn.width / 2
+    group.append(_text(name, middle, y + 19, "fl-name", anchor="middle"))
+    for n, line in enumerate(line for line in details if line):
+        group.append(_text(line, middle, y + 35 + 15 * n, "fl-detail", anchor="middle"))
+
+
+def _paint_wire(
+    root: Element, drawn: _Drawn, link: Link, route: Sequence[Point], labels: list[tuple[float, float, float]],
+) -> None:
+    width = edge_width(link.bytes)
+    *start, (tx, ty) = route
+    points = [*start, (tx, ty - 7)]
+    path = f"M{_p(points[0])}" + "".join(
+        f" C{_p((a[0], (a[1] + b[1]) / 2))} {_p((b[0], (a[1] + b[1]) / 2))} {_p(b)}" for a, b in pairwise(points)
+    )
+    group = element("g", element("title", _link_title(drawn, link)))
+    group.append(element("path", css="fl-wire", d=path, stroke_width=f"{width:.1f}"))
+    half = 2.6 + width * 0.75
+    tip = f"M{_p((tx - half, ty - 8))} L{_p((tx, ty))} L{_p((tx + half, ty - 8))}Z"
+    group.append(element("path", css="fl-tip", d=tip))
+    text = bytes_label(link.bytes)
+    room = measure.sans_width(text, 10.5)
+    lx, ly = tx + 6, ty - 12
+    if all(abs(ly - oy) > 13 or lx > ox + ow or ox > lx + room for ox, oy, ow in labels):
+        labels.append((lx, ly, room))
+        group.append(_text(text, lx, ly, "fl-tag"))
+    root.append(group)
+
+
+def _paint_back(root: Element, drawn: _Drawn, link: Link, origin: Point) -> None:
+    assert drawn.level is not None
+    ends = []
+    for n in (link.source, link.target):
+        (cx, cy), one = drawn.level.centres[n], drawn.inside[n]
+        ends.append((origin[0] + cx + one.width / 2, origin[1] + cy))
+    (ax, ay), (bx, by) = ends
+    out = max(ax, bx) + _BACK
+    path = f"M{_p((ax, ay))} C{_p((out, ay))} {_p((out, by))} {_p((bx + 7, by))}"
+    group = element("g", element("title", f"{_link_title(drawn, link)}, which is called again"))
+    group.append(element("path", css="fl-wire fl-back", d=path, stroke_width=f"{edge_width(link.bytes):.1f}"))
+    group.append(element("path", css="fl-tip", d=f"M{_p((bx + 8, by - 4))} L{_p((bx, by))} L{_p((bx + 8, by + 4))}Z"))
+    root.append(group)
+
+
+def _link_title(drawn: _Drawn, link: Link) -> str:
+    names = [box_lines(drawn.inside[n].box)[0] for n in (link.source, link.target)]
+    return f"{plural(link.tensors, 'tensor')}, {bytes_label(link.bytes)}, from {names[0]} to {names[1]}"
+
+
+def _rect(x: float, y: float, width: float, height: float, css: str) -> Element:
+    return element("rect", css=css, x=_n(x), y=_n(y), width=_n(width), height=_n(height), rx="6")
+
+
+def _text(text: str, x: float, y: float, css: str, *, anchor: str = "start") -> Element:
+    return element("text", text, css=css, x=_n(x), y=_n(y), text_anchor=anchor)
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _p(point: Point) -> str:
+    return f"{point[0]:.1f},{point[1]:.1f}"

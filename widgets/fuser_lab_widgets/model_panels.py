@@ -1,0 +1,165 @@
+"""What stands around the map of a model: the switches, what is known of a box, and what the cuts cost, as HTML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.json_text import json_text
+from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.module_picture import describe
+from fuser_lab.report.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from xml.etree.ElementTree import Element
+
+    from fuser_lab.bridge.costs import ModelCosts
+    from fuser_lab.bridge.module_map import ModuleMap
+    from fuser_lab.report.module_map import ModuleBox
+
+DEPTHS = (1, 2, 3)
+_MOST_ROWS = 200
+_HELP = (
+    "Click a module to open or close it, a region to see its ops. Keys: arrows go from box to box, Enter opens or "
+    "closes, Esc closes the module around."
+)
+
+
+def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, costs: bool) -> str:
+    """Return the switches above the map: which graph, how deep, whether equal modules are folded, and the zoom."""
+    graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
+    depths = [_button(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
+    zooms = [
+        element("button", label, css="fx-mode", type="button", title=title, data_zoom=factor)
+        for label, title, factor in (("−", "Zoom out", "0.8"), ("+", "Zoom in", "1.25"), ("Fit", "Fit to width", "0"))
+    ]
+    fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Neighbours that are equal are one box")
+    ask = _button("what the cuts cost", {"type": "costs"}, on=costs, title="Bytes that pass between segments")
+    parts = [
+        element("p", headline),
+        _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", ask),
+        _group("Zoom", zooms),
+    ]
+    return to_html(element("div", *parts))
+
+
+def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
+    """Return what is known of a box: its numbers, its regions, its ops with their lines, and what torch runs in it."""
+    title = {"module": box.id or one.graph.title, "region": f"region {box.name}", "torch": f"torch: {box.name}"}
+    parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
+    if box.kind == "module":
+        parts += _regions(one, box, number)
+        parts += _left(one, box)
+    if box.kind == "region":
+        parts.append(element("p", _button(f"Open region {box.name}", _open(number, int(box.name)), css="fx-button")))
+    ops = _ops(one, box, number)
+    parts += [element("details", element("summary", plural(len(box.calls), "op")), *ops)] if not box.id else ops
+    if not box.id:
+        parts.append(element("p", _HELP, css="fx-note"))
+    return "".join(map(to_html, parts))
+
+
+def costs(found: ModelCosts | None, problem: str, *, asked: bool) -> str:
+    """Return what the cuts cost, what went wrong, or that it is being found; empty unless it is asked for."""
+    if not asked:
+        return ""
+    if problem:
+        return to_html(element("p", problem, css="fx-why fx-refused"))
+    if found is None:
+        return to_html(element("p", "Each different region is segmented …", css="fx-note"))
+    head = element("h4", f"What the cuts cost: {found.headline}")
+    if not found.boundaries:
+        return to_html(head)
+    rows: list[list[Any]] = [[], [], [{"type": "region", "kind": b.kind, "region": b.region} for b in found.boundaries]]
+    *sums, dearest = (
+        _table(table.columns, table.rows, numeric=table.numeric, caption=caption, sends=sends)
+        for (caption, table), sends in zip(found.tables(), rows, strict=True)
+    )
+    return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), dearest)))
+
+
+def _open(graph: int, region: int, tensor: str = "") -> dict[str, Any]:
+    return {"type": "open", "graph": graph, "region": region, "tensor": tensor}
+
+
+def _regions(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
+    """Return the regions of a box, equal ones once."""
+    own = [part[0] for n in box.calls if isinstance(part := one.parts[n], tuple)]
+    inside = Counter(region.index for region in own)
+    equal: dict[Any, list[Any]] = {}
+    for region in dict.fromkeys(own):
+        equal.setdefault(region.signature, []).append(region)
+    rows, sends = [], []
+    for regions in equal.values():
+        first = regions[0]
+        names = list(dict.fromkeys(op.target.split(".")[1] for op in first.ops if "." in op.target))
+        here = inside[first.index]
+        count = plural(len(first), "op") if here == len(first) else f"{here} of {plural(len(first), 'op')}"
+        times = f" × {len(regions)}" if len(regions) > 1 else ""
+        failed = f"; torch runs it: {first.failed}" if first.failed else ""
+        what = ", ".join(names[:6]) + (", …" if names[6:] else "")
+        rows.append((f"region {first.index}{times}", count, f"{what}{failed}"))
+        sends.append(_open(number, first.index))
+    if not rows:
+        return []
+    return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions: a click opens one below")]
+
+
+def _left(one: ModuleMap, box: ModuleBox) -> list[Element]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for n in box.calls:
+        part = one.parts[n]
+        if not isinstance(part, tuple):
+            counts[part.op, part.reason] += 1
+    rows = [(op, str(count), why) for (op, why), count in counts.most_common()]
+    return [_table(("run by torch", "count", "why"), rows, numeric={"count"})] if rows else []
+
+
+def _ops(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
+    rows: list[tuple[str, str, str]] = []
+    sends: list[dict[str, Any] | None] = []
+    for n in box.calls[:_MOST_ROWS]:
+        part = one.parts[n]
+        if isinstance(part, tuple):
+            region, op = part
+            rows.append((one.graph.calls[n].op, f"region {region.index}", str(op.origin)))
+            sends.append(_open(number, region.index, op.tensors[-1] if op.tensors else ""))
+        else:
+            rows.append((one.graph.calls[n].op, "torch", str(part.origin)))
+            sends.append(None)
+    more = len(box.calls) - _MOST_ROWS
+    note = [element("p", f"and {more:,} more", css="fx-note")] if more > 0 else []
+    caption = "Ops: a click shows one in its region"
+    return [_table(("op", "where", "your line"), rows, sends=sends, caption=caption), *note]
+
+
+def _group(name: str, buttons: Sequence[Element]) -> Element:
+    switch = element("div", *buttons, css="fx-switch", role="group", aria_label=name)
+    return element("div", element("span", name, css="fx-note"), switch, css="fx-group")
+
+
+def _button(
+    words: str, event: dict[str, Any], *, on: bool | None = None, title: str = "", css: str = "fx-mode",
+) -> Element:
+    state = {} if on is None else {"aria_pressed": str(on).lower()}
+    named = {"title": title} if title else {}
+    return element("button", words, css=css, type="button", data_send=json_text(event), **state, **named)
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Any = (), caption: str = "",
+    sends: Sequence[dict[str, Any] | None] = (),
+) -> Element:
+    css = ["fx-num" if column in numeric else "" for column in columns]
+    heads = (element("th", column, css=kind, scope="col") for column, kind in zip(columns, css, strict=True))
+    body = element("tbody")
+    for n, row in enumerate(rows):
+        made = element("tr", *(element("td", cell, css=kind) for cell, kind in zip(row, css, strict=True)))
+        if n < len(sends) and (event := sends[n]) is not None:
+            made.set("class", "fx-row")
+            made.set("tabindex", "0")
+            made.set("data-send", json_text(event))
+        body.append(made)
+    parts = (element("caption", caption),) if caption else ()
+    return element("table", *parts, element("thead", element("tr", *heads)), body, css="fx-table")
