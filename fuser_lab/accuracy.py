@@ -28,8 +28,9 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.ops.registry import Array
-from fuser_lab.report.accuracy_page import Stated
+from fuser_lab.report.accuracy_page import WITHOUT_FMA, Stated
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
+from fuser_lab.runtime.cpu_kernels import cpu_has
 from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.this_gpu import this_gpu
 
@@ -58,10 +59,15 @@ class Accuracy:
 
 def measure_all() -> dict[str, Stated]:
     """Return the accuracy of kernels of every target that this machine runs: the CPU, and a GPU if there is one."""
-    devices = {"cpu": _processor()}
+    found = {cpu_table(): stated_from(measured("cpu"), cpu_table(), _processor())}
     with contextlib.suppress(FuserLabError):  # there is no GPU
-        devices["cuda"] = this_gpu().name
-    return {target: stated_from(measured(target), target, device) for target, device in devices.items()}
+        found["cuda"] = stated_from(measured("cuda"), "cuda", this_gpu().name)
+    return found
+
+
+def cpu_table() -> str:
+    """Return which of the tables is of the CPU kernels that are compiled here."""
+    return "cpu" if cpu_has("fma") else WITHOUT_FMA
 
 
 def stated_from(found: Iterable[Accuracy], target: str, device: str) -> Stated:

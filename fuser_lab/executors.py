@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import FLAG, TEXT, listed, shown, takes, whole
+from fuser_lab.arguments import FLAG, TEXT, brief, listed, shown, takes, whole
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.scheduling import RULES, HandSchedule, scheduled_text
@@ -109,7 +109,7 @@ def _check_device(device: str | None, described: Sequence[Described]) -> None:
     on = {d.device for d in described if isinstance(d, TensorSpec)}
     if device is None or not on or any(name == device or name.partition(":")[0] == device for name in on):
         return
-    msg = f"execute: device is {shown(device)}, but the inputs are on {', '.join(sorted(on))}."
+    msg = f"execute: device is {brief(device, 60)}, but the inputs are on {', '.join(sorted(on))}."
     raise InputError(msg)
 
 

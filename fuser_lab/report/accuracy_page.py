@@ -10,8 +10,10 @@ from fuser_lab.json_text import json_text
 
 FILE = Path(__file__).with_name("accuracy.json")
 TARGETS = ("cpu", "cuda")
-_TITLES = {"cpu": "CPU kernels", "cuda": "CUDA kernels"}
+WITHOUT_FMA = "cpu_without_fma"  # CPU kernels for processors that round a product before they add to it
+_TITLES = {"cpu": "CPU kernels", "cuda": "CUDA kernels", WITHOUT_FMA: "CPU kernels without fused multiply-add"}
 ROUNDED = 0.5  # units in the last place: the exact result, rounded once
+_SLIGHT = 0.1
 _PLAIN = 10.0  # below it errors are told to tenths
 
 Errors = Mapping[str, Mapping[str, float]]
@@ -74,6 +76,20 @@ def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
         for op in sorted(set(part.ulps) - set(exact)):
             yield f"| `{op}` | " + " | ".join(_shown(part.ulps[op].get(dtype)) for dtype in dtypes) + " |"
         yield from ("", f"At most {ROUNDED} in every dtype: {', '.join(f'`{op}`' for op in exact)}.", "")
+        if target == "cpu" and WITHOUT_FMA in found:
+            less = "; ".join(_less_exact(found[WITHOUT_FMA], part)) or "none"
+            where = "Less exact on processors without fused multiply-add (`NUMBA_CPU_NAME=generic`)"
+            yield from (f"{where}: {less}. No other error is larger by more than {_SLIGHT}.", "")
+
+
+def _less_exact(part: Stated, base: Stated) -> Iterator[str]:
+    """Yield what one table has larger errors for than another, with both errors."""
+    for op, row in sorted(part.ulps.items()):
+        known = base.ulps.get(op, {})
+        worse = {dtype: ulps for dtype, ulps in row.items() if ulps > known.get(dtype, ulps) + _SLIGHT}
+        if worse:
+            told = ", ".join(f"{_shown(x)} instead of {_shown(known[d])} in {d}" for d, x in worse.items())
+            yield f"`{op}` {told}"
 
 
 def accuracy_text(found: Mapping[str, Stated]) -> str:

@@ -213,6 +213,12 @@ def _place(source: str) -> str:
     return f"cpu_{content_key(source)}.{_processor()}.bin"
 
 
+def cpu_has(feature: str) -> bool:
+    """Return whether kernels may use an extension of the processor, by LLVM's name: ``fma``, ``avx``, ``f16c``."""
+    *_, features = _codegen().magic_tuple()
+    return f"+{feature}" in features.split(",")
+
+
 @functools.cache
 def _processor() -> str:
     """Return a hash of what machine code depends on besides the source and what is hashed with it."""

@@ -12,6 +12,7 @@ from numba import float32, njit
 from fuser_lab.codegen.numba_cpu import FASTMATH
 from fuser_lab.runtime import polynomials
 from fuser_lab.runtime.intrinsics_cpu import bf16_to_float, float_to_bf16, float_to_half, half_to_float, scratch
+from tests.processor import has, vector_instructions
 
 STRIDE = 1021  # of the 2**32 bit patterns, one of so many: 4.2 million numbers of every exponent and both signs
 EDGES = np.float32([
@@ -20,12 +21,12 @@ EDGES = np.float32([
 ])
 FLAGS = set(FASTMATH)
 
-# Function, what it should be in float64, units in the last place.
-FUNCTIONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray], float], ...] = (
-    ("exp32", np.exp, 1.1),
-    ("log32", np.log, 0.8),
-    ("tanh32", np.tanh, 4.5),
-    ("erf32", np.vectorize(math.erf, otypes=[np.float64]), 7.0),
+# Function, what it should be in float64, units in the last place where products and sums are rounded once, and twice.
+FUNCTIONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray], float, float], ...] = (
+    ("exp32", np.exp, 1.1, 1.1),
+    ("log32", np.log, 0.8, 0.8),
+    ("tanh32", np.tanh, 4.5, 5.5),
+    ("erf32", np.vectorize(math.erf, otypes=[np.float64]), 7.0, 7.0),
 )
 
 
@@ -47,13 +48,12 @@ def loop(function: Any, store: Any) -> Any:
 
 
 def vectors(compiled: Any) -> list[str]:
-    """The instructions on 256- or 512-bit registers."""
-    asm = compiled.inspect_asm(compiled.signatures[0])
-    return re.findall(r"^\s+(v\w+)\s.*%[yz]mm", asm, re.MULTILINE)
+    return vector_instructions(compiled.inspect_asm(compiled.signatures[0]))
 
 
-@pytest.mark.parametrize(("name", "exact", "most"), FUNCTIONS, ids=[f[0] for f in FUNCTIONS])
-def test_error_over_all_of_float32(name: str, exact: Any, most: float) -> None:
+@pytest.mark.parametrize(("name", "exact", "fused", "separate"), FUNCTIONS, ids=[f[0] for f in FUNCTIONS])
+def test_error_over_all_of_float32(name: str, exact: Any, fused: float, separate: float) -> None:
+    most = fused if has("fma") else separate
     x = numbers()
     got = np.empty_like(x)
     loop(getattr(polynomials, name), "void(float32[::1], float32[::1])")(x, got)
@@ -97,8 +97,11 @@ def test_16_bit_storage_is_exact_and_vectorized(widen: Any, narrow: Any, dtype: 
     down(x, back)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(back.view(kind).astype(np.float32), x.astype(kind).astype(np.float32))
-    assert len(vectors(up)) > 3
-    assert len(vectors(down)) > 3
+    if dtype is not np.float16 or has("f16c"):
+        assert len(vectors(up)) > 3
+        assert len(vectors(down)) > 3
+    else:  # a function of the compiler's run time library converts one number
+        assert "__extendhfsf2" in up.inspect_asm(up.signatures[0])
 
 
 def test_scratch_memory_is_aligned_and_of_its_own() -> None:

@@ -81,6 +81,15 @@ def test_a_target_that_was_not_measured_says_so():
     assert "Not measured on a GPU yet." in list(accuracy_lines({}))
 
 
+def test_what_is_less_exact_without_fused_multiply_add_is_named():
+    def table(target, **ulps):
+        return Stated(target=target, device="a processor", ulps={op: {"Float": one} for op, one in ulps.items()})
+
+    without = table(accuracy_page.WITHOUT_FMA, exp=1.05, tanh=3.51, erf=math.inf)
+    text = "\n".join(accuracy_lines({"cpu": table("cpu", exp=1.0, tanh=2.5, erf=1.0), without.target: without}))
+    assert "(`NUMBA_CPU_NAME=generic`): `erf` NaN instead of 1 in Float; `tanh` 3.6 instead of 2.5 in Float. No" in text
+
+
 def test_the_command_prints_what_it_measures_and_writes_it_only_when_told_to(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(accuracy_page, "FILE", tmp_path / "accuracy.json")
     found = Accuracy(op="exp", dtype=D.Float, target="cpu", ulps=0.9, operands=("1",))
@@ -89,4 +98,4 @@ def test_the_command_prints_what_it_measures_and_writes_it_only_when_told_to(tmp
     assert "exp                     0.9" in capsys.readouterr().out
     assert not accuracy_page.FILE.exists()
     assert cli.main(["ops", "--accuracy", "--write"]) == 0
-    assert stated()["cpu"].ulps == {"exp": {"Float": 0.9}}
+    assert stated()[accuracy.cpu_table()].ulps == {"exp": {"Float": 0.9}}
