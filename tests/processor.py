@@ -6,7 +6,8 @@ from fuser_lab.runtime.cpu_kernels import cpu_has as has
 
 # Packed arithmetic; compilers use moves and bitwise instructions of whole SSE registers for single numbers, too.
 _OF_SSE = re.compile(
-    r"^\s+((?:add|sub|mul|div|min|max|sqrt|cmp\w+)p[sd]|cvtt?ps2dq|cvtdq2ps|p(?:add|sub|cmp|sll|srl|sra)\w+)\s.*%xmm",
+    r"^\s+((?:add|sub|mul|div|min|max|sqrt|cmp\w+)p[sd]|cvtt?ps2dq|cvtdq2ps"
+    r"|p(?:add|sub|cmp|sll|srl|sra|unpck)\w+)\s.*%xmm",
     re.MULTILINE,
 )
 _OF_AVX = re.compile(r"^\s+v(\w+)\s.*%[yz]mm", re.MULTILINE)

@@ -10,7 +10,7 @@ import pytest
 from numba import float32, njit
 
 from fuser_lab.codegen.numba_cpu import FASTMATH
-from fuser_lab.runtime import polynomials
+from fuser_lab.runtime import cpu_kernels, polynomials
 from fuser_lab.runtime.intrinsics_cpu import bf16_to_float, float_to_bf16, float_to_half, half_to_float, scratch
 from tests.processor import has, vector_instructions
 
@@ -36,7 +36,8 @@ def numbers() -> np.ndarray:
 
 
 def loop(function: Any, store: Any) -> Any:
-    """A compiled loop over arrays, with the flags of kernels."""
+    """A compiled loop over arrays, with the flags of kernels and the functions that their machine code may call."""
+    cpu_kernels._symbols()
 
     @njit(error_model="numpy", fastmath=FLAGS)
     def run(x: Any, out: Any) -> None:
@@ -98,8 +99,9 @@ def test_16_bit_storage_is_exact_and_vectorized(widen: Any, narrow: Any, dtype: 
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(back.view(kind).astype(np.float32), x.astype(kind).astype(np.float32))
     if dtype is not np.float16 or has("f16c"):
-        assert len(vectors(up)) > 3
-        assert len(vectors(down)) > 3
+        fewest = 4 if has("avx") else 2
+        assert len(vectors(up)) >= fewest
+        assert len(vectors(down)) >= fewest
     else:  # a function of the compiler's run time library converts one number
         assert "__extendhfsf2" in up.inspect_asm(up.signatures[0])
 

@@ -201,7 +201,8 @@ if not child:
         os._exit(2)
 print(first, os.waitpid(child, 0)[1], ended())
 """
-    done = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(request_), capture_output=True, check=True)
+    asked = pickle.dumps(request_)
+    done = subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
     assert done.stdout.split() == [b"0", b"0", b"0"]
 
 
