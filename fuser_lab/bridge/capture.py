@@ -226,6 +226,13 @@ def _is_symbolic(torch: Any, gm: Any) -> bool:
     return False
 
 
+def _left_whole(gm: Any, kind: str, why: str) -> CapturedGraph:
+    """Return a graph that torch runs as it is."""
+    calls = [node for node in gm.graph.nodes if node.op == "call_function" and target_of(node) != "getitem"]
+    left = tuple(Left(node, target_of(node), why, origin_of(node)) for node in calls)
+    return CapturedGraph(kind=kind, regions=(), left=left, nodes=len(calls), run=gm)
+
+
 class _Sizes:
     """A graph with symbolic sizes: captured for each sizes that it meets, the last 64 of which are kept."""
 
@@ -247,7 +254,12 @@ class _Sizes:
         return run(*args)
 
     def _captured(self, args: Sequence[Any]) -> Callable[..., Any]:
-        graph = captured(with_sizes(self._gm, args), self._kind, self._capture)
+        try:
+            sized = with_sizes(self._gm, args)
+        except Exception:  # noqa: BLE001 - torch refuses to fill them in, in ways of its own
+            graph = _left_whole(self._gm, self._kind, "some sizes stay symbols, as those of nested tensors do")
+        else:
+            graph = captured(sized, self._kind, self._capture)
         self._capture.add(graph)
         return graph.run
 

@@ -19,7 +19,7 @@ NAMES = """
     _unsafe_masked_index_put_accumulate _weight_norm_interface addr affine_grid_generator alias_copy aminmax
     avg_pool2d_backward batch_norm_backward binary_cross_entropy binary_cross_entropy_backward
     binary_cross_entropy_with_logits block_diag celu channel_shuffle col2im count_nonzero cudnn_batch_norm
-    cudnn_batch_norm_backward deg2rad diag diag_embed diagonal_backward diagonal_copy diagonal_scatter dist dot
+    cudnn_batch_norm_backward deg2rad diag diag_embed diagonal_backward diagonal_copy dist dot
     elu_backward empty_like expand_as expand_copy eye fill floor_divide frexp gelu_backward glu glu_backward
     hann_window hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh_backward heaviside
     hinge_embedding_loss huber_loss huber_loss_backward hypot im2col index_copy index_fill isin isneginf isposinf

@@ -38,14 +38,13 @@ def _is_plain(torch: Any, node: Node) -> bool:
     value = operand.meta.get("val")
     known = isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.shape, *value.stride()))
     users = all(user.target.__name__ == "getitem" for user in node.users)
-    # The generator is not asked for an empty tensor.
-    return known and users and value.numel() > 0 and isinstance(p, float | int) and train is not False
+    return known and users and isinstance(p, float | int) and train is not False
 
 
 def _split(torch: Any, graph: Any, node: Node) -> None:
     aten = torch.ops.aten
     operand, p, *_ = node.args
-    value, (_, mask_value) = operand.meta["val"], node.meta["val"]
+    value, (result, mask_value) = operand.meta["val"], node.meta["val"]
     told = {key: node.meta[key] for key in _ORIGINS if key in node.meta}
 
     def call(target: Any, args: tuple[Any, ...], held: Any) -> Node:
@@ -57,17 +56,23 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
         # The mask lies as `empty_like` lays it, which is dense where the operand is not.
         like = torch.empty_like(torch.empty_strided(value.shape, value.stride(), device="meta"))
         layout = list(value.shape), list(like.stride())
-        mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
+        if value.numel():
+            mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
+        else:
+            # The generator is not asked for an empty tensor, whose mask torch's kernel gives in another dtype.
+            mask_value = torch.ones_like(result, dtype=torch.bool)
+            mask = call(aten.full.default, (layout[0], True), mask_value)
+            mask.kwargs = {"dtype": torch.bool, "device": value.device}
         factor = 0.0 if p == 1 else 1 / (1 - p)
         if value.device.type == "cpu":
             # Torch's kernel rounds the factor to the operand's dtype before it scales.
             number = call(aten._to_copy.default, (mask,), mask_value.to(value.dtype))  # noqa: SLF001
             number.kwargs = {"dtype": value.dtype}
             noise = call(aten.mul.Tensor, (number, factor), number.meta["val"])
-            scaled = call(aten.mul.Tensor, (operand, noise), value)
+            scaled = call(aten.mul.Tensor, (operand, noise), result)
         else:
-            kept = call(aten.mul.Tensor, (operand, mask), value)
-            scaled = call(aten.mul.Tensor, (kept, factor), value)
+            kept = call(aten.mul.Tensor, (operand, mask), result)
+            scaled = call(aten.mul.Tensor, (kept, factor), result)
     for user in list(node.users):
         user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)
         graph.erase_node(user)

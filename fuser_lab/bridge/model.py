@@ -1,10 +1,11 @@
 """`fuser_lab.from_torch`: a function, a module or an exported program as regions, each of which has a plan."""
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NoReturn
 
 from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
 from fuser_lab.bridge.backend import options_of
@@ -16,8 +17,9 @@ from fuser_lab.bridge.module_map import ModuleMap, module_maps
 from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import OF_TORCH
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.report.save import save
@@ -134,6 +136,11 @@ class CapturedModel:
         """
         return save("a model", path, map_writers(self, depth))
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: compiled graphs can be neither."""
+        msg = "from_torch: a captured model cannot be copied or pickled; copy the module, and capture it again."
+        raise UnsupportedError(msg)
+
     def __repr__(self) -> str:
         """Return the map of the model as text."""
         return model_text(self.graphs, self.graph_breaks)
@@ -202,10 +209,17 @@ def from_torch(
     if not exported and not callable(function):
         msg = f"from_torch: function must be a function, a module or an exported program, given {shown(function)}."
         raise ArgumentTypeError(msg)
+    if isinstance(function, type):
+        msg = f"from_torch: function must not be a class; give an instance of {function.__name__}."
+        raise ArgumentTypeError(msg)
+    if isinstance(function, torch.jit.ScriptModule):
+        msg = "from_torch: torch does not capture a module that torch.jit has compiled; give its Python module."
+        raise UnsupportedError(msg)
     called = function.module() if exported else function
     if exported and not inputs and not given and function.example_inputs is not None:
         inputs, given = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
     tensors = [x for x in _leaves(torch, (inputs, given)) if isinstance(x, torch.Tensor)]
+    _check_layouts(torch, tensors)
     _check_gradients(torch, called, tensors, backward=backward)
     _check_devices(torch, called, tensors)
     run = _compiled(torch, called, capture, backward=backward)
@@ -213,7 +227,10 @@ def from_torch(
     with _state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
         copies, copied_keywords = _copies(torch, (inputs, given))
         capture.idle = True
-        results = run(*copies, **copied_keywords)
+        try:
+            results = run(*copies, **copied_keywords)
+        except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
+            raise InputError(_refused(str(error))) from None
         if backward and not any(graph.kind == "backward" for graph in capture.graphs):
             _run_backward(torch, results)
         capture.idle = False
@@ -277,6 +294,28 @@ def _closes_over(torch: Any, called: Any) -> bool:
     names = getattr(getattr(called, "__code__", None), "co_names", ())
     held = [*cells, *(getattr(called, "__globals__", {}).get(name) for name in names)]
     return any(isinstance(value, torch.nn.Module | torch.Tensor) for value in held)
+
+
+def _check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
+    for place, x in enumerate(tensors):
+        nested = getattr(x, "is_nested", False)
+        if x.is_quantized or x.layout not in {torch.strided, torch.jagged}:
+            kind = "a quantized tensor" if x.is_quantized else f"a tensor of layout {x.layout}"
+        elif nested and x.layout is torch.strided:
+            kind = "a nested tensor of layout torch.strided"
+        else:
+            continue
+        msg = f"from_torch: input {place} is {kind}, which torch does not capture; in torch.compile it runs in eager."
+        raise UnsupportedError(msg)
+
+
+def _refused(text: str) -> str:
+    """Return Dynamo's refusal as one sentence: its explanation, and the innermost line of the user's code."""
+    why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or re.search(r"Explanation: (.*)", text)
+    lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])
+    own = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
+    where = f" at {PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    return f"from_torch: torch does not capture this{where}: {why[1] if why else text.splitlines()[0]}"
 
 
 def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:

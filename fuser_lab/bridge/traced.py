@@ -28,13 +28,14 @@ class Origin:
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
 _OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
-_OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
+OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 
 
 def origin_of(node: Node) -> Origin:
     """Return where a node came from: the innermost frame that is not torch's, and the innermost module."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not _OF_TORCH.search(frame[0])] or frames
+    frames = [frame for frame in frames if PurePath(frame[0]).parent != PurePath(__file__).parent]
+    own = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
     place = code = ""
     if own:
         path, line, code = own[-1]

@@ -180,6 +180,24 @@ def test_the_table_does_not_change_with_what_is_registered():
 
 # What else torch.compile does
 
+def test_dropout_of_what_is_not_dense_or_empty_lies_as_torch_lays_it(by_torch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agree(lambda x: F.dropout(x, 0.5), torch.randn(4, 8)[:, :5])
+        agree(lambda x: F.dropout(x, 0.5) * 2, torch.randn(0, 3, requires_grad=True))
+
+
+def test_the_whole_jacobian_of_a_function_is_captured(by_torch):
+    agree(torch.func.jacrev(torch.sin), torch.randn(3))
+
+
+def test_nested_tensors_are_left_to_torch():
+    x = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
+    torch.testing.assert_close(compiled(lambda x: x.sin() * 2)(x).values(), x.values().sin() * 2)
+    reasons = {row.reason for row in bridge.last().left_to_torch}
+    assert reasons == {"some sizes stay symbols, as those of nested tensors do"}
+
+
 def test_other_sizes_are_captured_as_they_come(by_torch):
     function = torch.compile(lambda x: F.softmax(x * x.shape[0], -1), backend="fuser_lab", dynamic=True)
     for rows in (2, 3, 5):

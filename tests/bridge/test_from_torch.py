@@ -1,5 +1,6 @@
 """`fuser_lab.from_torch`: what is captured, what is left, where it came from, and what it refuses."""
 
+import copy
 import subprocess
 import sys
 
@@ -71,6 +72,11 @@ def test_what_is_left_is_counted_with_its_reason_and_line(model):
     assert "aten.addmm.default" in model._repr_html_()
     with pytest.raises(InputError, match="not one fusion: torch runs 2 × aten.addmm.default"):
         _ = model.definition
+
+
+def test_a_module_of_torchs_alone_has_no_line_of_the_bridges_own():
+    found = fl.from_torch(torch.nn.Linear(8, 8), torch.randn(4, 8))
+    assert not any("called(*args" in row.origin for row in found.left_to_torch)
 
 
 def test_matmuls_are_recorded_where_asked_for():
@@ -171,6 +177,7 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
     assert region.plan.segments[0].bytes > 1 << 36
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -182,6 +189,15 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
         (lambda x: fl.from_torch(lambda x: 3, x), InputError, "torch captured no op"),
         (lambda x: fl.from_torch(torch.nn.Linear(4, 4, device="meta"), x), InputError,
          "the module is on meta and its inputs are on cpu"),
+        (lambda x: fl.from_torch(lambda a, b: a * b, x, x.to("meta")), InputError,
+         "torch does not capture this at test_from_torch.py:"),
+        (lambda x: fl.from_torch(lambda a: a * torch.ones(3), x), InputError, "Attempting to broadcast a dimension"),
+        (lambda x: fl.from_torch(torch.nn.Linear, x), ArgumentTypeError, "give an instance of Linear"),
+        (lambda x: fl.from_torch(torch.jit.trace(torch.nn.ReLU(), x), x), UnsupportedError, "torch.jit has compiled"),
+        (lambda x: fl.from_torch(torch.sin, x.to_sparse()), UnsupportedError,
+         "input 0 is a tensor of layout torch.sparse_coo, which torch does not capture"),
+        (lambda x: fl.from_torch(torch.sin, torch.nested.nested_tensor([x])), UnsupportedError, "a nested tensor"),
+        (lambda x: copy.deepcopy(fl.from_torch(torch.sin, x)), UnsupportedError, "cannot be copied or pickled"),
         (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "there is no option 'speed'; there are strategy"),
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
         (lambda x: fl.from_torch(torch.sin, x, min_region_ops=0), ArgumentTypeError, "min_region_ops must be an int"),

@@ -176,6 +176,30 @@ def _diagonal(to: Emitter, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
     return to.ops.index_select(flat, to.places(count, start if count else 0, shape[second] + 1), len(rest))
 
 
+@lowering(
+    "aten.diagonal_scatter.default",
+    samples=["aten.diagonal_scatter.default(b, a[:2, :3], 1, 1, 2)",
+             "aten.diagonal_scatter.default(b, a[:2, :3], 0, 2, 1)", "aten.diagonal_scatter.default(a, c[:2], -1)"],
+)  # fmt: skip
+def _diagonal_scatter(to: Emitter, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    ops, shape = to.ops, to.shape(x)
+    first, second = axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
+    count = to.shape(source)[-1]
+    if not count:
+        return ops.set(x)
+    rows, columns = (
+        to.reshaped(to.places(shape[axis]), [shape[axis] if place == axis else 1 for place in range(x.ndim)])
+        for axis in (first, second)
+    )
+    written = ops.eq(ops.sub(columns, rows), offset)
+    places = ops.sub(to.places(shape[first]), max(0, -offset))
+    spread = ops.index_select(source, ops.minimum(ops.maximum(places, 0), count - 1), source.ndim - 1)
+    # The last axis of the source becomes the row; columns repeat it.
+    axes = [*(place for place in range(x.ndim) if place not in {first, second}), first]
+    spread = ops.permute(spread, sorted(range(len(axes)), key=axes.__getitem__))
+    return ops.where(written, ops.broadcast(spread, [place == second for place in range(x.ndim)]), x)
+
+
 @lowering("aten.unfold.default", samples=["aten.unfold.default(a, 1, 2, 2)", "aten.unfold.default(b, 0, 1, 1)"])
 def _unfold(to: Emitter, x: Any, dim: int, size: int, step: int) -> Any:
     if not x.ndim:
