@@ -230,7 +230,7 @@ def _left_whole(gm: Any, kind: str, why: str) -> CapturedGraph:
     """Return a graph that torch runs as it is."""
     calls = [node for node in gm.graph.nodes if node.op == "call_function" and target_of(node) != "getitem"]
     left = tuple(Left(node, target_of(node), why, origin_of(node)) for node in calls)
-    return CapturedGraph(kind=kind, regions=(), left=left, nodes=len(calls), run=gm)
+    return CapturedGraph(kind=kind, regions=(), left=left, nodes=len(calls), traced=gm.graph, run=gm)
 
 
 class _Sizes:
