@@ -104,6 +104,7 @@ class Emitter:
 
     target = ""
     complex_calls: Mapping[str, str] = {}  # term function of complex numbers -> what is called, where it has no sign
+    rounded_before: frozenset[DataType] = frozenset({DataType.BFloat16})  # rounded where they are computed
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -259,8 +260,8 @@ class Emitter:
             return self.term(value)
         if buffer.dtype.is_small_integer:
             return f"{SMALL_INTEGERS[buffer.dtype]}({self.term(value)})"
-        if buffer.dtype is value.dtype is DataType.BFloat16:
-            return f"bf16_bits({self.term(value)})"
+        if buffer.dtype is value.dtype and buffer.dtype in self.rounded_before:
+            return f"{REDUCED[buffer.dtype]}_bits({self.term(value)})"
         return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
 
     def apply(self, term: Apply) -> tuple[str, int]:

@@ -12,7 +12,7 @@ _TYPES = (
     "uintp",
 )
 _INTRINSICS = (
-    *CONVERSIONS, *COMPLEX_FUNCTIONS.values(),
+    *CONVERSIONS, *COMPLEX_FUNCTIONS.values(), "e4m3_bits", "e5m2_bits",
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
@@ -49,6 +49,7 @@ class CpuEmitter(Emitter):
 
     target = "cpu"
     complex_calls = _COMPLEX
+    rounded_before = frozenset({DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)

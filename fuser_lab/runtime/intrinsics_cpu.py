@@ -257,36 +257,58 @@ def e4m3_to_float(bits: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def _small_float(x: Any, mantissa: Any, bias: Any) -> Any:
-    """Return a float32's magnitude as a float with few bits, rounded to nearest even, without regard to overflow."""
-    size = abs(x)
+def _rounded_small(size: Any, dropped: Any, smallest: Any, step: Any) -> Any:
+    """Return a magnitude rounded to nearest even to a float with few bits, as float32, without regard to overflow.
+
+    ``dropped`` counts the bits of float32's mantissa that are none of its own, ``smallest`` is its smallest normal
+    number. Below it steps are equal, as long as those of float32 at ``step``.
+    """
     bits = _bits_of_float(size)
-    dropped = uint32(uint32(23) - mantissa)
     even = uint32((bits >> dropped) & uint32(1))
     half = uint32((uint32(1) << uint32(dropped - uint32(1))) - uint32(1))
-    normal = uint32((uint32(bits + half + even) >> dropped) - (uint32(uint32(127) - bias) << mantissa))
-    # Below the smallest normal number steps are equal: count them.
-    smallest = _float_of_bits(uint32(uint32(uint32(128) - bias) << uint32(23)))
-    step = _float_of_bits(uint32(uint32(uint32(126) + bias + mantissa) << uint32(23)))
-    if size < smallest:
-        return uint32(rint(size * step))
-    return normal
+    normal = _float_of_bits(uint32(uint32(uint32(bits + half + even) >> dropped) << dropped))
+    return float32(size + step) - step if size < smallest else normal
+
+
+@njit(error_model="numpy")
+def _small_bits(size: Any, dropped: Any, smallest: Any, step: Any) -> Any:
+    """Return the bits of a magnitude that `_rounded_small` gave."""
+    mantissa = uint32(uint32(23) - dropped)
+    first = uint32((_bits_of_float(smallest) >> dropped) - (uint32(1) << mantissa))
+    below = uint32(_bits_of_float(float32(size + step)) & uint32((uint32(1) << mantissa) - uint32(1)))
+    return below if size < smallest else uint32((_bits_of_float(size) >> dropped) - first)
+
+
+@njit(error_model="numpy")
+def _signed(size: Any, x: Any) -> Any:
+    return _float_of_bits(uint32(_bits_of_float(size) | uint32(_bits_of_float(x) & uint32(0x80000000))))
+
+
+_E4M3 = (uint32(20), float32(2.0**-6), float32(2.0**14))
+_E5M2 = (uint32(21), float32(2.0**-14), float32(2.0**7))
+
+
+@njit(error_model="numpy")
+def round_e4m3(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e4m3fn value (even, NaN kept, at most 448), still as float32."""
+    largest = float32(448.0)
+    limited = largest if abs(x) > largest else abs(x)  # noqa: FURB136 - min treats NaN otherwise
+    rounded = _signed(_rounded_small(limited, *_E4M3), x)
+    return rounded if x == x else x  # noqa: PLR0124 - false for NaN
+
+
+@njit(error_model="numpy")
+def e4m3_bits(x: Any) -> Any:
+    """Return the uint8 of a float32 that is a Float8_e4m3fn value already."""
+    sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
+    bits = _small_bits(abs(x), *_E4M3)
+    return types.uint8(sign | (bits if x == x else uint32(0x7F)))  # noqa: PLR0124
 
 
 @njit(error_model="numpy")
 def float_to_e4m3(x: Any) -> Any:
     """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN kept, at most 448), as uint8."""
-    sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
-    largest = float32(448.0)
-    limited = largest if abs(x) > largest else abs(x)  # noqa: FURB136 - min treats NaN otherwise
-    rounded = _small_float(limited, uint32(3), uint32(7))
-    return types.uint8(sign | (rounded if x == x else uint32(0x7F)))  # noqa: PLR0124 - false for NaN
-
-
-@njit(error_model="numpy")
-def round_e4m3(x: Any) -> Any:
-    """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
-    return e4m3_to_float(float_to_e4m3(x))
+    return e4m3_bits(round_e4m3(x))
 
 
 @njit(error_model="numpy")
@@ -296,19 +318,25 @@ def e5m2_to_float(bits: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def float_to_e5m2(x: Any) -> Any:
-    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
-    sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
-    infinity = uint32(0x7C)
-    rounded = _small_float(x, uint32(2), uint32(15))
-    rounded = min(rounded, infinity)
-    return types.uint8(sign | (rounded if x == x else uint32(0x7E)))  # noqa: PLR0124
+def round_e5m2(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e5m2 value (even, NaN kept), still as float32."""
+    size = _rounded_small(abs(x), *_E5M2)
+    rounded = _signed(float32(math.inf) if size >= float32(65536.0) else size, x)
+    return rounded if x == x else x  # noqa: PLR0124
 
 
 @njit(error_model="numpy")
-def round_e5m2(x: Any) -> Any:
-    """Return a float32 rounded to the nearest Float8_e5m2 value, still as float32."""
-    return e5m2_to_float(float_to_e5m2(x))
+def e5m2_bits(x: Any) -> Any:
+    """Return the uint8 of a float32 that is a Float8_e5m2 value already."""
+    sign = uint32((_bits_of_float(x) >> uint32(24)) & uint32(0x80))
+    bits = min(_small_bits(abs(x), *_E5M2), uint32(0x7C))
+    return types.uint8(sign | (bits if x == x else uint32(0x7E)))  # noqa: PLR0124
+
+
+@njit(error_model="numpy")
+def float_to_e5m2(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
+    return e5m2_bits(round_e5m2(x))
 
 
 @njit(error_model="numpy")

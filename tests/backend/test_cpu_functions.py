@@ -11,7 +11,17 @@ from numba import float32, njit
 
 from fuser_lab.codegen.numba_cpu import FASTMATH
 from fuser_lab.runtime import cpu_kernels, polynomials
-from fuser_lab.runtime.intrinsics_cpu import bf16_to_float, float_to_bf16, float_to_half, half_to_float, scratch
+from fuser_lab.runtime.intrinsics_cpu import (
+    bf16_to_float,
+    e4m3_bits,
+    e5m2_bits,
+    float_to_bf16,
+    float_to_half,
+    half_to_float,
+    round_e4m3,
+    round_e5m2,
+    scratch,
+)
 from tests.processor import has, vector_instructions
 
 STRIDE = 1021  # of the 2**32 bit patterns, one of so many: 4.2 million numbers of every exponent and both signs
@@ -104,6 +114,30 @@ def test_16_bit_storage_is_exact_and_vectorized(widen: Any, narrow: Any, dtype: 
         assert len(vectors(down)) >= fewest
     else:  # a function of the compiler's run time library converts one number
         assert "__extendhfsf2" in up.inspect_asm(up.signatures[0])
+
+
+@pytest.mark.parametrize(("rounded", "bits", "name", "largest"), [
+    (round_e4m3, e4m3_bits, "float8_e4m3fn", 448.0), (round_e5m2, e5m2_bits, "float8_e5m2", math.inf),
+], ids=["e4m3", "e5m2"])
+def test_8_bit_floats_are_rounded_once_and_in_vectors(rounded: Any, bits: Any, name: str, largest: float) -> None:
+    import ml_dtypes
+
+    @njit(error_model="numpy", fastmath=FLAGS)
+    def run(x: Any, wide: Any, out: Any) -> None:
+        for i in range(x.size):
+            wide[i] = rounded(x[i])
+            out[i] = bits(wide[i])
+
+    run.compile("void(float32[::1], float32[::1], uint8[::1])")
+    kind, x = np.dtype(getattr(ml_dtypes, name)), numbers()
+    wide, back = np.empty(x.size, np.float32), np.empty(x.size, np.uint8)
+    run(x, wide, back)
+    with np.errstate(all="ignore"):
+        expected = np.clip(x, -largest, largest).astype(kind).astype(np.float32)
+        np.testing.assert_array_equal(back.view(kind).astype(np.float32), expected)
+    np.testing.assert_array_equal(wide, expected)
+    found = vectors(run)
+    assert len(found) > (12 if has("avx") else 6), found
 
 
 def test_scratch_memory_is_aligned_and_of_its_own() -> None:
