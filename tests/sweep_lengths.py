@@ -142,7 +142,7 @@ def swept(
                 found.wrong.append(what)
             for request in tuple(process.requests):
                 for cpu in cpus:
-                    machine = {**request.machine, "cpu": cpu, "features": ""}
+                    machine = {**request.machine, "cpu": cpu, "features": pipelines.features_of(cpu, "")}
                     try:
                         process.attempt(replace(request, machine=machine))
                     except WorkerEndedError:

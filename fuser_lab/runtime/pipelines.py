@@ -42,8 +42,9 @@ class Library(JITCodeLibrary):
 
 def request_of(name: str, module: Any, codegen: Any, *, rolled: bool = False) -> Request:
     """Return a module and the way in which a code generator of Numba's compiles modules; `Pipeline` has ``rolled``."""
-    machine = {"opt": int(config.OPT)}
+    machine: dict[str, Any] = {"opt": int(config.OPT)}
     codegen._customize_tm_options(machine)  # noqa: SLF001 - how Numba makes its own
+    machine["features"] = features_of(machine["cpu"], machine["features"])
     level, vectorize = codegen._opt_level, codegen._loopvect  # noqa: SLF001
     return Request(
         name=name, bitcode=module.as_bitcode(), layout=codegen._data_layout, machine=machine,  # noqa: SLF001
@@ -54,6 +55,14 @@ def request_of(name: str, module: Any, codegen: Any, *, rolled: bool = False) ->
         ),
         refprune=int(_parse_refprune_flags()) if config.LLVM_REFPRUNE_PASS else 0,
     )
+
+
+def features_of(cpu: str, features: str) -> str:
+    """Return the features of a processor as LLVM takes them, without gathers on those by AMD.
+
+    There a gather takes longer than a load for each element; LLVM counts it as less.
+    """
+    return ",".join(filter(None, (features, "+prefer-no-gather"))) if cpu.startswith("znver") else features
 
 
 class WorkerLowering(BaseNativeLowering):

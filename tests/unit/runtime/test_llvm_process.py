@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +94,41 @@ def is_vectorized(bitcode: bytes) -> bool:
 def test_pipelines_from_fast_to_safe() -> None:
     assert Pipeline(cheap=(0, False, False), full=(3, False, False)) == SCALAR
     assert Pipeline(cheap=(0, False, False), full=(0, False, False)) == LITTLE
+
+
+STRIDED = """
+define void @strided(ptr noalias %x, ptr noalias %out) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %j = mul nuw nsw i64 %i, 100
+  %from = getelementptr float, ptr %x, i64 %j
+  %a = load float, ptr %from
+  %b = fmul float %a, 2.0
+  %to = getelementptr float, ptr %out, i64 %i
+  store float %b, ptr %to
+  %next = add nuw nsw i64 %i, 1
+  %done = icmp eq i64 %next, 65536
+  br i1 %done, label %end, label %loop
+end:
+  ret void
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="compiles for processors by AMD")
+def test_processors_by_amd_load_one_by_one_what_lies_apart(start: Start, request_: Request) -> None:
+    assert pipelines.features_of("skylake-avx512", "+avx2") == "+avx2"
+    module = llvmlite.parse_assembly(STRIDED)
+    module.triple = llvmlite.get_process_triple()
+    asked = replace(request_, name="strided", bitcode=module.as_bitcode())
+    gathers = []
+    for features in ("", pipelines.features_of("znver4", "")):
+        machine = {**request_.machine, "cpu": "znver4", "features": features}
+        result = start().compile(replace(asked, machine=machine))
+        gathers.append("masked.gather" in str(llvmlite.parse_bitcode(result.bitcode)))
+    assert gathers == [True, False]
 
 
 def test_a_loop_is_vectorized(start: Start, request_: Request) -> None:
