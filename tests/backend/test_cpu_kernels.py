@@ -153,7 +153,7 @@ def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
 
 def test_short_rows_are_read_along_them_and_not_gathered_from_many() -> None:
     (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((65536, 16),), D.Float), S.REDUCTION)
-    assert re.search(r"^\s+vaddps\s.*\(%r\w+(,%r\w+)?\), .*%[yz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
+    assert re.search(r"^\s+v?addps\s.*\(%r\w+(,%r\w+)?\), .*%[xyz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
     assert "vgather" not in asm
 
 
