@@ -1,4 +1,4 @@
-"""Groups of nodes: convex, as large as they can be where nothing stands between, and found in time that grows with the graph."""
+"""Groups of nodes: convex, as large as they can be where nothing stands between, in time that grows with the graph."""
 
 import graphlib
 import sys
