@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser.lab import open_notebook, start_lab, write_notebook
+from browser.lab import open_notebook, replace_cells, start_lab, write_notebook
 from browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
@@ -78,20 +78,42 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path, browser: Bro
     running.stop()
 
 
-@pytest.fixture
-def open_explorer(lab: Lab, browser: Browser) -> Iterator[Callable[..., Desk]]:
-    """Open a notebook with these cells, run it, and wait for its explorer."""
-    desks = []
+@pytest.fixture(scope="session")
+def desks() -> Iterator[dict[str, Desk]]:
+    """The notebook of each theme that tests share: to open one anew takes three times as long as most of them."""
+    shared: dict[str, Desk] = {}
+    yield shared
+    for desk in shared.values():
+        desk.page.context.close()
 
-    def open_it(*cells: str, theme: str = "light") -> Desk:
-        path = lab.root / f"n{len(list(lab.root.iterdir()))}.ipynb"
-        write_notebook(path, SETUP, *cells)
-        desk, errors = open_notebook(lab, browser, path.name, theme=theme)
+
+@pytest.fixture
+def open_explorer(
+    lab: Lab, browser: Browser, desks: dict[str, Desk], request: pytest.FixtureRequest,
+) -> Iterator[Callable[..., Desk]]:
+    """Run these cells in a notebook and wait for its explorer; ``fresh`` opens one that no other test uses."""
+    own, failed = [], request.session.testsfailed
+    taken: set[str] = set()
+
+    def open_it(*cells: str, theme: str = "light", fresh: bool = False) -> Desk:
+        desk = None if fresh or theme in taken else desks.get(theme)
+        if desk is None:
+            path = lab.root / f"n{len(list(lab.root.iterdir()))}.ipynb"
+            write_notebook(path, SETUP, *cells)
+            desk, errors = open_notebook(lab, browser, path.name, theme=theme)
+            if fresh or theme in taken:
+                own.append(desk)
+            else:
+                desks[theme] = desk
+        else:
+            errors = replace_cells(desk, SETUP, *cells)
+        taken.add(theme)
         assert errors == []
         desk.explorer.wait_for()
-        desks.append(desk)
         return desk
 
     yield open_it
-    for desk in desks:
+    if request.session.testsfailed > failed:  # whatever state it left
+        own += [desks.pop(theme) for theme in taken if theme in desks]
+    for desk in own:
         desk.page.context.close()

@@ -44,6 +44,22 @@ RUN_ALL = """async (path) => {
   return panel.content.model.sharedModel.cells.flatMap((cell) => cell.outputs || [])
     .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
 }"""
+# The names, the widgets and the cells of the notebook that is shown give way to these cells.
+REPLACE = """async (sources) => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  const code = 'from ipywidgets import Widget\\nWidget.close_all()\\nget_ipython().reset(new_session=False)';
+  await panel.sessionContext.session.kernel.requestExecute({ code }).done;
+  const model = panel.content.model.sharedModel;
+  const before = model.cells.length;
+  const cells = sources.map((source) => ({ cell_type: 'code', source, metadata: {}, outputs: [] }));
+  model.transact(() => {
+    model.insertCells(0, cells);
+    model.deleteCellRange(cells.length, cells.length + before);
+  });
+  panel.content.activeCellIndex = 0;
+  panel.content.mode = 'command';
+}"""
+VIEW = {"width": 1440, "height": 1250}
 SHOW_CELL = """async (needle) => {
   const notebook = window.jupyterapp.shell.currentWidget.content;
   const at = notebook.widgets.findIndex((cell) => cell.model.sharedModel.getSource().includes(needle));
@@ -119,6 +135,7 @@ class Desk:
     """A notebook open in a page, with what the page complained about and asked for."""
 
     page: Page
+    path: str
     complaints: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
 
@@ -201,9 +218,9 @@ def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light"
     """Open a notebook, run all cells, and return the page with the errors of the cells."""
     name = "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"
     (lab.settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": name}))
-    context = browser.new_context(viewport={"width": 1440, "height": 1250}, color_scheme=theme)
+    context = browser.new_context(viewport=VIEW, color_scheme=theme)
     page = context.new_page()
-    desk = Desk(page)
+    desk = Desk(page, path)
     page.on("console", lambda m: desk.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: desk.complaints.append(f"{e} {e.stack}"))
     page.on("request", lambda r: desk.strangers.append(r.url) if _strange(r.url) else None)
@@ -212,6 +229,17 @@ def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light"
     page.evaluate(ROOM)
     errors: list[str] = page.evaluate(RUN_ALL, path)
     return desk, errors
+
+
+def replace_cells(desk: Desk, *cells: str) -> list[str]:
+    """Run other cells in a notebook that is open, and return their errors: its page and its kernel are used again."""
+    desk.page.set_viewport_size(VIEW)
+    desk.page.mouse.move(0, 0)
+    desk.page.evaluate(REPLACE, cells)
+    desk.complaints.clear()
+    desk.strangers.clear()
+    errors: list[str] = desk.page.evaluate(RUN_ALL, desk.path)
+    return errors
 
 
 def _strange(url: str) -> bool:

@@ -255,7 +255,7 @@ def test_a_hostile_name_stays_text_in_every_tab(open_explorer, name):
 
 def test_without_graphviz_the_graph_is_laid_out_in_layers(open_explorer):
     missing = "import os, sys\nsys.modules['pygraphviz'] = sys.modules['graphviz'] = None\nos.environ['PATH'] = ''"
-    desk = open_explorer(missing, SHOW)
+    desk = open_explorer(missing, SHOW, fresh=True)
     assert desk.explorer.locator(".fl-op").count() == 3
     assert desk.click_edge("T3", "inside") > 0
     assert desk.facts().startswith("3 segments")

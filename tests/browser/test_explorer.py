@@ -312,7 +312,7 @@ def test_moving_comparing_and_the_tabs_of_a_real_plan(open_explorer, shots, them
 
 
 def test_after_a_restart_of_the_kernel_the_picture_stays_and_says_what_happened(open_explorer):
-    desk = open_explorer(SHOW)
+    desk = open_explorer(SHOW, fresh=True)
     ops = desk.explorer.locator(".fl-op").count()
     desk.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
     desk.page.wait_for_timeout(500)

@@ -4,7 +4,6 @@ import secrets
 
 import nbformat
 import pytest
-from nbconvert import HTMLExporter
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +54,7 @@ def explore_in(page):
 
 
 def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer, open_page, shots):
-    desk = open_explorer(PLAN)
+    desk = open_explorer(PLAN, fresh=True)
     kept = desk.page.locator(".fl-saved")
     kept.wait_for(state="attached")
     before = kept.inner_html()
@@ -80,6 +79,8 @@ def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer,
     assert picture.evaluate("(img) => img.decode().then(() => img.naturalWidth)") > 100
     assert page.locator(".jp-OutputArea iframe").count() == 0
     page.screenshot(path=shots / "untrusted-notebook.png")
+
+    from nbconvert import HTMLExporter  # takes seconds
 
     exported = lab.root / "exported.html"
     html, _ = HTMLExporter().from_notebook_node(notebook)
