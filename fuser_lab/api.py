@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab import examples
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
-from fuser_lab.bridge.model import CapturedModel
+from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model_view import headline
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
@@ -231,8 +231,8 @@ def explore(
     Parameters
     ----------
     fd
-        A definition, a fusion, or a plan to begin with; or what `from_torch` gives, of which the map by modules is
-        shown, and the explorer of the region that is chosen.
+        A definition, a fusion, or a plan to begin with; or what `from_torch` and `from_jax` give, of which the map
+        by modules is shown, and the explorer of the region that is chosen.
     inputs
         As for `segment`. A run makes arrays of abstract inputs, if need be smaller ones that fit into memory; the
         header says which. An empty list, which `load_repro` gives for scripts without inputs, stands for inputs whose
@@ -254,14 +254,14 @@ def explore(
     except ImportError as error:
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
-    if segment_options and isinstance(fd, CapturedModel | Plan):
-        what = "a captured model, which is cut as it is captured" if isinstance(fd, CapturedModel) else "a plan"
+    if segment_options and isinstance(fd, Captured | Plan):
+        what = "a captured model, which is cut as it is captured" if isinstance(fd, Captured) else "a plan"
         msg = (
             f"explore: {brief(min(segment_options))} is an option of cutting a definition, given {what}; "
             "give the definition, or the plan that plan.resegmented(...) returns."
         )
         raise ArgumentTypeError(msg)
-    if isinstance(fd, CapturedModel):
+    if isinstance(fd, Captured):
         return ModelExplorer(fd, title or headline(fd.graphs), strategies=_EXPLORED)
     notes: list[str] = []
     given = None if inputs is None else flattened(inputs)

@@ -1,4 +1,5 @@
-"""From PyTorch to fusions: capture, lowerings of ATen ops, regions, the torch.compile backend, the map of a model.
+"""From PyTorch and JAX to fusions: capture, lowerings, regions, the torch.compile backend, the map of a model.
 
-Torch is imported when something is captured, not before: `fuser_lab.bridge.requirement` is the only way to it.
+Torch and JAX are imported when something is captured, not before: `fuser_lab.bridge.requirement` is the
+only way to them.
 """

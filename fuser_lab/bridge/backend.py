@@ -8,12 +8,10 @@ from typing import Any
 from fuser_lab.arguments import shown
 from fuser_lab.bridge.annotations import patterns_of
 from fuser_lab.bridge.capture import Capture, CaptureOptions, compiled
+from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
 from fuser_lab.bridge.partition import Wishes
-from fuser_lab.bridge.region import Cutting
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.fusion_definition import FusionDefinition
-from fuser_lab.planning import segment
 
 NAME = "fuser_lab"
 
@@ -39,42 +37,19 @@ def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
     ArgumentTypeError
         If a value is of another type.
     """
-    known = {
-        "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,
-        "left_to_torch": (), "check": False, "matmuls": "torch", "annotate": (),
-    }
-    for name in given or {}:
-        if name not in known:
-            msg = f"fuser_lab backend: there is no option {name!r}; there are {', '.join(known)}."
-            raise InputError(msg)
-    chosen = known | dict(given or {})
+    known = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}
+    chosen = chosen_of("fuser_lab backend", known, given)
     if chosen["matmuls"] not in _MATMULS:
         msg = f"fuser_lab backend: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
         raise InputError(msg)
-    counts = {name: chosen[name] for name in ("min_region_ops", "max_region_ops")}
-    for name, count in counts.items():
-        if type(count) is not int or count < 1:
-            msg = f"fuser_lab backend: {name} must be an int of 1 or more, given {shown(count)}."
-            raise ArgumentTypeError(msg)
-    if type(chosen["check"]) is not bool:
-        msg = f"fuser_lab backend: check must be True or False, given {shown(chosen['check'])}."
-        raise ArgumentTypeError(msg)
-    cutting = Cutting(strategy=chosen["strategy"], target=chosen["target"], options=chosen["options"])
-    _check_cutting(cutting)
     return CaptureOptions(
         wishes=Wishes(
-            **counts, left_to_torch=_op_names(chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
+            min_region_ops=chosen["min_region_ops"], max_region_ops=chosen["max_region_ops"],
+            left=_op_names(chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
         ),
-        cutting=cutting, check=chosen["check"], annotate=patterns_of("fuser_lab backend", chosen["annotate"]),
+        cutting=cutting_of(chosen), check=chosen["check"],
+        annotate=patterns_of("fuser_lab backend", chosen["annotate"]),
     )
-
-
-def _check_cutting(cutting: Cutting) -> None:
-    """Let `segment` refuse what it does not take now: regions are cut when they run first, or never."""
-    with FusionDefinition() as fd:
-        fd.add_output(fd.ops.neg(fd.define_tensor(shape=[1], contiguity=True)))
-    strategy = "bottom_up" if callable(cutting.strategy) else cutting.strategy
-    segment(fd, strategy=strategy, target=cutting.target, options=cutting.options)
 
 
 def _op_names(given: Any) -> frozenset[str]:

@@ -11,8 +11,10 @@ from typing import Any
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
-from fuser_lab.bridge.region import Cutting, Region
+from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.signature import Cutting
+from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
 
 _KEPT_SIZES = 64
@@ -33,13 +35,14 @@ class CaptureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedGraph:
-    """One graph that torch captured: regions, and what is left to torch.
+    """One graph that a library captured: regions, and what is left to that library.
 
     ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph, and
-    ``traced`` is the graph as torch gave it, with dropouts rewritten.
+    ``traced`` is the graph as torch gave it, with dropouts rewritten, or of a jaxpr.
     """
 
     kind: str
+    library: str = "torch"
     regions: tuple[Region, ...]
     left: tuple[Left, ...]
     nodes: int
@@ -107,7 +110,7 @@ def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callab
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
-        decompositions=table(capture.options.wishes.left_to_torch),
+        decompositions=table(capture.options.wishes.left),
         partition_fn=partitioners.min_cut_rematerialization_partition,
     )
     made: Callable[..., Any] = backend(gm, example_inputs)
@@ -136,7 +139,9 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     regions: list[Region] = []
     left = list(found.left)
     for nodes in found.regions:
-        region = Region(len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle, homes=homes)
+        region = TorchRegion(
+            len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle, homes=homes,
+        )
         try:
             _ = region.recorded
         except Exception as error:  # noqa: BLE001 - a call that cannot be recorded after all is torch's
@@ -152,10 +157,10 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
 def assembled(gm: Any, regions: Sequence[Region]) -> Any:
     """Return a graph module that calls regions in place of their nodes."""
     torch = torch_for("fuser_lab.bridge")
-    of: dict[Node, Region] = {node: region for region in regions for node in region._nodes}  # noqa: SLF001
+    of: dict[Node, Region] = {node: region for region in regions for node in region.nodes}
     graph = torch.fx.Graph()
     env: dict[Node, Any] = {}
-    for unit in _ordered(gm, of):
+    for unit in ordered(tuple(gm.graph.nodes), of):
         if not isinstance(unit, Region):
             env[unit] = graph.node_copy(unit, env.__getitem__)
             continue
@@ -183,7 +188,7 @@ def _function(region: Region) -> Callable[..., Any]:
     return call
 
 
-def _ordered(gm: Any, of: Mapping[Node, Region]) -> Iterable[Node | Region]:
+def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node | Region]:
     """Yield nodes and regions, each after what it reads, else in the order of their first nodes.
 
     What begins a stretch comes after all of the stretches before it, since no region reaches over it; and draws that
@@ -191,7 +196,7 @@ def _ordered(gm: Any, of: Mapping[Node, Region]) -> Iterable[Node | Region]:
     """
     units: dict[Node | Region, int] = {}
     reads: dict[Node | Region, set[Node | Region]] = defaultdict(set)
-    for place, node in enumerate(gm.graph.nodes):
+    for place, node in enumerate(nodes):
         unit = of.get(node, node)
         units.setdefault(unit, place)
         reads[unit] |= {source for given in node.all_input_nodes if (source := of.get(given, given)) is not unit}

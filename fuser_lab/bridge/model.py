@@ -4,29 +4,25 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from pathlib import PurePath
+from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
+from fuser_lab.arguments import FLAG, shown, takes
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
-from fuser_lab.bridge.costs import ModelCosts, model_costs
-from fuser_lab.bridge.model_view import LeftToTorch, Shares, left_rows, model_html, model_text, shares_of
-from fuser_lab.bridge.module_files import map_html, map_writers
-from fuser_lab.bridge.module_map import ModuleMap, module_maps
+from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
-from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import OF_TORCH
-from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
-from fuser_lab.fusion_definition import FusionDefinition
-from fuser_lab.plan import Plan
-from fuser_lab.report.save import save
 
 
-class CapturedModel:
+class CapturedModel(Captured):
     """What torch captured of a function or module, with its regions as fusions; made by `fuser_lab.from_torch`."""
+
+    library: ClassVar[str] = "torch"
+    made_by: ClassVar[str] = "from_torch"
 
     def __init__(self, capture: Capture, run: Callable[..., Any] | None) -> None:
         self._capture, self._run = capture, run
@@ -42,57 +38,9 @@ class CapturedModel:
         return tuple(self._capture.breaks)
 
     @property
-    def regions(self) -> tuple[Region, ...]:
-        """The regions of all graphs."""
-        return tuple(region for graph in self.graphs for region in graph.regions)
-
-    @property
-    def left_to_torch(self) -> tuple[LeftToTorch, ...]:
+    def left_to_torch(self) -> tuple[LeftOver, ...]:
         """The ops that torch runs: how often, why, and the line that the first of them comes from."""
         return left_rows(self.graphs)
-
-    @property
-    def shares(self) -> Shares:
-        """How many calls are in regions, and how many are not."""
-        return shares_of(self.graphs)
-
-    def costs(self) -> ModelCosts:
-        """Return the bytes that cuts move between segments: by module, by reason, and the dearest boundaries."""
-        return model_costs(self.graphs)
-
-    @property
-    def definition(self) -> FusionDefinition:
-        """The definition, if the whole is one fusion.
-
-        Raises
-        ------
-        InputError
-            If it is several regions, or torch runs some of it; the sentence names the first such op and its line.
-        """
-        return self._only_region().definition
-
-    @property
-    def plan(self) -> Plan:
-        """The plan, if the whole is one fusion; raises InputError as `definition`."""
-        return self._only_region().plan
-
-    @property
-    def specs(self) -> tuple[TensorSpec, ...]:
-        """Abstract inputs of `definition`."""
-        return self._only_region().specs
-
-    def _only_region(self) -> Region:
-        if self.graph_breaks:
-            msg = f"from_torch: this is not one fusion: {self.graph_breaks[0]}."
-            raise InputError(msg)
-        computed = next((row for row in self.left_to_torch if not row.is_free), None)
-        if computed is not None:
-            msg = f"from_torch: this is not one fusion: torch runs {computed}."
-            raise InputError(msg)
-        if len(self.regions) != 1:
-            msg = f"from_torch: this is not one fusion: it has {len(self.regions)} regions; see .regions."
-            raise InputError(msg)
-        return self.regions[0]
 
     def run(self, *inputs: Any, **keywords: Any) -> Any:
         """Return what the function returns, computed by regions and by torch; gradients flow if it was captured so."""
@@ -101,69 +49,10 @@ class CapturedModel:
             raise InputError(msg)
         return self._run(*inputs, **keywords)
 
-    def check(self, *inputs: Any, **keywords: Any) -> Any:
-        """Run, compare each region's results with what torch computes from the same inputs, and return the results.
-
-        Raises
-        ------
-        ValidationError
-            If a result is wrong; the sentence names the region, its line and the worst element.
-        """
-        with _checked(self.regions):
-            return self.run(*inputs, **keywords)
-
-    def maps(self) -> tuple[ModuleMap, ...]:
-        """Return a map of each graph: its calls by module, and what goes between them."""
-        return module_maps(self.graphs)
-
-    @takes(path=PATH, depth=optional(whole(1)))
-    def save(self, path: str | Path, *, depth: int | None = None) -> Path:
-        """Write the map of the model as .svg, .png, .html, .json, .csv or .txt (by extension); return the path.
-
-        Parameters
-        ----------
-        path
-            Where to write.
-        depth
-            How many levels of modules are open; 1 shows the outermost ones. As many as stay readable if left out.
-
-        Raises
-        ------
-        InputError
-            If the extension is none of these.
-        UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
-        """
-        return save("a model", path, map_writers(self, depth))
-
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled graphs can be neither."""
         msg = "from_torch: a captured model cannot be copied or pickled; copy the module, and capture it again."
         raise UnsupportedError(msg)
-
-    def __repr__(self) -> str:
-        """Return the map of the model as text."""
-        return model_text(self.graphs, self.graph_breaks)
-
-    def _repr_html_(self) -> str:
-        """Return the map of the model as HTML: the picture, and tables of regions and of what is left to torch."""
-        return f"{map_html(self.maps())}{self.tables_html()}"
-
-    def tables_html(self) -> str:
-        """Return the regions, and what is left to torch, as HTML tables."""
-        return model_html(self.graphs, self.graph_breaks)
-
-
-@contextmanager
-def _checked(regions: Sequence[Region]) -> Iterator[None]:
-    before = [region.checked for region in regions]
-    try:
-        for region in regions:
-            region.checked = True
-        yield
-    finally:
-        for region, was in zip(regions, before, strict=True):
-            region.checked = was
 
 
 @takes(backward=FLAG)

@@ -10,19 +10,21 @@ from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
-    from fuser_lab.bridge.region import Region, Signature
+    from fuser_lab.bridge.region import Region
+    from fuser_lab.bridge.signature import Signature
 
 MOST_LINES = 40
 # Ops that no fusion of memory-bound ops would hold.
 _OWN_KERNELS = (
     "mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "convolution", "convolution_backward",
     "_scaled_dot_product", "_grouped_mm", "_flash_attention", "_efficient_attention", "_cdist", "_trilinear",
+    "dot_general", "ragged_dot", "conv_general_dilated",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class LeftToTorch:
-    """An op that torch runs: how often, why, and where it first comes from."""
+class LeftOver:
+    """An op that is left to the library of the graph: how often, why, and where it first comes from."""
 
     op: str
     count: int
@@ -31,7 +33,7 @@ class LeftToTorch:
 
     @property
     def is_free(self) -> bool:
-        """Whether torch does nothing for it: it is a view or a constant alone."""
+        """Whether nothing is computed for it: it is a view or a constant alone."""
         return is_free(self.reason)
 
     def __str__(self) -> str:
@@ -40,7 +42,7 @@ class LeftToTorch:
         return f"{self.count} × {self.op}: {self.reason}{where}"
 
 
-def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftToTorch, ...]:
+def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftOver, ...]:
     """Return what is left to torch, the most frequent first; views that cost nothing come last."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], str] = {}
@@ -48,7 +50,7 @@ def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftToTorch, ...]:
         for left in graph.left:
             counts[left.op, left.reason] += 1
             first.setdefault((left.op, left.reason), str(left.origin))
-    rows = [LeftToTorch(op, count, why, first[op, why]) for (op, why), count in counts.items()]
+    rows = [LeftOver(op, count, why, first[op, why]) for (op, why), count in counts.items()]
     return tuple(sorted(rows, key=lambda row: (row.is_free, -row.count, row.op)))
 
 
@@ -77,7 +79,7 @@ def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
     free = own = others = 0
     for graph in graphs:
         for left in graph.left:
-            packet = left.op.removeprefix("aten.").partition(".")[0]
+            packet = left.op.removeprefix("aten.").removeprefix("lax.").partition(".")[0]
             if is_free(left.reason):
                 free += 1
             elif left.reason.startswith("it draws") or packet.startswith(_OWN_KERNELS):
@@ -125,9 +127,10 @@ def headline(graphs: Sequence["CapturedGraph"]) -> str:
     equal = len({region.signature for region in regions})
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(graph.kind for graph in graphs).items())
     shares = shares_of(graphs)
+    library = graphs[0].library if graphs else "torch"
     return (
         f"{plural(len(graphs), 'graph')} ({kinds}): {plural(len(regions), 'region')}, {equal} of them different, with "
-        f"{plural(shares.in_regions, 'op')}; torch runs {shares.own_kernels} with kernels of its own and "
+        f"{plural(shares.in_regions, 'op')}; {library} runs {shares.own_kernels} with kernels of its own and "
         f"{shares.others} others; {plural(shares.free, 'view')} and constants cost nothing"
     )
 
@@ -138,12 +141,12 @@ def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
     for graph in graphs:
         lines.append(f"{graph.kind}:")
         lines += [
-            f"  {row.label}" + (f"; torch runs it: {row.region.failed}" if row.region.failed else "")
+            f"  {row.label}" + (f"; {graph.library} runs it: {row.region.failed}" if row.region.failed else "")
             for row in region_rows(graph.regions)[:MOST_LINES]
         ]
     rows = left_rows(graphs)
     if rows:
-        lines += ["left to torch:", *(f"  {row}" for row in rows[:MOST_LINES])]
+        lines += [f"left to {graphs[0].library}:", *(f"  {row}" for row in rows[:MOST_LINES])]
     return "\n".join(lines)
 
 
@@ -165,7 +168,7 @@ def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
         for row in left_rows(graphs)
     )
     if left:
-        head = "<tr><th>left to torch</th><th>count</th><th>why</th><th>first line</th></tr>"
+        head = f"<tr><th>left to {graphs[0].library}</th><th>count</th><th>why</th><th>first line</th></tr>"
         parts.append(f"<table>{head}{left}</table>")
     return "".join(parts)
 

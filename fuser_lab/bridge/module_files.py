@@ -13,7 +13,7 @@ from fuser_lab.report.records import Records, records_csv, words
 from fuser_lab.report.save import Writers, picture_writers
 
 if TYPE_CHECKING:
-    from fuser_lab.bridge.model import CapturedModel
+    from fuser_lab.bridge.captured import Captured
 
 _READABLE = 40  # boxes
 
@@ -28,7 +28,7 @@ def map_html(maps: Sequence[ModuleMap], depth: int | None = None) -> str:
     return f'<div style="overflow:auto;max-height:70vh">{map_svg(drawn(maps, depth))}</div>'
 
 
-def map_writers(model: "CapturedModel", depth: int | None) -> Writers:
+def map_writers(model: "Captured", depth: int | None) -> Writers:
     """Return writers of a model's map: pictures, a page, the boxes as data and as a table, and the model as text."""
     maps = model.maps()
     return picture_writers(lambda: map_svg(drawn(maps, depth))) | {

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.bridge.lowerings import DTYPES, TracedTensor
 from fuser_lab.bridge.model_view import is_free
 from fuser_lab.bridge.traced import Node, modules_of, target_of
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Path, parts_of
@@ -42,13 +43,14 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
         sources = sorted((source for source, _ in read), key=numbers.__getitem__)
         modules[node] = _module(node, [modules[source] for source in sources])
         region = part[0].index if isinstance(part, tuple) else None
-        op = target_of(node).removeprefix("aten.").partition(".")[0]
+        op = target_of(node).removeprefix("aten.").removeprefix("lax.").partition(".")[0]
         calls.append(Call(module=modules[node], op=op, region=region, bytes=_bytes(node.meta.get("val"))))
         flows += [_flow(source, value, numbers, numbers[node]) for source, value in read]
     returned = next(node for node in captured.traced.nodes if node.op == "output")
     flows += [_flow(source, value, numbers, None) for source, value in _read(returned, numbers)]
     graph = CallGraph(
-        title=title or captured.kind, calls=tuple(calls), flows=tuple(dict.fromkeys(flows)), classes=classes,
+        title=title or captured.kind, library=captured.library, calls=tuple(calls),
+        flows=tuple(dict.fromkeys(flows)), classes=classes,
     )
     return ModuleMap(graph=graph, parts=tuple(parts.values()))
 
@@ -88,6 +90,8 @@ def _flow(source: Node, value: Node, numbers: Mapping[Node, int], target: int | 
 def _bytes(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_bytes, value))
+    if isinstance(value, TracedTensor):
+        return value.size * DTYPES[value.dtype].itemsize if value.dtype in DTYPES else 0
     return int(value.numel()) * int(value.element_size()) if hasattr(value, "element_size") else 0
 
 

@@ -1,7 +1,7 @@
 """Which nodes of a graph become regions, and why the others are left to torch."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,11 @@ FREE_VIEW = "a view at the edge of a region costs torch nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the user wants of regions: the least and most ops of one, ops that stay with torch, and who multiplies."""
+    """What the user wants of regions: the least and most ops of one, ops that are left out, and who multiplies."""
 
     min_region_ops: int = 1
     max_region_ops: int = 256
-    left_to_torch: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
     records_matmuls: bool = False
 
 
@@ -66,7 +66,7 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     target = target_of(node)
     if target == "getitem":
         return reason_for(node.args[0], wishes) if node.args[0].op == "call_function" else "it takes a list apart"
-    if is_named(target, wishes.left_to_torch):
+    if is_named(target, wishes.left):
         return "left to torch as asked"
     if draws(node):
         return "it draws from torch's generator"
@@ -92,22 +92,24 @@ def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
         stretch[node] = number
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []
-    for proposed in _proposed(list(gm.graph.nodes), reasons, stretch):
+    for proposed in proposed_groups(list(gm.graph.nodes), reasons, stretch):
         parts += _connected(_without_edge_views(sorted(proposed, key=position.__getitem__)))
     parts = _absorbed(parts, stretch, position)
     parts.sort(key=lambda part: position[part[0]])
-    regions = [tuple(chunk) for part in parts for chunk in _chunks(part, wishes.max_region_ops)]
-    kept = [region for region in regions if _is_worth_it(region, wishes)]
+    regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
+    kept = [region for region in regions if is_worth_it(region, wishes)]
     inside = {node for region in kept for node in region}
     left = tuple(
-        Left(node, target_of(node), reason or _why_outside(node, wishes), origin_of(node))
+        Left(node, target_of(node), reason or why_outside(node, wishes), origin_of(node))
         for node, reason in reasons.items()
         if node not in inside and not (target_of(node) == "getitem" and node.args[0] not in inside)
     )
     return Partition(tuple(kept), left)
 
 
-def _proposed(nodes: Sequence[Node], reasons: dict[Node, str | None], stretch: dict[Node, int]) -> list[list[Node]]:
+def proposed_groups(
+    nodes: Sequence[Node], reasons: Mapping[Node, str | None], stretch: Mapping[Node, int],
+) -> list[list[Node]]:
     """Return groups of the nodes that may be in regions; the results of one op stay with it."""
     units = [node for node in nodes if target_of(node) != "getitem" or node.args[0].op != "call_function"]
     number = {node: place for place, node in enumerate(units)}
@@ -222,7 +224,7 @@ def _first_inside(node: Node, of: dict[Node, int]) -> Node:
     return node
 
 
-def _chunks(nodes: list[Node], most: int) -> Iterable[list[Node]]:
+def chunks(nodes: list[Node], most: int) -> Iterable[list[Node]]:
     """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together."""
     chunk: list[Node] = []
     ops = 0
@@ -242,12 +244,14 @@ def _computes(node: Node) -> bool:
     return entry is not None and entry.computes
 
 
-def _is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
+def is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
+    """Whether nodes are enough for a region: not too few, and something among them computes."""
     ops = [node for node in region if target_of(node) != "getitem"]
     return len(ops) >= wishes.min_region_ops and any(map(_computes, ops))
 
 
-def _why_outside(node: Node, wishes: Wishes) -> str:
+def why_outside(node: Node, wishes: Wishes) -> str:
+    """Return why a node is in no region, though it could be."""
     if target_of(node) in ALIASES:
         return FREE_VIEW
     if not _computes(node):

@@ -1,4 +1,7 @@
-"""What a node of torch's FX graph says, as plain data: its call, where it came from, whether it draws or writes."""
+"""What a node of a captured graph says, as plain data: its call, where it came from, whether it draws or writes.
+
+A node is torch's FX node, or one of `jax_graph`, which is read alike and holds its call as plain data already.
+"""
 
 import operator
 import re
@@ -9,7 +12,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings import Call, TorchName, TracedTensor
 from fuser_lab.bridge.requirement import torch_for
 
-Node = Any  # torch.fx.Node
+Node = Any  # torch.fx.Node, or fuser_lab.bridge.jax_graph.Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,9 @@ OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 
 def origin_of(node: Node) -> Origin:
     """Return where a node came from: the innermost frame that is not torch's, and the innermost module."""
+    known = node.meta.get("origin")
+    if isinstance(known, Origin):
+        return known
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     frames = [frame for frame in frames if PurePath(frame[0]).parent != PurePath(__file__).parent]
     own = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
@@ -48,6 +54,9 @@ def origin_of(node: Node) -> Origin:
 
 def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the modules that a node came from, the outermost first: path, and qualified name of the class."""
+    known = node.meta.get("scopes")
+    if isinstance(known, tuple):
+        return known
     found = []
     for entry in (node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}).values():
         path, cls = entry if isinstance(entry, tuple) else (str(entry), "")
@@ -93,6 +102,19 @@ def target_of(node: Node) -> str:
     return str(getattr(node.target, "__name__", node.target))
 
 
+def is_node(value: Any) -> bool:
+    """Whether an argument of a node is another node."""
+    return hasattr(value, "all_input_nodes")
+
+
+def held(node: Node) -> TracedTensor:
+    """Return the tensor that a node holds."""
+    known = node.meta.get("val")
+    found = known if isinstance(known, TracedTensor) else plain(node)
+    assert isinstance(found, TracedTensor)  # regions read nothing else
+    return found
+
+
 def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
     """Return the results of a node: one, or those of the list that it returns."""
     value = node.meta.get("val")
@@ -127,6 +149,9 @@ def plain(value: Any) -> Any:
 
 def call_of(node: Node) -> Call | None:
     """Return the call of a node, or None where a size in it is a symbol."""
+    known = node.meta.get("call")
+    if isinstance(known, Call):
+        return known
     try:
         args = tuple(map(plain, node.args))
         kwargs = tuple((name, plain(value)) for name, value in node.kwargs.items())

@@ -44,6 +44,7 @@ class CallGraph:
     title: str
     calls: tuple[Call, ...]
     flows: tuple[Flow, ...]
+    library: str = "torch"  # what runs the calls that are in no region
     classes: Mapping[Path, str] = field(default_factory=dict)
 
     @cached_property
@@ -87,7 +88,7 @@ class Inside:
 class ModuleBox:
     """A module, ``times`` equal ones in a row, or calls of the enclosing module; ``inside`` where it is open.
 
-    ``calls`` are numbers, ``ops`` the names of what they call, each once, and ``left`` counts those that torch runs.
+    ``calls`` are numbers, ``ops`` the names of what they call, each once, and ``left`` counts those in no region.
     ``bytes_in`` and ``bytes_out`` count each tensor once that other calls make for it, or read of it.
     """
 
@@ -100,6 +101,7 @@ class ModuleBox:
     ops: tuple[str, ...]
     regions: tuple[int, ...]
     left: int
+    library: str
     bytes_in: int
     bytes_out: int
     inside: Inside | None = None
@@ -169,8 +171,8 @@ class _Builder:
             id=name_id, kind=kind, name=name, cls=graph.classes.get(path, "") if kind == "module" else "", times=times,
             calls=tuple(calls), ops=tuple(dict.fromkeys(graph.calls[n].op for n in calls)),
             regions=tuple(number for number in regions if number is not None),
-            left=sum(graph.calls[n].region is None for n in calls), bytes_in=sum(read.values()),
-            bytes_out=sum(written.values()), inside=inside,
+            left=sum(graph.calls[n].region is None for n in calls), library=graph.library,
+            bytes_in=sum(read.values()), bytes_out=sum(written.values()), inside=inside,
         )
 
     def _inside(self, path: Path, calls: Sequence[int], level: int) -> Inside:

@@ -70,12 +70,12 @@ def describe(box: ModuleBox) -> str:
     if box.kind == "region":
         return f"region {box.name}: {ops} here; {moved}"
     if box.kind == "torch":
-        return f"torch: {box.name}: {ops}; {moved}"
+        return f"{box.library}: {box.name}: {ops}; {moved}"
     times = f"{box.times} equal modules, together " if box.times > 1 else ""
     cls = f" ({box.cls})" if box.cls else ""
     return (
         f"{box.name}{cls}: {times}{ops}, {len(box.calls) - box.left} in {plural(len(box.regions), 'region')}, "
-        f"{box.left} run by torch; {moved}"
+        f"{box.left} run by {box.library}; {moved}"
     )
 
 
@@ -86,9 +86,9 @@ def box_lines(box: ModuleBox) -> tuple[str, str, str]:
         more = ", …" if len(box.ops) > _MOST_OPS else ""
         return f"region {box.name}", f"{plural(len(box.calls), 'op')}: {', '.join(box.ops[:_MOST_OPS])}{more}", moved
     if box.kind == "torch":
-        return f"torch: {box.name}" + (f" × {len(box.calls)}" if len(box.calls) > 1 else ""), "", moved
+        return f"{box.library}: {box.name}" + (f" × {len(box.calls)}" if len(box.calls) > 1 else ""), "", moved
     name = box.name if len(box.name) <= _WIDEST_NAME else f"…{box.name[1 - _WIDEST_NAME:]}"
-    left = f" · {box.left} torch" if box.left else ""
+    left = f" · {box.left} {box.library}" if box.left else ""
     counted = f"{plural(len(box.calls), 'op')} · {plural(len(box.regions), 'region')}{left}"
     return f"{name} × {box.times}" if box.times > 1 else name, counted, moved
 

@@ -46,7 +46,7 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
     from fuser_lab.bridge.capture import Capture, CaptureOptions, captured
     from fuser_lab.bridge.decompositions import table
     from fuser_lab.bridge.partition import Wishes, reason_for
-    from fuser_lab.bridge.region import Region
+    from fuser_lab.bridge.torch_region import TorchRegion
     from fuser_lab.bridge.traced import target_of
 
     options = CaptureOptions(wishes=Wishes(records_matmuls=True))
@@ -64,14 +64,14 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
         graphs.append(graph)
         return make_boxed_func(graph.run)
 
-    before = Region._run
+    before = TorchRegion._run
     try:
         if not compiled:
-            Region._run = by_reference
+            TorchRegion._run = by_reference
         with torch.no_grad():
             results = aot_function(function, fw_compiler=compiler, decompositions=table())(*inputs)
     finally:
-        Region._run = before
+        TorchRegion._run = before
     return flat(results), "; ".join(region.failed for graph in graphs for region in graph.regions if region.failed)
 
 

@@ -4,7 +4,9 @@ from typing import Any
 
 from fuser_lab.bridge.capture import CaptureOptions
 from fuser_lab.bridge.partition import Partition, Wishes, partitioned, prepare
-from fuser_lab.bridge.region import Cutting, Region, laid
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.signature import Cutting
+from fuser_lab.bridge.torch_region import TorchRegion, laid
 
 
 def operands(torch: Any) -> dict[str, Any]:
@@ -42,15 +44,15 @@ def graph_of(torch: Any, function: Any, given: dict[str, Any]) -> Any:
     return traced(*given.values())
 
 
-def regions_of(gm: Any, wishes: Wishes | None = None) -> tuple[Partition, list[Region]]:
+def regions_of(gm: Any, wishes: Wishes | None = None) -> tuple[Partition, list[TorchRegion]]:
     """What the bridge makes of an ATen graph."""
     options = CaptureOptions(wishes=wishes or Wishes(records_matmuls=True))
     found = partitioned(gm, options.wishes, prepare(gm))
-    return found, [Region(place, nodes, Cutting()) for place, nodes in enumerate(found.regions)]
+    return found, [TorchRegion(place, nodes, Cutting()) for place, nodes in enumerate(found.regions)]
 
 
 def by_reference(region: Region, inputs: Any) -> list[Any]:
-    """The results of a region, evaluated by NumPy, with the strides that torch traced; stands in for `Region._run`."""
+    """The results of a region, evaluated by NumPy, with the strides that torch traced, as `TorchRegion._run` gives."""
     import torch
 
     found = region.definition.reference([x.detach() for x in inputs])

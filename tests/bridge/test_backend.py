@@ -26,7 +26,8 @@ def fresh():
 @pytest.fixture
 def by_torch(monkeypatch):
     """Regions that torch runs, for what concerns the order of a graph and no kernel."""
-    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", lambda region, inputs: list(region.fallback(*inputs)))
+    run = "fuser_lab.bridge.torch_region.TorchRegion._run"
+    monkeypatch.setattr(run, lambda region, inputs: list(region.fallback(*inputs)))
 
 
 def compiled(function, **options):
@@ -115,7 +116,7 @@ def test_a_call_like_one_before_asks_the_plan_alone(monkeypatch):
     function = compiled(lambda x, w: (torch.sin(x * w), x.t().clone(), x[1:] + 1))
     x, w = torch.randn(4, 3), torch.randn(3)
     first = function(x, w)
-    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", lambda *_: pytest.fail("the long way"))
+    monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", lambda *_: pytest.fail("the long way"))
     for given in (x, torch.randn(4, 3)):
         found = function(given, w)
         expected = (torch.sin(given * w), given.t().clone(), given[1:] + 1)
@@ -225,7 +226,7 @@ def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
 
 
 def test_a_wrong_result_is_found_by_check(monkeypatch):
-    run = "fuser_lab.bridge.region.Region._run"
+    run = "fuser_lab.bridge.torch_region.TorchRegion._run"
     monkeypatch.setattr(run, lambda region, inputs: [y + 1 for y in region.fallback(*inputs)])
     with pytest.raises(ValidationError, match=r"region 0 \(.*test_backend.py:\d+\)"):
         compiled(lambda x: torch.sin(x) * 3, check=True)(torch.randn(4))

@@ -74,7 +74,7 @@ def agree(seed):
 
 @pytest.fixture(autouse=True)
 def no_kernels(monkeypatch):
-    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", by_reference)
+    monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", by_reference)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -14,7 +14,7 @@ bridge = importlib.import_module("fuser_lab.torch")
 @pytest.fixture(autouse=True)
 def no_kernels(monkeypatch):
     torch._dynamo.reset()
-    monkeypatch.setattr("fuser_lab.bridge.region.Region._run", by_reference)
+    monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", by_reference)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

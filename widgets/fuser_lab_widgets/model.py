@@ -18,8 +18,8 @@ from fuser_lab_widgets.explorer import Explorer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from fuser_lab.bridge.captured import Captured
     from fuser_lab.bridge.costs import ModelCosts
-    from fuser_lab.bridge.model import CapturedModel
 
 
 class ModelMap(anywidget.AnyWidget):
@@ -30,7 +30,7 @@ class ModelMap(anywidget.AnyWidget):
 
     view = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: CapturedModel, headline: str, open_region: Callable[[int, int, str], None]) -> None:
+    def __init__(self, model: Captured, headline: str, open_region: Callable[[int, int, str], None]) -> None:
         super().__init__()
         self._model, self._headline, self._open_region = model, headline, open_region
         self._maps = model.maps()
@@ -154,7 +154,7 @@ class ModelExplorer(ipywidgets.VBox):
         The explorer of the region that is open, or None.
     """
 
-    def __init__(self, model: CapturedModel, headline: str, *, strategies: Sequence[str]) -> None:
+    def __init__(self, model: Captured, headline: str, *, strategies: Sequence[str]) -> None:
         self._model, self._strategies = model, tuple(strategies)
         self.explorer: Explorer | None = None
         self.map = ModelMap(model, headline, self.show_region)

@@ -46,7 +46,7 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
 
 def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
     """Return what is known of a box: its numbers, its regions, its ops with their lines, and what torch runs in it."""
-    title = {"module": box.id or one.graph.title, "region": f"region {box.name}", "torch": f"torch: {box.name}"}
+    title = {"module": box.id or one.graph.title, "region": f"region {box.name}", "torch": f"{box.library}: {box.name}"}
     parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
     if box.kind == "module":
         parts += _regions(one, box, number)
@@ -97,7 +97,7 @@ def _regions(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
         here = inside[first.index]
         count = plural(len(first), "op") if here == len(first) else f"{here} of {plural(len(first), 'op')}"
         times = f" × {len(regions)}" if len(regions) > 1 else ""
-        failed = f"; torch runs it: {first.failed}" if first.failed else ""
+        failed = f"; {first.library} runs it: {first.failed}" if first.failed else ""
         what = ", ".join(names[:6]) + (", …" if names[6:] else "")
         rows.append((f"region {first.index}{times}", count, f"{what}{failed}"))
         sends.append(_open(number, first.index))
@@ -113,7 +113,7 @@ def _left(one: ModuleMap, box: ModuleBox) -> list[Element]:
         if not isinstance(part, tuple):
             counts[part.op, part.reason] += 1
     rows = [(op, str(count), why) for (op, why), count in counts.most_common()]
-    return [_table(("run by torch", "count", "why"), rows, numeric={"count"})] if rows else []
+    return [_table((f"run by {box.library}", "count", "why"), rows, numeric={"count"})] if rows else []
 
 
 def _ops(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
@@ -126,7 +126,7 @@ def _ops(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
             rows.append((one.graph.calls[n].op, f"region {region.index}", str(op.origin)))
             sends.append(_open(number, region.index, op.tensors[-1] if op.tensors else ""))
         else:
-            rows.append((one.graph.calls[n].op, "torch", str(part.origin)))
+            rows.append((one.graph.calls[n].op, box.library, str(part.origin)))
             sends.append(None)
     more = len(box.calls) - _MOST_ROWS
     note = [element("p", f"and {more:,} more", css="fx-note")] if more > 0 else []

@@ -1,6 +1,17 @@
 """Lowerings of ATen ops into ``fd.ops``: one file for each family, one entry for each op."""
 
-from fuser_lab.bridge.lowerings import factories, indexing, matmul, pointwise, reductions, views
+from fuser_lab.bridge.lowerings import (
+    factories,
+    indexing,
+    lax_indexing,
+    lax_pointwise,
+    lax_reductions,
+    lax_views,
+    matmul,
+    pointwise,
+    reductions,
+    views,
+)
 from fuser_lab.bridge.lowerings.registry import (
     DTYPES,
     LOWERINGS,
@@ -13,7 +24,9 @@ from fuser_lab.bridge.lowerings.registry import (
     refusal,
 )
 
-FAMILIES = (pointwise, views, reductions, factories, indexing, matmul)
+FAMILIES = (
+    pointwise, views, reductions, factories, indexing, matmul, lax_pointwise, lax_views, lax_reductions, lax_indexing,
+)
 
 __all__ = [
     "DTYPES", "FAMILIES", "LOWERINGS", "Call", "Lowering", "TorchName", "TracedTensor", "can_lower", "record",

@@ -65,10 +65,10 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
     written = to.expanded(to.cast(values, to.dtype), target)
     at = to.reshaped(positions, [prod(target)])
     flat, new = to.reshaped(x, [count]), to.reshaped(written, [prod(target)])
-    return to.reshaped(_added(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
+    return to.reshaped(added(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
 
 
-def _added(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
+def added(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
     """Return ``x`` with ``source`` added at the positions ``index`` of an axis, summed in the type sums are made in."""
     wide = to.dtype.compute
     return to.made_by_passes("scatter_add", to.cast(x, wide), index, to.cast(source, wide), dim=axis)
@@ -86,7 +86,7 @@ def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     for place, size in enumerate(to.shape(index)):
         if to.shape(source)[place] != size:
             source = sliced(to, source, place, 0, size)
-    return _added(to, x, index, source, axis_of(dim, x.ndim))
+    return added(to, x, index, source, axis_of(dim, x.ndim))
 
 
 @lowering("aten.index_add.default", refuse=_has_axes, samples=["aten.index_add.default(a, 1, i, p[:, :3], alpha=2)"])
@@ -95,7 +95,7 @@ def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha:
     places = to.reshaped(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
     if alpha != 1:
         source = to.ops.mul(source, float(alpha) if to.dtype.is_float else int(alpha))
-    return _added(to, x, to.expanded(places, shape), source, axis)
+    return added(to, x, to.expanded(places, shape), source, axis)
 
 
 def _counts_nothing(call: Call) -> str | None:
@@ -112,7 +112,7 @@ def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, paddi
     flat, at = to.reshaped(gradient, [count, width]), to.reshaped(index, [count, 1])
     if padding >= 0:
         flat = to.ops.where(to.ops.eq(at, padding), 0.0, flat)
-    return _added(to, to.full((rows, width), 0.0, to.dtype), to.expanded(at, (count, width)), flat, 0)
+    return added(to, to.full((rows, width), 0.0, to.dtype), to.expanded(at, (count, width)), flat, 0)
 
 
 @lowering(

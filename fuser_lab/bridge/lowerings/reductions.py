@@ -67,7 +67,8 @@ for _name, _own in (("any", "max"), ("all", "min")):
 
 # The position of an extreme: the first of equal ones, and a NaN before all others.
 
-def _place(to: Emitter, x: Any, name: str, axis: int, keepdim: bool) -> tuple[Any, Any]:
+def place_of(to: Emitter, x: Any, name: str, axis: int, keepdim: bool) -> tuple[Any, Any]:
+    """Return an extreme along an axis and where it is: the first of equal ones, and a NaN before all others."""
     ops, size = to.ops, to.shape(x)[axis]
     extreme = getattr(ops, name)(x, [axis], True)
     found = ops.eq(x, extreme)
@@ -83,7 +84,7 @@ def _with_places(name: str) -> Callable[..., list[Any]]:
     def lower(to: Emitter, x: Any, dim: int, keepdim: bool = False) -> list[Any]:
         if not x.ndim:
             return [to.ops.set(x), to.full((), 0, DataType.Int)]
-        return list(_place(to, x, name, axis_of(dim, x.ndim), keepdim))
+        return list(place_of(to, x, name, axis_of(dim, x.ndim), keepdim))
 
     return lower
 
@@ -93,9 +94,9 @@ def _only_place(name: str) -> Callable[..., Any]:
         if not x.ndim:
             return to.full((), 0, DataType.Int)
         if dim is not None:
-            return _place(to, x, name, axis_of(dim, x.ndim), keepdim)[1]
+            return place_of(to, x, name, axis_of(dim, x.ndim), keepdim)[1]
         flat = to.reshaped(x, [prod(to.shape(x))])
-        return to.reshaped(_place(to, flat, name, 0, keepdim=False)[1], to.call.result.shape)
+        return to.reshaped(place_of(to, flat, name, 0, keepdim=False)[1], to.call.result.shape)
 
     return lower
 

@@ -117,7 +117,7 @@ class Lowering:
     ``lower(to, *args, **kwargs)`` gets an `Emitter` and the call's arguments, tensors as handles, and returns one
     handle or a list of them; dtypes of results are mended afterwards. ``refuse(call)`` says why a call cannot be
     lowered, or returns None. ``computes`` is false for views and factories, for which alone no region is made.
-    ``samples`` are calls in Python over ``aten`` and the tensors that `tests/bridge/samples.py` names.
+    ``samples`` are calls in Python over ``aten``, or ``lax``, and the tensors that `tests/bridge/samples.py` names.
     """
 
     target: str
@@ -143,6 +143,26 @@ def lowering(
             own = tuple(sample for sample in samples if sample.startswith(f"{target}("))
             LOWERINGS[target] = Lowering(
                 target=target, lower=lower, refuse=refuse, computes=computes, samples=own,
+            )
+        return lower
+
+    return registered
+
+
+def primitive(
+    *names: str, refuse: Refuse | None = None, computes: bool = True, samples: Sequence[str] = (),
+) -> Callable[[Lower], Lower]:
+    """Return a decorator that registers a function as the lowering of JAX's primitives.
+
+    ``lower(to, *operands)`` gets handles, and Python numbers in place of 0-d literals; ``to.call.option`` gives the
+    primitive's parameters. ``samples`` are calls over ``jax``, ``lax``, ``jnp`` and named arrays, one for each name.
+    """
+
+    def registered(lower: Lower) -> Lower:
+        for name in names:
+            own = tuple(sample for sample in samples if len(names) == 1 or f".{name}(" in sample)
+            LOWERINGS[f"lax.{name}"] = Lowering(
+                target=f"lax.{name}", lower=lower, refuse=refuse, computes=computes, samples=own,
             )
         return lower
 

@@ -1,0 +1,266 @@
+"""A jaxpr as a graph whose nodes are read as torch's FX nodes are, with calls as plain data.
+
+Calls of jaxprs are inlined, what nothing reads is dropped, and numbers that depend on no input are computed.
+"""
+
+import importlib
+import linecache
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor
+from fuser_lab.bridge.requirement import jax_for
+from fuser_lab.bridge.traced import Origin
+
+# Primitives that only call a jaxpr, and the parameters that may hold it.
+_CALLS = frozenset({
+    "jit", "pjit", "closed_call", "core_call", "named_call", "checkpoint", "remat", "remat2", "custom_jvp_call",
+    "custom_vjp_call", "custom_vjp_call_jaxpr",
+})  # fmt: skip
+_HELD = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Step:
+    """A node: an input, a constant, an equation, or one result of an equation that has several.
+
+    ``op`` is ``"placeholder"``, ``"get_attr"`` for a constant, ``"output"``, or ``"call_function"``; ``target`` is a
+    name as ``"lax.add"``, or ``operator.getitem`` for one of several results. ``args`` has nodes, and Python numbers in
+    place of 0-d literals; ``value`` has the operands that JAX is to be given. ``meta`` holds ``call``, ``val``,
+    ``origin`` and ``scopes``, which `fuser_lab.bridge.traced` reads.
+    """
+
+    op: str
+    target: Any
+    name: str = ""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    equation: Any = None
+    value: Any = None
+    meta: dict[str, Any] = field(default_factory=dict)
+    users: dict["Step", None] = field(default_factory=dict)
+
+    @property
+    def all_input_nodes(self) -> list["Step"]:
+        """The nodes among the arguments, each once."""
+        return list(dict.fromkeys(given for given in self.args if isinstance(given, Step)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """Nodes in order, each after what it reads, with the inputs and results of the jaxpr."""
+
+    nodes: tuple[Step, ...]
+    inputs: tuple[Step, ...]
+    results: tuple[Any, ...]  # Step or Known
+
+
+def graph_of(closed_jaxpr: Any) -> Graph:
+    """Return the graph of a closed jaxpr."""
+    made = _Reader()
+    env: dict[Any, Any] = {}
+    for variable, value in zip(closed_jaxpr.jaxpr.constvars, closed_jaxpr.consts, strict=True):
+        env[variable] = made.constant(variable, value)
+    inputs = tuple(made.placed("placeholder", variable) for variable in closed_jaxpr.jaxpr.invars)
+    env.update(zip(closed_jaxpr.jaxpr.invars, inputs, strict=True))
+    made.read(closed_jaxpr.jaxpr, env, "", None)
+    results = tuple(made.operand(atom, env) for atom in closed_jaxpr.jaxpr.outvars)
+    return Graph(nodes=_needed(made.nodes, results), inputs=inputs, results=results)
+
+
+def _needed(nodes: Sequence[Step], results: Iterable[Any]) -> tuple[Step, ...]:
+    """Return the nodes that a result depends on, and those with effects, and a node that reads the results."""
+    wanted = {node for node in results if isinstance(node, Step)}
+    for node in reversed(nodes):
+        if node in wanted or (node.equation is not None and node.target is not operator.getitem and _acts(node)):
+            wanted.add(node)
+            wanted.update(node.all_input_nodes)
+    kept = tuple(node for node in nodes if node in wanted or node.op == "placeholder")
+    returned = Step(op="output", target="output", args=tuple(results))
+    for place, node in enumerate((*kept, returned)):
+        node.name = f"v{place}"
+        for given in node.all_input_nodes:
+            given.users[node] = None
+    return (*kept, returned)
+
+
+def _acts(node: Step) -> bool:
+    return bool(node.equation.effects)
+
+
+class _Reader:
+    """Nodes made so far."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Step] = []
+
+    def placed(self, op: str, variable: Any, value: Any = None) -> Step:
+        """Return a new node that reads nothing."""
+        node = Step(op=op, target=op, value=value, meta={"val": traced_aval(variable.aval)})
+        self.nodes.append(node)
+        return node
+
+    def constant(self, variable: Any, value: Any) -> Any:
+        """Return a node for an array that the function holds, or a number."""
+        number = _number(value)
+        return self.placed("get_attr", variable, value) if number is None else Known(number, value)
+
+    def operand(self, atom: Any, env: Mapping[Any, Any]) -> Any:
+        """Return the node, or the literal, that an atom of a jaxpr stands for."""
+        if not hasattr(atom, "val"):
+            return env[atom]
+        return Known(_number(atom.val), np.asarray(atom.val, atom.aval.dtype))
+
+    def read(self, jaxpr: Any, env: dict[Any, Any], scope: str, line: Origin | None) -> None:
+        """Add the nodes of a jaxpr, those of the jaxprs that it calls among them."""
+        for equation in jaxpr.eqns:
+            operands = [self.operand(atom, env) for atom in equation.invars]
+            origin = origin_of(equation, scope, line)
+            inner = inlined(equation)
+            if inner is not None:
+                inside: dict[Any, Any] = dict(zip(inner.jaxpr.invars, operands, strict=True))
+                for variable, value in zip(inner.jaxpr.constvars, inner.consts, strict=True):
+                    inside[variable] = self.constant(variable, value)
+                self.read(inner.jaxpr, inside, origin.module, origin)
+                results = [self.operand(atom, inside) for atom in inner.jaxpr.outvars]
+            else:
+                results = self.called(equation, operands, origin)
+            env.update(zip(equation.outvars, results, strict=True))
+
+    def called(self, equation: Any, operands: Sequence[Any], origin: Origin) -> list[Any]:
+        """Return the results of an equation: one node, nodes that take several apart, or a number that is known."""
+        if operands and all(isinstance(given, Known) for given in operands) and not equation.effects:
+            known = _computed(equation, operands)
+            if known is not None:
+                return [known]
+        results = tuple(traced_aval(variable.aval) for variable in equation.outvars)
+        target = f"lax.{equation.primitive.name.replace('-', '_')}"
+        given = tuple(value.number if isinstance(value, Known) else value for value in operands)
+        call = Call(
+            target=target, kwargs=tuple(equation.params.items()), results=results,
+            args=tuple(value.meta["val"] if isinstance(value, Step) else value for value in given),
+        )
+        node = Step(
+            op="call_function", target=target, args=given, equation=equation, value=tuple(operands),
+            meta={"call": call, "val": results[0] if len(results) == 1 else results, **_whence(origin)},
+        )
+        self.nodes.append(node)
+        if len(results) == 1:
+            return [node]
+        parts = [
+            Step(
+                op="call_function", target=operator.getitem, args=(node, place),
+                meta={"val": held, **_whence(origin)},
+            )
+            for place, held in enumerate(results)
+        ]
+        self.nodes += parts
+        return list(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A 0-d value that depends on no input; ``number`` is None where no fusion has its dtype."""
+
+    number: bool | int | float | None
+    value: Any
+
+
+def _number(value: Any) -> bool | int | float | None:
+    """Return a 0-d array as a Python number; None for other arrays and for dtypes that no fusion has."""
+    array = np.asarray(value) if np.ndim(value) == 0 and hasattr(value, "dtype") else value
+    if isinstance(array, bool | int | float):
+        return array
+    if not isinstance(array, np.ndarray | np.generic) or str(array.dtype) not in DTYPES:
+        return None
+    dtype = DTYPES[str(array.dtype)]
+    return float(array) if dtype.is_float else bool(array) if str(array.dtype) == "bool" else int(array)
+
+
+def _computed(equation: Any, operands: Sequence[Known]) -> Known | None:
+    (variable, *more) = equation.outvars
+    if more or getattr(variable.aval, "shape", None) != () or str(variable.aval.dtype) not in DTYPES:
+        return None
+    jax = jax_for("from_jax")
+    with jax.ensure_compile_time_eval():
+        found = bound(equation, [given.value for given in operands])[0]
+    number = _number(found)
+    return None if number is None else Known(number, np.asarray(found))
+
+
+def bound(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """Return the results of an equation, computed by JAX."""
+    parameters = equation.primitive.get_bind_params(equation.params)
+    functions, parameters = parameters if isinstance(parameters, tuple) else ((), parameters)
+    with equation.ctx.manager:
+        found = equation.primitive.bind(*functions, *operands, **parameters)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    jaxpr: Any
+    consts: tuple[Any, ...]
+
+
+def inlined(equation: Any) -> _Closed | None:
+    """Return the jaxpr of an equation that does nothing but call it."""
+    if equation.primitive.name not in _CALLS:
+        return None
+    for name in _HELD:
+        held = equation.params.get(name)
+        if held is not None and hasattr(held, "jaxpr"):
+            return _Closed(held.jaxpr, tuple(held.consts))
+        if held is not None and hasattr(held, "eqns"):
+            return _Closed(held, ())
+    return None
+
+
+def traced_aval(aval: Any) -> TracedTensor:
+    """Return an abstract value as plain data; arrays of JAX are row-major."""
+    shape = tuple(int(size) for size in getattr(aval, "shape", ()))
+    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return TracedTensor(shape=shape, strides=strides, dtype=str(getattr(aval, "dtype", aval)), device="cpu")
+
+
+# Where an equation comes from
+
+_TRANSFORMED = re.compile(r"\b(?:jvp|vmap|transpose|jit|pjit|remat|checkpoint|rematted_computation)\(([^()]*)\)")
+
+
+def _whence(origin: Origin) -> dict[str, Any]:
+    """Return what `fuser_lab.bridge.traced` reads of where a node came from: its line, and each scope around it."""
+    parts = origin.module.split(".") if origin.module else []
+    scopes = tuple((".".join(parts[: place + 1]), "") for place in range(len(parts)))
+    return {"origin": origin, "scopes": scopes}
+
+
+def origin_of(equation: Any, scope: str, line: Origin | None) -> Origin:
+    """Return where an equation comes from: named scopes, as Flax's modules are, and the user's line."""
+    names = str(equation.source_info.name_stack)
+    while (plain := _TRANSFORMED.sub(r"\1", names)) != names:
+        names = plain
+    # Einsums are scopes as well.
+    parts = [part for part in (*scope.split("."), *names.split("/")) if part and "->" not in part]
+    module = ".".join(parts)
+    frame = _frame(equation)
+    if frame is None:
+        return Origin(module=module, code=line.code, place=line.place) if line else Origin(module=module)
+    path, number = frame
+    return Origin(
+        module=module, code=linecache.getline(path, number).strip(), place=f"{PurePath(path).name}:{number}",
+    )
+
+
+def _frame(equation: Any) -> tuple[str, int] | None:
+    """Return file and line of the innermost frame that is not JAX's."""
+    information = importlib.import_module("jax._src.source_info_util")
+    frame = information.user_frame(equation.source_info.traceback) if equation.source_info.traceback else None
+    return None if frame is None else (frame.file_name, frame.start_line)

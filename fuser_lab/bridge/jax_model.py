@@ -1,0 +1,236 @@
+"""`fuser_lab.from_jax`: a function of JAX arrays as regions, each of which has a plan."""
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+from fuser_lab.arguments import shown
+from fuser_lab.bridge.capture import CapturedGraph, ordered
+from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.decompositions import is_named
+from fuser_lab.bridge.jax_graph import Graph, Known, Step, graph_of
+from fuser_lab.bridge.jax_region import JaxRegion, evaluate
+from fuser_lab.bridge.lowerings import LOWERINGS, refusal
+from fuser_lab.bridge.model_view import LeftOver, left_rows
+from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
+from fuser_lab.bridge.partition import Left, Partition, Wishes, chunks, is_worth_it, proposed_groups, why_outside
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import jax_for
+from fuser_lab.bridge.traced import origin_of, target_of
+from fuser_lab.errors import ArgumentTypeError, InputError
+
+_RANDOM = ("random_", "threefry", "rng_")
+_CONTROL_FLOW = frozenset({"lax.scan", "lax.while", "lax.cond"})
+_PRODUCTS = frozenset({"lax.dot_general", "lax.ragged_dot", "lax.ragged_dot_general"})
+
+
+class CapturedFunction(Captured):
+    """A function of JAX arrays with its regions as fusions; made by `fuser_lab.from_jax`."""
+
+    library: ClassVar[str] = "JAX"
+    made_by: ClassVar[str] = "from_jax"
+
+    def __init__(self, graph: CapturedGraph, signature: "_Signature") -> None:
+        self._graph, self._signature = graph, signature
+
+    @property
+    def graphs(self) -> tuple[CapturedGraph, ...]:
+        """The one graph that JAX traces."""
+        return (self._graph,)
+
+    @property
+    def left_to_jax(self) -> tuple[LeftOver, ...]:
+        """The primitives that JAX runs: how often, why, and the line that the first of them comes from."""
+        return left_rows(self.graphs)
+
+    def run(self, *inputs: Any, **keywords: Any) -> Any:
+        """Return what the function returns, computed by regions and by JAX.
+
+        Raises
+        ------
+        InputError
+            If the inputs have other shapes or dtypes than those that the function was captured with, or are traced.
+        """
+        results = self._graph.run(*self._signature.flat(inputs, keywords))
+        return jax_for("from_jax").tree_util.tree_unflatten(self._signature.results, results)
+
+
+class _Signature:
+    """The arguments that a function was captured with: their structure, shapes and dtypes; the structure of results."""
+
+    def __init__(self, inputs: Sequence[Any], keywords: Mapping[str, Any], avals: Sequence[Any], results: Any) -> None:
+        jax = jax_for("from_jax")
+        self._structure, self._avals = jax.tree_util.tree_structure((tuple(inputs), dict(keywords))), avals
+        self.results = jax.tree_util.tree_structure(results)
+
+    def flat(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments of a run as arrays, after a look at what they are."""
+        jax = jax_for("from_jax")
+        leaves, structure = jax.tree_util.tree_flatten((tuple(inputs), dict(keywords)))
+        if structure != self._structure:
+            msg = f"run: the arguments are {structure}; the function was captured with {self._structure}."
+            raise InputError(msg)
+        arrays = []
+        for place, (leaf, aval) in enumerate(zip(leaves, self._avals, strict=True)):
+            if isinstance(leaf, jax.core.Tracer):
+                msg = "run: inside jax.jit or jax.grad there are no values; transform the function, then capture it."
+                raise InputError(msg)
+            array = jax.numpy.asarray(leaf)
+            if (array.shape, array.dtype) != (aval.shape, aval.dtype):
+                msg = (
+                    f"run: input {place} is {array.dtype}{list(array.shape)}; the function was captured with "
+                    f"{aval.dtype}{list(aval.shape)}."
+                )
+                raise InputError(msg)
+            arrays.append(array)
+        return arrays
+
+
+def from_jax(
+    function: Callable[..., Any], *inputs: Any, keywords: Mapping[str, Any] | None = None, **options: Any,
+) -> CapturedFunction:
+    """Return the regions that fusions can compute of a JAX function, and what is left to JAX.
+
+    The function is traced by ``jax.make_jaxpr``; nothing runs. For gradients, give ``jax.grad(function)`` or
+    ``jax.value_and_grad(function)``. Inputs may be abstract (``jax.ShapeDtypeStruct``).
+
+    Parameters
+    ----------
+    function
+        A function of arrays, or of trees of arrays, as ``jax.jit`` takes.
+    *inputs
+        Its arguments.
+    keywords
+        Its keyword arguments.
+    **options
+        ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
+        the least and most ops of a region (1 and 256); ``left_to_jax``, primitives that JAX runs, as ``["tanh"]``;
+        ``check``, whether each run is compared with JAX.
+
+    Raises
+    ------
+    InputError
+        If the function's control flow depends on values, if nothing of it is computed, or if there is no such option.
+    ArgumentTypeError
+        If ``function`` cannot be called, or an option is of another type.
+    UnsupportedError
+        If JAX is not installed, or is older than 0.10.
+    """
+    jax = jax_for("from_jax")
+    if not callable(function):
+        msg = f"from_jax: function must be a function of arrays, given {shown(function)}."
+        raise ArgumentTypeError(msg)
+    chosen = chosen_of("from_jax", {**COMMON, "left_to_jax": ()}, options)
+    wishes = Wishes(
+        min_region_ops=chosen["min_region_ops"], max_region_ops=chosen["max_region_ops"],
+        left=_primitive_names(jax, chosen["left_to_jax"]),
+    )
+    given = dict(keywords or {})
+    try:
+        traced, results = jax.make_jaxpr(function, return_shape=True)(*inputs, **given)
+    except jax.errors.ConcretizationTypeError as error:
+        msg = (
+            f"from_jax: the function asks for the value of an array{_line_of(error)}, which has none while it is "
+            "traced; use jax.lax.cond, jnp.where or a static argument."
+        )
+        raise InputError(msg) from None
+    graph = graph_of(traced)
+    found = partitioned(graph, wishes)
+    regions = [
+        JaxRegion(place, nodes, cutting_of(chosen), checked=chosen["check"])
+        for place, nodes in enumerate(found.regions)
+    ]
+    calls = sum(node.equation is not None for node in graph.nodes)
+    if not calls:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        msg = f"from_jax: {name} computes nothing of its arguments."
+        raise InputError(msg)
+    captured = CapturedGraph(
+        kind="function", library="JAX", regions=tuple(regions), left=found.left, nodes=calls, traced=graph,
+        run=_Run(graph, regions),
+    )
+    return CapturedFunction(captured, _Signature(inputs, given, traced.in_avals, results))
+
+
+def _primitive_names(jax: Any, given: Any) -> frozenset[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"from_jax: left_to_jax must be a list of primitives or their names, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    names = set()
+    for one in given:
+        name = (one if isinstance(one, str) else str(getattr(one, "__name__", ""))).removeprefix("lax.")
+        if f"lax.{name}" not in LOWERINGS and not hasattr(jax.lax, f"{name}_p"):
+            msg = f"from_jax: left_to_jax has {shown(one)}, which is not a primitive of JAX's, as 'tanh' is."
+            raise InputError(msg)
+        names.add(name)
+    return frozenset(names)
+
+
+def _line_of(error: BaseException) -> str:
+    """Return the innermost line of the user's code in an error's traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not {"jax", "fuser_lab"} & set(PurePath(f.filename).parts[-4:-1])]
+    return f" ({own[-1].line}, {PurePath(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def reason_for(node: Step, wishes: Wishes) -> str | None:
+    """Return why a node is left to JAX, or None if it can be in a region."""
+    target = target_of(node)
+    if target == "getitem":
+        return reason_for(node.args[0], wishes)
+    bare = target.removeprefix("lax.")
+    if is_named(target, wishes.left):
+        return "left to JAX as asked"
+    if bare.startswith(_RANDOM):
+        return "it draws random numbers"
+    if target in _CONTROL_FLOW:
+        return "control flow is JAX's"
+    if target in _PRODUCTS:
+        return "matrix products are JAX's"
+    if node.equation.effects:
+        return "it has an effect"
+    if any(isinstance(value, Known) and value.number is None for value in node.value):
+        return "fusions have no such dtype"
+    return refusal(node.meta["call"])
+
+
+def partitioned(graph: Graph, wishes: Wishes) -> Partition:
+    """Return the regions of a graph, which are convex and whose order is acyclic, and what is left to JAX."""
+    reasons = {node: reason_for(node, wishes) for node in graph.nodes if node.op == "call_function"}
+    position = {node: place for place, node in enumerate(graph.nodes)}
+    groups = [
+        sorted(group, key=position.__getitem__)
+        for group in proposed_groups(graph.nodes, reasons, dict.fromkeys(graph.nodes, 0))
+    ]
+    parts = [tuple(part) for group in groups for part in chunks(group, wishes.max_region_ops)]
+    kept = sorted((part for part in parts if is_worth_it(part, wishes)), key=lambda part: position[part[0]])
+    inside = {node for part in kept for node in part}
+    left = tuple(
+        Left(node, target_of(node), reason or why_outside(node, wishes), origin_of(node))
+        for node, reason in reasons.items() if node not in inside and target_of(node) != "getitem"
+    )
+    return Partition(tuple(kept), left)
+
+
+class _Run:
+    """A graph that runs: regions and what is left to JAX, in the order of what they read."""
+
+    def __init__(self, graph: Graph, regions: Sequence[Region]) -> None:
+        self._graph = graph
+        of: dict[Step, Region] = {node: region for region in regions for node in region.nodes}
+        self._units: tuple[Step | Region, ...] = tuple(ordered(graph.nodes, of))
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """Return the results, one array for each variable that the jaxpr returns."""
+        values: dict[Step, Any] = dict(zip(self._graph.inputs, inputs, strict=True))
+        for unit in self._units:
+            if isinstance(unit, Region):
+                found = unit(*(values[node] for node in unit.input_nodes))
+                values.update(zip(unit.output_nodes, found, strict=True))
+            elif unit.op == "get_attr":
+                values[unit] = jax_for("from_jax").numpy.asarray(unit.value)
+            elif unit.op == "call_function":
+                evaluate(unit, values)
+        asarray = jax_for("from_jax").numpy.asarray
+        return [asarray(node.value) if isinstance(node, Known) else values[node] for node in self._graph.results]

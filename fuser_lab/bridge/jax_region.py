@@ -1,0 +1,50 @@
+"""A region of a jaxpr: arrays of JAX, computed by the plan's kernels on the CPU."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fuser_lab.bridge.jax_graph import Known, Step, bound
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import jax_for
+from fuser_lab.bridge.signature import Cutting
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.executor import PreparedPlan
+
+
+class JaxRegion(Region):
+    """Equations of a jaxpr that run as one fusion."""
+
+    library: ClassVar[str] = "JAX"
+
+    def __init__(self, index: int, nodes: Sequence[Step], cutting: Cutting, *, checked: bool = False) -> None:
+        super().__init__(index, nodes, cutting, checked=checked)
+        self._prepared: PreparedPlan | None = None
+
+    def _run(self, inputs: Sequence[Any]) -> list[Any]:
+        jnp = jax_for("fuser_lab.bridge").numpy
+        if self._prepared is None:
+            self._prepared = self.recorded.plan.prepared("cpu", evaluate_refused=True)
+        outputs = self._prepared.run([np.asarray(x) for x in inputs])
+        # JAX may take memory over as it is, and the plan may hand out memory of an input or of its own.
+        return [jnp.array(y, copy=True) for y in outputs]
+
+    def _by_library(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        values = dict(zip(self.input_nodes, inputs, strict=True))
+        for node in self._nodes:
+            evaluate(node, values)
+        return [values[node] for node in self.output_nodes]
+
+
+def evaluate(node: Step, values: dict[Step, Any]) -> None:
+    """Compute the results of a node by JAX, and put them among the values."""
+    if node.equation is None:
+        if node.op == "call_function":  # one of several results
+            source, place = node.args
+            values[node] = values[source][place]
+        return
+    given = [known.value if isinstance(known, Known) else values[known] for known in node.value]
+    found = bound(node.equation, given)
+    values[node] = found[0] if len(found) == 1 else found

@@ -1,0 +1,220 @@
+"""JAX's gather and scatters, where positions are data and whole axes are read or written at them.
+
+An operand's axes are *batch* axes, which go with axes of the indices, *indexed* ones, of which one element each is
+taken, and the others, which are taken whole. The indexed axes become one axis, which is read at linear positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from fuser_lab.bridge.lowerings.indexing import added
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, primitive
+from fuser_lab.bridge.lowerings.views import sliced
+from fuser_lab.dtypes import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """The axes of an operand, and those of its indices without the last, along which an index's numbers lie."""
+
+    batch: tuple[int, ...]
+    indexed: tuple[int, ...]
+    whole: tuple[int, ...]
+    windowed: tuple[int, ...]  # axes that a window keeps, in order
+    index_batch: tuple[int, ...]
+    index_free: tuple[int, ...]
+
+    @property
+    def order(self) -> list[int]:
+        """Operand axes as batch, indexed, whole."""
+        return [*self.batch, *self.indexed, *self.whole]
+
+    @property
+    def index_order(self) -> list[int]:
+        """Index axes as batch, free."""
+        return [*self.index_batch, *self.index_free]
+
+
+def _axes(
+    ndim: int, index_ndim: int, batch: Sequence[int], index_batch: Sequence[int], indexed: Sequence[int],
+    dropped: Sequence[int],
+) -> _Axes:
+    whole = tuple(axis for axis in range(ndim) if axis not in {*batch, *indexed})
+    windowed = tuple(axis for axis in range(ndim) if axis not in {*batch, *dropped})
+    free = tuple(axis for axis in range(index_ndim - 1) if axis not in index_batch)
+    return _Axes(tuple(batch), tuple(indexed), whole, windowed, tuple(index_batch), free)
+
+
+def _gathered(call: Call) -> _Axes:
+    numbers = call.option("dimension_numbers")
+    return _axes(
+        call.args[0].ndim, call.args[1].ndim, numbers.operand_batching_dims, numbers.start_indices_batching_dims,
+        numbers.start_index_map, numbers.collapsed_slice_dims,
+    )
+
+
+def _scattered(call: Call) -> _Axes:
+    numbers = call.option("dimension_numbers")
+    return _axes(
+        call.args[0].ndim, call.args[1].ndim, numbers.operand_batching_dims, numbers.scatter_indices_batching_dims,
+        numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims,
+    )
+
+
+def _unlike_take(call: Call, axes: _Axes, sizes: dict[int, int]) -> str | None:
+    """Return why windows of these sizes are not single elements of the indexed axes and all of the others."""
+    x = call.args[0]
+    if any(not isinstance(given, TracedTensor) or not given.size for given in call.args):
+        return "a tensor is empty or a number"
+    if any(sizes.get(axis, 1) != 1 for axis in axes.indexed) or any(
+        sizes.get(axis, 1) != x.shape[axis] for axis in axes.whole
+    ):
+        return "windows are neither one element nor a whole axis"
+    return None
+
+
+def _no_take(call: Call) -> str | None:
+    return _unlike_take(call, _gathered(call), dict(enumerate(call.option("slice_sizes"))))
+
+
+def _positions(to: Emitter, index: Any, axes: _Axes, shape: Sequence[int]) -> tuple[Any, Any]:
+    """Return linear positions as ``[batch..., count]``, moved inside, and which of them were inside, or None."""
+    ops = to.ops
+    wide = ops.permute(to.cast(index, DataType.Int), [*axes.index_order, index.ndim - 1])
+    sizes = to.shape(wide)[:-1]
+    batch, count = list(sizes[: len(axes.batch)]), prod(sizes[len(axes.batch) :])
+    position = inside = None
+    step = prod(shape[axis] for axis in axes.indexed)
+    for place, axis in enumerate(axes.indexed):
+        step //= shape[axis]
+        at = ops.slice(wide, [*[0] * len(sizes), place], [*sizes, place + 1])
+        at = to.reshaped(at, [*batch, count])
+        clamped = ops.minimum(ops.maximum(at, 0), shape[axis] - 1)
+        part = clamped if step == 1 else ops.mul(clamped, step)
+        position = part if position is None else ops.add(position, part)
+        if to.call.option("mode").name == "FILL_OR_DROP":
+            here = ops.eq(at, clamped)
+            inside = here if inside is None else ops.logical_and(inside, here)
+    if position is None:
+        position = to.full((*batch, count), 0, DataType.Int)
+    return position, inside
+
+
+def _beside(to: Emitter, x: Any, count: int) -> Any:
+    """Return a tensor with axes of size 1 behind its own."""
+    return to.ops.broadcast(x, [False] * x.ndim + [True] * count) if count else x
+
+
+def _merged(to: Emitter, x: Any, axes: _Axes) -> Any:
+    """Return an operand as ``[batch..., indexed, whole...]``."""
+    shape = to.shape(x)
+    turned = to.ops.permute(x, axes.order)
+    count = prod(shape[axis] for axis in axes.indexed)
+    return to.reshaped(turned, [*(shape[a] for a in axes.batch), count, *(shape[a] for a in axes.whole)])
+
+
+def _spread(to: Emitter, x: Any, count: int, whole: Sequence[int]) -> Any:
+    """Return ``[batch..., count]`` repeated along whole axes."""
+    return to.expanded(_beside(to, x, len(whole)), [*to.shape(x)[:-1], count, *whole])
+
+
+def _filling(call: Call) -> Any:
+    """Return what is read outside of an axis."""
+    given, dtype = call.option("fill_value"), call.result.dtype
+    if dtype == "bool":
+        return True if given is None else bool(given)
+    if call.result.is_float:
+        return float("nan") if given is None else float(given)
+    bits = 8 if dtype.endswith("int8") else int(dtype[-2:])
+    return int(given) if given is not None else (1 << bits) - 1 if dtype[0] == "u" else -(1 << (bits - 1))
+
+
+@primitive(
+    "gather", refuse=_no_take,
+    samples=["jnp.take(a, i, 0)", "jnp.take(a, e, 1)", "a[i - 1, i]", "jnp.take(a, i + 1, 0)",
+             "jnp.take(n, i + 1, 0)", "jnp.take_along_axis(a, k % 4, 1)", "jnp.take_along_axis(b, e[:, :, None], 1)",
+             "jnp.take(a, i + 1, 0, mode='clip')", "b[:, i - 1, 1]"],
+)  # fmt: skip
+def _gather(to: Emitter, x: Any, index: Any) -> Any:
+    ops, axes, shape = to.ops, _gathered(to.call), to.shape(x)
+    position, inside = _positions(to, index, axes, shape)
+    rest = [shape[axis] for axis in axes.whole]
+    merged, count = _merged(to, x, axes), to.shape(position)[-1]
+    if axes.batch:
+        found = ops.take_along_axis(merged, _spread(to, position, count, rest), len(axes.batch))
+    else:
+        found = ops.index_select(merged, position, 0)
+    if inside is not None:
+        found = ops.where(_beside(to, inside, len(rest)), found, _filling(to.call))
+    given = to.shape(index)
+    sizes = to.call.option("slice_sizes")
+    found = to.reshaped(found, [*(given[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
+    # The result's axes: those of the window stand at `offset_dims`, those of the indices at the others, in order.
+    offsets = to.call.option("dimension_numbers").offset_dims
+    ahead = len(axes.index_order)
+    windows, indices = iter(range(ahead, found.ndim)), iter(range(ahead))
+    order = [next(windows) if d in offsets else axes.index_order.index(next(indices)) for d in range(found.ndim)]
+    return found if order == list(range(found.ndim)) else ops.permute(found, order)
+
+
+def _no_window(call: Call) -> str | None:
+    numbers, axes = call.option("dimension_numbers"), _scattered(call)
+    if not isinstance(call.args[2], TracedTensor):
+        return "a tensor is empty or a number"
+    if call.option("mode").name == "ONE_HOT":
+        return "it is a product with one-hot rows"
+    updates = call.args[2].shape
+    windows = zip(axes.windowed, (updates[d] for d in numbers.update_window_dims), strict=True)
+    return _unlike_take(call, axes, dict(windows))
+
+
+@primitive(
+    "scatter_add", refuse=_no_window,
+    samples=["c.at[i].add(p[0, :3])", "a.at[:, i].add(p[:, :3])", "a.at[i + 1].add(p)", "a.at[i - 1, i].add(2.0)",
+             "jax.grad(lambda x: jnp.take_along_axis(x, k % 4, 1).sum())(a)", "n.at[i].add(k)"],
+)  # fmt: skip
+def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
+    axes, at, new, inside = _written(to, x, index, updates)
+    if inside is not None:
+        new = to.ops.where(inside, new, 0.0 if to.dtype.is_float else 0)
+    return _unmerged(to, added(to, _merged(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
+
+
+@primitive(
+    "scatter", refuse=_no_window,
+    samples=["a.at[1].set(2.0)", "a.at[i].set(p)", "a.at[:, i + 1].set(p[:, :3])", "n.at[i - 1, i].set(7)"],
+)  # fmt: skip
+def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
+    axes, at, new, inside = _written(to, x, index, updates)
+    axis, merged = len(axes.batch), _merged(to, x, axes)
+    shape = to.shape(merged)
+    if inside is None:
+        return _unmerged(to, to.ops.scatter(merged, at, new, axis), axes, to.shape(x))
+    # What lies outside is written to one more place, which is cut off again.
+    number = 0.0 if to.dtype.is_float else False if to.dtype is DataType.Bool else 0
+    spare = to.ops.pad(merged, [side for n in range(merged.ndim - 1, -1, -1) for side in (0, int(n == axis))], number)
+    written = to.ops.scatter(spare, to.ops.where(inside, at, shape[axis]), new, axis)
+    return _unmerged(to, sliced(to, written, axis, 0, shape[axis]), axes, to.shape(x))
+
+
+def _written(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any, Any, Any]:
+    """Return the axes, and positions, new values and what of them lies inside, as ``[batch..., count, whole...]``."""
+    axes, shape = _scattered(to.call), to.shape(x)
+    position, inside = _positions(to, index, axes, shape)
+    windows = to.call.option("dimension_numbers").update_window_dims
+    others = [axis for axis in range(updates.ndim) if axis not in windows]
+    turned = to.ops.permute(updates, [*(others[axis] for axis in axes.index_order), *windows])
+    rest = [shape[axis] for axis in axes.whole]
+    count = to.shape(position)[-1]
+    new = to.reshaped(turned, [*(shape[axis] for axis in axes.batch), count, *rest])
+    inside = None if inside is None else _beside(to, inside, len(rest))
+    return axes, _spread(to, position, count, rest), new, inside
+
+
+def _unmerged(to: Emitter, x: Any, axes: _Axes, shape: Sequence[int]) -> Any:
+    """Return ``[batch..., indexed, whole...]`` as an operand of this shape."""
+    back = to.reshaped(x, [shape[axis] for axis in axes.order])
+    order = [axes.order.index(axis) for axis in range(len(shape))]
+    return back if order == list(range(len(shape))) else to.ops.permute(back, order)

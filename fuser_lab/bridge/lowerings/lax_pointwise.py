@@ -1,0 +1,281 @@
+"""JAX's pointwise primitives.
+
+Operands of a primitive have one dtype, and the shapes that the result has; a 0-d literal may stand for any of them.
+"""
+
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TracedTensor, primitive
+from fuser_lab.definition.handles import Tensor
+from fuser_lab.dtypes import DataType
+
+# JAX's name, the op's name here, a sample operand.
+_UNARY = (
+    ("acos", "acos", "u"), ("acosh", "acosh", "p + 1"), ("asin", "asin", "u"), ("asinh", "asinh", "a"),
+    ("atan", "atan", "a"), ("atanh", "atanh", "u"), ("ceil", "ceil", "w"), ("cos", "cos", "a"), ("cosh", "cosh", "a"),
+    ("erf", "erf", "h"), ("erf_inv", "erfinv", "u"), ("erfc", "erfc", "a"), ("exp", "exp", "h"), ("exp2", "exp2", "a"),
+    ("expm1", "expm1", "a"), ("floor", "floor", "w"), ("is_finite", "isfinite", "w"), ("lgamma", "lgamma", "p"),
+    ("log", "log", "p"), ("log1p", "log1p", "p"), ("logistic", "sigmoid", "w"), ("neg", "neg", "n"),
+    ("not", "bitwise_not", "n"), ("rsqrt", "rsqrt", "p"), ("sin", "sin", "a"), ("sinh", "sinh", "a"),
+    ("sqrt", "sqrt", "p"), ("tan", "tan", "u"), ("tanh", "tanh", "h"),
+)  # fmt: skip
+_CALLED = {"not": "lax.bitwise_not"}
+
+
+def _unary(name: str, own: str, operand: str) -> None:
+    @primitive(name, samples=[f"{_CALLED.get(name, f'lax.{name}')}({operand})"])
+    def lower(to: Emitter, x: Any) -> Any:
+        return getattr(to.ops, own)(x)
+
+
+for _entry in _UNARY:
+    _unary(*_entry)
+
+
+@primitive("abs", samples=["lax.abs(w)", "lax.abs(n)"])
+def _abs(to: Emitter, x: Any) -> Any:
+    return to.ops.abs(x)
+
+
+@primitive("square", samples=["lax.square(h)", "lax.square(n)"])
+def _square(to: Emitter, x: Any) -> Any:
+    return to.ops.mul(x, x)
+
+
+@primitive("sign", samples=["lax.sign(w)", "lax.sign(n)"])
+def _sign(to: Emitter, x: Any) -> Any:
+    one, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
+    above, below = to.ops.gt(x, zero), to.ops.lt(x, zero)
+    # NaN and both zeros are their own signs.
+    return to.ops.where(above, one, to.ops.where(below, -one, x))
+
+
+@primitive(
+    "round", samples=["lax.round(v)", "lax.round(v, lax.RoundingMethod.TO_NEAREST_EVEN)"],
+)
+def _round(to: Emitter, x: Any) -> Any:
+    ops = to.ops
+    if int(to.call.option("rounding_method")) == 1:
+        return ops.round(x)
+    size = ops.abs(x)
+    whole = ops.trunc(size)
+    up = ops.where(ops.ge(ops.sub(size, whole), 0.5), ops.add(whole, 1.0), whole)
+    return ops.where(ops.signbit(x), ops.neg(up), up)
+
+
+def _power(to: Emitter, x: Any, exponent: int) -> Any:
+    """Return a power by repeated squares, as XLA makes it."""
+    found, square = None, x
+    while exponent:
+        if exponent & 1:
+            found = square if found is None else to.ops.mul(found, square)
+        exponent >>= 1
+        square = to.ops.mul(square, square) if exponent else square
+    return found
+
+
+def _inverted_ints(call: Call) -> str | None:
+    return "it is a negative power of integers" if call.option("y") < 0 and not call.result.is_float else None
+
+
+@primitive(
+    "integer_pow", refuse=_inverted_ints,
+    samples=["lax.integer_pow(a, 5)", "lax.integer_pow(p, -3)", "lax.integer_pow(n, 2)", "lax.integer_pow(a, 0)"],
+)
+def _integer_pow(to: Emitter, x: Any) -> Any:
+    exponent = to.call.option("y")
+    if exponent == 0:
+        return to.full(to.call.result.shape, 1.0 if x.dtype.is_float else 1, x.dtype)
+    wide = to.cast(x, x.dtype.compute) if x.dtype.is_float else x
+    found = _power(to, wide, abs(exponent))
+    found = to.ops.set(found) if found is x else found
+    return to.ops.truediv(1.0, found) if exponent < 0 else found
+
+
+# Arithmetic
+
+def _numbers(call: Call) -> str | None:
+    return "it computes with truth values" if call.result.dtype == "bool" else None
+
+
+_BINARY = (
+    ("add", "add"), ("mul", "mul"), ("sub", "sub"), ("max", "maximum"), ("min", "minimum"), ("nextafter", "nextafter"),
+    ("atan2", "atan2"),
+)  # fmt: skip
+_BINARY_SAMPLES = {
+    "add": ("lax.add(a, p)", "lax.add(o, o)", "lax.add(a, 2.5)"), "mul": ("lax.mul(h, h)", "lax.mul(n, 3)"),
+    "sub": ("lax.sub(1.0, a)", "lax.sub(n, k)"), "max": ("lax.max(w, a)", "lax.max(a, w)", "lax.max(n, k)"),
+    "min": ("lax.min(w, a)", "lax.min(a, w)", "lax.min(w, 0.0)"), "nextafter": ("lax.nextafter(a, p)",),
+    "atan2": ("lax.atan2(a, p)",),
+}
+
+
+def _binary(name: str, own: str) -> None:
+    @primitive(name, refuse=_numbers, samples=_BINARY_SAMPLES[name])
+    def lower(to: Emitter, x: Any, y: Any) -> Any:
+        return getattr(to.ops, own)(x, y)
+
+
+for _name, _own in _BINARY:
+    _binary(_name, _own)
+
+
+@primitive("add_any", refuse=_numbers, samples=["jax.vjp(lambda x: x * x, a)[1](p)[0]"])
+def _add_any(to: Emitter, x: Any, y: Any) -> Any:
+    return to.ops.add(x, y)
+
+
+@primitive("div", samples=["lax.div(a, p)", "lax.div(n, k)", "lax.div(k, n)", "lax.div(n, -2)", "lax.div(1.0, w)"])
+def _div(to: Emitter, x: Any, y: Any) -> Any:
+    ops = to.ops
+    if to.dtype.is_float:
+        return ops.truediv(x, y)
+    if not isinstance(y, Tensor):
+        # Also for the least integer, whose quotient by -1 wraps.
+        return ops.neg(x) if y == -1 else to.full(to.call.result.shape, -1, to.dtype) if y == 0 else ops.div(x, y)
+    is_zero, is_minus = ops.eq(y, 0), ops.eq(y, -1)
+    quotient = ops.div(x, ops.where(ops.logical_or(is_zero, is_minus), 1, y))
+    negated = ops.neg(x) if isinstance(x, Tensor) else -x
+    return ops.where(is_zero, -1, ops.where(is_minus, negated, quotient))
+
+
+@primitive("rem", samples=["lax.rem(a, p)", "lax.rem(n, k)", "lax.rem(k, n)", "lax.rem(n, -3)"])
+def _rem(to: Emitter, x: Any, y: Any) -> Any:
+    ops = to.ops
+    if to.dtype.is_float:
+        return ops.fmod(x, y)
+    if not isinstance(y, Tensor):
+        return ops.set(x) if y == 0 else ops.fmod(x, y) if abs(y) != 1 else ops.mul(x, 0)
+    is_zero, is_minus = ops.eq(y, 0), ops.eq(y, -1)
+    left = ops.fmod(x, ops.where(ops.logical_or(is_zero, is_minus), 1, y))
+    return ops.where(is_zero, x, left)
+
+
+def _float_power(call: Call) -> str | None:
+    return None if call.result.is_float else "it is a power of integers"
+
+
+@primitive("pow", refuse=_float_power, samples=["lax.pow(p, a)", "lax.pow(p, 2.5)", "lax.pow(a, n)", "lax.pow(2.0, a)"])
+def _pow(to: Emitter, x: Any, y: Any) -> Any:
+    y = to.cast(y, to.dtype) if isinstance(y, Tensor) else float(y)
+    return to.ops.pow(x, y)
+
+
+@primitive("clamp", refuse=_numbers, samples=["lax.clamp(-0.5, w, 0.5)", "lax.clamp(-p, w, p)", "lax.clamp(-2, n, 3)"])
+def _clamp(to: Emitter, low: Any, x: Any, high: Any) -> Any:
+    return to.ops.minimum(to.ops.maximum(x, low), high)
+
+
+for _name, _bits in (("and", "n, k"), ("or", "m, m"), ("xor", "n, 5")):
+    primitive(_name, samples=[f"lax.bitwise_{_name}({_bits})"])(
+        lambda to, x, y, name=_name: getattr(to.ops, f"bitwise_{name}")(x, y),
+    )
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    primitive(_name, samples=[f"lax.{_name}(w, a)", f"lax.{_name}(n, k)", f"lax.{_name}(a, 0.5)"])(
+        lambda to, x, y, name=_name: getattr(to.ops, name)(x, y),
+    )
+
+
+# Shifts: all bits leave at a distance that is the width or more, or is negative.
+
+def _signed(call: Call) -> str | None:
+    return "a shift fills in zeros, and the integers have signs" if call.result.dtype != "uint8" else None
+
+
+@primitive("shift_left", samples=["lax.shift_left(n, t)", "lax.shift_left(n, 3)"])
+def _shift_left(to: Emitter, x: Any, y: Any) -> Any:
+    return _shifted(to, "bitwise_left_shift", x, y, lambda: 0)
+
+
+@primitive("shift_right_arithmetic", samples=["lax.shift_right_arithmetic(n, t)"])
+def _shift_right(to: Emitter, x: Any, y: Any) -> Any:
+    return _shifted(to, "bitwise_right_shift", x, y, lambda: to.ops.where(to.ops.lt(x, 0), -1, 0))
+
+
+@primitive("shift_right_logical", refuse=_signed, samples=["lax.shift_right_logical(o, jnp.uint8(2))"])
+def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
+    return _shifted(to, "bitwise_right_shift", x, y, lambda: 0)
+
+
+def _shifted(to: Emitter, name: str, x: Any, y: Any, beyond: Any) -> Any:
+    ops, bits = to.ops, 8 * to.dtype.itemsize
+    shift = getattr(ops, name)
+    if not isinstance(y, Tensor):
+        return shift(x, y) if 0 <= y < bits else to.expanded(ops.mul(x, 0), to.call.result.shape)
+    inside = ops.logical_and(ops.ge(y, 0), ops.lt(y, bits))
+    return ops.where(inside, shift(x, ops.where(inside, y, 0)), beyond())
+
+
+# Choices and types
+
+@primitive(
+    "select_n", samples=["lax.select_n(m, a, p)", "lax.select_n(e, a[:2, :2], p[:2, :2], u[:2, :2])",
+                         "lax.select_n(m, n, k)"],
+)  # fmt: skip
+def _select_n(to: Emitter, which: Any, *cases: Any) -> Any:
+    if not isinstance(which, Tensor):
+        return to.ops.set(cases[int(which)])
+    if which.dtype is DataType.Bool:
+        return to.ops.where(which, cases[1], cases[0]) if len(cases) == 2 else to.ops.set(cases[0])
+    found = cases[-1]
+    for place in range(len(cases) - 2, -1, -1):
+        found = to.ops.where(to.ops.eq(which, place), cases[place], found)
+    return found
+
+
+@primitive(
+    "convert_element_type",
+    samples=["lax.convert_element_type(w, jnp.int32)", "lax.convert_element_type(1e10 * w, jnp.int32)",
+             "lax.convert_element_type(300 * a, jnp.uint8)", "lax.convert_element_type(w, jnp.bool_)",
+             "lax.convert_element_type(a, jnp.bfloat16)", "lax.convert_element_type(300 + n, jnp.int8)",
+             "lax.convert_element_type(m, jnp.float32)"],
+)  # fmt: skip
+def _convert(to: Emitter, x: Any) -> Any:
+    source = x.dtype
+    if source is to.dtype:
+        return to.ops.set(x)
+    if not source.is_float or not to.dtype.is_integral or to.dtype is DataType.Bool:
+        return to.cast(x, to.dtype)
+    # XLA's conversion ends at the bounds of the integers, and NaN becomes 0.
+    ops = to.ops
+    signed = to.dtype is not DataType.Byte
+    bits = 8 * to.dtype.itemsize - signed
+    low, high = (-(1 << bits) if signed else 0), (1 << bits) - 1
+    above, below = ops.ge(x, float(high + 1)), ops.le(x, float(low))
+    inside = ops.logical_not(ops.logical_or(ops.logical_or(above, below), ops.isnan(x)))
+    whole = ops.cast(ops.where(inside, x, 0.0), to.dtype)
+    return ops.where(above, high, ops.where(below, low, whole))
+
+
+def _representable(call: Call) -> str | None:
+    held = call.args[0]
+    precision = (call.option("exponent_bits"), call.option("mantissa_bits"))
+    known = isinstance(held, TracedTensor) and held.dtype == "float32" and precision in {(8, 7), (8, 23)}
+    return None if known else "a number is rounded to a type that no fusion has"
+
+
+@primitive("reduce_precision", refuse=_representable, samples=["lax.reduce_precision(w, 8, 7)"])
+def _reduce_precision(to: Emitter, x: Any) -> Any:
+    if to.call.option("mantissa_bits") == 23:
+        return to.ops.set(x)
+    return to.ops.cast(to.ops.cast(x, DTYPES["bfloat16"]), DTYPES["float32"])
+
+
+def _stays(call: Call) -> str | None:
+    devices = call.option("devices", (None,))
+    return None if all(device is None for device in devices) else "it moves data between devices"
+
+
+@primitive(
+    "copy", "stop_gradient", "optimization_barrier", "device_put", refuse=_stays, computes=False,
+    samples=["lax.stop_gradient(a)", "lax.optimization_barrier(a)", "jax.device_put(a)",
+             "jnp.copy(a)"],
+)
+def _copies(to: Emitter, *values: Any) -> Any:
+    return [to.ops.set(value) for value in values]
+
+
+@primitive("cbrt", samples=["lax.cbrt(a)"])
+def _cbrt(to: Emitter, x: Any) -> Any:
+    root = to.ops.pow(to.ops.abs(x), 1 / 3)
+    return to.ops.where(to.ops.lt(x, 0.0), to.ops.neg(root), to.ops.where(to.ops.eq(x, 0.0), x, root))

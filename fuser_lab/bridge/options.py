@@ -1,0 +1,54 @@
+"""Options that every way into the bridge takes: how regions are cut, how large they are, whether they are checked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fuser_lab.arguments import shown
+from fuser_lab.bridge.signature import Cutting
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.planning import segment
+
+COMMON: Mapping[str, Any] = {
+    "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,
+    "check": False,
+}
+
+
+def chosen_of(who: str, known: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return all options with the values that are given, or else those of ``known``; ``who`` begins each message.
+
+    Raises
+    ------
+    InputError
+        If there is no such option, or a strategy, target or options are not what `segment` takes.
+    ArgumentTypeError
+        If a number of ops is not an int of 1 or more, or ``check`` is not True or False.
+    """
+    for name in given or {}:
+        if name not in known:
+            msg = f"{who}: there is no option {name!r}; there are {', '.join(known)}."
+            raise InputError(msg)
+    chosen = {**known, **(given or {})}
+    for name in ("min_region_ops", "max_region_ops"):
+        if type(chosen[name]) is not int or chosen[name] < 1:
+            msg = f"{who}: {name} must be an int of 1 or more, given {shown(chosen[name])}."
+            raise ArgumentTypeError(msg)
+    if type(chosen["check"]) is not bool:
+        msg = f"{who}: check must be True or False, given {shown(chosen['check'])}."
+        raise ArgumentTypeError(msg)
+    _check_cutting(cutting_of(chosen))
+    return chosen
+
+
+def cutting_of(chosen: Mapping[str, Any]) -> Cutting:
+    """Return how regions are cut."""
+    return Cutting(strategy=chosen["strategy"], target=chosen["target"], options=chosen["options"])
+
+
+def _check_cutting(cutting: Cutting) -> None:
+    """Let `segment` refuse what it does not take now: regions are cut when they run first, or never."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor(shape=[1], contiguity=True)))
+    strategy = "bottom_up" if callable(cutting.strategy) else cutting.strategy
+    segment(fd, strategy=strategy, target=cutting.target, options=cutting.options)

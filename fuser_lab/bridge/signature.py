@@ -1,0 +1,211 @@
+"""What decides a region's fusion, as plain data, and the definition and plan that equal regions share.
+
+Regions whose calls, sizes, strides and dtypes are equal share one recorded definition and its compiled kernels, so that
+a model of many equal layers compiles one.
+"""
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.bridge.annotations import Home
+from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
+from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_of
+from fuser_lab.definition.builder import describe_strides
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.plan import Plan
+from fuser_lab.planning import segment
+from fuser_lab.segmentation import SegmenterOptions, Strategy
+
+if TYPE_CHECKING:
+    from fuser_lab.cost.device import Device
+
+_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutting:
+    """How regions are segmented: arguments of `fuser_lab.segment`."""
+
+    strategy: Strategy = "bottom_up"
+    target: "str | Device | None" = None
+    options: SegmenterOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An operand of a recorded call: an input of the region, or a result of an earlier call.
+
+    ``marked`` says that the call reads a ``segment_set`` of it.
+    """
+
+    call: int | None
+    place: int
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """All that decides a region's fusion: calls with references in place of tensors, inputs, and what is returned.
+
+    Signatures are compared by ``text``: as values 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+    """
+
+    inputs: tuple[TracedTensor, ...] = field(compare=False)
+    calls: tuple[Call, ...] = field(compare=False)
+    operands: tuple[Any, ...] = field(compare=False)  # for each call: its args and kwargs, tensors as Ref
+    outputs: tuple[Ref, ...] = field(compare=False)
+    cutting: Cutting
+    text: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Write down what is compared."""
+        object.__setattr__(self, "text", repr((self.inputs, self.calls, self.operands, self.outputs)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The definition of a signature and its plan, shared by all regions that have it."""
+
+    definition: FusionDefinition
+    specs: tuple[TensorSpec, ...]
+    made: tuple[tuple[str, ...], ...]  # the tensors that each call has made, by name
+    cutting: Cutting
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The plan, made at first use."""
+        with self._lock:
+            cutting = self.cutting
+            return segment(
+                self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
+            )
+
+
+_RECORDED: OrderedDict[Signature, Recorded] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def recorded(signature: Signature) -> Recorded:
+    """Return the definition of a signature; the last 1,024 are kept.
+
+    Raises
+    ------
+    FuserLabError
+        If a call cannot be recorded.
+    """
+    with _LOCK:
+        found = _RECORDED.get(signature)
+        if found is not None:
+            _RECORDED.move_to_end(signature)
+            return found
+    made = _recorded(signature)
+    with _LOCK:
+        found = _RECORDED.setdefault(signature, made)
+        while len(_RECORDED) > _KEPT:
+            _RECORDED.popitem(last=False)
+    return found
+
+
+def _recorded(signature: Signature) -> Recorded:
+    specs = tuple(map(spec_of, signature.inputs))
+    on_gpu = any(spec.device == "cuda" for spec in specs)
+    made: list[tuple[str, ...]] = []
+    with FusionDefinition() as fd:
+        inputs = [
+            fd.define_from_spec(spec, static_sizes=True, is_cpu=on_gpu and spec.device == "cpu" and not spec.shape)
+            for spec in specs
+        ]
+        results: list[list[Any]] = []
+
+        copies: dict[Ref, Any] = {}
+
+        def handle(ref: Ref) -> Any:
+            tensor = inputs[ref.place] if ref.call is None else results[ref.call][ref.place]
+            if not ref.marked:
+                return tensor
+            if ref not in copies:
+                copies[ref] = fd.ops.segment_set(tensor)
+                made[ref.call or 0] += (copies[ref].name,)
+            return copies[ref]
+
+        for call, (args, kwargs) in zip(signature.calls, signature.operands, strict=True):
+            operands, named = _filled(args, handle), dict(_filled(kwargs, handle))
+            before = len(fd.recorded_exprs)
+            results.append(record(fd, call, operands, named))
+            made.append(tuple(expr.name for expr in fd.recorded_exprs[before:]))
+        returned: set[str] = {tensor.name for tensor in inputs}
+        for ref in signature.outputs:
+            traced = signature.calls[ref.call or 0].results[ref.place]
+            tensor = handle(ref)
+            if tensor.name in returned:
+                # Recorded as nothing, or returned already: it gets memory of its own.
+                tensor = fd.ops.set(tensor)
+            returned.add(tensor.name)
+            fd.add_output(tensor, stride_order=_order_of(traced) if traced is not None else ())
+    return Recorded(definition=fd, specs=specs, made=tuple(made), cutting=signature.cutting)
+
+
+def spec_of(traced: TracedTensor) -> TensorSpec:
+    """Return a traced tensor as an abstract input."""
+    device = "cuda" if traced.device.startswith("cuda") else "cpu"
+    return TensorSpec(shape=traced.shape, dtype=DTYPES[traced.dtype], strides=traced.strides, device=device)
+
+
+def _order_of(traced: TracedTensor) -> Sequence[int]:
+    """Return the order of strides of an output that is dense, but not row-major; nothing for all others."""
+    contiguity, ranks = describe_strides(traced.shape, traced.strides)
+    if any(known is False for known in contiguity) or list(ranks) == list(range(traced.ndim))[::-1]:
+        return ()
+    return list(ranks)
+
+
+def _filled(value: Any, handle: Callable[[Ref], Any]) -> Any:
+    if isinstance(value, Ref):
+        return handle(value)
+    if isinstance(value, tuple):
+        return [_filled(part, handle) for part in value]
+    return value
+
+
+def signature_of(
+    nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], cutting: Cutting,
+    homes: Mapping[Node, frozenset[Home]],
+) -> Signature:
+    """Return what decides the fusion of some nodes; tensors are annotated where they leave their home."""
+    refs: dict[Node, Ref] = {node: Ref(None, place) for place, node in enumerate(inputs)}
+    calls: list[Call] = []
+    operands: list[Any] = []
+    for node in nodes:
+        if target_of(node) == "getitem":
+            source, place = node.args
+            refs[node] = Ref(refs[source].call, place)
+            continue
+        call = call_of(node)
+        assert call is not None
+        seen = {**refs, **{
+            given: replace(refs[given], marked=True) for given in node.all_input_nodes
+            if refs[given].call is not None and given.all_input_nodes and homes.get(given) != homes.get(node)
+        }}
+        operands.append((
+            tuple(_referred(value, seen) for value in node.args),
+            tuple((name, _referred(value, seen)) for name, value in node.kwargs.items()),
+        ))
+        refs[node] = Ref(len(calls), 0)
+        calls.append(call)
+    traced = tuple(held(node) for node in inputs)
+    return Signature(
+        inputs=traced, calls=tuple(calls), operands=tuple(operands), outputs=tuple(refs[node] for node in outputs),
+        cutting=cutting,
+    )
+
+
+def _referred(value: Any, refs: Mapping[Node, Ref]) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_referred(part, refs) for part in value)
+    return refs[value] if is_node(value) else plain(value)

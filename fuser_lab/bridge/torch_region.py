@@ -1,0 +1,125 @@
+"""A region of a graph of torch's: tensors with the strides that torch traced, on the device that they are on."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fuser_lab.bridge.annotations import Home
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.signature import Cutting
+from fuser_lab.bridge.traced import Node
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.executor import PreparedPlan
+
+
+class TorchRegion(Region):
+    """Nodes of an FX graph that run as one fusion."""
+
+    library: ClassVar[str] = "torch"
+
+    def __init__(
+        self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
+        homes: Mapping[Node, frozenset[Home]] | None = None,
+    ) -> None:
+        super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes)
+        self._strides = tuple(traced.strides for traced in self.signature.inputs)
+        self._out_strides = tuple(traced.strides for traced in self.traced)
+        self._prepared: PreparedPlan | None = None
+        self._again: Callable[[Sequence[Any], None], list[Any] | None] | None = None  # a run like one before
+        self._apart: tuple[int, ...] = ()  # outputs that the plan returns in memory that is not theirs
+        self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with other strides than torch traced
+
+    @functools.cached_property
+    def fallback(self) -> Any:
+        """The same nodes as a torch GraphModule; it takes the region's inputs and returns a tuple."""
+        torch = torch_for("fuser_lab.bridge")
+        graph = torch.fx.Graph()
+        env = {node: graph.placeholder(f"input_{place}") for place, node in enumerate(self.input_nodes)}
+        for node in self._nodes:
+            env[node] = graph.node_copy(node, env.__getitem__)
+        graph.output(tuple(env[node] for node in self.output_nodes))
+        return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """Return the results of the region's nodes, with the strides that torch traced."""
+        again = self._again
+        if again is not None and not (self.checked or self.idle):
+            outputs = again(inputs, None)
+            if outputs is not None:
+                return self._finished(outputs) if self._apart or self._relaid else outputs
+        return super().__call__(*inputs)
+
+    def fail(self, error: Exception) -> None:
+        """Leave the region to torch from now on, and warn once."""
+        self._again = None
+        super().fail(error)
+
+    def _by_library(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        results: Sequence[Any] = self.fallback(*inputs)
+        return results
+
+    def _run(self, inputs: Sequence[Any]) -> list[Any]:
+        prepared = self._prepared
+        if prepared is None:
+            if any(x.device.type == "meta" for x in inputs):
+                return list(self._by_library(inputs))
+            device = next((x.device for x in inputs if x.device.type == "cuda"), None)
+            target = "cpu" if device is None else f"cuda:{device.index}"
+            prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
+        # A tensor may lie otherwise than traced where autograd or another compiler made it.
+        given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self._strides, strict=True)]
+        outputs = prepared.run(given)
+        if self._prepared is None:
+            made = prepared.output_strides
+            self._apart = self._shared(given, outputs)
+            self._relaid = tuple(n for n, (a, b) in enumerate(zip(made, self._out_strides, strict=True)) if a != b)
+            self._again, self._prepared = prepared.repeat, prepared
+        return [laid(x, strides) for x, strides in zip(self._finished(outputs), self._out_strides, strict=True)]
+
+    def _finished(self, outputs: list[Any]) -> list[Any]:
+        """Return outputs of the plan in memory of their own, with the strides that torch traced."""
+        for place in self._apart:
+            outputs[place] = copied(outputs[place], self._out_strides[place])
+        for place in self._relaid:
+            outputs[place] = laid(outputs[place], self._out_strides[place])
+        return outputs
+
+    def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
+        """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are no views."""
+        taken = {_memory(x) for x in inputs}
+        found = []
+        for place, output in enumerate(outputs):
+            memory = _memory(output)
+            if memory in taken and output.numel():
+                found.append(place)
+            taken.add(memory)
+        return tuple(found)
+
+
+def _memory(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
+    """Return a tensor with these strides: itself, seen anew where only axes of size 1 differ, else a copy."""
+    if tensor.stride() == strides:
+        return tensor
+    shape = tuple(tensor.shape)
+    if all(n <= 1 or a == b for n, a, b in zip(shape, tensor.stride(), strides, strict=True)) or not tensor.numel():
+        return tensor.as_strided(shape, strides)
+    return copied(tensor, strides)
+
+
+def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
+    """Return a copy of a tensor with these strides."""
+    shape = tuple(tensor.shape)
+    # An expanded axis holds one element for all.
+    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    torch = torch_for("fuser_lab.bridge")
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    copy.copy_(tensor)
+    return copy.as_strided(shape, strides)
