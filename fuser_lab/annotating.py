@@ -105,7 +105,7 @@ def to_annotations(plan: Plan, tries: int, ways: Sequence[Way] = WAYS) -> Told:
     """Return the fewest annotations with which the segmenter gives a plan's partition; see `Plan.to_annotations`."""
     unscheduled = [segment.index for segment in plan.segments if segment.scheduler is None]
     if unscheduled:
-        reason = f"No scheduler takes segment {unscheduled[0]}, so that no segmenter makes it."
+        reason = f"No scheduler takes segment {unscheduled[0]}, so no segmenter can make it."
         return Told(plan=None, reasons=(reason,))
     stripped = _stripped(plan.definition)
     told = _Search(plan, stripped, tries, ways).run()

@@ -208,7 +208,7 @@ def _one_of(what: str, text: str, known: Sequence[str]) -> str:
     """Return an argument, or raise what the parser tells the user if there is no such thing."""
     if text in known:
         return text
-    msg = f"{what} {shown(text)} is unknown; there are {', '.join(known)}"
+    msg = f"unknown {what} {shown(text)}; choose from {', '.join(known)}"
     raise argparse.ArgumentTypeError(msg)
 
 

@@ -267,7 +267,7 @@ def _segmented(found: Sized, notes: list[str]) -> SegmentedFusion:
             recomputed=recomputed, replicas=found.replicas,
         )
     except VerificationError as error:
-        msg = f"load_dump: the groups of the dump are no legal partition: {error}"
+        msg = f"load_dump: the groups of the dump are not a legal partition: {error}"
         raise DefinitionError(msg) from None
 
 

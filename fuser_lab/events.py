@@ -279,7 +279,7 @@ class DecisionLog:
         ArgumentTypeError
             If the text is no str.
         InputError
-            If it is no decision log of this schema version, or a line of it is no record; the text names the line.
+            If it is not a decision log of this schema version, or a line of it is no record; the text names the line.
         """
         lines = text.split("\n")
         try:
@@ -288,7 +288,7 @@ class DecisionLog:
         except (KeyError, TypeError, ValueError, RecursionError):
             version = None
         if version != SCHEMA_VERSION:
-            msg = f"this is no decision log of schema version {SCHEMA_VERSION}."
+            msg = f"this is not a decision log of schema version {SCHEMA_VERSION}."
             raise InputError(msg)
         log = cls()
         for number, line in enumerate(lines[1:], start=2):
@@ -308,7 +308,7 @@ class DecisionLog:
                     self.append(_from_dict(data))
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             shown = line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}..."
-            msg = f"line {number} of the decision log is no attempt, pass or layout as to_json writes it: {shown}"
+            msg = f"line {number} of the decision log is not an attempt, pass or layout as to_json writes it: {shown}"
             raise InputError(msg) from None
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -350,7 +350,7 @@ def _known(argument: str, given: object, names: Sequence[str]) -> str:
     name = given.value if isinstance(given, enum.Enum) else given
     if isinstance(name, str) and name in names:
         return name
-    msg = f"filter: {argument} {shown(given)} is unknown; there are {', '.join(map(repr, names))}."
+    msg = f"filter: unknown {argument} {shown(given)}; choose from {', '.join(map(repr, names))}."
     raise InputError(msg)
 
 

@@ -84,7 +84,8 @@ def _known(argument: str, given: object, names: frozenset[str]) -> tuple[str, ..
     found = tuple(_NAMES.of(given, "execute", argument))
     for name in found:
         if name not in names:
-            msg = f"execute: {argument} names {shown(name)}, which is no option; there are {', '.join(sorted(names))}."
+            known = ", ".join(sorted(names))
+            msg = f"execute: {argument} names {shown(name)}, which is not an option; choose from {known}."
             raise DefinitionError(msg)
     return found
 

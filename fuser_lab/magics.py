@@ -36,7 +36,7 @@ class FusionMagics(Magics):
         """Return the plan of the definition in a cell, which is read as a repro script: nothing of it is executed."""
         given = parse_argstring(self.fusion, line)
         if not given.name.isidentifier():
-            msg = f"%%fusion: {given.name!r} is no name of a variable."
+            msg = f"%%fusion: {given.name!r} is not a variable name."
             raise UsageError(msg)
         try:
             fd, inputs = api.load_repro(cell)

@@ -470,7 +470,7 @@ class Plan:
         unknown = sorted(switches.keys() - SegmenterOptions.__dataclass_fields__.keys())
         if unknown:
             names = ", ".join(SegmenterOptions.__dataclass_fields__)
-            msg = f"resegmented: there is no option {unknown[0]!r}; there are {names}."
+            msg = f"resegmented: there is no option {unknown[0]!r}; choose from {names}."
             raise ArgumentTypeError(msg)
         chosen = self.method if strategy is None else strategy
         return self.segmented_anew(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
@@ -634,8 +634,8 @@ class Plan:
             if name in self.definition.tensors:
                 changed = ", ".join(one.name for one in self.decisions.passes if one.before != one.after)
                 msg = (
-                    f"{name} is no tensor of the fusion that is cut any more: the passes before the cut took it away "
-                    f"(those that changed something: {changed or 'none'}); there are {there}."
+                    f"{name} is not a tensor of the fusion that is cut any more: the passes before the cut took it "
+                    f"away (those that changed something: {changed or 'none'}); there are {there}."
                 )
                 raise kind(msg)
             if 0 <= _place_of(name) < last:

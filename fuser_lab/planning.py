@@ -226,5 +226,5 @@ def device_of(target: str | Device | None) -> Device:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
-    msg = f"target {shown(target)} is unknown; there are {names} and {THIS_MACHINE!r}, or give a Device."
+    msg = f"unknown target {shown(target)}; choose from {names} and {THIS_MACHINE!r}, or give a Device."
     raise InputError(msg)

@@ -148,7 +148,7 @@ def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
         a, b = keep
         for name in keep:
             if name not in plan.fusion.tensors:
-                msg = f"shrink: keep names {name}, which is no tensor of the plan."
+                msg = f"shrink: keep names {name}, which is not a tensor of the plan."
                 raise InputError(msg)
         cause = _cause(plan, a, b)
         text = f"{a} and {b} are in different segments"
@@ -184,7 +184,7 @@ def _known_reason(code: str) -> str:
     if code not in codes:
         close = difflib.get_close_matches(code, codes, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; docs/reasons.md lists them."
-        msg = f"shrink: keep is {shown(code)}, which is no code of a reason{hint}"
+        msg = f"shrink: keep is {shown(code)}, which is not a reason code{hint}"
         raise InputError(msg)
     return code
 

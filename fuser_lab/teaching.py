@@ -18,7 +18,7 @@ from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 
 INVITATION = "Write your prediction in place of None, then run the next cell."
-AGAIN = "Change the prediction and run both cells again; until then the answer is not told."
+AGAIN = "Change the prediction and run both cells again; the answer stays hidden until then."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

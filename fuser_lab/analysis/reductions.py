@@ -43,7 +43,7 @@ class ReductionPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentBuffer:
-    """A tensor that must stay at hand while a reduction of it runs.
+    """A tensor that must stay on chip while a reduction of it runs.
 
     ``resolved_at`` names the expression that needs both the tensor and the reduction's result; ``bytes`` is the size
     of one row, the part that one reduction walks through.

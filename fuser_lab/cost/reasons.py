@@ -162,10 +162,11 @@ TEXTS: dict[ReasonCode, str] = {
         "broadcast axis {axis} of {tensor} meets two different axes, of size {first} in {a} and of size {second} in {b}"
     ),
     ReasonCode.OUTPUT_NOT_COVERED: (
-        "axis {axis} of output {tensor} (size {extent}) is no axis of {reference}, whose loops outputs have to follow"
+        "axis {axis} of output {tensor} (size {extent}) is not an axis of {reference}, whose loops all outputs must "
+        "follow"
     ),
     ReasonCode.INPUT_NOT_COVERED: (
-        "axis {axis} of input {tensor} (size {extent}) is no axis of {reference}, whose loops reads have to follow"
+        "axis {axis} of input {tensor} (size {extent}) is not an axis of {reference}, whose loops all reads must follow"
     ),
     ReasonCode.RESHAPE_MIXES: "the reshape {tensor} mixes axes that {reduction} keeps with axes that it reduces",
     ReasonCode.PATTERN_MISMATCH: (
@@ -191,14 +192,16 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.MATMUL_OFF: "matmul fusion is off by default",
     ReasonCode.SEVERAL_MATMULS: "{first} and {second} are both matrix products; a kernel holds one",
     ReasonCode.OTHER_MATMUL: "{tensor} is made by {op}; only matmul and linear are fused",
-    ReasonCode.MATMUL_VECTOR: "{operand}, which {tensor} multiplies, is a vector: this is no product of two matrices",
+    ReasonCode.MATMUL_VECTOR: (
+        "{operand}, which {tensor} multiplies, is a vector: this is not a product of two matrices"
+    ),
     ReasonCode.MATMUL_DTYPE: "{operand}, which {tensor} multiplies, is {dtype}; only Half and BFloat16 are fused",
     ReasonCode.MATMUL_OLD_DEVICE: "{device} has compute capability {cc}; matrix products are fused from {least} on",
     ReasonCode.MATMUL_PROLOGUE: (
         "{operand} = {op} computes an operand of {tensor} on {device}, where operands are only {ways} on their way "
         "from memory"
     ),
-    ReasonCode.MATMUL_EPILOGUE: "{tensor} = {op} comes after the product {product} and is nothing that ends its kernel",
+    ReasonCode.MATMUL_EPILOGUE: "{tensor} = {op} comes after the product {product} and cannot be fused as its epilogue",
     ReasonCode.MATMUL_TOO_LARGE: "{operand} has an axis of {extent} elements; at most {limit} are addressed in tiles",
     ReasonCode.MATMUL_FUSED: "one kernel for the product {tensor} and {others} expressions around it",
     ReasonCode.BROADCAST_AFTER_REDUCTION: (

@@ -64,7 +64,7 @@ def _check_sizes(fusion: Fusion) -> None:
     for tensor in fusion.tensors.values():
         if prod(tensor.shape) >= 1 << 63:
             count = prod(tensor.shape)
-            msg = f"{tensor.name} has the shape {list(tensor.shape)}: {count} elements are more than 63 bits count."
+            msg = f"{tensor.name} has the shape {list(tensor.shape)}: {count} elements do not fit in 63 bits."
             raise InputError(msg)
     for output, target in fusion.aliases:
         if output.shape != target.shape:

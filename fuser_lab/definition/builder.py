@@ -245,7 +245,7 @@ class FusionBuilder(Recording):
     def __enter__(self) -> Self:
         """Open the definition for recording."""
         if self._open is not None:
-            msg = "this definition has been opened already; make a new FusionDefinition for a new fusion."
+            msg = "this definition has already been opened; make a new FusionDefinition for a new fusion."
             raise StateError(msg)
         self._open = True
         return self
@@ -441,7 +441,7 @@ class FusionBuilder(Recording):
             msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
             raise DefinitionError(msg)
         if stride_order and sorted(stride_order) != list(range(len(shape))):
-            msg = f"define_tensor: stride_order={list(stride_order)} is no permutation of 0..{len(shape) - 1}."
+            msg = f"define_tensor: stride_order={list(stride_order)} is not a permutation of 0..{len(shape) - 1}."
             raise DefinitionError(msg)
         # Row-major order is the same definition whether it is said or not.
         in_order = not stride_order or list(stride_order) == list(reversed(range(len(shape))))
@@ -573,7 +573,7 @@ class FusionBuilder(Recording):
                 if overwritten == target:
                     msg = (
                         f"add_output: {tensor.name} cannot be written over the input {target.name}, over which "
-                        f"{other.name} is written already; only one output may alias an input."
+                        f"{other.name} is already written; only one output may alias an input."
                     )
                     raise DefinitionError(msg)
             self._aliases.append((tensor, target))

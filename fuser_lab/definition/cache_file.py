@@ -138,4 +138,4 @@ def _define(
 
 
 def _refused(path: Path, why: str) -> InputError:
-    return InputError(f"FusionCache.load: {brief(str(path))} is no cache that can be read: {why.removesuffix('.')}.")
+    return InputError(f"FusionCache.load: {brief(str(path))} is not a readable cache: {why.removesuffix('.')}.")

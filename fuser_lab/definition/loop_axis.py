@@ -23,7 +23,7 @@ class LoopAxis:
         for position, axis in enumerate(self.tensor.scheduled.loop):
             if axis.id == self.axis.id:
                 return position
-        msg = f"{what}: {self.axis} is no loop of {self.tensor.val.name}, or not any more."
+        msg = f"{what}: {self.axis} is not, or is no longer, a loop of {self.tensor.val.name}."
         raise ScheduleError(msg)
 
     def is_reduction(self) -> bool:

@@ -173,7 +173,7 @@ class _Writer:
         """Return the name of a constant that has a line of its own."""
         number = value.value
         if number is None:
-            msg = f"{value.name} is no constant."
+            msg = f"{value.name} is not a constant."
             raise UnsupportedError(msg)
         key = (value.dtype, repr(number))
         if key not in self._constants:

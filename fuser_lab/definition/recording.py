@@ -118,21 +118,21 @@ class Recording:
         Raises
         ------
         InputError
-            If it is no call of a definition, or takes values that are not there.
+            If it is not a call of a definition, or takes values that are not there.
         """
         self.require_open(record.name)
         if record.name == EMIT:
             args, _ = arguments(record, values, lambda value: value)
             op, operands, *attrs = args
             if op not in OPS or not isinstance(operands, list) or not all(_is_attribute(pair) for pair in attrs):
-                msg = f"{op!r} is no op with operands and attributes."
+                msg = f"{op!r} is not an op with operands and attributes."
                 raise InputError(msg)
             return self.emit(OPS[op], operands, **dict(attrs))
         args, kwargs = arguments(record, values, self.wrap)
         if record.name in DEFINES:
             return getattr(self, record.name)(*args, **kwargs)
         if record.name not in OPS and record.name not in COMPOSITES:
-            msg = f"{record.name!r} is no call of a definition."
+            msg = f"{record.name!r} is not a call of a definition."
             raise InputError(msg)
         return getattr(self.ops, record.name)(*args, **kwargs)
 

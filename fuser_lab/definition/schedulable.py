@@ -46,7 +46,7 @@ class Schedulable:
         """The tensor with its loops; ScheduleError if no output needs it."""
         found = self.builder.hand.scheduled.tensors.get(self.val.name)
         if found is None:
-            msg = f"{self.val.name} is no tensor that an output of this fusion needs."
+            msg = f"{self.val.name} is not a tensor that any output of this fusion needs."
             raise ScheduleError(msg)
         return found
 
@@ -253,7 +253,7 @@ class Transforms:
             raise ArgumentTypeError(msg)
         tensors = self._hand.scheduled.tensors
         if name not in tensors:
-            msg = f"tensor: {shown(name)} is no tensor of the scheduled fusion; there are {', '.join(tensors)}."
+            msg = f"tensor: {shown(name)} is not a tensor of the scheduled fusion; there are {', '.join(tensors)}."
             raise ScheduleError(msg)
         return self._builder.wrap(tensors[name].tensor)
 

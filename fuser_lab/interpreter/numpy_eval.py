@@ -48,7 +48,7 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
             if tensor is None or (isinstance(error, ValueError) and tensor.nbytes < _MOST_BYTES):
                 raise
             msg = (
-                f"the memory of the host does not suffice to evaluate {tensor.name}, {tensor.dtype.ir_name} "
+                f"not enough host memory to evaluate {tensor.name}, {tensor.dtype.ir_name} "
                 f"{list(tensor.shape)}, without a kernel: {tensor.nbytes} bytes are needed for it alone."
             )
             raise OutOfMemoryError(msg) from error

@@ -229,5 +229,5 @@ def _mapped(step: Split | Merge, change: Callable[[IterDomain], IterDomain]) -> 
 
 def _not_inlined(scheduled: ScheduledFusion, tensor: ScheduledTensor, what: str, rules: Rules) -> None:
     if fixed_loops(scheduled, tensor, rules):
-        msg = f"{what}: loops of {tensor.name} are shared with other tensors already; cache and factor before inlining."
+        msg = f"{what}: loops of {tensor.name} are already shared with other tensors; cache and factor before inlining."
         raise ScheduleError(msg)

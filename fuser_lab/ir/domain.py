@@ -35,7 +35,7 @@ class IterDomain:
             msg = f"broadcast axis {self.id} has extent {self.extent}; it must be 1."
             raise VerificationError(msg)
         if self.expanded is not None and self.kind in _PLAIN:
-            msg = f"axis {self.id} is expanded but is no broadcast axis."
+            msg = f"axis {self.id} is expanded but is not a broadcast axis."
             raise VerificationError(msg)
 
     def __hash__(self) -> int:
@@ -162,7 +162,7 @@ class TensorDomain:
         axes = tuple([axis for axis in self.logical if axis.kind is not IterType.REDUCTION])
         object.__setattr__(self, "axes", axes)
         if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
-            msg = f"allocation order {self.allocation} is no permutation of {len(axes)} axes."
+            msg = f"allocation order {self.allocation} is not a permutation of {len(axes)} axes."
             raise VerificationError(msg)
         if self.contiguity is not None:
             if len(self.contiguity) != len(axes):

@@ -113,7 +113,7 @@ class Fusion:
         ArgumentTypeError
             If ``stride_order`` is no list of ints.
         DefinitionError
-            If it is no permutation of the numbers of the output's axes.
+            If it is not a permutation of the numbers of the output's axes.
         """
         tensor = self._output(output, "set_output_stride_order")
         if not isinstance(stride_order, list | tuple) or not all(type(rank) is int for rank in stride_order):
@@ -122,8 +122,8 @@ class Fusion:
         ranks = tuple(stride_order)
         if sorted(ranks) != list(range(tensor.ndim)):
             msg = (
-                f"set_output_stride_order: {list(ranks)} is no permutation of 0..{tensor.ndim - 1}, the ranks of the "
-                f"{tensor.ndim} axes of {tensor.name}."
+                f"set_output_stride_order: {list(ranks)} is not a permutation of 0..{tensor.ndim - 1}, the ranks of "
+                f"the {tensor.ndim} axes of {tensor.name}."
             )
             raise DefinitionError(msg)
         over = next((target for out, target in self.aliases if out == tensor), tensor)
@@ -182,7 +182,7 @@ class Fusion:
             return tensor
         found = self.tensors.get(tensor) if isinstance(tensor, str) else None
         if found is None:
-            msg = f"{method}: {shown(tensor)} is no tensor of the fusion; its tensors are {named(self.tensors)}."
+            msg = f"{method}: {shown(tensor)} is not a tensor of the fusion; its tensors are {named(self.tensors)}."
             raise InputError(msg)
         return found
 
@@ -191,7 +191,7 @@ class Fusion:
             if output in (tensor.name, tensor):
                 return tensor
         names = ", ".join(tv.name for tv in self.outputs)
-        msg = f"{method}: {getattr(output, 'name', output)} is no output of the fusion; its outputs are {names}."
+        msg = f"{method}: {getattr(output, 'name', output)} is not an output of the fusion; its outputs are {names}."
         raise InputError(msg)
 
     @cached_property

@@ -116,7 +116,7 @@ def with_parallel_type(
     if parallel.is_block or parallel.is_thread:
         for other, taken in tensor.parallel.items():
             if taken is parallel and other != axis.id:
-                msg = f"parallelize: {tensor.name} has an axis that runs over {parallel.value} already; one can."
+                msg = f"parallelize: {tensor.name} already has an axis on {parallel.value}; only one is allowed."
                 raise ScheduleError(msg)
     if parallel.is_block and axis.is_reduction:
         msg = (

@@ -36,7 +36,7 @@ def replay(fusion: Fusion, transforms: Iterable[Transform], rules: Rules) -> Sch
 def apply(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     """Return a schedule after one more transform; `replay` says what it raises."""
     if transform.tensor and transform.tensor not in scheduled.tensors:
-        msg = f"{transform.kind}: {transform.tensor} is no tensor that an output of this fusion needs."
+        msg = f"{transform.kind}: {transform.tensor} is not a tensor that any output of this fusion needs."
         raise ScheduleError(msg)
     after = _KINDS[transform.kind](scheduled, transform, rules)
     return replace(after, transforms=(*scheduled.transforms, transform))

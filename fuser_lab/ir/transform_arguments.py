@@ -96,7 +96,7 @@ def selected_tensors(scheduled: ScheduledFusion, transform: Transform, *, itself
 def check_known(scheduled: ScheduledFusion, kind: str, name: str) -> None:
     """Raise ScheduleError unless there is such a tensor."""
     if name not in scheduled.tensors:
-        msg = f"{kind}: {name} is no tensor that an output of this fusion needs."
+        msg = f"{kind}: {name} is not a tensor that any output of this fusion needs."
         raise ScheduleError(msg)
 
 

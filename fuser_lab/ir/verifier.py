@@ -27,7 +27,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
 
     for value in inputs:
         if value.name in known and isinstance(value, TensorView):
-            msg = f"input {value.name} stands twice among the inputs."
+            msg = f"input {value.name} appears twice among the inputs."
             raise VerificationError(msg)
         declare(value)
     for expr in exprs:
@@ -42,7 +42,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
                 raise VerificationError(msg)
         for value in expr.outputs:
             if value.name in known:
-                msg = f"{expr.op.name} produces {value.name}, which exists already."
+                msg = f"{expr.op.name} produces {value.name}, which already exists."
                 raise VerificationError(msg)
             declare(value)
     for value in outputs:
@@ -63,7 +63,7 @@ def verify_stride_orders(
     """
     for tensor, ranks in stride_orders:
         if tensor not in outputs:
-            msg = f"the layout {ranks} is required of {tensor.name}, which is no output."
+            msg = f"the layout {ranks} is required of {tensor.name}, which is not an output."
             raise VerificationError(msg)
         if tensor.domain.allocation != allocation_of(ranks):
             order = tensor.domain.allocation_order

@@ -69,7 +69,7 @@ class Version(str):
 def _key(text: str) -> tuple[tuple[int, ...], int, int, str]:
     found = _FORM.fullmatch(str.strip(text)) if isinstance(text, str) else None
     if found is None:
-        msg = f"Version: {shown(text)} is no version; one looks like 0.2.31, 0.2.31rc1 or 0.2.31+git1a2b3c."
+        msg = f"Version: {shown(text)} is not a version; one looks like 0.2.31, 0.2.31rc1 or 0.2.31+git1a2b3c."
         raise InputError(msg)
     release = [int(part) for part in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:

@@ -35,7 +35,7 @@ class FusionDefinition(Executable):
     def __enter__(self) -> Self:
         """Make a fusion and record into it."""
         if self._recorded is not None or self.fec is not None:
-            msg = "this definition has been opened already; make a new FusionDefinition for a new fusion."
+            msg = "this definition has already been opened; make a new FusionDefinition for a new fusion."
             raise StateError(msg)
         self._fusion = RecordedFusion()
         self._guard = FusionGuard(self._fusion)

@@ -36,7 +36,7 @@ class DisjointSets:
         return axis
 
     def check(self, what: str, *axes: object) -> None:
-        """Raise ArgumentTypeError for what is no axis of the fusion."""
+        """Raise ArgumentTypeError for what is not an axis of the fusion."""
         for axis in axes:
             if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
                 msg = f"{what}: {shown(axis)} is not an axis of this fusion."
@@ -81,7 +81,7 @@ class ValGraph:
         Raises
         ------
         ArgumentTypeError
-            If one is no axis of the fusion.
+            If one is not an axis of the fusion.
         """
         self._sets.check("map_vals", a, b)
         self._sets.join(a.axis, b.axis)

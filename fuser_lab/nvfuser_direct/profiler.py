@@ -24,7 +24,7 @@ class PythonProfiler:
     def __enter__(self) -> Self:
         """Begin to measure."""
         if self._receiving is not None:
-            msg = "PythonProfiler: it is measuring already."
+            msg = "PythonProfiler: it is already measuring."
             raise StateError(msg)
         self._receiving = receiving(self._receive)
         self._receiving.__enter__()

@@ -169,7 +169,7 @@ class IterDomain:
         handle: TensorView = self.builder.wrap(self.tensor)
         places = [i for i, axis in enumerate(handle.get_loop_domain()) if axis.axis.id == self.axis.id]
         if not places:
-            msg = f"parallelize: {self.axis} is no loop of {self.tensor.name}, or not any more."
+            msg = f"parallelize: {self.axis} is not, or is no longer, a loop of {self.tensor.name}."
             raise ScheduleError(msg)
         handle.parallelize(places[0], ptype)
 

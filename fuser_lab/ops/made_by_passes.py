@@ -23,7 +23,7 @@ def _nameless(name: str) -> Callable[..., NoReturn]:
 def _extreme(name: str, plain: OpDef, fold: Any) -> OpDef:
     """Return a reduction like ``max`` or ``min`` that passes over NaN; of NaN alone it is the identity."""
     if plain.combine is None:
-        msg = f"{plain.name} is no reduction."
+        msg = f"{plain.name} is not a reduction."
         raise TypeError(msg)
     identity = plain.combine.identity
 

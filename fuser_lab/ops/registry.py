@@ -234,7 +234,7 @@ def register_composite(entry: Composite) -> Composite:
 
 def _claim(name: str) -> None:
     if name in OPS or name in COMPOSITES or name in MADE_BY_PASSES:
-        msg = f"op {name} is registered already."
+        msg = f"op {name} is already registered."
         raise DefinitionError(msg)
 
 

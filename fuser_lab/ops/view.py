@@ -146,7 +146,7 @@ def _stride_order(rec: Recorder, arg: Operand, stride_order: Sequence[int]) -> V
     if not ranks:
         return rec.emit(SET, [tensor])[0]
     if sorted(ranks) != list(range(tensor.ndim)):
-        msg = f"stride_order: {ranks} is no permutation of 0..{tensor.ndim - 1}."
+        msg = f"stride_order: {ranks} is not a permutation of 0..{tensor.ndim - 1}."
         raise DefinitionError(msg)
     return rec.emit(STRIDE_ORDER, [tensor], stride_order=tuple(ranks))[0]
 
@@ -175,8 +175,8 @@ STRIDE_ORDER = register(
             Sample("fd.ops.stride_order(a, [])", (Arg((), DataType.Bool),)),
         ),
         misuses=(
-            Misuse("fd.ops.stride_order(x, [0, 0])", "stride_order: [0, 0] is no permutation of 0..1"),
-            Misuse("fd.ops.stride_order(x, [1])", "stride_order: [1] is no permutation of 0..1"),
+            Misuse("fd.ops.stride_order(x, [0, 0])", "stride_order: [0, 0] is not a permutation of 0..1"),
+            Misuse("fd.ops.stride_order(x, [1])", "stride_order: [1] is not a permutation of 0..1"),
             Misuse(
                 "fd.ops.stride_order(x, 1)", "stride_order: stride_order must be a list of ints", ArgumentTypeError,
             ),

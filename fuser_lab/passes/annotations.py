@@ -57,7 +57,7 @@ def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] |
     """
     source = _tensor(fusion, tensor)
     if _is_hint(fusion, source):
-        msg = f"{tensor} is the result of a segment_set already; name the tensor that it copies, or another one."
+        msg = f"{tensor} is already the result of a segment_set; name the tensor that it copies, or another one."
         raise IllegalEdit(msg)
     chosen = _readers(fusion, source, readers)
     name = _new_name(fusion, tensor)
@@ -157,7 +157,7 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
     plain = {name: expr for name, expr in users.items() if expr.op.name != HINT}
     if readers is None:
         if not plain:
-            why = "every reader of it is a segment_set already" if users else "nothing reads it"
+            why = "every reader of it is already a segment_set" if users else "nothing reads it"
             msg = f"there is no edge for a segment_set behind {tensor.name}: {why}."
             raise IllegalEdit(msg)
         return set(plain.values())

@@ -67,7 +67,7 @@ class PassPipeline:
         unknown = off - {p.name for p in self.passes}
         if unknown:
             names = ", ".join(p.name for p in self.passes)
-            msg = f"there is no pass {min(unknown)!r}; there are {names}."
+            msg = f"there is no pass {min(unknown)!r}; choose from {names}."
             raise InputError(msg)
         for one in self.passes:
             if one.name in off or (one.only_without and one.only_without not in missing):

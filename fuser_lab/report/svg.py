@@ -1,4 +1,4 @@
-"""The picture of a plan: one box a segment, one kernel each, as engineers draw it by hand.
+"""The picture of a plan: one box per segment, one kernel each, as engineers draw it by hand.
 
 It is written as text, piece by piece: a fusion of 300 operations is drawn anew after each edit, and building and
 writing out a tree of elements took ten times as long.

@@ -40,7 +40,7 @@ class CapturedPlan:
         for number, (here, given) in enumerate(zip(self.inputs, inputs, strict=True)):
             if not is_torch(here):
                 if given != here:
-                    msg = f"input {number} was captured as {here!r}, given {given!r}; capture the plan anew."
+                    msg = f"input {number} was captured as {here!r}, given {given!r}; capture the plan again."
                     raise InputError(msg)
             elif not is_torch(given) or given.shape != here.shape or given.dtype != here.dtype:
                 said = f"{given.dtype} {list(given.shape)}" if is_torch(given) else type(given).__name__

@@ -620,7 +620,7 @@ class PreparedPlan:
         needed = tensor.nbytes if nbytes is None else nbytes
         amounts = bytes_label(needed) if free is None else f"{bytes_label(needed)} of {bytes_label(free)}"
         return OutOfMemoryError(
-            f"the memory of the {where} does not suffice for {tensor.name}, {tensor.dtype.ir_name} "
+            f"not enough {where} memory for {tensor.name}, {tensor.dtype.ir_name} "
             f"{list(tensor.shape)}: {needed} bytes are needed{'' if free is None else f', {free} are free'} "
             f"({amounts}).",
         )

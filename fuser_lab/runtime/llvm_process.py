@@ -130,7 +130,7 @@ class LlvmProcess:
                 )
                 warn(msg, RuntimeWarning)
             return compiled
-        msg = f"LLVM fails with {request.name}, however little it optimizes it."
+        msg = f"LLVM fails with {request.name} at every optimization level."
         raise LlvmError(msg)
 
     def attempt(self, request: Request, pipeline: Pipeline | None = None) -> Compiled:

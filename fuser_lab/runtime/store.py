@@ -238,7 +238,7 @@ def _check(path: Path, descriptor: int) -> None:
         msg = f"{path} belongs to another user"
         raise _UntrustedError(msg)
     if found.st_mode & _OTHERS_WRITE:
-        msg = f"others than its owner may write to {path} (chmod go-w would change that)"
+        msg = f"users other than its owner may write to {path} (chmod go-w would change that)"
         raise _UntrustedError(msg)
 
 

@@ -45,7 +45,7 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
         If the fusion has been given transforms already.
     """
     if hand.transforms:
-        msg = f"schedule: the fusion has been given {len(hand.transforms)} transforms already; undo them first."
+        msg = f"schedule: the fusion has already been given {len(hand.transforms)} transforms; undo them first."
         raise ScheduleError(msg)
     if scheduler not in _SCHEDULES:
         known = ", ".join(s.value for s in _SCHEDULES)

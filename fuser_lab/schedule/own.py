@@ -47,7 +47,7 @@ def with_rule(
     unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in given}))
     if unknown:
         names = ", ".join(scheduler.type.value for scheduler in given)
-        msg = f"with_rule: there is no scheduler {shown(unknown[0])}; there are {names}."
+        msg = f"with_rule: there is no scheduler {shown(unknown[0])}; choose from {names}."
         raise InputError(msg)
     return tuple(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler

@@ -29,7 +29,8 @@ _SPLIT_FROM = 2  # elements behind each result
 
 _MEANINGS: Mapping[str, str] = {
     "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
-    "vector": "elements of one access", "split": "parts of each reduction", "persistent": "rows stay at hand",
+    "vector": "elements of one access", "split": "parts of each reduction",
+    "persistent": "rows stay on chip between passes",
     "resident": "blocks of a multiprocessor that registers are limited for", "tile": "columns, or sides of a tile",
     "grain": "rows of one parallel iteration", "parallel": "shared among cores",
     "partial": "additions before a subtotal", "shared": "sums of columns in shared memory, the others in registers",
@@ -168,7 +169,7 @@ def checked(values: Mapping[str, object]) -> Values:
     found: list[tuple[str, Value]] = []
     for name, value in sorted(values.items()):
         if name not in _MEANINGS:
-            msg = f"with_params: {name!r} is no parameter; there are {', '.join(_MEANINGS)}."
+            msg = f"with_params: {name!r} is not a parameter; choose from {', '.join(_MEANINGS)}."
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             found.append((name, (operator.index(value[0]), operator.index(value[1]))))

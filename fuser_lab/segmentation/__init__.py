@@ -66,7 +66,7 @@ def segment(
     """
     chosen = options or SegmenterOptions()
     if not callable(strategy) and strategy not in STRATEGIES:
-        msg = f"strategy {shown(strategy)} is unknown; there are {', '.join(map(repr, STRATEGIES))} or a function."
+        msg = f"unknown strategy {shown(strategy)}; choose from {', '.join(map(repr, STRATEGIES))}, or give a function."
         raise InputError(msg)
     chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():

@@ -202,7 +202,7 @@ class Asker:
         return self.attempt(phase, Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
 
     def rewrite(self, phase: str, exprs: Iterable[Expr]) -> Attempt:
-        """Return whether Welfords among expressions become sums, as an attempt: where their rows stay at hand."""
+        """Return whether Welfords among expressions become sums, as an attempt: where their rows stay on chip."""
         start = perf_counter()
         group = candidate(self._fusion, exprs, self._recomputed)
         own = welfords(group.exprs, self._fusion)

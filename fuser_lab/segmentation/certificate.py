@@ -28,7 +28,7 @@ READINGS = {
 class TermKind(enum.Enum):
     """What a part of a bound stands for."""
 
-    INPUT = "input"  # a tensor that is in memory already is read, once for each member
+    INPUT = "input"  # a tensor that is already in memory is read, once for each member
     OUTPUT = "output"  # a fusion output is written
     MEMORY = "through memory"  # a tensor is written, and read by others than its producer's segment
     PATH = "on the way"  # two exclude each other, and are joined by neighbours: a tensor between them goes out

@@ -42,7 +42,7 @@ def cut(
     if consumer is not None:
         _expr(fusion, consumer)  # says so where there is no such tensor
     if made is None:
-        msg = f"{tensor} is a fusion input, which is in memory already; there is nothing to cut."
+        msg = f"{tensor} is a fusion input, which is already in memory; there is nothing to cut."
         raise IllegalEdit(msg)
     home = next((i for i in segmented.home[made.name] if made in _own(segmented, i)), None)
     if home is None:
@@ -113,7 +113,7 @@ def move(
         raise IllegalEdit(msg)
     home = segmented.home[expr.name][0]
     if home == segment:
-        msg = f"{tensor} is in segment {segment} already."
+        msg = f"{tensor} is already in segment {segment}."
         raise IllegalEdit(msg)
     groups = [[e for e in _own(segmented, i) if e != expr] for i in range(len(segmented.groups))]
     groups[segment].append(expr)
@@ -287,7 +287,7 @@ def _check_segments(segmented: SegmentedFusion, *indices: int) -> None:
             msg = f"there is no segment {index}; the plan has segments 0 to {len(segmented.groups) - 1}."
             raise IllegalEdit(msg)
     if len(set(indices)) != len(indices):
-        msg = f"segment {indices[0]} is one already."
+        msg = f"segment {indices[0]} is already one."
         raise IllegalEdit(msg)
 
 

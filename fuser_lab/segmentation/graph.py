@@ -191,7 +191,7 @@ def assemble(
     Raises
     ------
     VerificationError
-        If the groups are no legal partition.
+        If the groups are not a legal partition.
     """
     candidates = [candidate(fusion, exprs, recomputed) for exprs in groups]
     order = run_order(candidates)

@@ -116,7 +116,7 @@ class SegmenterOptions:
     combine_reductions, level_merge, final_merge
         Whether these phases run.
     welford
-        Whether a Welford becomes sums, mean first, where its rows stay at hand between the two passes.
+        Whether a Welford becomes sums, mean first, where its rows stay on chip between the two passes.
     connect_through_inputs
         Top-down: pieces that share only an input are tried together.
     cut_reshape_inputs, cut_resize_inputs

@@ -206,7 +206,7 @@ class SegmentationState:
 
     def _free(self, what: str) -> None:
         if self._lifting is not None:
-            msg = f"{what}: segments are set up already; call finalize_segmentation first."
+            msg = f"{what}: segments are already set up; call finalize_segmentation first."
             raise StateError(msg)
 
     def _ready(self, what: str) -> Lifting:

@@ -1,6 +1,6 @@
 """Welford's statistics as plain sums: the formula, and where a segment is rewritten to it.
 
-nvFuser rewrites a Welford where the rows stay at hand between two passes over them
+nvFuser rewrites a Welford where the rows stay on chip between two passes over them
 (``SegmentCandidateFinder::translateWelfordInFusion``, csrc/fusion_segmenter.cpp). Kernels of all other Welfords compute
 the same formula (`fuser_lab.codegen.decompose`), so that it stands here once.
 """

@@ -198,7 +198,7 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
          "input 0 is a tensor of layout torch.sparse_coo, which torch does not capture"),
         (lambda x: fl.from_torch(torch.sin, torch.nested.nested_tensor([x])), UnsupportedError, "a nested tensor"),
         (lambda x: copy.deepcopy(fl.from_torch(torch.sin, x)), UnsupportedError, "cannot be copied or pickled"),
-        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "there is no option 'speed'; there are strategy"),
+        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "no option 'speed'; choose from strategy"),
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
         (lambda x: fl.from_torch(torch.sin, x, min_region_ops=0), ArgumentTypeError, "min_region_ops must be an int"),
         (lambda x: fl.from_torch(torch.sin, x, left_to_torch="sin"), ArgumentTypeError, "must be a list of ops"),

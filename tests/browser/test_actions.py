@@ -165,7 +165,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     explorer.locator(".fx-inspector pre").get_by_text("plan = fl.segment").wait_for()
     keys.press("r")
     explorer.get_by_role("button", name="Cancel").wait_for()
-    explorer.get_by_text("Timed: the table holds the medians.").wait_for()
+    explorer.get_by_text("Done. The table shows medians.").wait_for()
     for key in "abdxvzmlfth":  # what JupyterLab takes for its own in command mode
         keys.press(key)
     assert desk.page.evaluate(cells) == sources
@@ -206,8 +206,8 @@ def test_run_pressed_twice_is_one_run(open_explorer):
     desk = open_explorer("PAUSE = 0.4", "e = " + SHOW + "\ne")
     # Two events at once, as of a page that did not hear yet that the first was taken.
     desk.explorer.get_by_role("button", name="Run").evaluate("(b) => { b.click(); b.click(); }")
-    says(desk, "A run is under way; cancel it first, or wait for it to end.")
-    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for()
+    says(desk, "A run is in progress; cancel it first, or wait for it to end.")
+    desk.explorer.get_by_text("Done. The table shows medians.").wait_for()
     assert desk.explorer.locator(".fx-total").count() == 1
     assert desk.complaints == []
 
@@ -223,7 +223,7 @@ def test_inputs_that_changed_under_the_explorer_are_answered_with_a_sentence(ope
     desk.explorer.get_by_role("button", name="Run").wait_for()
     assert in_kernel(desk, "given[0].resize((256, 512), refcheck=False)") == ""
     desk.explorer.get_by_role("button", name="Run").click()
-    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    desk.explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
     assert "measured" in desk.facts()
     assert "–measured" not in desk.facts().replace(" ", "")
 

@@ -26,7 +26,7 @@ def test_cut_glue_and_time(open_explorer, shots, theme):
     desk.explorer.get_by_role("button", name="Run").click()
     desk.explorer.locator(".fx-progress.fx-on").wait_for()
     desk.explorer.locator(".fx-table tbody tr").nth(6).wait_for()
-    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for()
+    desk.explorer.get_by_text("Done. The table shows medians.").wait_for()
     assert desk.explorer.locator(".fx-total").count() == 2
     assert "CPU median" in desk.explorer.locator(".fx-table thead").inner_text()
     desk.explorer.screenshot(path=shots / f"explorer-timed-{theme}.png")
@@ -303,7 +303,7 @@ def test_moving_comparing_and_the_tabs_of_a_real_plan(open_explorer, shots, them
     explorer.locator(".fx-panel .fl-hollow").first.wait_for()
     assert explorer.locator(".fx-panel .fl-full").count() == 0
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
     explorer.get_by_role("tab", name="Roofline").click()
     explorer.locator(".fx-panel .fl-full").first.wait_for()
     explorer.screenshot(path=shots / f"explorer-roofline-{theme}.png")

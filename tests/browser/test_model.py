@@ -69,7 +69,7 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     explorer.locator(".fl-edge.fl-inside .fl-hit").first.dispatch_event("click")
     explorer.locator(".fx-status").get_by_text("Cut at").wait_for()
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
     page.screenshot(path=shots / "model-region.png")
     assert desk.complaints == []
     assert desk.strangers == []

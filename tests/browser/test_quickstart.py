@@ -27,7 +27,7 @@ def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, sh
     assert min(took) > 0
     assert sorted(took)[1] < 150
     desk.explorer.get_by_role("button", name="Run").click()
-    desk.explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    desk.explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
     assert desk.explorer.locator(".fx-table .fx-total").count() == 2
     assert "CPU" in desk.explorer.locator(".fx-table thead").inner_text()
     desk.page.screenshot(path=shots / f"quickstart-{theme}.png")

@@ -55,7 +55,7 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
     desk = open_explorer(REAL)
     explorer, page = desk.explorer, desk.page
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Timed: the table holds the medians.").wait_for(timeout=120_000)
+    explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
     heading = explorer.locator(".fx-inspector h3")
     for tab in ("Segments", "Timings", "Roofline", "Memory"):
         open_tab(desk, tab)

@@ -136,7 +136,7 @@ def test_every_strategy_and_reading_starts_from_the_annotated_definition():
     assert not forced.resegmented("bottom_up").options.cut_reshape_inputs
     with pytest.raises(InputError, match="the strategy 'bottom_up' does not take cut_reshape_inputs"):
         annotated.resegmented(cut_reshape_inputs=True)
-    with pytest.raises(ArgumentTypeError, match="there is no option 'cut'; there are segment_set"):
+    with pytest.raises(ArgumentTypeError, match="there is no option 'cut'; choose from segment_set"):
         annotated.resegmented(cut=True)
 
 
@@ -192,8 +192,8 @@ def test_a_segment_set_that_is_an_output_becomes_a_copy():
         (lambda p: p.annotate("T5"), "there is no edge for a segment_set behind T5: nothing reads it."),
         (lambda p: p.annotate("T2", "T5"), "T5 does not read T2; readers of T2 are T3, T4."),
         (lambda p: p.annotate("T2", []), "readers of T2 must name at least one of T3, T4."),
-        (lambda p: p.annotate("T2").annotate("T2"), "every reader of it is a segment_set already."),
-        (lambda p: p.annotate("T2").annotate("T2_hint"), "T2_hint is the result of a segment_set already"),
+        (lambda p: p.annotate("T2").annotate("T2"), "every reader of it is already a segment_set."),
+        (lambda p: p.annotate("T2").annotate("T2_hint"), "T2_hint is already the result of a segment_set"),
         (lambda p: p.annotate("T2").annotate("T2", "T2_hint"), "T2_hint is a segment_set itself"),
         (lambda p: p.without_annotation("T2"), "T2 has no segment_set; there are none."),
         (lambda p: p.annotate("T2").without_annotation("T3"), "T3 has no segment_set; there are T2 -> T3, T4."),

@@ -103,10 +103,10 @@ def test_a_reader_that_stops_early_is_no_error():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["explain", "x.py", "--strategy", "best"], "strategy 'best' is unknown; there are bottom_up, "),
-        (["explain", "x.py", "--target", "V100"], "target 'V100' is unknown; there are A100, "),
-        (["diff", "x.py", "--strategies", "bottom_up,best"], "strategy 'best' is unknown; there are bottom_up, "),
-        (["report", "x.py", "--strategies", ""], "strategy '' is unknown"),
+        (["explain", "x.py", "--strategy", "best"], "unknown strategy 'best'; choose from bottom_up, "),
+        (["explain", "x.py", "--target", "V100"], "unknown target 'V100'; choose from A100, "),
+        (["diff", "x.py", "--strategies", "bottom_up,best"], "unknown strategy 'best'; choose from bottom_up, "),
+        (["report", "x.py", "--strategies", ""], "unknown strategy ''"),
     ],
 )
 def test_what_cannot_be_chosen_is_answered_with_the_choices(arguments, said, capsys):

@@ -388,7 +388,7 @@ class Explorer(anywidget.AnyWidget):
             "certificate": self._certify,
         }
         if event.get("plan", self._number) != self._number:
-            msg = "That was for a plan that is not shown any more; nothing was done."
+            msg = "That button belongs to a plan that is no longer shown; nothing was done."
             raise FuserLabError(msg)
         handlers[event["type"]](event)
 
@@ -411,7 +411,7 @@ class Explorer(anywidget.AnyWidget):
         edge = self._edge(event)
         if edge.kind != "inside":
             self._select(event)
-            self._say(f"{edge.tensor} is in memory there already, so there is nothing to cut.", "error")
+            self._say(f"{edge.tensor} is already in memory there, so there is nothing to cut.", "error")
             return
         consumer = self._one_of_several(edge)
         place = edge.tensor if consumer is None else f"{edge.tensor} → {consumer}"
@@ -437,7 +437,7 @@ class Explorer(anywidget.AnyWidget):
     def _move(self, event: Event) -> None:
         node = next((n for n in self._current().nodes if n.id == event.get("id") and n.kind == "op"), None)
         if node is None:
-            msg = "The plan that is shown has no such op any more; click it again."
+            msg = "The plan on show no longer has this op; click it again."
             raise FuserLabError(msg)
         segment = int(event["segment"])
         self._edit(node.id, lambda: self._session.move(node.tensor, segment), f"Moved {node.tensor}")
@@ -529,7 +529,7 @@ class Explorer(anywidget.AnyWidget):
             self._switch_to_mine()
             return
         if strategy == self._session.state.strategy and not self._session.state.edits:
-            self._say(f"The {words(strategy)} plan is shown already.")
+            self._say(f"The {words(strategy)} plan is already shown.")
             return
         if strategy in self._searched and not self._session.has(strategy):
             self._search(strategy)
@@ -542,7 +542,7 @@ class Explorer(anywidget.AnyWidget):
         edited = bool(self._session.state.edits)
         self._session.switch_to_mine()
         if edited or not self._session.state.edits:
-            self._say("Your plan is shown already." if edited else "There are no edits to go back to.")
+            self._say("Your plan is already shown." if edited else "There are no edits to go back to.")
             return
         self._show()
         self._say(f"Your plan: {self._counted()}.")
@@ -623,7 +623,7 @@ class Explorer(anywidget.AnyWidget):
             self._publish()
 
         if self._asked_for is not None or not self._background.start(find, tell_if_asked, seconds=self._seconds):
-            self._say("A search is under way; wait for it to end, or cancel it.", "error")
+            self._say("A search is in progress; wait for it to end, or cancel it.", "error")
             return
         self._asked_for, self._searching = question, what
         self._show()
@@ -642,7 +642,7 @@ class Explorer(anywidget.AnyWidget):
         self._detail = "segments" if event["detail"] == "segments" else "ops"
         self._opened = frozenset()
         self._show()
-        self._say("One box a segment." if self._detail == "segments" else "One box an op.")
+        self._say("One box per segment." if self._detail == "segments" else "One box per op.")
 
     def _open(self, event: Event) -> None:
         """Draw the ops of one segment among the others, or close it again."""
@@ -673,7 +673,7 @@ class Explorer(anywidget.AnyWidget):
         self._compared = chosen
         self._show()
         self._panel({"name": "compare"})
-        self._say(f"Compared with {dict(self._others())[chosen]}." if chosen else "Compared with nothing.")
+        self._say(f"Compared with {dict(self._others())[chosen]}." if chosen else "The comparison is off.")
 
     def _others(self) -> list[tuple[str, str]]:
         """Return what the shown plan can be compared with: key and words."""
@@ -733,7 +733,7 @@ class Explorer(anywidget.AnyWidget):
         baseline, plan = self._session.baseline, self._session.plan
         plans = [baseline] if plan.hash == baseline.hash else [baseline, plan]
         if not self._runner.start(plans, self._inputs):
-            self._say("A run is under way; cancel it first, or wait for it to end.", "error")
+            self._say("A run is in progress; cancel it first, or wait for it to end.", "error")
             return
         self._timed_hashes = tuple(one.hash for one in plans)
         self.times = {**self.times, "running": True, "done": 0, "total": 0}
@@ -742,7 +742,7 @@ class Explorer(anywidget.AnyWidget):
     def _cancel(self, _event: Event) -> None:
         self._runner.cancel()
         self._say(
-            "Cancelling after the measurement that is under way." if self._runner.running else "Nothing is running."
+            "Cancelling once the current measurement ends." if self._runner.running else "Nothing is running."
         )
 
     def _source(self, event: Event) -> None:
@@ -774,7 +774,7 @@ class Explorer(anywidget.AnyWidget):
     def _edge(self, event: Event) -> EdgeView:
         edge = next((e for e in self._current().edges if e.id == event.get("id")), None)
         if edge is None:
-            msg = "The plan that is shown has no such edge any more; click it again."
+            msg = "The plan on show no longer has this edge; click it again."
             raise FuserLabError(msg)
         return edge
 
@@ -888,7 +888,7 @@ class Explorer(anywidget.AnyWidget):
             elif progress.cancelled:
                 self._say("Cancelled; the rows measured so far are kept.")
             elif not progress.running:
-                self._say("Timed: the table holds the medians.")
+                self._say("Done. The table shows medians.")
         self._publish()
 
     def _measured(self) -> dict[str, str]:

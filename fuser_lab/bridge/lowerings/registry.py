@@ -138,7 +138,7 @@ def lowering(
     def registered(lower: Lower) -> Lower:
         for target in targets:
             if target in LOWERINGS:
-                msg = f"{target} has a lowering already."
+                msg = f"{target} already has a lowering."
                 raise DefinitionError(msg)
             own = tuple(sample for sample in samples if sample.startswith(f"{target}("))
             LOWERINGS[target] = Lowering(
@@ -181,7 +181,7 @@ def refusal(call: Call) -> str | None:
         if tensor.ndim > MOST_AXES:
             return f"a tensor has {tensor.ndim} axes; {MOST_AXES} at most are lowered"
     if not any(result is not None for result in call.results):
-        return "its result is no tensor"
+        return "its result is not a tensor"
     # A 0-d tensor on the CPU may stand beside tensors on a GPU, as in torch.
     devices = {tensor.device for tensor in tensors if tensor.ndim or tensor.device != "cpu"}
     if len(devices) > 1:

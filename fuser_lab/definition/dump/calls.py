@@ -151,7 +151,7 @@ def _plain(context: Context, op: str, term: Applied) -> Call:
             try:
                 attrs[key] = attribute(given, context.sizes)
             except ValueError:
-                msg = f"{op}: the option {key} is no plain value"
+                msg = f"{op}: the option {key} is not a plain value"
                 raise context.refuse(msg) from None
     return Call(op=op, operands=tuple(operands), attrs=attrs)
 
@@ -191,7 +191,7 @@ def _reduced(context: Context, term: Applied) -> tuple[int, ...]:
     operand = _operand(context, term)
     axes = context.result.axes
     if axes is None or len(axes) != len(context.shapes[operand.name]):
-        msg = f"the axes that are reduced cannot be told: {context.result.name} and {operand.name} differ in number"
+        msg = f"the reduced axes cannot be determined: {context.result.name} and {operand.name} differ in number"
         raise context.refuse(msg)
     return tuple(place for place, axis in enumerate(axes) if axis.kind == "r")
 

@@ -60,7 +60,7 @@ def attribute(term: Term, sizes: Mapping[str, int]) -> AttrValue:
     Raises
     ------
     ValueError
-        If it is no plain value.
+        If it is not a plain value.
     """
     match term:
         case Constant(value=value):

@@ -263,7 +263,7 @@ class _Parser:
     def value(self, text: str) -> Value:
         found = _plain_value(text)
         if found is None:
-            self.refuse(f"{text[:40]!r} is no value")
+            self.refuse(f"{text[:40]!r} is not a value")
         axes = None if found.axes is None else list(found.axes)
         if axes is None and self.take("["):
             axes = []

@@ -516,7 +516,7 @@ class Calls(Expressions):
         return self.lists.keep(found) if isinstance(found, list | tuple) else found
 
     def check_plain(self, place: ast.AST, values: list[Any]) -> None:
-        """Raise DefinitionError for an argument that is no plain value."""
+        """Raise DefinitionError for an argument that is not a plain value."""
         # What an op costs grows with the axes of its operands and the length of its lists.
         self.step(place, sum(value.ndim if isinstance(value, Tensor) else 1 for value in values))
         for value in values:

@@ -145,7 +145,7 @@ def _permute(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     rank = len(tensor.shape)
     order = [wrap_dim(i, rank, a.what, "dims") for i in a.sizes("dims")]
     if sorted(order) != list(range(rank)):
-        msg = f"{a.what}: dims {order} is no order of {rank} axes."
+        msg = f"{a.what}: dims {order} is not an order of {rank} axes."
         raise DefinitionError(msg)
     return _permuted(tensor, order)
 

@@ -169,7 +169,7 @@ def test_hints_and_requirements_are_apart():
         assert fusion.required_order(tensor.name) == fusion.required_order(tensor)
         assert fusion.hint_order(tensor.name) == fusion.hint_order(tensor)
     for ask, given in ((fusion.required_order, "T99"), (fusion.hint_order, 3)):
-        with pytest.raises(InputError, match=f"^{ask.__name__}: {given!r} is no tensor of the fusion; its .* are T0"):
+        with pytest.raises(InputError, match=f"^{ask.__name__}: {given!r} is not a tensor of the fusion; .* are T0"):
             ask(given)
     assert [fusion.get_output_stride_order(tv) for tv in fusion.outputs] == [None, (2, 1, 0), (0, 2, 1)]
 

@@ -75,7 +75,7 @@ ILLEGAL = [
     (lambda c: inlined(c).reorder({0: 1}), "reorder: the first 1 loops of T1 are shared with other tensors"),
     (lambda c: c.y.parallelize(3, P.block_x), "parallelize: axis 3 is out of range"),
     (lambda c: (c.y.parallelize(0, P.block_x), c.y.parallelize(1, P.block_x)),
-     "parallelize: T1 has an axis that runs over threadIdx.x already; one can."),
+     "parallelize: T1 already has an axis on threadIdx.x; only one is allowed."),
     (lambda c: c.s.parallelize(1, P.grid_x), "of T2 is reduced, and blocks cannot add up what they have in one kernel"),
     (lambda c: copied(c).parallelize(1, P.vectorize), "it is not the innermost loop."),
     (lambda c: c.y.vectorize(),
@@ -89,7 +89,7 @@ ILLEGAL = [
     (lambda c: c.z.cache_after(), "cache_after: nothing reads T4; cache_before makes a copy ahead of an output."),
     (lambda c: c.x.cache_before(), "cache_before: T0 is an input; cache_after makes a copy behind it."),
     (lambda c: c.z.cache_fork(), "cache_fork: T4 must be an output that other tensors are computed from."),
-    (lambda c: inlined(c).cache_after(), "cache_after: loops of T1 are shared with other tensors already"),
+    (lambda c: inlined(c).cache_after(), "cache_after: loops of T1 are already shared with other tensors"),
     (lambda c: c.y.rfactor([1]), "rfactor: T1 is not the result of a reduction."),
     (lambda c: c.s.rfactor([0]), "rfactor: axis 0 of T2 is iS4{i0}, which is not reduced."),
     (lambda c: c.s.rfactor([1]), "rfactor: T2 must keep at least one reduction axis, and give away at least one of 1."),
@@ -116,7 +116,7 @@ ILLEGAL = [
     (lambda c: c.z.bounded_transform_backward(4, [c.x]), "position 4 is out of range; T4 has 2 loops."),
     (lambda c: (c.z.merge(0), c.z.transform_like()), "merge axes of which T2 reduces only one"),
     (lambda c: (inlined(c), c.z.split(0, 2)), "split: axis 0 of T4 is one of the first 1 loops"),
-    (lambda c: c.dead.split(0, 2), "T5 is no tensor that an output of this fusion needs."),
+    (lambda c: c.dead.split(0, 2), "T5 is not a tensor that any output of this fusion needs."),
     (lambda c: c.fd.sched.undo(1), "undo: 1 transforms cannot be taken back; there are 0."),
 ]
 

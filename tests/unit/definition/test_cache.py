@@ -469,13 +469,13 @@ def damaged(content, change):
         (lambda d: d.update(version=1), "its version is 1; this one reads 2"),
         (lambda d: d.pop("records"), "records, fusions or max_fusions are missing"),
         (lambda d: d["records"].append([99, ["neg", [], []]]), "has no call before it"),
-        (lambda d: d["records"].append([0, "neg"]), "is no recorded call"),
-        (lambda d: d["records"][1].__setitem__(1, ["__class__", [], []]), "'__class__' is no call of a definition"),
-        (lambda d: d["records"][1].__setitem__(1, ["execute", [], []]), "'execute' is no call of a definition"),
-        (lambda d: d["records"][1].__setitem__(1, ["exp", [["value", "T9"]], []]), "('value', 'T9') is no argument"),
-        (lambda d: d["records"][1].__setitem__(1, ["exp", [["pickle", "x"]], []]), "is no argument of a recorded call"),
+        (lambda d: d["records"].append([0, "neg"]), "is not a recorded call"),
+        (lambda d: d["records"][1].__setitem__(1, ["__class__", [], []]), "'__class__' is not a call of a definition"),
+        (lambda d: d["records"][1].__setitem__(1, ["execute", [], []]), "'execute' is not a call of a definition"),
+        (lambda d: d["records"][1].__setitem__(1, ["exp", [["value", "T9"]], []]), "'T9') is not an argument"),
+        (lambda d: d["records"][1].__setitem__(1, ["exp", [["pickle", "x"]], []]), "not an argument of a recorded"),
         (lambda d: d["records"][1].__setitem__(1, ["exp", [], []]), "missing a required argument"),
-        (lambda d: d["records"][1].__setitem__(1, ["emit", ["open", ["list"]], []]), "'open' is no op"),
+        (lambda d: d["records"][1].__setitem__(1, ["emit", ["open", ["list"]], []]), "'open' is not an op"),
         (lambda d: d["fusions"].append([0, 0, 0]), "ends no definition: Fusion is empty!"),
         (lambda d: d["fusions"].append(["x", 0]), "is no place where a fusion ends"),
     ],
@@ -488,19 +488,19 @@ def test_files_that_are_no_cache(tmp_path, change, says):
     with pytest.raises(InputError) as caught:
         FusionCache.load(path)
     assert says in str(caught.value)
-    assert str(caught.value).startswith(f"FusionCache.load: {path} is no cache that can be read: ")
+    assert str(caught.value).startswith(f"FusionCache.load: {path} is not a readable cache: ")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, "\x80abc"])
 def test_files_that_are_something_else(tmp_path, content):
     path = tmp_path / "cache.json"
     path.write_text(content, encoding="latin-1")
-    with pytest.raises(InputError, match="is no cache that can be read"):
+    with pytest.raises(InputError, match="is not a readable cache"):
         FusionCache.load(path)
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="is no cache that can be read"):
+    with pytest.raises(InputError, match="is not a readable cache"):
         FusionCache.load(tmp_path / "nothing.json")
 
 

@@ -183,7 +183,7 @@ def test_numbers(text, value):
         ("torch.randn(3, 4).t().view(12)", "contiguous tensors only"),
         ("torch.randn(3, 4).expand(5, 4)", "only axes of size 1 grow"),
         ("torch.randn(3, 4).expand(4)", "fewer axes"),
-        ("torch.randn(3, 4).permute(0, 0)", "is no order of 2 axes"),
+        ("torch.randn(3, 4).permute(0, 0)", "is not an order of 2 axes"),
         ("torch.randn(3, 4).transpose(0, 2)", "outside"),
         ("torch.randn(2, 3, 4).t()", "at most two axes"),
         ("torch.randn(3, 4)[5]", "outside"),

@@ -30,7 +30,7 @@ def test_axes():
 
 def test_domains():
     axes = (IterDomain(id=0, extent=2), IterDomain(id=1, extent=1, kind=IterType.BROADCAST))
-    with pytest.raises(VerificationError, match="no permutation"):
+    with pytest.raises(VerificationError, match="not a permutation"):
         TensorDomain(logical=axes, allocation=(0, 0))
     with pytest.raises(VerificationError, match="contiguity has 1 entries"):
         TensorDomain(logical=axes, contiguity=(True,))
@@ -42,11 +42,11 @@ def test_graphs():
     a, b, c = tensor("T0", 4), tensor("T1", 4), tensor("T2", 4)
     with pytest.raises(VerificationError, match="reads T1, which is neither an input nor produced before"):
         Fusion(inputs=(a,), exprs=(neg(b, c), neg(a, b)), outputs=(c,))
-    with pytest.raises(VerificationError, match="produces T1, which exists already"):
+    with pytest.raises(VerificationError, match="produces T1, which already exists"):
         Fusion(inputs=(a,), exprs=(neg(a, b), neg(a, b)), outputs=(b,))
     with pytest.raises(VerificationError, match="output T2 is neither"):
         Fusion(inputs=(a,), exprs=(neg(a, b),), outputs=(c,))
-    with pytest.raises(VerificationError, match="stands twice among the inputs"):
+    with pytest.raises(VerificationError, match="appears twice among the inputs"):
         Fusion(inputs=(a, a), exprs=(), outputs=(a,))
     with pytest.raises(VerificationError, match="another value called T1"):
         Fusion(inputs=(a,), exprs=(neg(a, b), neg(tensor("T1", 5), c)), outputs=(c,))

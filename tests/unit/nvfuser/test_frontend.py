@@ -332,7 +332,7 @@ def test_options_of_execute(capsys, monkeypatch):
     assert "%kernel_math" in fd.fusion_ir()
     assert "Segment 0: " in fd.scheduled_fusion_ir_for([X, Y])
     assert "def " in fd.cuda_code_for([X, Y], intrinsic_code=True)
-    with pytest.raises(DefinitionError, match="no option"):
+    with pytest.raises(DefinitionError, match="not an option"):
         fd.execute([X, Y], _enable_options=["no_such"])
 
 
@@ -380,7 +380,7 @@ def test_definitions_by_number(cache):
     assert repr(FusionDefinition(0)) == repr(fd)
     with pytest.raises(DefinitionError, match="no fusion has the number 7"):
         FusionDefinition(7)
-    with pytest.raises(StateError, match="opened already"), FusionDefinition(0):
+    with pytest.raises(StateError, match="already been opened"), FusionDefinition(0):
         pass
     FusionCache.reset()
     assert cache.num_fusions() == 0
@@ -443,7 +443,7 @@ def test_the_cache_of_the_process(cache, tmp_path, capsys):
     assert "T3 = ops.mul(T2, double(3))" in capsys.readouterr().out
     (tmp_path / "broken.json").write_text("{")
     FusionCache.reset()
-    with pytest.raises(InputError, match="no cache that can be read"):
+    with pytest.raises(InputError, match="not a readable cache"):
         cache.deserialize(tmp_path / "broken.json")
 
 
@@ -528,7 +528,7 @@ def test_versions():
     assert nvfuser.nvfuser_version.nvfuser_version == nvfuser.version()
     assert len({Version("1.0"), Version("1.0.0")}) == 1
     for text in ("", "one", "1..2", "1.0 beta gamma", None):
-        with pytest.raises(InputError, match="Version: .* is no version"):
+        with pytest.raises(InputError, match="Version: .* is not a version"):
             Version.parse(text)
 
 

@@ -95,9 +95,9 @@ def test_sizes_that_contradict_each_other():
 def test_options():
     fd = added()
     fd.execute([X, 1.0], _enable_options=["fuse_matmul"], _disable_options=["matmul_expr_eval", "resize_scheduler"])
-    with pytest.raises(RuntimeError, match="'no_such', which is no option"):
+    with pytest.raises(RuntimeError, match="'no_such', which is not an option"):
         fd.execute([X, 1.0], _enable_options=["no_such"])
-    with pytest.raises(RuntimeError, match="'no_such', which is no option"):
+    with pytest.raises(RuntimeError, match="'no_such', which is not an option"):
         fd.execute([X, 1.0], _disable_options=["no_such"])
     with pytest.raises(TypeError, match="list of names"):
         fd.execute([X, 1.0], _disable_options="resize_scheduler")
@@ -109,7 +109,7 @@ def test_device():
     fd = added()
     for device in (None, "cpu", torch.device("cpu")):
         fd.execute([X, 1.0], device=device)
-    with pytest.raises(RuntimeError, match="device is cuda:0, but the inputs are on cpu"):
+    with pytest.raises(RuntimeError, match="device is .?cuda:0.?, but the inputs are on cpu"):
         fd.execute([X, 1.0], device=0)
     with pytest.raises(RuntimeError, match="device is cuda:1, but the inputs are on cpu"):
         fd.execute([X, 1.0], device="cuda:1")
@@ -152,7 +152,7 @@ def test_state():
         fd.execute([X, 1.0])
     with pytest.raises(AssertionError, match="save_repro_inputs=True"):
         fd.last_repro_script()
-    with pytest.raises(AssertionError, match="opened already"), fd:
+    with pytest.raises(AssertionError, match="already been opened"), fd:
         pass
     with pytest.raises(AssertionError, match="not open"):
         fd.define_scalar(1.0)

@@ -254,7 +254,7 @@ def test_profiler():
     unused = PythonProfiler()
     with pytest.raises(AssertionError, match="nothing has run"):
         _ = unused.profile
-    with unused, pytest.raises(AssertionError, match="measuring already"):
+    with unused, pytest.raises(AssertionError, match="already measuring"):
         unused.__enter__()
 
 

@@ -57,7 +57,7 @@ def test_axes_and_where_they_come_from():
         assert isinstance(merge, Merge)
         assert isinstance(merge.input(0).definition(), Split)
         assert merge.input(0).definition().input(0) == logical[0]
-        with pytest.raises(RuntimeError, match="is no loop of T1, or not any more"):
+        with pytest.raises(RuntimeError, match="is not, or is no longer, a loop of T1"):
             logical[0].parallelize(ParallelType.block_x)
 
 

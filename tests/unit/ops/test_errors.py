@@ -18,7 +18,7 @@ CALLS = [
     (lambda fd, x, y: fd.define_tensor([2], [True, True]), DefinitionError, "contiguity has 2 entries"),
     (lambda fd, x, y: fd.define_tensor([1], [True]), DefinitionError, "None exactly on broadcast axes"),
     (lambda fd, x, y: fd.define_tensor([2], dtype="f"), ArgumentTypeError, "dtype must be a DataType"),
-    (lambda fd, x, y: fd.define_tensor([2, 2], stride_order=[0, 0]), DefinitionError, "is no permutation"),
+    (lambda fd, x, y: fd.define_tensor([2, 2], stride_order=[0, 0]), DefinitionError, "is not a permutation"),
     (lambda fd, x, y: fd.define_tensor(sizes=[2], strides=[-1]), DefinitionError, "has a negative entry"),
     (lambda fd, x, y: fd.add_output(3.0), ArgumentTypeError, "add_output: output must be a tensor"),
     (lambda fd, x, y: fd.add_output(x, fd.ops.neg(x)), DefinitionError, "is not an input of the fusion"),
@@ -90,5 +90,5 @@ def test_ops_belong_inside_the_with_block():
         x = fd.define_tensor([3])
     with pytest.raises(StateError, match="which is not open"):
         fd.ops.neg(x)
-    with pytest.raises(StateError, match="opened already"), fd:
+    with pytest.raises(StateError, match="already been opened"), fd:
         pass

@@ -129,7 +129,7 @@ def test_a_directory_that_others_may_write_to_is_refused_in_one_sentence(
     store.write(NAME, b"code")
     open_to_all = place.parent / folder
     open_to_all.chmod(others)
-    with pytest.warns(CacheWarning, match="others than its owner may write to"):
+    with pytest.warns(CacheWarning, match="users other than its owner may write to"):
         assert store.read(NAME) is None
     store.write(NAME, b"more")
     assert store.directory() is None, "a second warning would be an error"

@@ -182,7 +182,7 @@ def test_whole_numbers_of_other_libraries_are_whole_numbers() -> None:
 
 def test_wrong_names_types_and_numbers() -> None:
     plan = softmax_plan()
-    with pytest.raises(ArgumentTypeError, match="'thread' is no parameter; there are threads"):
+    with pytest.raises(ArgumentTypeError, match="'thread' is not a parameter; choose from threads"):
         plan.with_params(0, thread=4)
     with pytest.raises(ArgumentTypeError, match="unroll must be an int, given True"):
         plan.with_params(0, unroll=True)

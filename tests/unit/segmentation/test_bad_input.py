@@ -143,15 +143,15 @@ def test_edits_that_cannot_be_say_why_in_a_sentence():
     plan = fl.segment(fd, strategy="unfused")
     for edit, text in (
         (lambda: plan.cut("T9"), "the fusion has no tensor called 'T9'; it has T0, T1, T2, T3."),
-        (lambda: plan.cut("T0"), "T0 is a fusion input, which is in memory already; there is nothing to cut."),
+        (lambda: plan.cut("T0"), "T0 is a fusion input, which is already in memory; there is nothing to cut."),
         (lambda: plan.cut("T3"), "T3 is not read inside segment 2; there is nothing to cut."),
         (lambda: plan.cut(("T1", "T3")), "T1 is not read by T3 inside segment 0; there is nothing to cut."),
         (lambda: plan.cut(("T1", "T99")), "the fusion has no tensor called 'T99'; it has T0, T1, T2, T3."),
         (lambda: plan.glue(0, 2), "segments 0 and 2 cannot be one: that would close a cycle through 0 -> 1 -> 2."),
-        (lambda: plan.glue(1, 1), "segment 1 is one already."),
+        (lambda: plan.glue(1, 1), "segment 1 is already one."),
         (lambda: plan.glue(0, 3), "there is no segment 3; the plan has segments 0 to 2."),
         (lambda: plan.move("T1", 2), "the segments would form a cycle."),
-        (lambda: plan.move("T1", 0), "T1 is in segment 0 already."),
+        (lambda: plan.move("T1", 0), "T1 is already in segment 0."),
     ):
         with pytest.raises(IllegalEdit) as raised:
             edit()

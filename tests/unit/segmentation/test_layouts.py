@@ -327,14 +327,14 @@ def test_an_unknown_mode_is_refused():
 @pytest.mark.parametrize(
     ("output", "order", "sentence"),
     [
-        ("T1", [0, 0, 1], r"\[0, 0, 1\] is no permutation of 0..2, the ranks of the 3 axes of T1"),
-        ("T1", [1, 0], r"\[1, 0\] is no permutation of 0..2, the ranks of the 3 axes of T1"),
-        ("T1", [-1, 0, 1], r"\[-1, 0, 1\] is no permutation"),
+        ("T1", [0, 0, 1], r"\[0, 0, 1\] is not a permutation of 0..2, the ranks of the 3 axes of T1"),
+        ("T1", [1, 0], r"\[1, 0\] is not a permutation of 0..2, the ranks of the 3 axes of T1"),
+        ("T1", [-1, 0, 1], r"\[-1, 0, 1\] is not a permutation"),
         ("T1", "012", "stride_order must be a list of ints, given '012'"),
         ("T1", [0, 1, True], "stride_order must be a list of ints"),
         ("T1", 2, "stride_order must be a list of ints, given 2"),
-        ("T0", [0, 1, 2], "T0 is no output of the fusion; its outputs are T1, T2"),
-        ("T9", [0, 1, 2], "T9 is no output"),
+        ("T0", [0, 1, 2], "T0 is not an output of the fusion; its outputs are T1, T2"),
+        ("T9", [0, 1, 2], "T9 is not an output"),
         ("T2", [0, 1, 2], "T2 lies where input T0 does, as the caller laid it"),
     ],
 )
@@ -351,10 +351,10 @@ def test_a_definition_refuses_the_same_at_once():
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([2, 3])
         y = fd.ops.relu(x)
-        with pytest.raises(fl.errors.InputError, match="has no output|is no output"):
+        with pytest.raises(fl.errors.InputError, match="has no output|is not an output"):
             fd.set_output_stride_order(y, [0, 1])
         fd.add_output(y)
-        with pytest.raises(fl.errors.DefinitionError, match="is no permutation of 0..1"):
+        with pytest.raises(fl.errors.DefinitionError, match="is not a permutation of 0..1"):
             fd.set_output_stride_order(y, [0, 2])
         fd.set_output_stride_order(y, [1, 0])
         fd.set_output_stride_order(y, [0, 1])

@@ -74,7 +74,7 @@ def test_options_that_only_top_down_takes():
     close(fd.segments_reference(inputs), fd.reference(inputs))
     with pytest.raises(InputError, match="only 'top_down' makes such cuts"):
         fd.segment(inputs, options=options)
-    with pytest.raises(InputError, match="strategy 'upside_down' is unknown"):
+    with pytest.raises(InputError, match="unknown strategy 'upside_down'"):
         fd.segment(inputs, strategy="upside_down")
 
 

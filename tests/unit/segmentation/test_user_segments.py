@@ -487,9 +487,9 @@ def test_calls_out_of_order():
     with pytest.raises(StateError, match="^finalize_segmentation: no segments are set up"):
         fd.finalize_segmentation()
     fd.setup_segmentation(ROWS)
-    with pytest.raises(StateError, match="^setup_segmentation: segments are set up already; call finalize"):
+    with pytest.raises(StateError, match="^setup_segmentation: segments are already set up; call finalize"):
         fd.setup_segmentation(ROWS)
-    with pytest.raises(StateError, match="^setup_segmentation: segments are set up already"):
+    with pytest.raises(StateError, match="^setup_segmentation: segments are already set up"):
         fd.segment(ROWS)
     # What was set up is still there.
     assert fd.build_segment(FusionDefinition(), 0) == {0: 0, 2: 3}
@@ -729,7 +729,7 @@ def test_two_outputs_over_one_input():
         with pytest.raises(DefinitionError) as caught:
             fd.add_output(fd.ops.exp(x), x)
     assert str(caught.value) == (
-        "add_output: T2 cannot be written over the input T0, over which T1 is written already; only one output may "
+        "add_output: T2 cannot be written over the input T0, over which T1 is already written; only one output may "
         "alias an input."
     )
 

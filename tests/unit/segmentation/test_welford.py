@@ -1,4 +1,4 @@
-"""Welford's statistics become sums where rows stay at hand: where, what is logged, and that a plan stays a plan."""
+"""Welford's statistics become sums where rows stay on chip: where, what is logged, and that a plan stays a plan."""
 
 import numpy as np
 import pytest

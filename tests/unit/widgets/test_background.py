@@ -59,7 +59,7 @@ def test_while_it_searches_the_plan_can_be_edited_and_a_second_search_is_refused
     monkeypatch.setattr(explorer._session, "make", held)
     page.send("strategy", strategy="optimal")
     assert explorer.history["searching"] == "optimal"
-    assert page.send("certificate") == "A search is under way; wait for it to end, or cancel it."
+    assert page.send("certificate") == "A search is in progress; wait for it to end, or cancel it."
     inside = next(edge[0] for edge in explorer.scene["edges"] if edge[1] == "inside")
     assert page.send("act", id=inside).startswith("Cut at ")
     edited = explorer.plan

@@ -124,7 +124,7 @@ def test_the_strategy_can_be_switched_and_switched_back(page):
     assert [button[:3] for button in buttons] == [["bottom_up", "bottom-up", True], ["top_down", "top-down", False]]
     assert page.send("strategy", strategy="top_down") == "Top-down: 2 segments."
     assert page.explorer.plan.strategy == "top_down"
-    assert page.send("strategy", strategy="top_down") == "The top-down plan is shown already."
+    assert page.send("strategy", strategy="top_down") == "The top-down plan is already shown."
     assert page.send("undo") == "Undid switch to top-down."
     assert page.explorer.plan.strategy == "bottom_up"
 
@@ -186,7 +186,7 @@ def test_run_pressed_twice_is_refused_and_rows_fill_while_it_runs(page, timer):
     timer.gate.clear()
     page.send("run")
     assert page.explorer.times["running"]
-    assert page.send("run") == "A run is under way; cancel it first, or wait for it to end."
+    assert page.send("run") == "A run is in progress; cancel it first, or wait for it to end."
     timer.gate.set()
     page.explorer.wait(10)
     assert len(timer.asked) == 1
@@ -246,7 +246,7 @@ def test_an_error_in_a_handler_is_shown(page, monkeypatch):
     assert page.send("act", id=page.edge("T3")) == "Act failed: KeyError: 'kaput'"
     assert page.send("no such event").startswith("No such event failed: KeyError")
     assert page.explorer.status["kind"] == "error"
-    assert page.send("act", id="gone") == "The plan that is shown has no such edge any more; click it again."
+    assert page.send("act", id="gone") == "The plan on show no longer has this edge; click it again."
 
 
 def test_closing_frees_it_and_leaves_others_alone(stubs, timer):

@@ -205,7 +205,7 @@ def test_a_script_that_was_loaded_runs_at_once_and_its_notes_are_shown():
     assert explorer.history["runnable"]
     explorer.running = True
     explorer.wait(120)
-    assert explorer.status["text"] == "Timed: the table holds the medians."
+    assert explorer.status["text"] == "Done. The table shows medians."
     assert explorer.timings.rows
     explorer.close()
 
