@@ -7,7 +7,7 @@ installed torch are passed over.
 
 from typing import Any
 
-from fuser_lab.bridge import batch_norm
+from fuser_lab.bridge import batch_norm, composites
 from fuser_lab.bridge.requirement import torch_for
 
 # By packet: every overload of it that torch can decompose. No attention, no random op, no matrix product.
@@ -35,9 +35,9 @@ NAMES = """
     silu_backward sinc slice_backward smooth_l1_loss smooth_l1_loss_backward soft_margin_loss
     soft_margin_loss_backward softplus softplus_backward softshrink special_entr special_log_ndtr special_ndtr
     special_xlog1py square squeeze_copy std std_mean t_copy tanh_backward threshold threshold_backward trace
-    transpose_copy tril triu unbind_copy unfold_copy unsqueeze_copy upsample_bilinear2d upsample_linear1d
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d value_selecting_reduction_backward vdot view_copy xlogy
-    zero
+    transpose_copy tril triu unbind_copy unfold_backward unfold_copy unsqueeze_copy upsample_bilinear2d
+    upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d value_selecting_reduction_backward
+    vdot view_copy xlogy zero
 """
 
 
@@ -51,7 +51,9 @@ def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
         if hasattr(torch.ops.aten, name) and not is_named(f"aten.{name}", left)
     ]
     found: dict[Any, Any] = from_names(packets)
-    return found | {op: mended for op, mended in batch_norm.decompositions().items() if op in found}
+    found |= {op: mended for op, mended in batch_norm.decompositions().items() if op in found}
+    own = composites.decompositions()
+    return found | {op: written for op, written in own.items() if not is_named(str(op), left)}
 
 
 def is_named(target: str, names: frozenset[str]) -> bool:

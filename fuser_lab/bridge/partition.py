@@ -11,7 +11,8 @@ from fuser_lab.bridge.lowerings import LOWERINGS, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
 from fuser_lab.bridge.masks import with_masks
-from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, writes
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, traced_tensor, writes
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 
@@ -45,7 +46,7 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts, and return the nodes with which a stretch of the graph begins.
+    """Rewrite dropouts and reshapes by strides, and return the nodes with which a stretch of the graph begins.
 
     A region computes when all its inputs are there, so that ops around it change places. What writes, or draws numbers
     for data that it reads, must not: no region reaches over one. Draws that read no data stay in the graph's order.
@@ -54,7 +55,20 @@ def prepare(gm: Any) -> tuple[Node, ...]:
         if node.op == "get_attr" and "val" not in node.meta:  # a constant, in older torch
             node.meta["val"] = functools.reduce(getattr, node.target.split("."), gm)
     with_masks(gm)
+    _as_views(gm)
     return tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
+
+
+def _as_views(gm: Any) -> None:
+    """Write ``as_strided`` of all of some dense row-major memory as the reshape that it is; group norm has some."""
+    aten = torch_for("fuser_lab.bridge").ops.aten
+    for node in gm.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        source, result = node.args[0].meta.get("val"), node.meta.get("val")
+        if traced_tensor(source) is None or traced_tensor(result) is None:
+            continue
+        is_whole = source.numel() == result.numel() and source.storage_offset() == result.storage_offset()
+        if is_whole and source.is_contiguous() and result.is_contiguous():
+            node.target, node.args, node.kwargs = aten.view.default, (node.args[0], list(result.shape)), {}
 
 
 def _depends_on_data(node: Node) -> bool:

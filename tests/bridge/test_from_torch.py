@@ -147,6 +147,14 @@ def test_nothing_of_the_users_changes():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_group_norm_is_one_region_each_way_and_names_no_line_of_ours():
+    norm = torch.nn.Sequential(torch.nn.GroupNorm(2, 4), torch.nn.SiLU())
+    found = fl.from_torch(norm, torch.randn(2, 4, 3, 3, requires_grad=True), backward=True)
+    assert [len(graph.regions) for graph in found.graphs] == [1, 1]
+    assert all(row.is_free for row in found.left_to_torch)
+    assert "model.py" not in str(found)
+
+
 def test_a_function_of_meta_tensors_has_the_graphs_that_it_has_elsewhere():
     """Composite ops keep their gradients, and constants that the function makes can be combined with its arguments."""
     def loss(x, target):

@@ -1,0 +1,79 @@
+"""Decompositions that torch lacks: the gradient of weight norm, fake quantization, ops on lists of tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.bridge.requirement import torch_for
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return the decompositions by op."""
+    aten = torch_for("fuser_lab.bridge").ops.aten
+    written: dict[str, Callable[..., Any]] = {
+        "_weight_norm_interface_backward": _weight_norm_backward,
+        "fake_quantize_per_tensor_affine_cachemask": _fake_quantize,
+    }
+    return {getattr(aten, name).default: function for name, function in written.items()} | _of_lists()
+
+
+def _weight_norm_backward(gradient: Any, v: Any, g: Any, norms: Any, dim: int) -> tuple[Any, Any]:
+    """Return the gradients of ``v * (g / norm(v))`` by v and g."""
+    axes = [axis for axis in range(v.ndim) if axis != dim]
+    shape = [n if axis == dim else 1 for axis, n in enumerate(v.shape)]
+    wide, length = norms.dtype, norms.view(shape)
+    shared = (gradient.to(wide) * v.to(wide)).sum(axes, keepdim=True)
+    by_v = (g.view(shape).to(wide) / length) * (gradient.to(wide) - v.to(wide) * (shared / (length * length)))
+    return by_v.to(v.dtype), (shared / length).view(g.shape).to(g.dtype)
+
+
+def _fake_quantize(x: Any, scale: float, zero_point: int, least: int, most: int) -> tuple[Any, Any]:
+    """Return a tensor rounded to the steps of a quantization, and where it is in range."""
+    # As in torch's kernel, the scale and its reciprocal are Float.
+    step = np.float32(scale)
+    steps = (x * float(1 / step)).round() + zero_point
+    return (steps.clamp(least, most) - zero_point) * float(step), (steps >= least) & (steps <= most)
+
+
+def _of_lists() -> dict[Any, Callable[..., Any]]:
+    """Return decompositions of the functional ``_foreach`` ops: what each does to one tensor, for each of the list."""
+    torch = torch_for("fuser_lab.bridge")
+    found = {}
+    for full in torch._C._dispatch_get_all_op_names():  # noqa: SLF001 - torch lists its ops nowhere else
+        name, _, kind = full.removeprefix("aten::_foreach_").partition(".")
+        if not full.startswith("aten::_foreach_") or name.endswith("_") or "out" in kind:
+            continue
+        function = _for_one(torch, name, kind)
+        if function is not None:
+            found[getattr(getattr(torch.ops.aten, f"_foreach_{name}"), kind or "default")] = _for_each(function)
+    return found
+
+
+def _for_one(torch: Any, name: str, kind: str) -> Callable[..., Any] | None:
+    """Return what ``_foreach_NAME.KIND`` does to one tensor, or None where this is not known."""
+    if name in ("addcmul", "addcdiv"):
+        function = getattr(torch, name)
+        return None if kind == "Tensor" else lambda x, a, b, value=1: function(x, a, b, value=value)
+    if name in ("maximum", "minimum") and kind != "List":
+        clamped: Callable[..., Any] = torch.clamp_min if name == "maximum" else torch.clamp_max
+        return clamped
+    if name == "norm":
+        return lambda x, order=2, dtype=None: torch.linalg.vector_norm(x, order, dtype=dtype)
+    of_one = {"zero": "zeros_like", "max": "amax", "copy": "", "mm": ""}.get(name, name)
+    found: Callable[..., Any] | None = getattr(torch, of_one, None)
+    return found
+
+
+def _for_each(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    def decomposed(*args: Any, **kwargs: Any) -> list[Any]:
+        def at(place: int, value: Any) -> Any:
+            return value[place] if isinstance(value, list | tuple) else value
+
+        count = next(len(arg) for arg in args if isinstance(arg, list | tuple))
+        return [
+            function(*(at(place, arg) for arg in args), **{key: at(place, value) for key, value in kwargs.items()})
+            for place in range(count)
+        ]
+
+    return decomposed

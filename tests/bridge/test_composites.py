@@ -1,0 +1,48 @@
+"""Decompositions of our own against torch's kernels."""
+
+import pytest
+from needs import needs
+
+from fuser_lab.bridge.composites import decompositions
+
+torch = needs("torch")
+aten = torch.ops.aten
+OWN = decompositions()
+
+
+def tensors(*shapes):
+    torch.manual_seed(0)
+    return [torch.randn(*shape) for shape in shapes]
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_the_gradient_of_weight_norm(dim):
+    v, gradient = tensors((3, 4, 5), (3, 4, 5))
+    (g,) = tensors([n if axis == dim else 1 for axis, n in enumerate(v.shape)])
+    norms = aten._weight_norm_interface.default(v, g, dim)[1]
+    op = aten._weight_norm_interface_backward.default
+    torch.testing.assert_close(OWN[op](gradient, v, g, norms, dim), op(gradient, v, g, norms, dim))
+
+
+def test_fake_quantization():
+    (x,) = tensors((40, 50))
+    op = aten.fake_quantize_per_tensor_affine_cachemask.default
+    ours, theirs = OWN[op](x, 0.013, 3, -128, 127), op(x, 0.013, 3, -128, 127)
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+
+
+ONE, OTHER = tensors((3, 4), (5,)), tensors((3, 4), (5,))
+LISTS = [
+    ("add", "List", (ONE, OTHER)), ("mul", "ScalarList", (ONE, [0.5, 2.0])), ("div", "Scalar", (ONE, 3.0)),
+    ("addcmul", "ScalarList", (ONE, OTHER, OTHER, [0.5, 2.0])), ("addcdiv", "Scalar", (ONE, OTHER, OTHER, 0.5)),
+    ("lerp", "Scalar", (ONE, OTHER, 0.3)), ("maximum", "Scalar", (ONE, 0.3)), ("minimum", "ScalarList", (ONE, [0, 1])),
+    ("maximum", "List", (ONE, OTHER)), ("norm", "Scalar", (ONE, 1)), ("pow", "ScalarAndTensor", (2.0, ONE)),
+    ("zero", "default", (ONE,)), ("max", "default", (ONE,)), ("exp", "default", (ONE,)),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "args"), LISTS, ids=[f"{name}.{kind}" for name, kind, _ in LISTS])
+def test_lists_are_taken_one_tensor_at_a_time(name, kind, args):
+    op = getattr(getattr(aten, f"_foreach_{name}"), kind)
+    torch.testing.assert_close(OWN[op](*args), op(*args))
