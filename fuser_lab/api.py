@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, overload
 from fuser_lab import examples
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_view import headline
+from fuser_lab.bridge.timing import PEERS, measure_model
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
@@ -116,38 +118,44 @@ class Timings(measured.Timings):
         return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
 
 
+_PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")
+
+
 @takes(
-    plans=_PLANS,
-    peers=optional(mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")),
+    plans=(_PLANS | instance(CapturedModel)).worded("a plan, a list of plans, or what from_torch() returns"),
+    peers=optional(_PEERS | listed(TEXT, "a list of names")).worded("a dict of functions by name, or a list of names"),
     progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
     cancelled=optional(FUNCTION.worded("a function without arguments")),
     seconds=number(0),
 )
 def time(
-    plans: Plan | Sequence[Plan],
-    inputs: Sequence[Any],
+    plans: Plan | Sequence[Plan] | CapturedModel,
+    inputs: Sequence[Any] | None = None,
     *,
-    peers: Mapping[str, Callable[..., Any]] | None = None,
+    peers: Mapping[str, Callable[..., Any]] | Sequence[str] | None = None,
     progress: Callable[[int, int, measured.Timings], None] | bool | None = None,
     cancelled: Callable[[], bool] | None = None,
     seconds: float = 1.0,
 ) -> Timings:
-    """Return measured times of plans, per segment and in total, and of peers.
+    """Return measured times of plans, per segment and in total, and of peers; or of a captured model and its regions.
 
-    Results are checked against the reference evaluation first. Outputs are allocated beforehand. All rows take turns,
-    so that what else the machine does hits them alike. The first plan is the baseline of the ratios. On a GPU times are
-    device times, the second-level cache cold, and warm beside it.
+    Results are checked first: against the reference evaluation, those of regions against torch's. Outputs of plans are
+    allocated beforehand. All rows take turns, so that what else the machine does hits them alike. The first plan is the
+    baseline of the ratios. On a GPU times are device times, the second-level cache cold, and warm beside it.
 
     Parameters
     ----------
     plans
-        Plans for the same inputs.
+        Plans for the same inputs, or what `from_torch` returns. Then the rows are the whole model and each region,
+        equal ones once with their number, each followed by the peers' times for the same.
     inputs
-        Arrays and numbers.
+        Arrays and numbers; a captured model is called with those that it was captured with if left out.
     peers
-        Functions that compute the same, by the names of their rows, as ``{"eager": f, "compile": torch.compile(f)}``.
-        They are called with the inputs, and with ``out``, the array to write to or a list of them, if they have a
-        parameter of that name; then they may return None. One that changes its inputs is not timed.
+        Functions that compute the same as plans, by the names of their rows, as
+        ``{"eager": f, "compile": torch.compile(f)}``. They are called with the inputs, and with ``out``, the array to
+        write to or a list of them, if they have a parameter of that name; then they may return None. One that changes
+        its inputs is not timed. For a captured model: ``"eager"`` and backends of ``torch.compile``, by name; eager,
+        inductor and aot_eager if left out.
     progress
         Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False none.
     cancelled
@@ -158,11 +166,36 @@ def time(
     Raises
     ------
     InputError
-        If inputs do not fit, or are abstract, or seconds are negative or not finite.
+        If inputs do not fit, or are abstract or missing, if torch has no backend of a peer's name, or if seconds are
+        negative or not finite.
     ArgumentTypeError
         If an argument is of another type.
     """
-    several = [plans] if isinstance(plans, Plan) else plans
+    if isinstance(plans, CapturedModel):
+        if isinstance(peers, Mapping):
+            msg = f"time: peers of a captured model are names, as {list(PEERS)}, given a dict."
+            raise InputError(msg)
+        found = measure_model(
+            plans, inputs, peers=PEERS if peers is None else tuple(peers), progress=progress, cancelled=cancelled,
+            seconds=seconds,
+        )
+    else:
+        if peers is not None and not isinstance(peers, Mapping):
+            msg = f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}."
+            raise InputError(msg)
+        several = [plans] if isinstance(plans, Plan) else plans
+        found = _time_plans(several, inputs, dict(peers or {}), progress, cancelled, seconds)
+    return Timings(rows=found.rows, preallocated=found.preallocated, load=found.load, cores=found.cores)
+
+
+def _time_plans(
+    plans: Sequence[Plan], inputs: Sequence[Any] | None, peers: Mapping[str, Callable[..., Any]],
+    progress: Callable[[int, int, measured.Timings], None] | bool | None, cancelled: Callable[[], bool] | None,
+    seconds: float,
+) -> measured.Timings:
+    if inputs is None:
+        msg = "time: plans are timed with inputs: time(plans, inputs)."
+        raise InputError(msg)
     flat = flattened(inputs)
     for value in flat:
         if isinstance(value, TensorSpec):
@@ -170,12 +203,11 @@ def time(
             raise InputError(msg)
     from fuser_lab.runtime.timing import measure
 
-    for name in peers or {}:
-        if name in {plan.name for plan in several}:
+    for name in peers:
+        if name in {plan.name for plan in plans}:
             msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
             raise InputError(msg)
-    found = measure(several, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
-    return Timings(rows=found.rows, preallocated=found.preallocated, load=found.load, cores=found.cores)
+    return measure(plans, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
 
 
 @overload

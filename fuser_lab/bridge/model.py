@@ -4,6 +4,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar, NoReturn
 
@@ -18,14 +19,28 @@ from fuser_lab.bridge.traced import OF_TORCH
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What was captured: the function that torch traced, and the arguments that it was given."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+
+
 class CapturedModel(Captured):
     """What torch captured of a function or module, with its regions as fusions; made by `fuser_lab.from_torch`."""
 
     library: ClassVar[str] = "torch"
     made_by: ClassVar[str] = "from_torch"
 
-    def __init__(self, capture: Capture, run: Callable[..., Any] | None) -> None:
-        self._capture, self._run = capture, run
+    def __init__(self, capture: Capture, run: Callable[..., Any] | None, source: Source | None = None) -> None:
+        self._capture, self._run, self._source = capture, run, source
+
+    @property
+    def source(self) -> Source | None:
+        """What was captured; None of a graph that torch gave a backend."""
+        return self._source
 
     @property
     def graphs(self) -> tuple[CapturedGraph, ...]:
@@ -113,11 +128,11 @@ def from_torch(
     _check_devices(torch, called, tensors)
     run = _compiled(torch, called, capture, backward=backward)
     on_meta = any(x.device.type == "meta" for x in tensors)
-    with _state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
-        copies, copied_keywords = _copies(torch, (inputs, given))
+    with state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
+        given_copies, copied_keywords = copies(torch, (inputs, given))
         capture.idle = True
         try:
-            results = run(*copies, **copied_keywords)
+            results = run(*given_copies, **copied_keywords)
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
             raise InputError(_refused(str(error))) from None
         if backward and not any(graph.kind == "backward" for graph in capture.graphs):
@@ -131,7 +146,7 @@ def from_torch(
         msg = f"from_torch: torch captured no op of {name}; give a function that computes with its tensor arguments."
         raise InputError(msg)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
-    return CapturedModel(capture, run)
+    return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=given))
 
 
 def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
@@ -221,7 +236,7 @@ def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:
 
 
 @contextmanager
-def _state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None]:
+def state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None]:
     """Put back, at the end, the generators' state and a module's buffers."""
     module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
@@ -236,7 +251,7 @@ def _state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[Non
                     buffer.copy_(before)
 
 
-def _copies(torch: Any, value: Any) -> Any:
+def copies(torch: Any, value: Any) -> Any:
     """Return arguments with tensors copied, strides and shared memory kept."""
     storages: dict[int, Any] = {}
 
@@ -260,11 +275,11 @@ def _run_backward(torch: Any, results: Any) -> None:
     if not outputs:
         msg = "from_torch: backward is True, but no result depends on what requires a gradient."
         raise InputError(msg)
-    leaves = _accumulators(outputs)
+    leaves = accumulators(outputs)
     torch.autograd.grad(outputs, leaves, [torch.ones_like(x) for x in outputs], allow_unused=True)
 
 
-def _accumulators(outputs: Sequence[Any]) -> list[Any]:
+def accumulators(outputs: Sequence[Any]) -> list[Any]:
     """Return the leaves that gradients of some results would be added to."""
     waiting, seen, found = [x.grad_fn for x in outputs], set(), []
     while waiting:

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 class TorchRegion(Region):
-    """Nodes of an FX graph that run as one fusion."""
+    """Nodes of an FX graph that run as one fusion.
+
+    Attributes
+    ----------
+    observer
+        Told of each call: the region and its inputs.
+    """
 
     library: ClassVar[str] = "torch"
 
@@ -24,6 +30,7 @@ class TorchRegion(Region):
         homes: Mapping[Node, frozenset[Home]] | None = None,
     ) -> None:
         super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes)
+        self.observer: Callable[[TorchRegion, Sequence[Any]], None] | None = None
         self._strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
@@ -45,10 +52,12 @@ class TorchRegion(Region):
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """Return the results of the region's nodes, with the strides that torch traced."""
         again = self._again
-        if again is not None and not (self.checked or self.idle):
+        if again is not None and not (self.checked or self.idle or self.observer):
             outputs = again(inputs, None)
             if outputs is not None:
                 return self._finished(outputs) if self._apart or self._relaid else outputs
+        if self.observer is not None:
+            self.observer(self, inputs)
         return super().__call__(*inputs)
 
     def fail(self, error: Exception) -> None:

@@ -34,6 +34,8 @@ class TimingRow:
         Bytes read and written per second of the median, in GB/s.
     ratio, tie
         Time / time of the first plan, and whether the two are too close to tell apart; whole plans only.
+    group
+        What the row is a measurement of where rows are of several things: ratios are to the first total of a group.
     device, timer, clocks
         Where it ran, how the time was taken, and how fast the processor's clocks ran meanwhile, as far as it says.
     note
@@ -66,6 +68,7 @@ class TimingRow:
     note: str = ""
     error: float = math.nan
     plan_hash: str = ""
+    group: str = ""
 
     @property
     def bytes_io(self) -> int:
@@ -106,22 +109,20 @@ class Timings:
         return tuple(row for row in self.rows if row.segment is None)
 
     def compared(self) -> "Timings":
-        """Return the timings with ratio and tie of every total, against the first."""
-        base = next(iter(self.totals), None)
-        if base is None:
-            return self
-        # An event's clock may not advance while a small kernel runs.
-        unit = base.median or math.nan
-        rows = tuple(
-            replace(row, ratio=row.median / unit, tie=row is not base and row.ties_with(base))
-            if row.segment is None else row
-            for row in self.rows
-        )
-        return replace(self, rows=rows)
+        """Return the timings with ratio and tie of every total, against the first of its group."""
+        first = {row.group: row for row in reversed(self.totals)}
+        return replace(self, rows=tuple(_against(row, first.get(row.group, row)) for row in self.rows))
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the rows as data that JSON can hold: None stands for NaN."""
         return [_record(row) for row in self.rows]
+
+
+def _against(row: TimingRow, base: TimingRow) -> TimingRow:
+    if row.segment is not None:
+        return row
+    # An event's clock may not advance while a small kernel runs.
+    return replace(row, ratio=row.median / (base.median or math.nan), tie=row is not base and row.ties_with(base))
 
 
 def _record(row: TimingRow) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def timing_note(timings: Timings) -> str:
     if not samples:
         return ""
     clocks = dict.fromkeys(row.clocks for row in timings.rows if row.clocks)
-    note = f"{_device(timings)}, {timers}, {min(samples)} samples or more. Ratio: time / time of the first plan."
+    base = "the first row of the same group" if any(row.group for row in timings.rows) else "the first plan"
+    note = f"{_device(timings)}, {timers}, {min(samples)} samples or more. Ratio: time / time of {base}."
     if clocks:
         note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
     if any(not math.isnan(row.warm) for row in timings.rows):
@@ -62,8 +63,9 @@ def timing_note(timings: Timings) -> str:
     if "CPU" in _device(timings):
         note += (
             " Warm: caches hold what the run before has left, and segments are timed inside runs of their plan, so that"
-            " they add up to it. Outputs were allocated beforehand."
-            " These are times of this machine's CPU, not of a GPU."
+            " they add up to it. "
+            + ("Outputs were allocated beforehand." if timings.preallocated else "Each run allocates its outputs.")
+            + " These are times of this machine's CPU, not of a GPU."
         )
     return " ".join((note, *_doubts(timings)))
 

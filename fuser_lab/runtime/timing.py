@@ -129,19 +129,20 @@ def measure(
     target = device_of([describe(value) for value in inputs])
     run = _Measurement(target, list(inputs), dict(peers or {}), cancelled or (lambda: False), seconds)
     total = sum(len(plan.segments) + 2 for plan in plans) + len(peers or {})
-    if progress is None or progress is True:
-        return _with_bar(run, plans, total)
-    return run.measure(plans, total, progress if callable(progress) else _silent)
+    return with_progress(partial(run.measure, plans, total), total, progress)
 
 
-def _with_bar(run: "_Measurement", plans: Sequence[TimedPlan], total: int) -> Timings:
+def with_progress(measured: Callable[[Progress], Timings], total: int, progress: Progress | bool | None) -> Timings:
+    """Return what is measured, which is told how far it is: None or True shows a bar, False nothing."""
+    if progress is not None and progress is not True:
+        return measured(progress if callable(progress) else _silent)
     bar = progress_bar("timing", total)
 
     def show(done: int, _: int, __: Timings) -> None:
         bar.update(done - bar.n)
 
     try:
-        return run.measure(plans, total, show)
+        return measured(show)
     finally:
         bar.close()
 
@@ -161,20 +162,17 @@ class _Measured:
     clocks: str = ""
 
 
-class _Measurement:
-    def __init__(
-        self, target: str, inputs: list[Any], peers: dict[str, Peer], cancelled: Callable[[], bool], seconds: float,
-    ) -> None:
-        self._target, self._inputs, self._cancelled = target, inputs, cancelled
-        self._peers = peers
-        self._first: list[Any] = []  # results of the first plan
+class Measurement:
+    """Rows that are measured in turn; those who measure add rows, then take turns."""
+
+    def __init__(self, cancelled: Callable[[], bool], seconds: float) -> None:
+        """Spend at most so many seconds on each row, until ``cancelled`` says so."""
+        self._cancelled = cancelled
         # Before the measurement, which is a load itself.
         self._load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
         self._found: list[_Measured] = []
         self._turns, self._warm_turns = Turns(seconds), Turns(seconds / 2)
         self._clocks: dict[str, HostClock | DeviceClock] = {}
-        self._given: dict[Fusion, list[Any]] = {}
-        self._reference: dict[Fusion, tuple[Array, ...] | None] = {}
 
     @property
     def _so_far(self) -> Timings:
@@ -195,6 +193,59 @@ class _Measurement:
             found.row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds), warm=warm,
             timer=found.clock.name, clocks=found.clocks,
         )
+
+    def _take_turns(self, done: int, total: int, progress: Progress) -> None:
+        left, complete = total - done, False
+        for share in self._turns.rounds(self._cancelled):
+            # While there is work: a processor that waits has other clocks.
+            rates = {clock: clock.rates() for clock in dict.fromkeys(found.clock for found in self._found) if clock}
+            for found in self._found:
+                found.clocks = rates[found.clock] if found.clock else ""
+            complete = share == 1
+            progress(done + min(int(left * share), left - 1), total, self._so_far)
+        for share in self._warm_turns.rounds(self._cancelled):
+            complete = share == 1
+        if complete and self._found:
+            progress(total, total, self._so_far)
+
+    def _say(self, row: TimingRow) -> None:
+        """Add a row of what is not measured; its note says why."""
+        self._found.append(_Measured(row=row))
+
+    def _add(
+        self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock,
+        inside: _Inside | None = None,
+    ) -> None:
+        """Add a row, and its calls to those that take turns, unless its results are wrong.
+
+        ``inside`` measures the call as a part of a run, cold and warm; without it, the call is measured by itself.
+        """
+        if row.error >= 1:
+            wrong = replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}")
+            self._found.append(_Measured(row=wrong))
+            return
+        first, measured = inside or (clock.measured(call), clock.measured_warm(call))
+        cold = self._turns.add(first)
+        self._turns.first(cold)
+        warm = None if measured is None else self._warm_turns.add(measured)
+        self._found.append(_Measured(row=row, clock=clock, cold=cold, warm=warm))
+
+    def _clock(self, target: str) -> HostClock | DeviceClock:
+        """Return the clock of a target, the same one each time: that of a GPU has memory."""
+        if target not in self._clocks:
+            self._clocks[target] = HostClock() if target == "cpu" else DeviceClock()
+        return self._clocks[target]
+
+
+class _Measurement(Measurement):
+    def __init__(
+        self, target: str, inputs: list[Any], peers: dict[str, Peer], cancelled: Callable[[], bool], seconds: float,
+    ) -> None:
+        super().__init__(cancelled, seconds)
+        self._target, self._inputs, self._peers = target, inputs, peers
+        self._first: list[Any] = []  # results of the first plan
+        self._given: dict[Fusion, list[Any]] = {}
+        self._reference: dict[Fusion, tuple[Array, ...] | None] = {}
 
     def measure(self, plans: Sequence[TimedPlan], total: int, progress: Progress) -> Timings:
         done = 0
@@ -229,38 +280,6 @@ class _Measurement:
             progress(done, total, self._so_far)
         self._take_turns(done, total, progress)
         return self._so_far
-
-    def _take_turns(self, done: int, total: int, progress: Progress) -> None:
-        left, complete = total - done, False
-        for share in self._turns.rounds(self._cancelled):
-            # While there is work: a processor that waits has other clocks.
-            rates = {clock: clock.rates() for clock in dict.fromkeys(found.clock for found in self._found) if clock}
-            for found in self._found:
-                found.clocks = rates[found.clock] if found.clock else ""
-            complete = share == 1
-            progress(done + min(int(left * share), left - 1), total, self._so_far)
-        for share in self._warm_turns.rounds(self._cancelled):
-            complete = share == 1
-        if complete and self._found:
-            progress(total, total, self._so_far)
-
-    def _add(
-        self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock,
-        inside: _Inside | None = None,
-    ) -> None:
-        """Add a row, and its calls to those that take turns, unless its results are wrong.
-
-        ``inside`` measures the call as a part of a run, cold and warm; without it, the call is measured by itself.
-        """
-        if row.error >= 1:
-            wrong = replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}")
-            self._found.append(_Measured(row=wrong))
-            return
-        first, measured = inside or (clock.measured(call), clock.measured_warm(call))
-        cold = self._turns.add(first)
-        self._turns.first(cold)
-        warm = None if measured is None else self._warm_turns.add(measured)
-        self._found.append(_Measured(row=row, clock=clock, cold=cold, warm=warm))
 
     def _add_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
         """Call a peer, compare what it returns, and add its row; what goes wrong stands in the row's note."""
@@ -316,12 +335,6 @@ class _Measurement:
                 result.block_until_ready()
 
         return until_ready, flat, HostClock("perf_counter, block_until_ready")
-
-    def _clock(self, target: str) -> HostClock | DeviceClock:
-        """Return the clock of a target, the same one each time: that of a GPU has memory."""
-        if target not in self._clocks:
-            self._clocks[target] = HostClock() if target == "cpu" else DeviceClock()
-        return self._clocks[target]
 
     def _seeded(self, fusion: Fusion) -> list[Any]:
         """Return the inputs of a fusion: what is measured is compared with the same random numbers."""

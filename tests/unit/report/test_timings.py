@@ -28,6 +28,7 @@ def row(plan, segment, median, ratio=math.nan, **more):
         "device": "CPU",
         "timer": "wall clock",
         "error": 0.1,
+        "group": "",
     }
     return SimpleNamespace(**(given | more))
 

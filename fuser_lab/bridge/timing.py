@@ -1,0 +1,258 @@
+"""Measure a captured model beside torch: the whole of it, and each region beside what torch makes of the same calls."""
+
+import importlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fuser_lab.arguments import shown
+from fuser_lab.bridge.model import CapturedModel, accumulators, copies, state_kept
+from fuser_lab.bridge.model_view import RegionRow, region_rows
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.torch_region import TorchRegion
+from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.errors import InputError
+from fuser_lab.runtime.timing import Measurement, Progress, distance, with_progress
+
+PEERS = ("eager", "inductor", "aot_eager")
+OURS = "fuser_lab"
+
+
+def measure_model(
+    found: CapturedModel, inputs: Sequence[Any] | None, *, peers: Sequence[str], progress: Progress | bool | None,
+    cancelled: Callable[[], bool] | None, seconds: float,
+) -> Timings:
+    """Return measured times of a captured model and of its regions, each followed by those of its peers.
+
+    Rows take turns. Equal regions are measured once, with the inputs that the first of them has in a run of the model;
+    the name of the row says where it stands in ``found.regions`` and how many there are. Results of regions are
+    compared with eager's. A captured backward graph is run after the forward one. A peer that cannot be compiled has a
+    row that says why.
+
+    Parameters
+    ----------
+    found
+        What `fuser_lab.from_torch` returns.
+    inputs
+        Arguments of the model; those that it was captured with if None.
+    peers
+        ``"eager"``, or backends of ``torch.compile``.
+    progress, cancelled, seconds
+        As for `fuser_lab.time`.
+
+    Raises
+    ------
+    InputError
+        If torch has no backend of a peer's name, if the inputs are meta tensors, or if there is no function to call.
+    """
+    torch = torch_for("time")
+    _check_peers(torch, peers)
+    if found.source is None:
+        msg = "time: the model was captured from a graph alone; capture the function with from_torch to time it."
+        raise InputError(msg)
+    given = found.source.inputs if inputs is None else tuple(inputs)
+    tensors = [x for x in _leaves(torch, (given, found.source.keywords)) if isinstance(x, torch.Tensor)]
+    if any(x.device.type == "meta" for x in tensors):
+        msg = "time: the model was captured from meta tensors, which cannot run; give others: time(found, inputs)."
+        raise InputError(msg)
+    run = _ModelMeasurement(torch, found, given, peers, cancelled or (lambda: False), seconds)
+    total = (1 + len(region_rows(found.regions))) * (1 + len(peers)) + 1
+    with state_kept(torch, found.source.function, tensors):
+        return with_progress(partial(run.measure, total), total, progress)
+
+
+def _check_peers(torch: Any, peers: Sequence[str]) -> None:
+    known = dict.fromkeys((*PEERS, *torch._dynamo.list_backends()))  # noqa: SLF001 - where torch.compile looks
+    known.pop(OURS, None)
+    for name in peers:
+        if name not in known:
+            msg = f"time: there is no peer {shown(name)}; there are {', '.join(known)}."
+            raise InputError(msg)
+
+
+def _leaves(torch: Any, value: Any) -> list[Any]:
+    leaves: list[Any] = torch.utils._pytree.tree_leaves(value)  # noqa: SLF001 - what torch flattens arguments with
+    return leaves
+
+
+class _ModelMeasurement(Measurement):
+    def __init__(
+        self, torch: Any, found: CapturedModel, inputs: Sequence[Any], peers: Sequence[str],
+        cancelled: Callable[[], bool], seconds: float,
+    ) -> None:
+        super().__init__(cancelled, seconds)
+        assert found.source is not None
+        self._torch, self._model, self._peers, self._source = torch, found, tuple(peers), found.source
+        self._regions = tuple(region for region in found.regions if isinstance(region, TorchRegion))
+        self._inputs, self._keywords = copies(torch, (tuple(inputs), dict(found.source.keywords)))
+        self._backward = any(graph.kind == "backward" for graph in found.graphs)
+        on_gpu = any(x.is_cuda for x in _leaves(torch, self._inputs) if isinstance(x, torch.Tensor))
+        self._target = "cuda" if on_gpu else "cpu"
+        self._wanting: list[Any] = []
+
+    def measure(self, total: int, progress: Progress) -> Timings:
+        done = 0
+        given = self._seen_inputs()
+        rows = region_rows(self._regions)
+        places: dict[Region, int] = {region: place for place, region in enumerate(self._regions)}
+        ops = sum(len(row.region) * row.count for row in rows)
+        empty = TimingRow(plan="", segment=None, scheduler="", ops=ops, bytes_in=0, bytes_out=0, bytes_crossing=0)
+        mark = replace(empty, group="model", device=self._label(rows))
+        for name in (OURS, *self._peers):
+            if self._cancelled():
+                break
+            self._add_or_say(name, replace(mark, plan=f"model: {name}"), partial(self._model_call, name))
+            progress(done := done + 1, total, self._so_far)
+        for row in rows:
+            region = self._regions[places[row.region]]
+            count = f" × {row.count}" if row.count > 1 else ""
+            group = f"regions[{places[region]}]{count}"
+            own = replace(mark, group=group, ops=len(region), bytes_in=_nbytes(region.signature.inputs),
+                          bytes_out=_nbytes(region.traced))
+            for name in (OURS, *self._peers):
+                if self._cancelled():
+                    break
+                there = replace(own, plan=f"{group}: {name}")
+                self._add_or_say(name, there, partial(self._region_call, name, region, given.get(region)))
+                progress(done := done + 1, total, self._so_far)
+        self._take_turns(done, total, progress)
+        return replace(self._so_far, preallocated=False)
+
+    def _label(self, rows: Sequence[RegionRow]) -> str:
+        if self._target == "cpu":
+            threads = self._torch.get_num_threads()
+            return f"CPU ({threads} thread{'s' if threads != 1 else ''})"
+        return str(self._torch.cuda.get_device_name())
+
+    def _seen_inputs(self) -> dict[TorchRegion, tuple[Any, ...]]:
+        """Return what the regions of the model are given in a run, those that run."""
+        found: dict[TorchRegion, tuple[Any, ...]] = {}
+
+        def note(region: TorchRegion, inputs: Sequence[Any]) -> None:
+            found.setdefault(region, tuple(x.detach() for x in inputs))
+
+        with _observed(self._regions, note):
+            self._step(self._model.run)()
+        return found
+
+    def _step(self, function: Callable[..., Any]) -> Callable[[], object]:
+        """Return one step of the model: a call, and the gradients of all that requires one."""
+        if not self._backward:
+            def forward() -> object:
+                with self._torch.no_grad():
+                    return function(*self._inputs, **self._keywords)
+
+            return forward
+
+        def step() -> object:
+            results = _leaves(self._torch, function(*self._inputs, **self._keywords))
+            outputs = [x for x in results if isinstance(x, self._torch.Tensor) and x.requires_grad]
+            if not self._wanting:
+                self._wanting = accumulators(outputs)
+            ones = [self._torch.ones_like(x) for x in outputs]
+            return self._torch.autograd.grad(outputs, self._wanting, ones, allow_unused=True)
+
+        return step
+
+    def _model_call(self, name: str) -> tuple[Callable[[], object], float, str]:
+        """Return what to measure of the whole model, with no deviation: only regions are compared."""
+        function = self._model.run if name == OURS else self._source.function
+        if name not in {OURS, "eager"}:
+            function = _compiled(self._torch, function, name)
+        call = self._step(function)
+        call()
+        return call, math.nan, ""
+
+    def _region_call(
+        self, name: str, region: TorchRegion, inputs: Sequence[Any] | None,
+    ) -> tuple[Callable[[], object], float, str]:
+        """Return what to measure of a region, and how far its results are from eager's."""
+        torch = self._torch
+        if inputs is None:
+            msg = "the model did not come to it in this run"
+            raise InputError(msg)
+        function: Callable[..., Any] = region.fallback
+        if name == OURS:
+            function = region
+        elif name == "inductor":
+            # Without Dynamo, whose guards take longer than a small kernel.
+            function = importlib.import_module("torch._inductor").compile(region.fallback, list(inputs))
+        elif name != "eager":
+            function = _compiled(torch, region.fallback, name)
+
+        def call() -> Any:
+            with torch.no_grad():
+                return function(*inputs)
+
+        results = call()
+        if name == OURS and region.failed is not None:
+            msg = f"torch runs it: {region.failed}"
+            raise InputError(msg)
+        with torch.no_grad():
+            expected = region.fallback(*inputs)
+        return call, max(map(distance, results, expected), default=0.0), ""
+
+    def _add_or_say(
+        self, name: str, row: TimingRow, make: Callable[[], tuple[Callable[[], object], float, str]],
+    ) -> None:
+        try:
+            call, error, note = make()
+        except Exception as raised:  # noqa: BLE001 - a peer may fail in any way, and the others are still measured
+            self._say(replace(row, note=f"not measured: {_why(name, raised)}"))
+            return
+        self._add(replace(row, error=error, note=note), call, self._clock(self._target))
+
+
+def _nbytes(tensors: Sequence[Any]) -> int:
+    return sum(math.prod(t.shape) * _itemsize(t.dtype) for t in tensors)
+
+
+def _itemsize(dtype: str) -> int:
+    return int(getattr(torch_for("time"), dtype).itemsize)
+
+
+@contextmanager
+def _observed(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Sequence[Any]], None]) -> Iterator[None]:
+    try:
+        for region in regions:
+            region.observer = note
+        yield
+    finally:
+        for region in regions:
+            region.observer = None
+
+
+def _compiled(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """Return a function compiled by torch for a backend, as often as it takes, in a code object of its own."""
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    entered.__code__ = entered.__code__.replace(co_name=f"timed_{backend}_{id(entered):x}")
+    traced = torch.compile(entered, backend=backend, dynamic=False)
+    config = importlib.import_module("torch._dynamo.config")
+    state = {"compiled": False}
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if state["compiled"]:
+            return traced(*args, **kwargs)
+        with config.patch(suppress_errors=False):
+            results = traced(*args, **kwargs)
+        state["compiled"] = True
+        return results
+
+    return run
+
+
+def _why(name: str, error: Exception) -> str:
+    """Return one sentence on why a peer was not measured; of what a compiler lacks, its name."""
+    told = f"{type(error).__name__} {error}"
+    if "InvalidCxxCompiler" in told or "C++ compiler" in told:
+        return f"{name} needs a C++ compiler, and torch finds none (the environment variable CXX names one)"
+    if "TritonMissing" in told or "working Triton" in told or "working triton" in told:
+        return f"{name} needs Triton, which is not installed"
+    said = str(error).strip().partition("\n")[0]
+    return said if isinstance(error, InputError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,71 @@
+"""``fl.time`` of a captured model: rows, equal regions, ratios within groups, peers that cannot be had."""
+
+import json
+
+import pytest
+from needs import needs
+
+import fuser_lab as fl
+from fuser_lab.errors import InputError
+
+torch = needs("torch")
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x)) * 2
+
+
+@pytest.fixture(scope="module")
+def found():
+    torch._dynamo.reset()
+    return fl.from_torch(torch.nn.Sequential(Layer(), Layer()), torch.randn(4, 8), backward=True)
+
+
+def test_the_model_and_each_different_region_beside_its_peers(found, tmp_path):
+    @torch._dynamo.register_backend(name="without_a_compiler")
+    def refused(gm, inputs):
+        msg = "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"
+        raise RuntimeError(msg)
+
+    told = []
+    peers = ["eager", "without_a_compiler"]
+    times = fl.time(found, peers=peers, seconds=0.002, progress=lambda done, total, _: told.append((done, total)))
+    groups = list(dict.fromkeys(row.group for row in times.rows))
+    assert groups[0] == "model"
+    assert groups[1].startswith("regions[0] × 2")
+    assert len(groups) == 1 + len({region.signature for region in found.regions})
+    for group in groups:
+        ours, eager, refused_row = (row for row in times.rows if row.group == group)
+        assert (ours.plan, eager.plan) == (f"{group}: fuser_lab", f"{group}: eager")
+        assert ours.ratio == 1
+        assert eager.ratio == pytest.approx(eager.median / ours.median)
+        assert ours.samples >= 5
+        assert group == "model" or ours.error < 1
+        assert "without_a_compiler needs a C++ compiler" in refused_row.note
+        assert refused_row.samples == 0
+    assert told[-1] == (told[-1][1],) * 2
+    assert "Each run allocates its outputs." in str(times)
+    saved = json.loads(times.save(tmp_path / "times.json").read_text())
+    assert "regions[0]" in json.dumps(saved)
+    parameters = list(found.source.function.parameters())
+    assert all(p.grad is None for p in parameters)
+
+
+def test_what_cannot_be_timed(found):
+    with pytest.raises(InputError, match="time: there is no peer 'tensorrt9'; there are eager, inductor, aot_eager"):
+        fl.time(found, peers=["eager", "tensorrt9"])
+    with pytest.raises(InputError, match="time: peers of a captured model are names, as .* given a dict"):
+        fl.time(found, peers={"eager": torch.tanh})
+    with torch.device("meta"):
+        meta = fl.from_torch(torch.nn.LayerNorm(8), torch.randn(3, 8))
+    with pytest.raises(InputError, match=r"captured from meta tensors, which cannot run; give others: time"):
+        fl.time(meta)
+    with pytest.raises(InputError, match=r"plans are timed with inputs: time\(plans, inputs\)"):
+        fl.time(found.regions[0].plan)
+    with pytest.raises(InputError, match="peers of plans are functions by name"):
+        fl.time(found.regions[0].plan, [], peers=["eager"])
