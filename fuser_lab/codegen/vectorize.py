@@ -484,7 +484,7 @@ def best_width(trial: Callable[[int], Block], name: str) -> int:
     best, least, size = 1, float("inf"), 1
     while size * widest <= ACCESS_BYTES:
         cost = 0.0
-        for access in accesses(trial(size), name):
+        for access in accesses(trial(size), name) if size > 1 else found:
             number = 1 if access.step == 0 else size // max(access.width(size), 1)
             cost += _bytes(access.buffer) * number / size
         if cost <= least:

@@ -31,6 +31,8 @@ class OpKind(enum.Enum):
     SCATTER = "scatter"
     SCALAR = "scalar"  # size and arithmetic on scalars
 
+    __hash__ = object.__hash__  # as of DataType: Enum's own runs in Python
+
     @property
     def is_view(self) -> bool:
         """Whether an op of this kind moves or repeats elements and computes nothing."""
