@@ -5,6 +5,7 @@ A page begins with its picture, the code that drew it behind. Answers of questio
 """
 
 import html
+import importlib.util
 import os
 import re
 import sys
@@ -48,9 +49,14 @@ def _title(path: Path) -> str:
     return f"{path.stem[:2]} {first.lstrip('# ').strip()}"
 
 
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
 def _page(path: Path) -> str:
     notebook = nbformat.read(path, as_version=4)
-    if os.environ.get("FUSER_LAB_PAGES") != "unexecuted":
+    lacks_torch = any(cell.source.startswith("import torch\n") for cell in notebook.cells) and not _has_torch()
+    if os.environ.get("FUSER_LAB_PAGES") != "unexecuted" and not lacks_torch:
         NotebookClient(notebook, timeout=_SECONDS, resources={"metadata": {"path": str(path.parent)}}).execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     parts = []

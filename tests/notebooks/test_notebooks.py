@@ -6,6 +6,7 @@ import jupytext
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from needs import needs
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.notebooks
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
+    if any(cell.source.startswith("import torch\n") for cell in notebook.cells):
+        needs("torch")
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("text/html" in o.get("data", {}) for o in outputs)
