@@ -17,7 +17,10 @@ Node = Any  # torch.fx.Node, or fuser_lab.bridge.jax_graph.Step
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an op came from in the user's code: path of the module, text of the line, file and line; or nothing."""
+    """Where an op came from in the user's code: path of the module, text of the line, file and line; or nothing.
+
+    Where there is no line, ``code`` is the class of the module.
+    """
 
     module: str = ""
     code: str = ""
@@ -35,7 +38,7 @@ OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 
 
 def origin_of(node: Node) -> Origin:
-    """Return where a node came from: the innermost frame that is not torch's, and the innermost module."""
+    """Return where a node came from: the innermost frame that is not torch's, if there is one, and the module."""
     known = node.meta.get("origin")
     if isinstance(known, Origin):
         return known
@@ -49,6 +52,8 @@ def origin_of(node: Node) -> Origin:
         file = "notebook cell" if _OF_CELL.search(path) else PurePath(path).name
         place = f"{file}:{line}"
     modules = modules_of(node)
+    if modules and not code.strip():  # torch's own modules in a row leave no line of the user's
+        code = modules[-1][1].rpartition(".")[2]
     return Origin(module=modules[-1][0] if modules else "", code=code.strip(), place=place)
 
 

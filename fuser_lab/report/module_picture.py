@@ -26,7 +26,7 @@ _GAP: Final = 18.0
 _RANK_GAP: Final = 36.0
 _MARGIN: Final = 6.0
 _BACK: Final = 26.0  # how far a way back bulges
-_PORT: Final = 12.0
+_PORT: Final = 34.0
 _WIDEST_NAME: Final = 44
 _MOST_OPS: Final = 3  # named in the box of a region
 
@@ -157,7 +157,8 @@ def _paint(root: Element, drawn: _Drawn, at: Point, depth: int) -> None:
     top = y + _HEAD + _PADDING
     labels: list[tuple[float, float, float]] = []
     for link, route in zip(drawn.forward, drawn.level.routes, strict=True):
-        _paint_wire(root, drawn, link, [(left + px, top + py) for px, py in route], labels)
+        on_left = route[-1][0] < drawn.level.centres[link.target][0]
+        _paint_wire(root, drawn, link, [(left + px, top + py) for px, py in route], labels, on_left=on_left)
     for link in box.inside.links:
         if link.back:
             _paint_back(root, drawn, link, (left, top))
@@ -180,7 +181,8 @@ def _paint_closed(group: Element, drawn: _Drawn, at: Point) -> None:
 
 
 def _paint_wire(
-    root: Element, drawn: _Drawn, link: Link, route: Sequence[Point], labels: list[tuple[float, float, float]],
+    root: Element, drawn: _Drawn, link: Link, route: Sequence[Point], labels: list[tuple[float, float, float]], *,
+    on_left: bool,
 ) -> None:
     width = edge_width(link.bytes)
     *start, (tx, ty) = route
@@ -195,10 +197,11 @@ def _paint_wire(
     group.append(element("path", css="fl-tip", d=tip))
     text = bytes_label(link.bytes)
     room = measure.sans_width(text, 10.5)
-    lx, ly = tx + 6, ty - 12
+    lx, ly = tx - 6 - room if on_left else tx + 6, ty - 12
     if all(abs(ly - oy) > 13 or lx > ox + ow or ox > lx + room for ox, oy, ow in labels):
         labels.append((lx, ly, room))
-        group.append(_text(text, lx, ly, "fl-tag"))
+        at, anchor = (tx - 6, "end") if on_left else (tx + 6, "start")
+        group.append(_text(text, at, ly, "fl-tag", anchor=anchor))
     root.append(group)
 
 

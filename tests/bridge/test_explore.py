@@ -31,6 +31,8 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     shown = fl.explore(found)
     assert shown.explorer is None
+    assert shown.map.boxes()["0"].inside is not None  # so small a map is open at once
+    shown.map._received(shown.map, {"type": "depth", "n": 1}, [])
     shown.map.press("0")
     (leaf,) = [box for box in shown.map.boxes().values() if box.kind == "region" and box.id.startswith("0#")]
     shown.map.press(leaf.id)

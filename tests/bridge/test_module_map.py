@@ -90,6 +90,10 @@ def test_a_models_map_holds_every_op_and_is_saved_to_any_depth(tmp_path):
     assert json.loads(found.save(tmp_path / "m.json").read_text())[0]["name"] == "forward"
     assert "<svg" in found.save(tmp_path / "m.html").read_text()
     assert "<svg" in found._repr_html_()
+    places = {op.origin.place.partition(":")[0] for region in found.graphs[0].regions for op in region.ops}
+    assert places == {"test_module_map.py"}
+    of_torch = fl.from_torch(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.GELU()), torch.randn(4, 8))
+    assert [str(op.origin) for op in of_torch.regions[0].ops] == ["0: Tanh", "1: GELU"]
     assert "region 0" in found.save(tmp_path / "m.txt").read_text()
     with pytest.raises(InputError, match="a model cannot be saved as 'm.doc'"):
         found.save(tmp_path / "m.doc")

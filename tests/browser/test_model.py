@@ -44,6 +44,7 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     def box(name):
         return root.locator(f'.fl-mapbox[data-box="{name}"]')
 
+    root.get_by_role("button", name="1", exact=True).click()
     root.get_by_role("button", name="fold equal modules").click()
     box("layers.1").wait_for()
     box("layers.1").click()

@@ -20,6 +20,7 @@ class Layout(Widget):
 
 class DOMWidget(Widget):
     layout: Any
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any: ...
 
 class Box(DOMWidget):
     children: Any

@@ -9,7 +9,7 @@ import ipywidgets
 import traitlets
 
 from fuser_lab.errors import InputError
-from fuser_lab.report.module_map import ModuleBox, module_boxes
+from fuser_lab.report.module_map import CallGraph, ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import assets, model_panels
 from fuser_lab_widgets.background import Background
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from fuser_lab.bridge.captured import Captured
     from fuser_lab.bridge.costs import ModelCosts
+
+_FIRST_BOXES = 16  # that a map begins with, at most
 
 
 class ModelMap(anywidget.AnyWidget):
@@ -35,7 +37,7 @@ class ModelMap(anywidget.AnyWidget):
         self._model, self._headline, self._open_region = model, headline, open_region
         self._maps = model.maps()
         self._chosen = 0
-        self._opened: list[set[str]] = [set() for _ in self._maps]
+        self._opened = [_opened_to(one.graph, depth_for(one.graph, _FIRST_BOXES), folded=True) for one in self._maps]
         self._folded = True
         self._selected = ""
         self._status = ""
@@ -120,8 +122,8 @@ class ModelMap(anywidget.AnyWidget):
         self._draw()
 
     def _depth(self, event: Mapping[str, Any]) -> None:
-        whole = module_boxes(self._maps[self._chosen].graph, depth=int(event["n"]), folded=self._folded)
-        self._opened[self._chosen] = {box.id for box in whole.each() if box.inside and box.id}
+        graph = self._maps[self._chosen].graph
+        self._opened[self._chosen] = _opened_to(graph, int(event["n"]), folded=self._folded)
         self._draw()
 
     def _fold(self, _: Mapping[str, Any]) -> None:
@@ -143,6 +145,12 @@ class ModelMap(anywidget.AnyWidget):
         self._open_region(kinds.index(event["kind"]), int(event["region"]), "")
 
 
+def _opened_to(graph: CallGraph, depth: int, *, folded: bool) -> set[str]:
+    """Return the ids of the modules that are open to a depth."""
+    whole = module_boxes(graph, depth=depth, folded=folded)
+    return {box.id for box in whole.each() if box.inside and box.id}
+
+
 class ModelExplorer(ipywidgets.VBox):
     """A box with the map of a model, and below it the explorer of the region that is open.
 
@@ -159,6 +167,13 @@ class ModelExplorer(ipywidgets.VBox):
         self.explorer: Explorer | None = None
         self.map = ModelMap(model, headline, self.show_region)
         super().__init__([self.map])
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Return the live view, with the picture and the text of the map for where widgets do not show."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if isinstance(bundle, dict):
+            bundle |= {"text/plain": repr(self._model), "text/html": self._model._repr_html_()}
+        return bundle
 
     def show_region(self, graph: int, region: int, tensor: str = "") -> None:
         """Show the explorer of a region, maybe with a tensor selected.

@@ -53,8 +53,10 @@ def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
         parts += _left(one, box)
     if box.kind == "region":
         parts.append(element("p", _button(f"Open region {box.name}", _open(number, int(box.name)), css="fx-button")))
-    ops = _ops(one, box, number)
-    parts += [element("details", element("summary", plural(len(box.calls), "op")), *ops)] if not box.id else ops
+    if len(box.calls) <= _MOST_ROWS:
+        parts += _ops(one, box, number)
+    else:
+        parts.append(element("p", f"{plural(len(box.calls), 'op')}: open a module to see its ops.", css="fx-note"))
     if not box.id:
         parts.append(element("p", _HELP, css="fx-note"))
     return "".join(map(to_html, parts))
@@ -119,7 +121,7 @@ def _left(one: ModuleMap, box: ModuleBox) -> list[Element]:
 def _ops(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
     rows: list[tuple[str, str, str]] = []
     sends: list[dict[str, Any] | None] = []
-    for n in box.calls[:_MOST_ROWS]:
+    for n in box.calls:
         part = one.parts[n]
         if isinstance(part, tuple):
             region, op = part
@@ -128,10 +130,8 @@ def _ops(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
         else:
             rows.append((one.graph.calls[n].op, box.library, str(part.origin)))
             sends.append(None)
-    more = len(box.calls) - _MOST_ROWS
-    note = [element("p", f"and {more:,} more", css="fx-note")] if more > 0 else []
     caption = "Ops: a click shows one in its region"
-    return [_table(("op", "where", "your line"), rows, sends=sends, caption=caption), *note]
+    return [_table(("op", "where", "your line"), rows, sends=sends, caption=caption)]
 
 
 def _group(name: str, buttons: Sequence[Element]) -> Element:
