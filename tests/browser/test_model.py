@@ -57,6 +57,7 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     box("layers.1.norm").wait_for()
     leaf = root.locator('.fl-mapbox.fl-region[data-box^="layers.1#"]').last
     leaf.click()
+    root.get_by_role("button", name="Open region").wait_for()
     rows = root.locator(".fm-side tr[data-send]")
     silu = rows.filter(has_text="silu").first
     silu.wait_for()
