@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from fuser_lab.codegen.cpu_tiles import CpuTiles
 from fuser_lab.codegen.index_map import index_var
@@ -10,19 +11,32 @@ from fuser_lab.codegen.index_math import simplify, thresholds
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
-from fuser_lab.schedule.loops import CPU_PARALLEL_FROM
+from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_PARALLEL_FROM, CPU_SUMS_BYTES
 from fuser_lab.schedule.state import ParallelType
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
 MOST_STRETCHES = 6
+BAND = 16  # rows of which a transposed input is read at once: a cache line of Float
+PITCH = 4  # elements between the rows of a band, so that a column does not fall into one set of the cache
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Band:
+    """Inputs that are read for several rows at once: their scratch memory, and where the current row begins in it."""
+
+    tiles: Mapping[TensorView, Buffer]
+    first: Term
 
 
 class CpuNest(CpuTiles):
     """Writes nests for the CPU."""
+
+    _band: "_Band | None" = None
 
     def _columns(self) -> Launch:
         return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()
@@ -81,7 +95,10 @@ class CpuNest(CpuTiles):
     def _rows(self) -> Launch:
         values, count, grain = self._values, self.space.rows, self.schedule.grain
         many = self._outer
+        self._band = None
         with ExitStack() as stack:
+            if across := self._read_across():
+                return self._banded_rows(stack, across)
             if grain > 1:
                 group = self._loop(stack, "group", -(-count // grain), many)
                 buffers = self._allocate(self.space.depth)
@@ -98,6 +115,63 @@ class CpuNest(CpuTiles):
                 buffers = self._allocate(self.space.depth)
             self._row(row, buffers, self._walk_parts if self._parts else self._walk)
         return Launch()
+
+    def _read_across(self) -> tuple[TensorView, ...]:
+        """Return the large inputs that lie in memory along the rows' neighbours: transposed, where others are not."""
+        nest, count = self._nest, self.space.rows
+        few = self._outer is ParallelType.PARALLEL and count < CPU_FEW_UNITS * BAND
+        if self._parts or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < BAND:
+            return ()
+        kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
+        found = []
+        inputs = [tv for tv in nest.index if tv in self._fusion.inputs and tv.numel]
+        for tensor in inputs:
+            steps = self._steps(tensor) or {}
+            fast = steps.get(kept) == 1 and steps.get(reduced, 0) > 1
+            if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
+                found.append(tensor)
+        rows = max(self.schedule.grain, BAND)
+        nbytes = sum(tv.dtype.compute.itemsize for tv in found) * rows * (self.space.depth + PITCH)
+        return tuple(found) if nbytes <= CPU_SUMS_BYTES else ()
+
+    def _banded_rows(self, stack: ExitStack, across: Sequence[TensorView]) -> Launch:
+        """Write rows in bands: what lies across them is read for a whole band, along memory, into rows of scratch."""
+        values, nest, count, depth = self._values, self._nest, self.space.rows, self.space.depth
+        rows = min(max(self.schedule.grain, BAND), count)
+        pitch = depth + PITCH
+        group = self._loop(stack, "group", -(-count // rows), self._outer)
+        buffers = self._allocate(depth)
+        tiles = {
+            tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=rows * pitch, role=Role.SCRATCH)
+            for tv in across
+        }
+        for tile in tiles.values():
+            values.emit(Alloc(buffer=tile))
+        start, stop = self._chunk(group, rows, count)
+        for tensor, tile in tiles.items():
+            with values.loop("r", depth, ParallelType.SERIAL) as r, values.loop(
+                "row", stop, ParallelType.SIMD, start=start, largest=count,
+            ) as row:
+                places = {**self._flat(nest.kept, row), **self._flat(nest.reduced, r)}
+                value = values.value(tensor, nest.at(tensor, places))
+                position = simplify((row - start) * pitch + r, values.scope.ranges)
+                values.emit(Store(buffer=tile, position=position, value=value))
+        row = stack.enter_context(
+            values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
+        )
+        self._band = _Band(tiles=tiles, first=simplify((row - start) * pitch, values.scope.ranges))
+        self._row(row, buffers, self._walk)
+        return Launch()
+
+    def _know_saved(
+        self, places: Places, number: int, buffers: Mapping[TensorView, Buffer], slot: Term,
+    ) -> None:
+        super()._know_saved(places, number, buffers, slot)
+        if self._band is not None:
+            for tensor, tile in self._band.tiles.items():
+                at = self._values.simplified(self._nest.at(tensor, places))
+                position = simplify(self._band.first + slot, self._values.scope.ranges)
+                self._values.given[tensor.name, at] = Load(tensor.dtype, tile, position)
 
     def _walk(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         """Open the loops over the reduced axes of a row."""

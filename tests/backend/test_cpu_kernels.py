@@ -13,6 +13,7 @@ from backend.fusions import D, S, build, close, numbers
 from backend.reductions import backward, softmax
 
 from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import Load, Loop, Role, terms_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
@@ -34,6 +35,10 @@ def column_sums(fd: Any, x: Any) -> Any:
     return fd.ops.sum(x, [0])
 
 
+def rows_across(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.softmax(fd.ops.add(x, fd.ops.permute(y, [0, 2, 1])), 2)
+
+
 def run(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     plan = prepare(fusion, [(fusion, scheduler)], "cpu", allow_fallback=False, compile_now=False)
     return [np.asarray(a) for a in plan.run(list(inputs))]
@@ -53,6 +58,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S]] = {
     "columns": (column_sums, ((611, 403),), S.REDUCTION),
     "wide columns": (column_sums, ((37, 9001),), S.REDUCTION),
     "rows": (softmax, ((301, 517),), S.INNER_PERSISTENT),
+    "rows of a transposed tensor": (rows_across, ((3, 301, 205), (3, 205, 301)), S.INNER_PERSISTENT),
     "rows longer than the stack": (softmax, ((3, 70_001),), S.INNER_PERSISTENT),
 }
 
@@ -149,6 +155,16 @@ def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
     wide = vector_instructions(asm)
     assert any(op == operation or op.startswith("fm") for op in wide), set(wide)
     assert not re.search(r"\b(expf|tanhf)\b", asm)
+
+
+def test_rows_of_a_transposed_tensor_are_read_a_band_at_a_time() -> None:
+    fusion = build(rows_across, ((3, 301, 205), (3, 205, 301)), D.Float)
+    body = generate(fusion, S.INNER_PERSISTENT, "cpu").kernel_ir.phases[0].body
+    read = {
+        (term.buffer.name, loop.var) for loop in walk(body) if isinstance(loop, Loop) for s in loop.body
+        for root in terms_of(s) for term in root.walk() if isinstance(term, Load) and term.buffer.role is Role.INPUT
+    }
+    assert read == {("T0", "r"), ("T1", "row")}
 
 
 def test_short_rows_are_read_along_them_and_not_gathered_from_many() -> None:
