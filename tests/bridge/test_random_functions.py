@@ -18,7 +18,9 @@ UNARY = (torch.sin, torch.tanh, torch.sigmoid, F.gelu, F.silu, torch.neg, lambda
 VIEWS = (
     lambda x: x.t(), lambda x: x[:, ::2].repeat(1, 2)[:, : x.shape[1]], lambda x: x.flip(0), lambda x: x.roll(1, 1),
     lambda x: x[1:2].expand(x.shape), lambda x: x.reshape(-1).reshape(x.shape), lambda x: x.contiguous().clone(),
-    lambda x: x[torch.tensor([2, 0, 1, 1])],
+    lambda x: x[torch.tensor([2, 0, 1, 1])], lambda x: torch.as_strided(x.contiguous(), (4, 4), (1, 3)),
+    lambda x: torch.diagonal_scatter(x, x[0, 1:], 1), lambda x: x.unfold(0, 2, 1).sum(-1)[[0, 1, 2, 2]],
+    lambda x: F.pad(x, (1, -1))[:, :4], lambda x: torch.cat([x[2:], x[:2] * 2]), lambda x: x.double().float(),
 )  # fmt: skip
 ROWS = (
     lambda x: F.softmax(x, -1), lambda x: x - x.mean(0, keepdim=True), lambda x: x / (1 + x.abs().sum(1, keepdim=True)),
@@ -34,7 +36,28 @@ def written(x, y):
     return copy
 
 
-JOINED = (torch.add, torch.mul, torch.maximum, torch.mm, written, lambda x, y: torch.where(x > y, x, y * 2))
+def beside(x, y):
+    """A part of y written into memory with room after each row, and x added to it."""
+    wide = torch.zeros(4, 7)
+    wide[:, 1:5] = y
+    return wide[:, 1:5] + x
+
+
+def added(x, y):
+    """Rows of y added to rows of x, some of them twice."""
+    return x.index_add(0, torch.tensor([1, 1, 3, 0]), y)
+
+
+JOINED = (
+    beside, added, torch.add, torch.mul, torch.maximum, torch.mm, written, lambda x, y: torch.where(x > y, x, y * 2),
+)  # fmt: skip
+
+
+def second(seed):
+    """A matrix of 4 x 4 that lies in one of several ways."""
+    base = torch.randn(8, 8)
+    ways = (base[:4, :4].clone().t(), base[:4, ::2], base[::2, 1:5], base[:1, :4].expand(4, 4), base[:4, :4].clone())
+    return ways[seed % len(ways)].detach().requires_grad_()
 
 
 def dropped(x):
@@ -63,7 +86,7 @@ def agree(seed):
     function, found = program(seed), []
     for run in (function, torch.compile(function, backend="fuser_lab")):
         torch.manual_seed(seed)
-        x, y = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4).t().requires_grad_()
+        x, y = torch.randn(4, 4, requires_grad=True), second(seed)
         results = run(x, y)
         gradients = torch.autograd.grad(results[2] + (results[0] * results[1].detach()).sum(), [x, y])
         found.append([*results, *gradients])

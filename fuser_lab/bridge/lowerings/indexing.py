@@ -89,6 +89,37 @@ def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     return added(to, x, index, source, axis_of(dim, x.ndim))
 
 
+def _adds(call: Call) -> str | None:
+    reduce = call.argument(4, "reduce")
+    if reduce not in {"sum", "mean"} or not call.result.is_float:
+        return f"it reduces {call.result.dtype} by {reduce}"
+    return _has_axes(call)
+
+
+@lowering(
+    "aten.scatter_reduce.two", refuse=_adds,
+    samples=["aten.scatter_reduce.two(a, 1, g, p, 'sum')",
+             "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean', include_self=False)",
+             "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean')"],
+)  # fmt: skip
+def _scatter_reduce(
+    to: Emitter, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True,
+) -> Any:
+    axis, shape = axis_of(dim, x.ndim), to.shape(index)
+    for place, size in enumerate(shape):
+        if to.shape(source)[place] != size:
+            source = sliced(to, source, place, 0, size)
+    if not include_self:
+        x = to.ops.scatter(x, index, to.full(shape, 0.0, to.dtype), axis)
+    total = added(to, x, index, source, axis)
+    if reduce == "sum":
+        return total
+    wide = to.dtype.compute
+    hits = added(to, to.full(to.shape(x), 0.0, wide), index, to.full(shape, 1.0, wide), axis)
+    count = to.ops.add(hits, 1.0) if include_self else to.ops.maximum(hits, 1.0)
+    return to.ops.truediv(total, count)
+
+
 @lowering("aten.index_add.default", refuse=_has_axes, samples=["aten.index_add.default(a, 1, i, p[:, :3], alpha=2)"])
 def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     axis, shape = axis_of(dim, x.ndim), to.shape(source)

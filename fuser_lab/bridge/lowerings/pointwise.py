@@ -65,6 +65,12 @@ def _sign(to: Emitter, x: Any) -> Any:
     return to.ops.where(to.ops.gt(x, zero), one, to.ops.where(to.ops.lt(x, zero), -one, zero))
 
 
+@lowering("aten.angle.default", samples=["aten.angle.default(w)", "aten.angle.default(n)"])
+def _angle(to: Emitter, x: Any) -> Any:
+    x = to.cast(x, to.dtype)
+    return to.ops.where(to.ops.isnan(x), x, to.ops.where(to.ops.lt(x, 0.0), math.pi, 0.0))
+
+
 @lowering("aten.frac.default", samples=["aten.frac.default(a)"])
 def _frac(to: Emitter, x: Any) -> Any:
     return to.ops.sub(x, to.ops.trunc(x))

@@ -3,9 +3,11 @@
 Strides are not lowered: the region gives each output the strides that torch traced.
 """
 
+from math import prod
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TorchName, TracedTensor, axis_of, lowering
+from fuser_lab.dtypes import DataType
 
 # What torch answers with a view of its operand, in one tensor; of these, what widens it.
 ALIASES = frozenset({
@@ -174,6 +176,36 @@ def _diagonal(to: Emitter, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
     start = offset if offset >= 0 else -offset * shape[second]
     count = to.call.result.shape[-1]
     return to.ops.index_select(flat, to.places(count, start if count else 0, shape[second] + 1), len(rest))
+
+
+def _beyond(call: Call) -> str | None:
+    """Refuse what reads memory that is not the operand's own, or may not be."""
+    x, sizes, strides = call.args[:3]
+    dense = tuple(prod(x.shape[axis + 1 :]) for axis in range(x.ndim))
+    if call.argument(3, "storage_offset") is not None:
+        return "where its operand begins in memory is not known"
+    if not x.size or any(n > 1 and a != b for n, a, b in zip(x.shape, x.strides, dense, strict=True)):
+        return "its operand is not row-major"
+    if not call.result.size:
+        return "a tensor is empty"
+    last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    return "it reads beyond its operand" if last >= x.size else None
+
+
+@lowering(
+    "aten.as_strided.default", refuse=_beyond, computes=False,
+    samples=["aten.as_strided.default(a, [3, 4], [4, 1])", "aten.as_strided.default(b, [2, 5, 2], [3, 2, 1])"],
+)
+def _as_strided(to: Emitter, x: Any, sizes: Any, strides: Any, _: None = None) -> Any:
+    shape, count = to.shape(x), len(sizes)
+    if tuple(sizes) == shape and to.call.result.strides == to.call.tensors[0].strides:
+        return to.ops.set(x)
+    places: Any = to.full((1,) * count, 0, DataType.Int)
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        along = to.reshaped(to.places(size, 0, stride), [size if place == axis else 1 for place in range(count)])
+        places = to.ops.add(places, along)
+    flat = to.ops.index_select(to.reshaped(x, [prod(shape)]), to.reshaped(places, [prod(sizes)]), 0)
+    return to.reshaped(flat, sizes)
 
 
 @lowering(
