@@ -75,15 +75,17 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], bool]] = {
     "heads to rows": (lambda x: x.transpose(1, 2).reshape(4, 1024, 1024) * 2, ((4, 16, 1024, 64),), False),
     "embedding and position": (lambda i, w, p: F.embedding(i, w) + p, ("index 4x1024 8192", (8192, 1024), (1024, 1024)),
                                False),
-    "AdamW": (adamw, ((4096, 1024),) * 4, False),
+    "AdamW": (adamw, (*((4096, 1024),) * 3, "square 4096 1024"), False),
 }  # fmt: skip
 
 
 def made(shape: Shape, device: str, dtype: Any) -> Any:
-    """An input: floats of a shape, a mask, or positions on an axis."""
+    """An input: floats of a shape, squares of them, a mask, or positions on an axis."""
     if not isinstance(shape, str):
         return torch.randn(shape, device=device, dtype=dtype)
     kind, *numbers = shape.split()
+    if kind == "square":
+        return torch.randn(*map(int, numbers), device=device, dtype=dtype).square()
     if kind == "mask":
         return torch.rand(*map(int, numbers), device=device) < 0.1
     return torch.randint(0, int(numbers[1]), tuple(map(int, numbers[0].split("x"))), device=device)
