@@ -14,7 +14,8 @@ from fuser_lab.errors import RegionWarning
 torch = needs("torch")
 F = torch.nn.functional
 bridge = importlib.import_module("fuser_lab.torch")
-pytestmark = pytest.mark.gpu
+# Importing Inductor warns about TorchScript in some versions of torch.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest.fixture(autouse=True)
