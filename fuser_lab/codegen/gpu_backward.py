@@ -31,6 +31,7 @@ from fuser_lab.codegen.nest_lowering import Fold, Places, SettleNamed
 from fuser_lab.codegen.nests import Nest, nests_of
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.passes.rewriter import Axes
@@ -86,7 +87,10 @@ def rows_nest(
         all_buffers.setdefault(
             tensor.name, Buffer(name=tensor.name, dtype=tensor.dtype, size=layout.size, role=Role.WORKSPACE),
         )
-    nests = nests_of(cut.rows, all_buffers, all_layouts)
+    try:
+        nests = nests_of(cut.rows, all_buffers, all_layouts)
+    except CodegenError:  # not all of it lines up with the rows
+        return None
     if len(nests) != 1:
         return None
     nest = nests[0]

@@ -80,7 +80,8 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
         results = _cast(expr, operands[0], exact=exact)
     else:
         with np.errstate(all="ignore"):
-            results = entry.reference(*(_to_compute(x) for x in operands), **attrs)
+            selects = entry.combine is not None and entry.combine.selects
+            results = entry.reference(*(_to_compute(x, integers=not selects) for x in operands), **attrs)
     outputs = results if isinstance(results, tuple) else (results,)
     with np.errstate(all="ignore"):  # what a reduced float cannot hold is infinite, and no warning
         return tuple(
@@ -103,10 +104,10 @@ def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
         return np.asarray(OPS["cast"].reference(_to_compute(x), dtype=dtype))
 
 
-def _to_compute(x: Any) -> Any:
+def _to_compute(x: Any, *, integers: bool = True) -> Any:
     """Return operands that are stored in few bits in the type that arithmetic runs in."""
     wide = COMPUTE_NUMPY.get(getattr(x, "dtype", None))  # type: ignore[arg-type]
-    return x if wide is None else np.asarray(x).astype(wide)
+    return x if wide is None or (not integers and wide.kind in "iu") else np.asarray(x).astype(wide)
 
 
 def _widen(x: Array) -> Array:

@@ -301,12 +301,18 @@ PROD = _reduction(
     doc="Product over dims (all axes if left out); bool and integers multiply as Int.",
 )
 MAX = _reduction(
-    "max", Combine(fn="max", identity=_lowest), _extreme(largest, _lowest), converts=False,
+    "max",
+    Combine(fn="max", identity=_lowest, selects=True),
+    _extreme(largest, _lowest),
+    converts=False,
     doc="Largest element over dims, NaN propagates; 0.0 is larger than -0.0.",
     misuses=_extreme_misuses("max"),
 )
 MIN = _reduction(
-    "min", Combine(fn="min", identity=_highest), _extreme(smallest, _highest), converts=False,
+    "min",
+    Combine(fn="min", identity=_highest, selects=True),
+    _extreme(smallest, _highest),
+    converts=False,
     doc="Smallest element over dims, NaN propagates; -0.0 is smaller than 0.0.",
     misuses=_extreme_misuses("min"),
 )

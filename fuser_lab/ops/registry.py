@@ -79,10 +79,14 @@ class Element:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combine:
-    """How a reduction folds: an associative, commutative term function and its identity per dtype."""
+    """How a reduction folds: an associative, commutative term function and its identity per dtype.
+
+    One that ``selects`` returns one of the elements, or the identity: integers stay in the type that they are stored in.
+    """
 
     fn: str
     identity: Callable[[DataType], bool | int | float]
+    selects: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,3 +291,19 @@ def test_sums_of_exponentials_are_known_before_they_are_read(shape, dim, target)
         fd.add_output(fd.ops.le(power, fd.ops.mul(fd.ops.sum(power, [dim], True), 2.0)))
     inputs = [np.ones(shape, np.float32)]
     assert lock_step(segment(fd, inputs), inputs, target)[0].all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_of_rows_that_lie_elsewhere_are_computed_beside_the_sums_of_columns(target: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4], [True, True], D.Float)
+        rows = fd.ops.prod(x, [1], keepdim=True)
+        for result in (fd.ops.sum(x, [0]), fd.ops.sub(x, rows), fd.ops.cat([rows, rows], 0)):
+            fd.add_output(result)
+    inputs = [numbers((3, 4), D.Float)]
+    plan = segment(fd, inputs)
+    assert [part.scheduler for part in plan.segments] == [S.INNER_OUTER_PERSISTENT]
+    product = inputs[0].prod(1, keepdims=True)
+    wanted = (inputs[0].sum(0), inputs[0] - product, np.concatenate([product, product]))
+    for got, expected in zip(lock_step(plan, inputs, target), wanted, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

@@ -186,3 +186,15 @@ def test_the_mean_of_no_elements_of_an_expanded_axis_is_not_a_number(dims, decla
         mean, square, count, variance, same = (np.unique(x) for x in found)
         assert np.isnan([mean, variance, same]).all()
         assert square.tolist() == count.tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", [DataType.Char, DataType.Byte, DataType.Short])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_extremes_of_no_small_integers_are_limits_of_their_type(op, dtype):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        fd.add_output(getattr(fd.ops, op)(fd.ops.cast(x, dtype), [0]))
+    nothing = [np.zeros((0, 2), np.float32)]
+    limit = dtype.limits[op == "min"]
+    for got in (fd.reference(nothing)[0], fd.execute(nothing)[0]):
+        assert got.tolist() == [limit, limit]
