@@ -81,7 +81,7 @@ class Element:
 class Combine:
     """How a reduction folds: an associative, commutative term function and its identity per dtype.
 
-    One that ``selects`` returns one of the elements, or the identity: integers stay in the type that they are stored in.
+    One that ``selects`` returns an element or the identity: integers stay in the type that they are stored in.
     """
 
     fn: str
