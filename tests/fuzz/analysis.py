@@ -2,12 +2,12 @@
 
 Each call is evaluated in float64 as soon as it is recorded. Beside its values every tensor has an error: an absolute
 bound for what rounding in its dtype, and in the dtypes of what it is computed from, can do. It is found by computing
-each op once more with operands moved by their errors. A tensor with error 0 has the same values in every correct
-evaluation; only such may meet ops that jump, as comparisons, roundings and conversions to integers do. Calls whose
-results could not be compared (too large, too uncertain) are refused.
+each op again with one operand at a time moved by its error, and adding up what each of them changes. A tensor with
+error 0 has the same values in every correct evaluation; only such may meet ops that jump, as comparisons, roundings and
+conversions to integers do. Calls whose results could not be compared (too large, too uncertain) are refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,20 @@ LARGEST = {"Float8_e4m3fn": 200.0, "Float8_e5m2": 10_000.0}
 LARGEST_FLOAT, LARGEST_INTEGER = 2e4, 2**24
 UNCERTAIN = 0.05  # of the magnitude: results with larger errors say nothing
 
-_DIRECTIONS: tuple[complex | None, ...] = (None, 1, -1, 1j, -1j)
+# In which directions an operand is moved by its error: None is a random one for each element.
+_REAL: tuple[complex | None, ...] = (None, 1, -1)
+_COMPLEX: tuple[complex | None, ...] = (None, 1, -1, 1j, -1j)
 
 JUMPING = frozenset({"ceil", "floor", "round", "trunc", "frac", "fmod", "mod", "remainder", "nextafter"})
-ANSWERING = frozenset({"isfinite", "isinf", "isnan", "isreal", "isneginf", "isposinf"})  # of any value
+ANSWERING = frozenset({"isfinite", "isinf", "isnan", "isneginf", "isposinf"})  # of any value
+# The operand that must keep away from a pole, and the pole nearest to each of its values. Other poles show by
+# themselves: a step towards them or across them changes the result by more than what is comparable. Not so 0 / x, which
+# is 0 on either side, and the logarithm of gamma, which grows too slowly.
+POLES: Mapping[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
+    "div": (1, np.zeros_like),
+    "truediv": (1, np.zeros_like),
+    "lgamma": (0, lambda x: np.minimum(np.rint(x), 0.0)),
+}
 # Exact on small multiples of a power of two.
 RING = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "where", "maximum", "minimum", "sum", "max", "min", "cast", "full",
@@ -164,43 +174,57 @@ class Analysis:
             raise Unfit(f"{name} goes through infinity")
         if any(True for _ in scalars_in(value for _, value in expr.attrs)):
             raise Unfit(f"{name} has sizes that are computed")
+        if name in POLES:
+            place, nearest = POLES[name]
+            if _may_reach(operands[place], nearest):
+                raise Unfit(f"{name} may meet a pole")
         values = evaluate_expr(expr, [x.value for x in operands], exact=False)
-        shifted = [values]
-        if uncertain:
-            shifted += [evaluate_expr(expr, self._moved(operands, by), exact=False) for by in _DIRECTIONS]
+        moved = self._moved(expr, operands, values)
         results = []
         for position, out in enumerate(expr.outputs):
             known = Known(value=values[position])
             if out.dtype.is_float or out.dtype.is_complex:
-                moved = max(_distance(other[position], values[position]) for other in shifted)
-                known.error = self._rounding(expr, out, operands, known) + 2 * moved
+                known.error = self._rounding(expr, out, operands, known) + 2 * moved[position]
                 self._check_float(name, out, known)
             else:
-                if uncertain and name not in ANSWERING and expr.kind is not OpKind.SCALAR:
+                if uncertain and not _answers(name, operands) and expr.kind is not OpKind.SCALAR:
                     raise Unfit(f"{name} of uncertain values is no integer")
                 if known.size > LARGEST_INTEGER:
                     raise Unfit(f"{name} grows to {known.size}")
             results.append(known)
         return results
 
-    def _moved(self, operands: Sequence[Known], by: complex | None) -> list[Any]:
-        """Operands moved by their errors: all in one direction, or each element in a random one.
+    def _moved(self, expr: Expr, operands: Sequence[Known], values: Sequence[Any]) -> list[float]:
+        """How far the errors of the operands move each result of an op.
+
+        Operands move one at a time, since errors in the same direction may cancel, as in a quotient.
+        """
+        moved = [np.zeros(np.shape(value)) for value in values]
+        for source, known in dict(zip(expr.inputs, operands, strict=True)).items():
+            if known.error == 0:
+                continue
+            others = []
+            for by in _COMPLEX if _is_complex(known.value) else _REAL:
+                shifted = self._shifted(known, by)
+                given = [
+                    shifted if value == source else x.value for value, x in zip(expr.inputs, operands, strict=True)
+                ]
+                others.append(evaluate_expr(expr, given, exact=False))
+            for position, value in enumerate(values):
+                moved[position] = moved[position] + np.max([_distance(x[position], value) for x in others], axis=0)
+        return [float(changes.max(initial=0.0)) for changes in moved]
+
+    def _shifted(self, known: Known, by: complex | None) -> np.ndarray:
+        """A value moved by its error: all in one direction, or each element in a random one.
 
         A complex number moves along the real or the imaginary axis, a real one up or down.
         """
-        found = []
-        for x in operands:
-            if x.error == 0:
-                found.append(x.value)
-                continue
-            shape = np.shape(x.value)
-            is_complex = np.asarray(x.value).dtype.kind == "c"
-            if by is None:
-                steps = self._numbers.choice([1, -1, 1j, -1j] if is_complex else [-1.0, 1.0], shape)
-            else:
-                steps = np.full(shape, by if is_complex else by.real + by.imag)
-            found.append(np.asarray(x.value + x.error * steps))
-        return found
+        shape = np.shape(known.value)
+        if by is None:
+            steps = self._numbers.choice([1, -1, 1j, -1j] if _is_complex(known.value) else [-1.0, 1.0], shape)
+        else:
+            steps = np.full(shape, by)
+        return np.asarray(known.value + known.error * steps)
 
     def _rounding(self, expr: Expr, out: Val, operands: Sequence[Known], known: Known) -> float:
         """What rounding adds in this op alone."""
@@ -239,15 +263,31 @@ def _wide(values: np.ndarray) -> np.ndarray:
     return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
 
 
-def _distance(a: Any, b: Any) -> float:
+def _is_complex(value: Any) -> bool:
+    return np.asarray(value).dtype.kind == "c"
+
+
+def _distance(a: Any, b: Any) -> np.ndarray:
+    """The distances of elements; infinite where infinities or NaN appear or go away, since nothing is certain there."""
     a, b = np.asarray(a), np.asarray(b)
-    if not a.size or a is b:
-        return 0.0
     with np.errstate(all="ignore"):
-        difference = np.abs(a - b)
+        difference = np.abs(np.subtract(a, b, dtype=np.result_type(a, b, np.float64)))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
-    # Where infinities or NaN appear or go away, nothing is certain.
-    return float(np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference)).max())
+    return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
+
+
+def _may_reach(known: Known, nearest: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether the error of a value takes it to the nearest pole."""
+    value = np.asarray(known.value)
+    return known.error > 0 and bool((np.abs(value - nearest(value)) <= known.error).any())
+
+
+def _answers(name: str, operands: Sequence[Known]) -> bool:
+    """Whether an op gives the same answer for all values that its operands may have.
+
+    Rounding makes a complex number real, or real no longer.
+    """
+    return name in ANSWERING or (name == "isreal" and not any(_is_complex(x.value) for x in operands))
 
 
 def _is_round(value: Any, dtype: DataType) -> bool:

@@ -29,8 +29,13 @@ class Checked:
         self._compare(self.wanted, self.wide, "reference against float64", dtype=False)
 
     def _error(self, analysis: Analysis, name: str) -> float:
-        """How uncertain an output is. Where a size is symbolic, what the analysis only moves may be computed."""
-        known = analysis.known(name)
+        """How uncertain an output is. Where a size is symbolic, what the analysis only moves may be computed.
+
+        An input that is overwritten and returned has the values that are written.
+        """
+        pairs = [output for output in self.program.outputs if isinstance(output, tuple)]
+        written = {analysis.tensor(target): source for source, target in pairs}
+        known = analysis.known(written.get(analysis.tensor(name), name))
         if not any(isinstance(x, TensorInput) and x.symbolic for x in self.program.inputs):
             return known.error
         return max(known.error, EPSILON.get(analysis.tensor(name).dtype.name, 0.0) * max(known.size, 1.0))

@@ -73,6 +73,53 @@ def test_rounding_may_move_the_imaginary_part_of_what_is_complex():
     assert analysis.known("e").error >= analysis.known("c").error > 0
 
 
+def test_errors_of_operands_do_not_cancel():
+    analysis = Analysis()
+    values = np.array([1.3]).astype(DataType.BFloat16.numpy)
+    analysis.add_input(TensorInput(name="a", values=values, dtype=DataType.BFloat16))
+    analysis.add_call("fd.ops.mul(a, 0.7)", ["b"])
+    analysis.add_call("fd.ops.mul(a, 0.9)", ["c"])
+    b, c = analysis.known("b"), analysis.known("c")
+    for _ in range(8):  # in random directions
+        (name,) = analysis.add_call("fd.ops.atan2(b, c)")
+        assert analysis.known(name).error >= (c.size * b.error + b.size * c.error) / (b.size**2 + c.size**2)
+
+
+def test_a_pole_that_rounding_may_reach_is_refused():
+    analysis = Analysis()
+    values = np.array([-3.00001 / 0.7, 1e-5, 400.0], np.float32)
+    analysis.add_input(TensorInput(name="a", values=values, dtype=DataType.Float))
+    analysis.add_call("fd.ops.mul(a, 0.7)", ["b"])
+    assert analysis.known("b").error > 1e-5
+    assert analysis.add_call("fd.ops.lgamma(b)") is None
+    assert analysis.add_call("fd.ops.div(0, b)") is None
+    assert analysis.add_call("fd.ops.truediv(0.0, b)") is None
+    analysis.add_call("fd.ops.add(fd.ops.abs(b), 0.5)", ["c"])
+    assert analysis.add_call("fd.ops.lgamma(c)") is not None
+    assert analysis.add_call("fd.ops.div(0, c)") is not None
+
+
+def test_rounding_decides_whether_what_is_complex_is_real():
+    analysis = Analysis()
+    values = np.array([1.5 - 1.1957180500030518j], np.complex64)
+    analysis.add_input(TensorInput(name="a", values=values, dtype=DataType.ComplexFloat))
+    analysis.add_call("fd.ops.truediv(a, a)", ["b"])
+    assert analysis.add_call("fd.ops.isreal(b)") is None
+    assert analysis.add_call("fd.ops.isfinite(b)") is not None
+    assert analysis.add_call("fd.ops.isreal(a)") is not None
+    assert analysis.add_call("fd.ops.isreal(fd.ops.abs(b))") is not None
+
+
+def test_an_input_that_is_overwritten_and_returned_is_as_uncertain_as_what_is_written():
+    values = np.array([[0.5, -1.5], [0.25, 2.0]], np.float32)
+    program = Program(
+        inputs=(TensorInput(name="a", values=values, dtype=DataType.Float),),
+        steps=(Step(results=("b",), call="fd.ops.tanh(a)"), Step(results=("c",), call="fd.ops.expand(a, [-1, -1])")),
+        outputs=(("b", "a"), "c"),
+    )
+    assert failure_of(program, Way()) is None
+
+
 @pytest.mark.parametrize("index", range(COMPILED))
 def test_compiled_kernels(index):
     program = generate(Seeded(SEED, 10_000 + index), 10)
