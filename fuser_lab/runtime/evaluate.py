@@ -21,10 +21,12 @@ def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]
         value: number_of(given[value.name], value.dtype) if isinstance(value, Scalar) else given[value.name]
         for value in fusion.inputs
     }
-    on_torch = any(is_torch(value) for value in known.values())
+    devices = [value.device for value in known.values() if is_torch(value)]
+    # A tensor without axes may stay on the CPU beside tensors of a GPU; what is made of no tensor goes where they are.
+    device = next((device for device in devices if device.type != "cpu"), next(iter(devices), None))
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
-        results = _torch_expr(expr, operands) if on_torch else evaluate_expr(expr, operands)
+        results = evaluate_expr(expr, operands) if device is None else _torch_expr(expr, operands, device)
         known.update(zip(expr.outputs, results, strict=True))
     return {tv.name: known[tv] for tv in fusion.outputs}
 
@@ -97,8 +99,8 @@ def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
     return array
 
 
-def _torch_expr(expr: Expr, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the results of one expression, by torch where it has the op, else by NumPy on copies."""
+def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, ...]:
+    """Return the results of one expression on a device, by torch where it has the op, else by NumPy on copies."""
     torch = torch_module()
     library, view = OPS[expr.op.name].library, _BY_TORCH.get(expr.op.name)
     if all(is_torch(x) for x in operands[:1]):
@@ -107,7 +109,6 @@ def _torch_expr(expr: Expr, operands: Sequence[Any]) -> tuple[Any, ...]:
         if library is not None:
             results = library(torch, *operands, **dict(expr.attrs))
             return results if isinstance(results, tuple) else (results,)
-    device = next((x.device for x in operands if is_torch(x)), torch.device("cpu"))
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)
     return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)

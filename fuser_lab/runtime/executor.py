@@ -28,7 +28,7 @@ from fuser_lab.errors import (
     UnsupportedError,
     warn,
 )
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion, Scalar, TensorView
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.ahead import Capability, CompileProgress, compile_ahead
 from fuser_lab.runtime.arrays import is_torch, may_overlap, shared_with_torch
@@ -286,7 +286,9 @@ class PreparedPlan:
         if not distinct or self.fusion.aliases or self._draws or not takes(self.fusion.inputs):
             return None
         if self.target != "cpu":
-            return None if views or self._places else self.memory.ready_runs(self._returned)
+            # Positions in a tensor are not looked at on a GPU; those that are numbers are.
+            numbers = any(isinstance(self.fusion.inputs[place.number], Scalar) for place in self._places)
+            return None if views or numbers else self.memory.ready_runs(self._returned)
         if any(origin.updated or origin.overwritten for origin in views):
             return None
         check = (lambda inputs: check_places(self._places, inputs, inputs)) if self._places else None
