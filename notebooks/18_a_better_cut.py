@@ -1,0 +1,133 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # From a torch function to a better cut
+#
+# A function in PyTorch becomes two kernels. Is it cut at the best place, and if not, how does one tell the segmenter? The
+# function is the beginning of attention in today's language models: RMS norm, then rotary embedding.
+#
+# This lesson needs torch: `pip install torch`.
+
+# %%
+import torch
+
+import fuser_lab as fl
+from fuser_lab.teaching import predict, score
+
+
+def query(x, weight, cosine, sine):
+    deviation = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+    first, second = (x * deviation * weight).view(*x.shape[:2], 16, 64).chunk(2, -1)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+
+inputs = [torch.randn(2, 512, 1024), torch.ones(1024), torch.randn(512, 1, 32), torch.randn(512, 1, 32)]
+found = fl.from_torch(query, *inputs)
+plan = found.plan
+plan
+
+# %% [markdown]
+# Two segments. Each tensor stands beside the line of `query` that it comes from.
+#
+# ## 1. Why two?
+
+# %%
+boundary = found.costs().boundaries[0]
+print(boundary.line)
+print(boundary.why)
+
+# %% [markdown]
+# `chunk` is two slices, and the kernels that hold a norm take no slice of what they compute: the normalized tensor has to lie
+# in memory first.
+#
+# ## 2. Is this the best place to cut?
+#
+# The segmenter joins what it can, from the inputs on. Once the norm is one segment, the whole normalized tensor crosses.
+# Another place to cut is behind `torch.rsqrt`: one number for each row crosses, and the second kernel reads `x` again.
+#
+# **Predict:** one row of `x` has 1,024 elements. The plan moves about four times the bytes of `x`: read, write, read, write.
+# How many times the bytes of `x` does the other plan move?
+
+# %%
+question = predict("Times the bytes of x", None)
+question
+
+# %%
+best = plan.resegmented("optimal")
+times_x = sum(s.bytes_in + s.bytes_out for s in best.segments) / inputs[0].nbytes
+first = question.reveal(
+    times_x, within=0.1,
+    hints={2: "One kernel would do that; here two kernels read x.", 4: "That is the plan above."},
+    because="x is read by both kernels, the result is written once, and next to nothing crosses.",
+)
+first
+
+# %%
+best
+
+# %% [markdown]
+# The optimum is searched for under the same rules, and proved:
+
+# %%
+best.certificate()
+
+# %% [markdown]
+# ## 3. How does one get it from nvFuser?
+#
+# Its segmenter does not look for the fewest bytes, but it takes hints: a `segment_set` behind a tensor. Which hints, and how
+# few, is a question with an answer:
+
+# %%
+best.to_annotations(strategy="bottom_up", segment_set="hint")
+
+# %% [markdown]
+# In PyTorch's words: what leaves `torch.rsqrt` is a boundary. `annotate` takes functions and paths of modules, and so does
+# `torch.compile(query, backend="fuser_lab", options={"annotate": [torch.rsqrt]})`.
+#
+# **Predict:** how many segments has the plan with that hint?
+
+# %%
+question = predict("Segments", None)
+question
+
+# %%
+hinted = fl.from_torch(query, *inputs, annotate=[torch.rsqrt]).plan
+second = question.reveal(
+    len(hinted.segments),
+    hints={3: "A hint keeps two pieces apart at one place; all others are joined as before."},
+    because="The cut has moved: the norm's last product is now computed beside the rotation.",
+)
+second
+
+# %%
+hinted
+
+# %% [markdown]
+# ## 4. Measure
+#
+# Results first: each region is compared with torch's own. Then times on this machine; on a GPU the traffic decides alone,
+# on a CPU a tensor of this size may stay in a cache.
+
+# %%
+found.check(*inputs)
+fl.time([plan, best], inputs, seconds=1)
+
+# %%
+score(first, second)
+
+# %% [markdown]
+# ## Where to go on
+#
+# * [Where does my model spend its bytes?](17_bytes_of_a_model.ipynb) finds such places in a whole model.
+# * [segment_set and top-down presegmentation](04_segment_set_and_top_down.ipynb): hints, cuts and their difference.
+# * [The optimum and its certificate](../docs/optimal.md): what is searched, and what the proof says.
