@@ -77,8 +77,8 @@ class TimingRow:
 
     @property
     def bandwidth(self) -> float:
-        """GB/s of the median."""
-        return self.bytes_io / self.median / 1e9 if self.median > 0 else math.nan
+        """GB/s of the median; NaN where no bytes are counted, as for whole models."""
+        return self.bytes_io / self.median / 1e9 if self.median > 0 and self.bytes_io else math.nan
 
     @property
     def gaps(self) -> float:

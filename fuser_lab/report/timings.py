@@ -159,13 +159,14 @@ def _record(row: TimingRow, device: str, *, verbose: bool) -> dict[str, Any]:
 
 
 def _cells(row: TimingRow, *, verbose: bool, warm: bool, notes: bool) -> tuple[str, ...]:
+    counted = row.segment is not None or row.bytes_io > 0
     cells: tuple[str, ...] = (
         row.plan,
         "total" if row.segment is None else f"S{row.segment}",
         row.scheduler,
         str(row.ops),
-        bytes_label(row.bytes_io),
-        bytes_label(row.bytes_crossing),
+        bytes_label(row.bytes_io) if counted else "",
+        bytes_label(row.bytes_crossing) if counted else "",
         seconds_label(row.median),
         "" if math.isnan(row.median) else f"{100 * row.iqr / row.median:.0f} %" if row.median else "0 %",
         _number(row.bandwidth),

@@ -82,5 +82,5 @@ def test_the_help_names_every_strategy():
 def test_a_cell_that_is_no_script_says_so(shell):
     with pytest.raises(UsageError, match="FusionDefinition|definition"):
         shell.run_cell_magic("fusion", "", "x = 1")
-    with pytest.raises(UsageError, match="no name of a variable"):
+    with pytest.raises(UsageError, match="not a variable name"):
         shell.run_cell_magic("fusion", "not-a-name", CELL)

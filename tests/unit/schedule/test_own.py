@@ -210,7 +210,7 @@ def test_answers_that_are_none_are_named():
         fl.segment(rows_added(), [fl.spec((4, 4))] * 2, schedulers=[Truth()])
     with pytest.raises(ArgumentTypeError, match="returned True; a rule returns a sentence"):
         fl.segment(chain(), [fl.spec((4,))] * 2, schedulers=fl.with_rule(lambda facts, device: True))
-    with pytest.raises(InputError, match="no scheduler 'pointwize'; there are expr_eval"):
+    with pytest.raises(InputError, match="no scheduler 'pointwize'; choose from expr_eval"):
         fl.with_rule(few_ops, "pointwize")
     with pytest.raises(ArgumentTypeError, match="rule must be a function"):
         fl.with_rule("few ops")
