@@ -114,7 +114,7 @@ def _outcomes(file: Path) -> Outcomes:
     return Outcomes(passed, left)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # pytest keeps plugins in sets
 class OutcomesTo:
     """A plugin that appends the name of each test that passes to a file, and of each that is skipped or fails."""
 
