@@ -28,7 +28,8 @@ _LOSSLESS = {
 class ConsecutiveCasts(Pass):
     """``cast(cast(x, wide), y) -> cast(x, y)`` when the first cast loses nothing, and ``-> x`` when y is x's dtype.
 
-    Casts from Float to Double to Int32 stay, unlike in nvFuser: NaN becomes another integer without the Double.
+    Casts that pass through a floating point type to an integer stay, unlike in nvFuser, where the shorter chain gives
+    another integer: Float to Double to Int32 (NaN), and a signed integer to Double to UInt64 (a negative number).
 
     A cast that does not widen moves above squeezes, reshapes and copies that nothing else reads, so that it meets other
     casts and what follows moves fewer bytes: ``cast(reshape(x)) -> reshape(cast(x))``.
@@ -113,15 +114,20 @@ def _source(expr: Expr, makers: dict[Val, Expr]) -> TensorView | None:
     if before is None or before.op.name != "cast" or not before.tensor_inputs:
         return None
     source, middle = before.tensor_inputs[0], before.out
-    if middle.dtype not in _LOSSLESS.get(source.dtype, ()) or _nan_differs(source.dtype, middle.dtype, expr.out.dtype):
+    if middle.dtype not in _LOSSLESS.get(source.dtype, ()) or _integer_differs(source.dtype, middle.dtype, expr.out.dtype):
         return None
     return source
 
 
-def _nan_differs(source: DataType, middle: DataType, result: DataType) -> bool:
-    """Whether NaN of one floating point type becomes another integer than NaN of a wider one."""
-    if not source.is_float or not result.is_integral:
+def _integer_differs(source: DataType, middle: DataType, result: DataType) -> bool:
+    """Whether some values of ``source`` become other integers by way of a wider ``middle`` than directly.
+
+    A floating point number below 0 becomes 0 as UInt64, and NaN depends on its type; an integer keeps its lowest bits.
+    """
+    if not middle.is_float or not result.is_integral:
         return False
+    if source.is_integral:
+        return result is DataType.UInt64 and source.limits[0] < 0
     first, second = (integer_of_nan(result, of_double=dtype is DataType.Double) for dtype in (source, middle))
     return first != second
 
