@@ -16,6 +16,7 @@ from fuser_lab.arguments import (
     FUNCTION,
     PATH,
     TEXT,
+    instance,
     listed,
     named,
     number,
@@ -25,6 +26,7 @@ from fuser_lab.arguments import (
     whole,
 )
 from fuser_lab.cost.device import DEFAULT, DEVICES
+from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
@@ -62,6 +64,7 @@ from fuser_lab.segmentation import (
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.segmentation.origins import origins, sources_told, with_sources
+from fuser_lab.segmentation.previews import EditPreview, Previews
 
 if TYPE_CHECKING:
     from fuser_lab.annotating import Told
@@ -585,6 +588,64 @@ class Plan:
         )
         changed.segments[segment].kernel(target)  # says what is illegal
         return changed
+
+    @takes(where=(TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
+    def preview_cut(self, where: str | tuple[str, str]) -> EditPreview:
+        """Return what `cut` would give, without making the plan: segments, bytes, predicted time, and why.
+
+        What is refused is a preview with the reason; it raises nothing.
+
+        Parameters
+        ----------
+        where
+            As for `cut`.
+        """
+        tensor, consumer = (where, None) if isinstance(where, str) else where
+        return self._previews.cut(tensor, consumer)
+
+    @takes(a=_SEGMENT, b=_SEGMENT)
+    def preview_glue(self, a: int, b: int) -> EditPreview:
+        """Return what `glue` would give, or why it is refused, without making the plan."""
+        return self._previews.glue(a, b)
+
+    @takes(tensor=TENSOR, segment=_SEGMENT)
+    def preview_move(self, tensor: str, segment: int) -> EditPreview:
+        """Return what `move` would give, or why it is refused, without making the plan."""
+        return self._previews.move(tensor, segment)
+
+    @takes(most=whole(1), seconds=number(0))
+    def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:
+        """Return the legal glues and moves that save predicted time, the best first; none where none saves any.
+
+        `with_edit` makes one of them. Cuts are not among them: under the cost model, which charges bytes and launches,
+        a cut alone saves nothing.
+
+        Parameters
+        ----------
+        most
+            How many are returned.
+        seconds
+            After which no more edits are looked at.
+        """
+        return self._previews.best(most, seconds)
+
+    @takes(preview=instance(EditPreview))
+    def with_edit(self, preview: EditPreview) -> "Plan":
+        """Return the plan with an edit that was previewed, as `cut`, `glue` or `move` make it.
+
+        Raises
+        ------
+        IllegalEdit
+            If the edit is not legal in this plan.
+        """
+        kind, arguments = preview.edit
+        if kind == "cut":
+            return self.cut(arguments[0] if len(arguments) == 1 else arguments)  # type: ignore[arg-type]
+        return self.glue(*arguments) if kind == "glue" else self.move(*arguments)  # type: ignore[arg-type]
+
+    @cached_property
+    def _previews(self) -> Previews:
+        return Previews(self.segmented, self.oracle, model_of(self.oracle), self.options.segment_set)
 
     @contextmanager
     def _lines_told(self) -> Iterator[None]:

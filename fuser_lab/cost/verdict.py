@@ -125,6 +125,14 @@ class Answer:
     @property
     def text(self) -> str:
         """The decisive refusals in one line, equal sentences said once; for an acceptance its scheduler."""
+        decisive = self.decisive
+        left = len(self.verdicts) - len(decisive)
+        others = "the other scheduler is" if left == 1 else f"the other {left} schedulers are"
+        return self.brief if self.chosen or not left else f"{self.brief} ({others} for other kinds of fusions)"
+
+    @property
+    def brief(self) -> str:
+        """The text without a word on schedulers for other kinds of fusions."""
         if self.chosen is not None:
             return f"accepted as {self.chosen.value}"
         found: dict[str, list[str]] = {}
@@ -133,7 +141,4 @@ class Answer:
             found.setdefault(verdict.text, []).append(verdict.scheduler.value)
         if len(found) == 1 and len(decisive) == len(self.verdicts) > 1:
             return f"every scheduler: {next(iter(found))}"
-        said = "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
-        left = len(self.verdicts) - len(decisive)
-        others = "the other scheduler is" if left == 1 else f"the other {left} schedulers are"
-        return f"{said} ({others} for other kinds of fusions)" if left else said
+        return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())

@@ -1,12 +1,19 @@
-"""Edits by hand: cut, glue and move, each answered at once with a new SegmentedFusion or with why not."""
+"""Edits by hand: cut, glue and move, each answered at once with a new SegmentedFusion or with why not.
+
+An edit has two steps. It first says which segments make way for which groups of expressions (`Regrouping`), and then
+looks after what segments recompute or repeat (`rebuilt`). Both write what they ask, and what comes of it, into a log.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from fuser_lab.arguments import named, shown
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
+from fuser_lab.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
 from fuser_lab.segmentation.hints import refused_by_hint
@@ -14,6 +21,11 @@ from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.privatization import read_together, repeated, without
 from fuser_lab.segmentation.replay import Fold
+
+BEFORE_CUT = "edit: before the cut"
+BEHIND_CUT = "edit: behind the cut"
+CONNECTED = "edit: connected part"
+COPIES = "edit: copies"
 
 
 class RefusedEdit(IllegalEdit):
@@ -24,13 +36,51 @@ class RefusedEdit(IllegalEdit):
         self.verdicts = answer.verdicts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regrouping:
+    """What an edit does to a partition: the numbers of the segments that go, and the groups in their place.
+
+    ``parts`` hold the expressions that no other segment computes; copies of recomputed ones come with `rebuilt`.
+    ``answer`` is what schedulers say about the group that a glue or a move adds to.
+    """
+
+    gone: tuple[int, ...]
+    parts: tuple[tuple[Expr, ...], ...]
+    answer: Answer | None = None
+
+
 def cut(
     segmented: SegmentedFusion, tensor: str, consumer: str | None, oracle: SchedulerOracle,
 ) -> SegmentedFusion:
-    """Return the fusion with the segment that computes ``tensor`` cut behind it.
+    """Return the fusion with the segment that computes ``tensor`` cut behind it, as `cut_groups` says."""
+    return rebuilt(segmented, cut_groups(segmented, tensor, consumer, oracle), oracle)
+
+
+def glue(
+    segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+) -> SegmentedFusion:
+    """Return the fusion with two segments made one, as `glued_groups` says."""
+    return rebuilt(segmented, glued_groups(segmented, a, b, oracle, meaning), oracle)
+
+
+def move(
+    segmented: SegmentedFusion, tensor: str, segment: int, oracle: SchedulerOracle,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+) -> SegmentedFusion:
+    """Return the fusion with the expression that computes ``tensor`` in another segment, as `moved_groups` says."""
+    return rebuilt(segmented, moved_groups(segmented, tensor, segment, oracle, meaning), oracle)
+
+
+def cut_groups(
+    segmented: SegmentedFusion, tensor: str, consumer: str | None, oracle: SchedulerOracle,
+    log: DecisionLog | None = None,
+) -> Regrouping:
+    """Return what a cut behind ``tensor`` does to the segment that computes it.
 
     What depends on the tensor inside its segment goes to a new segment (with ``consumer``, only what depends on that
-    reader); the other segments stay as they are. A part that no scheduler takes whole is segmented further.
+    reader); the other segments stay as they are. A part that no scheduler takes whole is segmented further; the log
+    gets what schedulers say about each part, and the attempts of segmenting it.
 
     Raises
     ------
@@ -61,16 +111,17 @@ def cut(
         raise IllegalEdit(msg)
     below = _downstream(fusion, readers, inside)
     above = [e for e in inside if e not in below]
-    parts = [p for side in (above, list(below)) for p in _schedulable(fusion, side, segmented.recomputed, oracle)]
-    others = [_own(segmented, i) for i in range(len(segmented.groups)) if i != home]
-    return _rebuilt(segmented, [*others, *parts], oracle)
+    log = DecisionLog() if log is None else log
+    asked = ((BEFORE_CUT, above), (BEHIND_CUT, list(below)))
+    parts = [p for phase, side in asked for p in _schedulable(fusion, side, segmented.recomputed, oracle, phase, log)]
+    return Regrouping(gone=(home,), parts=tuple(map(tuple, parts)))
 
 
-def glue(
+def glued_groups(
     segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle,
     meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
-) -> SegmentedFusion:
-    """Return the fusion with two segments made one; this may overrule a ``segment_set`` that is a hint, but no cut.
+) -> Regrouping:
+    """Return two segments as one group; this may overrule a ``segment_set`` that is a hint, but no cut.
 
     Raises
     ------
@@ -90,15 +141,14 @@ def glue(
     if answer.chosen is None:
         msg = f"no scheduler takes segments {a} and {b} as one; {answer.text}."
         raise RefusedEdit(msg, answer)
-    others = [_own(segmented, i) for i in range(len(segmented.groups)) if i not in {a, b}]
-    return _rebuilt(segmented, [*others, union], oracle)
+    return Regrouping(gone=(a, b), parts=(tuple(union),), answer=answer)
 
 
-def move(
+def moved_groups(
     segmented: SegmentedFusion, tensor: str, segment: int, oracle: SchedulerOracle,
     meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
-) -> SegmentedFusion:
-    """Return the fusion with the expression that computes ``tensor`` in another segment; hints count as for `glue`.
+) -> Regrouping:
+    """Return two segments with the expression that computes ``tensor`` in the other one; hints count as for `glue`.
 
     Raises
     ------
@@ -115,16 +165,19 @@ def move(
     if home == segment:
         msg = f"{tensor} is already in segment {segment}."
         raise IllegalEdit(msg)
-    groups = [[e for e in _own(segmented, i) if e != expr] for i in range(len(segmented.groups))]
-    groups[segment].append(expr)
-    _check_cuts(segmented, groups[segment], meaning, f"{tensor} cannot be in segment {segment}")
-    for index in (home, segment):
-        if groups[index]:
-            answer, _ = _provided(segmented, groups[index], oracle)
+    left = [e for e in _own(segmented, home) if e != expr]
+    grown = [*_own(segmented, segment), expr]
+    _check_cuts(segmented, grown, meaning, f"{tensor} cannot be in segment {segment}")
+    answers = []
+    for index, group in ((home, left), (segment, grown)):
+        if group:
+            answer, _ = _provided(segmented, group, oracle)
             if answer.chosen is None:
                 msg = f"with {tensor} in segment {segment}, no scheduler takes segment {index}; {answer.text}."
                 raise RefusedEdit(msg, answer)
-    return _rebuilt(segmented, [g for g in groups if g], oracle)
+            answers.append(answer)
+    parts = tuple(tuple(group) for group in (left, grown) if group)
+    return Regrouping(gone=(home, segment), parts=parts, answer=answers[-1])
 
 
 def with_recomputed(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str]) -> Candidate:
@@ -140,9 +193,22 @@ def with_recomputed(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset
     return candidate(fusion, chosen, recomputed)
 
 
-def _rebuilt(
-    segmented: SegmentedFusion, groups: Sequence[Sequence[Expr]], oracle: SchedulerOracle,
+def rebuilt(
+    segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle, log: DecisionLog | None = None,
 ) -> SegmentedFusion:
+    """Return the fusion in its new groups, with copies of what they recompute.
+
+    The log gets the recomputed expressions that become a segment of their own, or no longer are one, and replicas that
+    become one expression again.
+
+    Raises
+    ------
+    IllegalEdit
+        If the segments would form a cycle.
+    """
+    log = DecisionLog() if log is None else log
+    kept = [_own(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
+    groups = [*kept, *map(list, regrouping.parts)]
     stored = _stored(segmented)
     # A stored chain that is glued to something is an ordinary part of that segment from now on.
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
@@ -156,11 +222,44 @@ def _rebuilt(
         same |= _as_one(segmented, group, recomputed.intersection(e.name for e in group), oracle)[1]
     while apart := _must_stay(segmented.fusion, whole, recomputed, same, oracle):
         same = {name: into for name, into in same.items() if name not in apart}
+    _log_copies(segmented, whole, recomputed, same, log)
     if not same:
         return assemble(segmented.fusion, whole, recomputed, oracle, segmented.replicas)
     fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)
+
+
+def _log_copies(
+    segmented: SegmentedFusion, whole: Sequence[Sequence[Expr]], recomputed: frozenset[str],
+    same: Mapping[str, str], log: DecisionLog,
+) -> None:
+    """Log which segments of recomputed expressions appear and disappear, and which replicas become one expression."""
+    before = {frozenset(_names(g.exprs)) for g in segmented.groups if set(_names(g.exprs)) <= segmented.recomputed}
+    now = {frozenset(_names(group)): group for group in whole if set(_names(group)) <= recomputed}
+    for names in sorted(now.keys() - before, key=sorted):
+        made = {tensor for expr in now[names] for tensor in expr.tensor_outputs}
+        readers = [e.name for g in whole if g is not now[names] for e in g if made.intersection(e.tensor_inputs)]
+        text = f"{readers[0]} reads it from memory" if readers else "nothing else computes it"
+        log.append(_accepted(COPIES, Kind.STORE, (_names(now[names]),), text))
+    gone = [sorted(names) for names in before - now.keys() if names <= recomputed]  # others were glued to something
+    for chain in sorted(gone):
+        log.append(_accepted(COPIES, Kind.FORWARD, (tuple(chain),), "each reader computes it again"))
+    merged: dict[str, list[str]] = {}
+    for name, into in same.items():
+        merged.setdefault(into, []).append(name)
+    if merged:
+        text = "copies for readers that share a segment are computed once"
+        subjects = tuple((into, *names) for into, names in merged.items())
+        log.append(_accepted(COPIES, Kind.REVERT, subjects, text))
+
+
+def _accepted(phase: str, kind: Kind, subjects: tuple[tuple[str, ...], ...], text: str) -> Attempt:
+    return Attempt(phase=phase, kind=kind, subjects=subjects, outcome=Outcome.ACCEPTED, text=text)
+
+
+def _names(exprs: Iterable[Expr]) -> tuple[str, ...]:
+    return tuple(e.name for e in exprs if e.tensor_outputs)
 
 
 def _with_copies(
@@ -318,15 +417,28 @@ def _downstream(fusion: Fusion, start: Iterable[Expr], inside: Sequence[Expr]) -
 
 
 def _schedulable(
-    fusion: Fusion, exprs: Sequence[Expr], recomputed: frozenset[str], oracle: SchedulerOracle,
+    fusion: Fusion, exprs: Sequence[Expr], recomputed: frozenset[str], oracle: SchedulerOracle, phase: str,
+    log: DecisionLog,
 ) -> list[list[Expr]]:
     """Return one part if a scheduler takes it, else its connected parts, each segmented bottom-up if need be."""
-    if oracle.ask(with_recomputed(fusion, exprs, recomputed)).chosen is not None:
+
+    def taken(phase: str, group: Candidate) -> bool:
+        answer = oracle.ask(group)
+        outcome = Outcome.REFUSED if answer.chosen is None else Outcome.ACCEPTED
+        log.append(
+            Attempt(
+                phase=phase, kind=Kind.MERGE, subjects=(_names(group.exprs),), outcome=outcome,
+                code=decisive_code(answer), text=answer.brief, verdicts=LaterRecords(partial(records, answer)),
+            ),
+        )
+        return answer.chosen is not None
+
+    if taken(phase, with_recomputed(fusion, exprs, recomputed)):
         return [list(exprs)]
     found: list[list[Expr]] = []
     for part in _connected(exprs):
         group = with_recomputed(fusion, part, recomputed)
-        if oracle.ask(group).chosen is not None:
+        if taken(CONNECTED, group):
             found.append(part)
             continue
         fold = Fold(group.narrowed)
@@ -336,8 +448,11 @@ def _schedulable(
         )
         for attempt in bottom_up(group.narrowed, _Narrow(fusion, recomputed, oracle), plain):
             fold.apply(attempt)
+            log.append(replace(attempt, phase=f"edit: {attempt.phase}"))
         own = set(part)
-        found += [kept for g in fold.groups() if (kept := [e for e in g if e in own])]
+        parts = [kept for g in fold.groups() if (kept := [e for e in g if e in own])]
+        log.append(_accepted(CONNECTED, Kind.PARTITION, tuple(map(_names, parts)), "segmented bottom-up"))
+        found += parts
     return found
 
 

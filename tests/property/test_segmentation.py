@@ -1,5 +1,6 @@
 """Laws of segmentation over random fusions and random schedulers."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from thorough import share, tries
 
 from fuser_lab import examples
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import IllegalEdit
@@ -17,7 +19,8 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.planning import rewritten
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, replay, segment
-from fuser_lab.segmentation.edits import cut, glue
+from fuser_lab.segmentation.edits import cut, glue, move
+from fuser_lab.segmentation.previews import Previews
 from tests.benchmarks.optimal import irregular
 from tests.fuzz_segmentation import case_of, check
 from tests.unit.segmentation.plain import plain_segments
@@ -84,6 +87,33 @@ def test_without_hints_top_down_gives_no_more_segments(fusion, oracle):
     options = SegmenterOptions(segment_set="ignore")
     bottom_up = segment(fusion, oracle, options=options)
     assert len(segment(fusion, oracle, strategy="top_down", options=options).groups) <= len(bottom_up.groups)
+
+
+def total(segmented):
+    return sum(tv.nbytes for group in segmented.groups for tv in (*group.tensor_inputs, *group.outputs))
+
+
+@tries(100)
+@given(DAGS, ORACLES, st.booleans(), st.data())
+def test_previews_are_what_edits_give(fusion, oracle, anew, data):
+    segmented = segment(fusion, oracle, options=SegmenterOptions(forward_factory_outputs=anew))
+    previews = Previews(segmented, oracle, CostModel())
+    last = len(segmented.groups) - 1
+    for kind, edit in (("cut", cut), ("glue", glue), ("move", move)):
+        tensor = data.draw(st.sampled_from(sorted(fusion.tensors)))
+        a, b = data.draw(st.tuples(*[st.integers(0, last)] * 2))
+        given = {"cut": (tensor, None), "glue": (min(a, b), max(a, b)), "move": (tensor, a)}[kind]
+        preview = getattr(previews, kind)(*given)
+        if not preview.legal:
+            with pytest.raises(IllegalEdit, match=f"(?i)^{re.escape(preview.rule)}$"):
+                edit(segmented, *given, oracle)
+            continue
+        edited = edit(segmented, *given, oracle)
+        assert (preview.after.segments, preview.after.moved) == (len(edited.groups), total(edited))
+    for preview in previews.best(3, 1.0):
+        kind, arguments = preview.edit
+        edited = {"glue": glue, "move": move}[kind](segmented, *arguments, oracle)
+        assert total(edited) - total(segmented) == preview.moved
 
 
 def joined(parts, pairs):

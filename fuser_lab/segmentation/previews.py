@@ -1,0 +1,353 @@
+"""What an edit would give, before it is made: segments, bytes and time, by which rule, and why more than it changes."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from time import monotonic
+
+from fuser_lab.cost.amounts import bytes_label, seconds_label
+from fuser_lab.cost.traffic import CostModel, traffic
+from fuser_lab.cost.verdict import Verdict
+from fuser_lab.errors import IllegalEdit
+from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
+from fuser_lab.ir import Expr, TensorView
+from fuser_lab.segmentation import edits
+from fuser_lab.segmentation.edits import Regrouping
+from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.options import SegmentSetMeaning
+from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+
+_MOST_READERS = 8  # of one tensor, of which every pair is looked at
+_Edit = tuple[str, tuple[str | int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """What a plan takes: segments, the bytes that they read and write, and the seconds that the cost model predicts."""
+
+    segments: int
+    moved: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditPreview:
+    """What an edit of a plan would give.
+
+    Attributes
+    ----------
+    edit
+        Name and arguments, as ``("cut", ("T7",))``, ``("glue", (0, 1))`` and ``("move", ("T7", 1))``.
+    before, after
+        Segments, bytes and seconds of the plan and of the edited one; ``after`` is None where the edit is refused.
+    device
+        Name of the device whose bandwidth and launch time predict the seconds.
+    rule
+        Why the edit is legal or refused, as a sentence.
+    because
+        Why the edit changes more than it names, a sentence for each reason; empty where it does not.
+    verdicts
+        What schedulers say about the group that would be made, or that cannot be; empty for a cut.
+    log
+        What was asked on the way, and what came of it.
+    """
+
+    edit: _Edit
+    before: Amount
+    after: Amount | None
+    device: str
+    rule: str
+    because: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    log: tuple[Attempt, ...] = ()
+
+    @property
+    def legal(self) -> bool:
+        """Whether the edit can be made."""
+        return self.after is not None
+
+    @property
+    def moved(self) -> int:
+        """Bytes that the edited plan moves more; negative where it moves fewer, 0 where the edit is refused."""
+        return 0 if self.after is None else self.after.moved - self.before.moved
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the edited plan takes longer, as predicted; negative where it is faster."""
+        return 0.0 if self.after is None else self.after.seconds - self.before.seconds
+
+    @property
+    def name(self) -> str:
+        """The edit in words, as ``cut T7 → T9`` or ``glue S0 and S1``."""
+        kind, arguments = self.edit
+        match kind:
+            case "glue":
+                return f"glue S{arguments[0]} and S{arguments[1]}"
+            case "move":
+                return f"move {arguments[0]} to S{arguments[1]}"
+        return f"{kind} {' → '.join(map(str, arguments))}"
+
+    @property
+    def change(self) -> str:
+        """Segments, bytes and predicted time of the edited plan against this one; empty where the edit is refused."""
+        if self.after is None:
+            return ""
+        segments = f"{self.before.segments} → {self.after.segments} segments"
+        return f"{segments}, {_signed(self.moved, bytes_label)} moved, {_signed(self.seconds, seconds_label)} predicted"
+
+    def __str__(self) -> str:
+        """Return the edit, what it gives and why."""
+        head = f"{self.name}: {self.change} ({self.device})" if self.legal else f"{self.name}: refused"
+        return "\n".join([head, *(f"  {text}" for text in (self.rule, *self.because))])
+
+    def __repr__(self) -> str:
+        """Return the text, so that a notebook shows it."""
+        return str(self)
+
+
+class Previews:
+    """Previews of the edits of one partition, each worked out when it is asked for first.
+
+    Segments that hold nothing recomputed or repeated are compared by themselves, without building the edited plan.
+
+    Parameters
+    ----------
+    segmented
+        The partition.
+    oracle
+        The schedulers.
+    model
+        What bytes and launches cost.
+    meaning
+        How ``segment_set`` is read.
+    """
+
+    def __init__(
+        self, segmented: SegmentedFusion, oracle: SchedulerOracle, model: CostModel,
+        meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+    ) -> None:
+        self._segmented = segmented
+        self._oracle = oracle
+        self._model = model
+        self._meaning = meaning
+        self._moved = [_bytes(group.tensor_inputs, group.outputs) for group in segmented.groups]
+        self._known: dict[_Edit, EditPreview] = {}
+        self.before = self._amount(len(segmented.groups), sum(self._moved))
+
+    def cut(self, tensor: str, consumer: str | None = None) -> EditPreview:
+        """Return what a cut behind a tensor gives, or only on its way to one reader."""
+        way = (tensor,) if consumer is None else (tensor, consumer)
+
+        def groups(log: DecisionLog) -> Regrouping:
+            return edits.cut_groups(self._segmented, tensor, consumer, self._oracle, log)
+
+        return self._preview(("cut", way), groups)
+
+    def glue(self, a: int, b: int) -> EditPreview:
+        """Return what making two segments one gives."""
+        first, second = sorted((a, b))
+
+        def groups(_log: DecisionLog) -> Regrouping:
+            return edits.glued_groups(self._segmented, first, second, self._oracle, self._meaning)
+
+        return self._preview(("glue", (first, second)), groups)
+
+    def move(self, tensor: str, segment: int) -> EditPreview:
+        """Return what the expression of a tensor in another segment gives."""
+
+        def groups(_log: DecisionLog) -> Regrouping:
+            return edits.moved_groups(self._segmented, tensor, segment, self._oracle, self._meaning)
+
+        return self._preview(("move", (tensor, segment)), groups)
+
+    def best(self, most: int, seconds: float) -> tuple[EditPreview, ...]:
+        """Return the legal glues and moves with which the plan is predicted to be faster, the fastest first.
+
+        A cut alone is never faster under the cost model: what it stores is written and read, and a launch is added.
+        What bytes alone say goes first, so that schedulers are asked only about edits that could pay; after ``seconds``
+        the rest is left out.
+        """
+        end = monotonic() + seconds
+        found = []
+        for _, (kind, arguments) in sorted(self._promising(), key=lambda one: one[0]):
+            preview = getattr(self, kind)(*arguments)
+            if preview.legal and preview.seconds < 0:
+                found.append(preview)
+            if monotonic() > end:
+                break
+        return tuple(sorted(found, key=lambda one: (one.seconds, one.edit))[:most])
+
+    def _promising(self) -> Iterator[tuple[float, _Edit]]:
+        """Yield glues and moves that save time if they are legal, each with the bytes that it saves, as a negative."""
+        launch = self._model.launch_bytes
+        for a, b in self._neighbours():
+            parts = [[*self._own(a), *self._own(b)]]
+            gain = self._gain((a, b), parts) - launch
+            if gain < 0:
+                yield gain, ("glue", (a, b))
+        for expr, home, other in self._movable():
+            left = [e for e in self._own(home) if e is not expr]
+            if not left:
+                continue  # the same as gluing both
+            gain = self._gain((home, other), (left, [*self._own(other), expr]))
+            if gain < 0:
+                yield gain, ("move", (expr.name, other))
+
+    def _neighbours(self) -> list[tuple[int, int]]:
+        """Return pairs of segments that share a tensor in memory."""
+        there: dict[TensorView, list[int]] = {}
+        for index, group in enumerate(self._segmented.groups):
+            for tensor in dict.fromkeys((*group.tensor_inputs, *group.outputs)):
+                there.setdefault(tensor, []).append(index)
+        found: dict[tuple[int, int], None] = {}
+        for places in there.values():
+            few = len(places) <= _MOST_READERS
+            pairs = ((a, b) for n, a in enumerate(places) for b in places[n + 1 :]) if few else pairwise(places)
+            found.update(dict.fromkeys(pairs))
+        return list(found)
+
+    def _movable(self) -> Iterator[tuple[Expr, int, int]]:
+        """Yield expressions beside a boundary, with their segment and the one on the other side."""
+        fusion, recomputed = self._segmented.fusion, self._segmented.recomputed
+        seen: set[tuple[str, int]] = set()
+        for tensor in self._segmented.crossing:
+            maker = fusion.producers[tensor]
+            near = [maker, *(user for user in fusion.users.get(tensor, ()) if user.tensor_outputs)]
+            for expr in near:
+                if expr.name in recomputed:
+                    continue
+                home = self._segmented.home[expr.name][0]
+                for other in {place for one in near for place in self._segmented.home[one.name]} - {home}:
+                    if (expr.name, other) not in seen:
+                        seen.add((expr.name, other))
+                        yield expr, home, other
+
+    def _gain(self, gone: Iterable[int], parts: Iterable[Sequence[Expr]]) -> int:
+        """Return the bytes that groups move more than the segments in whose place they are; copies do not count."""
+        segmented = self._segmented
+        now = sum(traffic(segmented.fusion, part, segmented.recomputed).total for part in parts)
+        return now - sum(self._moved[index] for index in gone)
+
+    def _own(self, index: int) -> list[Expr]:
+        return [e for e in self._segmented.groups[index].exprs if e.tensor_outputs]
+
+    def _preview(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
+        known = self._known.get(edit)
+        if known is None:
+            known = self._known[edit] = self._made(edit, groups)
+        return known
+
+    def _made(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
+        log = DecisionLog()
+        try:
+            regrouping = groups(log)
+            after = self._after(edit[0], regrouping, log)
+        except IllegalEdit as error:
+            verdicts = getattr(error, "verdicts", ())
+            return EditPreview(
+                edit=edit, before=self.before, after=None, device=self._model.device, rule=_sentence(str(error)),
+                verdicts=tuple(verdicts), log=tuple(log),
+            )
+        answer = regrouping.answer
+        return EditPreview(
+            edit=edit, before=self.before, after=after, device=self._model.device, rule=_rule(edit, regrouping),
+            because=tuple(explained(log)), verdicts=() if answer is None else answer.verdicts, log=tuple(log),
+        )
+
+    def _after(self, kind: str, regrouping: Regrouping, log: DecisionLog) -> Amount:
+        if kind != "move" and self._is_plain(regrouping):  # only a move may close a cycle that nobody has looked for
+            groups = (candidate(self._segmented.fusion, part) for part in regrouping.parts)
+            parts = sum(_bytes(one.tensor_inputs, one.outputs) for one in groups)
+            moved = self.before.moved - sum(self._moved[index] for index in regrouping.gone) + parts
+            return self._amount(self.before.segments - len(regrouping.gone) + len(regrouping.parts), moved)
+        made = edits.rebuilt(self._segmented, regrouping, self._oracle, log)
+        return self._amount(len(made.groups), sum(_bytes(group.tensor_inputs, group.outputs) for group in made.groups))
+
+    def _is_plain(self, regrouping: Regrouping) -> bool:
+        """Whether the edit leaves alone what segments recompute or repeat."""
+        segmented = self._segmented
+        if segmented.replicas:
+            return False
+        if not segmented.recomputed:
+            return True
+        makers = segmented.fusion.producers
+        touched = {e for index in regrouping.gone for e in segmented.groups[index].exprs}
+        touched |= {makers[tensor] for e in tuple(touched) for tensor in e.tensor_inputs if tensor in makers}
+        return segmented.recomputed.isdisjoint(e.name for e in touched)
+
+    def _amount(self, segments: int, moved: int) -> Amount:
+        seconds = self._model.seconds(moved) + segments * self._model.launch
+        return Amount(segments=segments, moved=moved, seconds=seconds)
+
+
+def explained(log: Iterable[Attempt]) -> Iterator[str]:
+    """Yield why an edit changed more than it names, from what was logged while it was made."""
+    attempts = list(log)
+    refused = [n for n, a in enumerate(attempts) if a.phase in {edits.BEFORE_CUT, edits.BEHIND_CUT} and not a.accepted]
+    for start in refused:
+        end = next((n for n in range(start + 1, len(attempts)) if _ends(attempts[n])), len(attempts))
+        yield _split(attempts[start], [one for one in attempts[start + 1 : end] if one.phase == edits.CONNECTED])
+    for one in attempts:
+        if one.phase != edits.COPIES:
+            continue
+        match one.kind:
+            case Kind.STORE:
+                yield f"{_group(one)}, which its readers recomputed, gets a segment of its own: {one.text}."
+            case Kind.FORWARD:
+                yield f"The segment that stored {_group(one)} is gone: {one.text}."
+            case _:
+                yield f"{_counted(len(one.subjects), 'op is', 'ops are')} no longer repeated: {one.text}."
+
+
+def _split(asked: Attempt, parts: Sequence[Attempt]) -> str:
+    """Return why one side of a cut is several segments: ``parts`` are its connected parts, and how some were cut."""
+    what = f"What is {'before' if asked.phase == edits.BEFORE_CUT else 'behind'} the cut, {_group(asked)},"
+    connected = [one for one in parts if one.kind is Kind.MERGE]
+    refused = [one for one in connected if not one.accepted]
+    pieces = sum(len(one.subjects) for one in parts if one.kind is Kind.PARTITION)
+    apart = f"falls into {len(connected)} parts that share no tensor"
+    if not refused:
+        return f"{what} {apart}."
+    how = f"segmented bottom-up into {pieces} segments"
+    if len(connected) == 1:
+        return f"{what} is not one segment ({refused[0].text}); it is {how}."
+    those, verb = ("one of them", "is") if len(refused) == 1 else (f"{len(refused)} of them", "are")
+    return f"{what} {apart}; {those} {verb} not one segment ({refused[0].text}) and {verb} {how}."
+
+
+def _ends(attempt: Attempt) -> bool:
+    return attempt.phase in {edits.BEHIND_CUT, edits.COPIES}
+
+
+def _group(attempt: Attempt) -> str:
+    return group_text(attempt.subjects[0])
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
+def _rule(edit: _Edit, regrouping: Regrouping) -> str:
+    kind, arguments = edit
+    answer = regrouping.answer
+    if kind == "cut":
+        return f"{arguments[0]} is written to memory and read again; nothing is merged across a cut."
+    takes = "" if answer is None or answer.chosen is None else answer.chosen.value
+    what = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
+    return f"The {takes} scheduler takes {what}."
+
+
+def _bytes(read: Iterable[TensorView], written: Iterable[TensorView]) -> int:
+    return sum(tv.nbytes for tv in read) + sum(tv.nbytes for tv in written)
+
+
+def _signed(amount: float, label: Callable[[float], str]) -> str:
+    """Return a change with its sign."""
+    return f"{'+' if amount > 0 else '−' if amount < 0 else '±'}{label(abs(amount))}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+__all__ = ["Amount", "EditPreview", "Previews", "explained"]
