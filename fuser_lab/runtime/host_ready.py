@@ -23,10 +23,9 @@ from fuser_lab.runtime.arrays import TORCH_OF, Unowned, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.evaluate import Origin, seen
 from fuser_lab.runtime.launcher import HostCall
-from fuser_lab.runtime.ready import LARGEST_WORD, guard_of, span_of
+from fuser_lab.runtime.ready import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2
-_GUARDS = 4  # sets of tensors that differ in what does not matter here, as in whether they need gradients
 _ADDRESS = object.__basicsize__  # of an array's address: behind what every object begins with
 _NUMBERS: Mapping[DataType, type] = {
     DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,
@@ -109,7 +108,7 @@ class HostRun:
         self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
-        self._guards: deque[Callable[..., bool]] = deque(maxlen=_GUARDS)
+        self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
         self._are_tensors = bool(inputs) and all(hasattr(value, "data_ptr") for value in inputs)
         self._add_guard(inputs)
 

@@ -18,6 +18,7 @@ from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import TensorView, Val
 
 _KEPT = 2
+GUARDS = 4  # sets of tensors that differ in what does not matter here, as in whether they need gradients
 LARGEST_WORD = 1 << 31  # of integers that any word of a kernel holds; others go the long way
 # The Python type of a number whose word in memory needs no conversion.
 _PLAIN: dict[type, type] = {
@@ -32,7 +33,8 @@ class ReadyRun:
     """One run as launches; in use by one thread at a time, on one stream."""
 
     __slots__ = (
-        "_device", "_guard", "_launches", "_outputs", "_places", "_slots", "_spans", "_storage", "given", "stream",
+        "_are_tensors", "_device", "_guard", "_guards", "_launches", "_outputs", "_places", "_slots", "_spans",
+        "_storage", "_words", "given", "stream",
     )
 
     def __init__(
@@ -56,7 +58,11 @@ class ReadyRun:
                 self._spans.append(None)
                 self.given.append(value)
         self._outputs = range(len(inputs), len(values))
-        self._guard = guard_of(values) if all(type(value) in kinds for value in values) else None
+        self._words = tuple((place, word) for place, slot in enumerate(words) for word in slot)
+        self._are_tensors = all(type(value) in kinds for value in values)
+        self._guard = guard_of(values) if self._are_tensors else None
+        self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)  # of the inputs alone
+        self._add_guard(inputs)
 
     def is_sound(self, values: Sequence[Any]) -> bool:
         """Whether such a run may be repeated without the long way: everything aligned, what is written apart."""
@@ -67,6 +73,42 @@ class ReadyRun:
             elif value.is_neg() or value.is_complex() or value.get_device() != self._device:
                 return False
         return self._fits(self.given)
+
+    def _add_guard(self, inputs: Sequence[Any]) -> None:
+        guard = guard_of(inputs) if self._are_tensors else None
+        if guard is not None:
+            self._guards.appendleft(guard)
+
+    def fresh(self, inputs: Sequence[Any], made: Callable[[], list[Any]]) -> list[Any] | None:
+        """Launch for inputs like those before and for new outputs, which are returned; None if they are not alike.
+
+        New memory is aligned and overlaps nothing that is in use, so that only inputs are looked at.
+        """
+        if len(inputs) != self._outputs.start:
+            return None
+        known = any(guard(*inputs) for guard in self._guards)
+        if not known and self._compared(inputs) is None:
+            return None
+        given = [value.data_ptr() for value in inputs] if known else []
+        for address in given:
+            if address % ALIGNED:
+                return None
+        try:
+            outputs = made()
+        except RuntimeError:  # the long way says what there is no memory for
+            return None
+        if not known:
+            if not self.start([*inputs, *outputs]):
+                return None
+            self._add_guard(inputs)
+            return outputs
+        given += [value.data_ptr() for value in outputs]
+        for place, word in self._words:
+            word.value = given[place]
+        self.given = given
+        for launch in self._launches:
+            launch(self.stream)
+        return outputs
 
     def start(self, values: Sequence[Any]) -> bool:
         """Launch for inputs and outputs if they are like those before; return whether they are."""
@@ -82,9 +124,8 @@ class ReadyRun:
         if given != self.given:
             if not (self._fits(given) if here else self._moved(values, given)):
                 return False
-            for slot, number in zip(self._slots, given, strict=True):
-                for word in slot:
-                    word.value = number
+            for place, word in self._words:
+                word.value = given[place]
             self.given = given
         stream = self.stream
         for launch in self._launches:
@@ -94,7 +135,7 @@ class ReadyRun:
     def _compared(self, values: Sequence[Any]) -> list[Any] | None:
         """Return addresses and numbers if values are like those before."""
         given = []
-        for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=True):
+        for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=False):
             if value.__class__ is not kind:
                 return None
             if shape is None:
@@ -139,32 +180,37 @@ class ReadyRuns:
     __slots__ = ("_kept", "_made", "_stream", "kinds")
 
     def __init__(
-        self, kinds: frozenset[type], stream: Callable[[], int], made: Callable[[Sequence[Any]], list[Any] | None],
+        self, kinds: frozenset[type], stream: Callable[[], int], made: Callable[[], list[Any]],
     ) -> None:
-        """Keep runs on arrays of some types; ``stream`` is the current one, ``made`` makes outputs for inputs."""
+        """Keep runs on arrays of some types; ``stream`` is the current one, ``made`` makes outputs."""
         self.kinds, self._stream, self._made = kinds, stream, made
         self._kept: deque[ReadyRun] = deque(maxlen=_KEPT)
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs of a run like one of those kept, launched; None if none is alike."""
         kept = self._kept
-        if not kept or not isinstance(inputs, list | tuple) or not (out is None or isinstance(out, list | tuple)):
+        if not kept or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
             return None
-        outputs = self._made(inputs) if out is None else [*out]
-        if outputs is None:
-            return None
-        values, stream, count = [*inputs, *outputs], self._stream(), len(kept)
-        while count:
+        stream = self._stream()
+        for _ in range(len(kept)):
             try:
                 run = kept.pop()
             except IndexError:  # another thread has it
                 return None
-            if run.stream == stream and len(run.given) == len(values) and run.start(values):
+            if run.stream == stream and (outputs := self._repeated(run, inputs, out)) is not None:
                 kept.append(run)
                 return outputs
             kept.appendleft(run)
-            count -= 1
         return None
+
+    def _repeated(self, run: ReadyRun, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
+        if out is not None:
+            values = [*inputs, *out]
+            return [*out] if len(values) == len(run.given) and run.start(values) else None
+        # Results are made with the library of the inputs.
+        if not any(type(value) in self.kinds for value in inputs):
+            return None
+        return run.fresh(inputs, self._made)
 
     def keep(self, run: Any) -> None:
         """Keep a run."""

@@ -28,7 +28,7 @@ def ready(inputs: list[Any], out: list[Any], stream: int = 7) -> tuple[ReadyRuns
     launch = Launch(names)
     for (word,), value in zip(launch.words.values(), [*inputs, *out], strict=True):
         word.value = value.data_ptr() if isinstance(value, torch.Tensor) else value
-    runs = ReadyRuns(KINDS, lambda: stream, lambda values: [torch.empty_like(values[0])])
+    runs = ReadyRuns(KINDS, lambda: stream, lambda: [torch.empty_like(inputs[0])])
     run = ReadyRun(KINDS, 7, inputs, out, [launch.words[n] for n in names], [launch], {})  # type: ignore[list-item]
     if run.is_sound([*inputs, *out]):
         runs.keep(run)
@@ -65,8 +65,12 @@ def test_arrays_that_lie_elsewhere_are_put_in_place() -> None:
         lambda x, out: ([x], [x]),
         lambda x, out: ([torch.arange(14.0)[1:13].view(3, 4)], [out]),
         lambda x, out: ([torch.arange(99.0)[:12].view(3, 4)], [torch.arange(99.0)[4:16].view(3, 4).double()]),
+        lambda x, out: ([x, x], None),
+        lambda x, out: ([x.double()], None),
+        lambda x, out: ([torch.arange(14.0)[1:13].view(3, 4)], None),
     ],
-    ids=["strides", "shape", "dtype", "library", "negated", "count", "overlap", "alignment", "dtype of out"],
+    ids=["strides", "shape", "dtype", "library", "negated", "count", "overlap", "alignment", "dtype of out",
+         "count, new outputs", "dtype, new outputs", "alignment, new outputs"],
 )
 def test_anything_else_goes_the_long_way(change: Any) -> None:
     x, out, _ = tensors()
