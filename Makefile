@@ -1,6 +1,8 @@
 # make lab     the environment, and JupyterLab on the quickstart
 # make test    the environment with everything tests need, then lint, types and tests: what CI runs
 # make test-all  the same with more random cases, and the whole matrix: every op, dtype, layout and scheduler compiled
+# make test-torch-oldest  the tests of the bridge with the oldest torch that is supported, in an environment of its own
+#              (the only wheel of it brings CUDA libraries, 5 GB in all)
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
@@ -29,7 +31,7 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all pytest check fuzz pages browser
+.PHONY: help lab test test-all test-torch-oldest pytest check fuzz pages browser
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -60,6 +62,12 @@ endif
 test-all: export FUSER_LAB_THOROUGH = 1
 test-all: test
 	$(PY) -m pytest -n auto --dist worksteal -m matrix
+
+test-torch-oldest: VENV := .venv-torch-oldest
+test-torch-oldest:
+	@$(MAKE) --no-print-directory VENV=$(VENV) $(VENV)/ready-test
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.6.0'
+	$(VENV)/bin/python -m pytest -n auto tests/bridge -m "not (benchmark or matrix)"
 
 check: $(TEST_READY)
 	$(PY) -m ruff check .

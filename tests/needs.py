@@ -9,6 +9,7 @@ import pytest
 INSTALL = {
     "torch": "pip install torch",
     "jax": "pip install jax",
+    "transformers": "pip install transformers",
     "cupy": "pip install cupy-cuda13x",
     "numba.cuda": "pip install 'fuser_lab[cuda]'",
 }

@@ -1,8 +1,10 @@
 """``torch.compile(model, backend="fuser_lab")``, and what it has captured."""
 
 import importlib
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from fuser_lab.arguments import shown
@@ -17,10 +19,15 @@ NAME = "fuser_lab"
 
 
 class _Last(threading.local):
-    """The last capture of a thread, and whether Dynamo goes on with it in another graph."""
+    """The last capture of a thread.
+
+    ``is_broken`` says that its last graph ended with a break, and ``root`` is the code that calls its graphs: None
+    before the second of them.
+    """
 
     capture: Capture | None = None
-    goes_on: bool = False
+    is_broken: bool = False
+    root: CodeType | None = None
 
 
 _LAST = _Last()
@@ -96,19 +103,33 @@ def backend(gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any
     """
     torch_for("the fuser_lab backend")
     chosen = options_of(options)
-    before = _LAST.capture
+    before, root = _LAST.capture, _root()
+    capture = before
     if before is None or before.options != chosen:
-        _LAST.capture = Capture(chosen)
-    elif not _LAST.goes_on:
+        capture = Capture(chosen)
+    elif root is None or not (_LAST.is_broken if _LAST.root is None else _LAST.root is root):
         # What is compiled anew may be a part of a function, whose other parts have what `annotate` names.
-        _LAST.capture = Capture(chosen, names=before.names)
-    capture = _LAST.capture
+        capture = Capture(chosen, names=before.names)
     assert capture is not None
-    _LAST.goes_on = capture.note_break(gm)
+    is_broken = capture.note_break(gm)
+    _LAST.capture, _LAST.root, _LAST.is_broken = capture, root, is_broken
     made = compiled(gm, example_inputs, capture)
-    if not _LAST.goes_on:
+    if not is_broken:
         capture.names.check("fuser_lab backend", chosen.annotate)
     return made
+
+
+def _root() -> CodeType | None:
+    """Return the outermost running code that Dynamo has written around a graph break, or None if there is none.
+
+    Such code calls the graphs of one function, and functions that have graphs of their own, one after another.
+    """
+    frame, found = inspect.currentframe(), None
+    while frame is not None:
+        if any(name.startswith("__resume_at_") for name in frame.f_code.co_names):
+            found = frame.f_code
+        frame = frame.f_back
+    return found
 
 
 def last_capture() -> Capture | None:

@@ -72,11 +72,13 @@ class TorchRegion(Region):
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
         prepared = self._prepared
         if prepared is None:
-            if any(x.device.type == "meta" for x in inputs):
+            devices = {str(x.device) for x in inputs} or {traced.device for traced in self.traced}
+            if "meta" in devices:
                 return list(self._by_library(inputs))
-            device = next((x.device for x in inputs if x.device.type == "cuda"), None)
-            target = "cpu" if device is None else f"cuda:{device.index}"
+            target = next((device for device in sorted(devices) if device.startswith("cuda")), "cpu")
             prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
+        if not inputs:
+            return self._made(prepared)
         # A tensor may lie otherwise than traced where autograd or another compiler made it.
         given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self._strides, strict=True)]
         outputs = prepared.run(given)
@@ -86,6 +88,14 @@ class TorchRegion(Region):
             self._relaid = tuple(n for n, (a, b) in enumerate(zip(made, self._out_strides, strict=True)) if a != b)
             self._again, self._prepared = prepared.repeat, prepared
         return [laid(x, strides) for x, strides in zip(self._finished(outputs), self._out_strides, strict=True)]
+
+    def _made(self, prepared: "PreparedPlan") -> list[Any]:
+        """Return the outputs of a region that reads nothing: no input says which library makes them."""
+        torch = torch_for("fuser_lab.bridge")
+        empty = [torch.empty(out.shape, dtype=getattr(torch, out.dtype), device=out.device) for out in self.traced]
+        made = prepared.run((), empty)
+        self._prepared = prepared
+        return [laid(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
 
     def _finished(self, outputs: list[Any]) -> list[Any]:
         """Return outputs of the plan in memory of their own, with the strides that torch traced."""

@@ -249,6 +249,20 @@ def test_several_threads_run_one_region():
     assert region.failed is None
 
 
+@pytest.mark.parametrize("order", [lambda x: x, lambda x: x.t().contiguous().t()])
+def test_a_region_that_reads_nothing_runs(order):
+    def mask():
+        return order(torch.arange(4)[None] <= torch.arange(5)[:, None])
+
+    found, expected = compiled(mask, check=True), mask()
+    for _ in range(3):
+        ours = found()
+        assert torch.equal(ours, expected)
+        assert ours.stride() == expected.stride()
+    (region,) = bridge.last().regions
+    assert region.failed is None
+
+
 def test_graphs_of_one_function_belong_together(by_torch):
     def broken(x):
         y = torch.sin(x)
@@ -258,4 +272,18 @@ def test_graphs_of_one_function_belong_together(by_torch):
     compiled(broken)(torch.randn(3))
     assert len(bridge.last().graphs) == 2
     compiled(lambda x: x - 1)(torch.randn(3))
+    assert len(bridge.last().graphs) == 1
+
+    def inner(x):
+        return broken(x) + x * 3
+
+    torch._dynamo.reset()
+    compiled(lambda x: inner(x * 4) - 5)(torch.randn(3))
+    assert len(bridge.last().graphs) == 5  # two of `broken`, two around the call of `inner`, one after that of `broken`
+
+    def at_its_end(x):
+        return (x * 2).tolist()
+
+    compiled(at_its_end)(torch.randn(3))
+    compiled(lambda x: x - 6)(torch.randn(3))
     assert len(bridge.last().graphs) == 1
