@@ -15,6 +15,7 @@ from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.host_memory import free_bytes
 from fuser_lab.ir import Number
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
@@ -24,7 +25,7 @@ from fuser_lab.report.bars import bars_svg
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.runnable import free_memory, runnable
+from fuser_lab.runnable import runnable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -300,7 +301,7 @@ def explore(
     if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):
         are_abstract = all(isinstance(v, TensorSpec | Number) for v in given)
         found = runnable(
-            definition_of(fd), [described_input(v) for v in given], free=free_memory(),
+            definition_of(fd), [described_input(v) for v in given], free=free_bytes(),
             is_fixed=isinstance(fd, Plan) or not are_abstract,
         )
         notes.append(found.said)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 
 from fuser_lab.definition.binding import Described, bind, described_as_defined
 from fuser_lab.definition.spec import TensorSpec
@@ -69,13 +68,6 @@ def runnable(fusion: Fusion, inputs: Sequence[Described], *, free: int | None, i
         if isinstance(old, TensorSpec) and isinstance(new, TensorSpec) and old != new
     )
     return Runnable(inputs=smaller, said=f"Smaller inputs ({changed}): {why}", fits=True)
-
-
-def free_memory() -> int | None:
-    """Return how many bytes of memory are free, None where the system does not say."""
-    from fuser_lab.runtime.host import free_bytes_of
-
-    return free_bytes_of(Path("/proc/meminfo"), Path("/sys/fs/cgroup"))
 
 
 def bytes_needed(fusion: Fusion) -> int:

@@ -14,6 +14,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Between any two passes the fusion is verified.
 os.environ.setdefault("FUSER_LAB_VERIFY", "1")
 
+# On a machine with a GPU JAX would take most of its memory, in each process of tests.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
 import hypothesis
 import pytest
 from browser_path import HOW, find_browser

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Payload = TypeVar("Payload")
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class FusionSchedules(Generic[Payload]):
     """A fusion that a cache knows, with its number and what was made to run it.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrowed, number_of, truncated
 from fuser_lab.errors import OutOfMemoryError
+from fuser_lab.host_memory import check_fits
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Array
@@ -72,6 +73,9 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
     """Return the results of one expression; views of operands where NumPy makes views."""
     entry = OPS[expr.op.name]
     attrs: Mapping[str, Any] = dict(expr.attrs)
+    if not expr.kind.is_view:
+        for tensor in expr.tensor_outputs:
+            check_fits(tensor.nbytes)
     if expr.kind.is_view or expr.kind in _MOVES:
         if expr.kind.is_view and expr.op.name == "pad":
             operands = [operands[0], np.asarray(operands[1]).astype(operands[0].dtype)]

@@ -113,10 +113,9 @@ def _source(expr: Expr, makers: dict[Val, Expr]) -> TensorView | None:
     before = makers.get(expr.inputs[0])
     if before is None or before.op.name != "cast" or not before.tensor_inputs:
         return None
-    source, middle = before.tensor_inputs[0], before.out
-    if middle.dtype not in _LOSSLESS.get(source.dtype, ()) or _integer_differs(source.dtype, middle.dtype, expr.out.dtype):
-        return None
-    return source
+    source, middle, result = before.tensor_inputs[0], before.out.dtype, expr.out.dtype
+    is_lossless = middle in _LOSSLESS.get(source.dtype, ()) and not _integer_differs(source.dtype, middle, result)
+    return source if is_lossless else None
 
 
 def _integer_differs(source: DataType, middle: DataType, result: DataType) -> bool:

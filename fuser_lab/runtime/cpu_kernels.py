@@ -104,6 +104,7 @@ def _codegen() -> Any:
 
 def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
     """Return a kernel as a library, whose assembly can be read, and Numba's description of the function."""
+    _unknown_symbols()  # Numba loads what kernels call, and LLVM ends the process where a symbol is unknown
     with global_compiler_lock:
         options = dict(definition.options)
         pipeline, rolled = options.pop("pipeline_class", Serial), options.pop("rolled", False)
@@ -142,8 +143,7 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
     LlvmError
         If the kernel converts Half on a processor without instructions for it, where libgcc is older than GCC 12.
     """
-    _symbols()
-    missing = [n for n in _HALF_CONVERSIONS if n.encode() in kernel.code and llvm.address_of_symbol(n) is None]
+    missing = [name for name in _unknown_symbols() if name.encode() in kernel.code]
     if missing:
         msg = f"{kernel.name} needs {', '.join(missing)} of libgcc (GCC 12 or newer): this processor has no F16C."
         raise LlvmError(msg)
@@ -167,18 +167,23 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
 
 
 @functools.cache
-def _symbols() -> None:
-    """Let LLVM know the functions that machine code calls: Numba's, and conversions of Half on a processor with none.
+def _unknown_symbols() -> tuple[str, ...]:
+    """Let LLVM know the functions that machine code calls, and return those that this system lacks.
 
-    A symbol that LLVM does not know has the address 0, and a call of it ends the process.
+    Known are Numba's, and libgcc's conversions of Half, for a processor without F16C. A missing one gets the address of
+    another function, since LLVM ends the process where it finds none; kernels that call it are not loaded.
     """
     with global_compiler_lock:
         rtsys.initialize(cpu_target.target_context)
+        compiler_runtime = None
         with contextlib.suppress(OSError):
             compiler_runtime = ctypes.CDLL("libgcc_s.so.1")
-            for name in _HALF_CONVERSIONS:
-                if llvm.address_of_symbol(name) is None and hasattr(compiler_runtime, name):
-                    llvm.add_symbol(name, ctypes.cast(getattr(compiler_runtime, name), ctypes.c_void_p).value)
+        wanted = [name for name in _HALF_CONVERSIONS if llvm.address_of_symbol(name) is None]
+        unknown = tuple(name for name in wanted if not hasattr(compiler_runtime, name))
+        for name in wanted:
+            function = ctypes.pythonapi.Py_FatalError if name in unknown else getattr(compiler_runtime, name)
+            llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
+    return unknown
 
 
 def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:

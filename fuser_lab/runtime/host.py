@@ -1,9 +1,7 @@
 """Memory on the CPU: inputs as views, intermediates and outputs as NumPy arrays."""
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
+from fuser_lab.host_memory import check_fits, free_bytes
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
@@ -49,6 +48,7 @@ class HostMemory:
 
     def block(self, nbytes: int) -> Array:
         """Return uninitialized, aligned memory."""
+        check_fits(nbytes)
         raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
@@ -60,7 +60,9 @@ class HostMemory:
 
     def fresh(self, dtype: DataType, size: int) -> Array:
         """Return new memory for an output."""
-        return np.empty(size, storage_dtype(dtype))
+        stored = storage_dtype(dtype)
+        check_fits(size * stored.itemsize)
+        return np.empty(size, stored)
 
     def logical(self, flat: Array, tensor: TensorView) -> Array:
         """Return memory that is dense in a tensor's allocation order as an array of its shape and dtype."""
@@ -137,7 +139,7 @@ class HostMemory:
 
     def free_bytes(self) -> int | None:
         """Return how many bytes the system can spare for this process, None where it does not say."""
-        return free_bytes_of(Path("/proc/meminfo"), Path("/sys/fs/cgroup"))
+        return free_bytes()
 
     def synchronize(self) -> None:
         """Wait for nothing: CPU kernels are done when they return."""
@@ -148,28 +150,6 @@ class HostMemory:
 
         count = cpu_threads()
         return f"CPU ({count} thread{'s' if count != 1 else ''})"
-
-
-def free_bytes_of(system: Path, group: Path) -> int | None:
-    """Return the bytes that Linux calls available, or what is left of a container's limit if that is less.
-
-    Parameters
-    ----------
-    system, group
-        The file with the system's figures, and the folder with those of the process's control group (version 2).
-    """
-    try:
-        found = re.search(r"^MemAvailable:\s*(\d+) kB", system.read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        return None
-    if found is None:
-        return None
-    free = int(found[1]) << 10
-    try:
-        most, used = ((group / name).read_text(encoding="utf-8").strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return free
-    return min(free, max(int(most) - int(used), 0)) if most.isdecimal() and used.isdecimal() else free
 
 
 def _is_regular(array: Array) -> bool:

@@ -47,7 +47,7 @@ def numbers() -> np.ndarray:
 
 def loop(function: Any, store: Any) -> Any:
     """A compiled loop over arrays, with the flags of kernels and the functions that their machine code may call."""
-    cpu_kernels._symbols()
+    cpu_kernels._unknown_symbols()
 
     @njit(error_model="numpy", fastmath=FLAGS)
     def run(x: Any, out: Any) -> None:

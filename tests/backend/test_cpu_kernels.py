@@ -169,7 +169,8 @@ def test_rows_of_a_transposed_tensor_are_read_a_band_at_a_time() -> None:
 
 def test_short_rows_are_read_along_them_and_not_gathered_from_many() -> None:
     (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((65536, 16),), D.Float), S.REDUCTION)
-    assert re.search(r"^\s+v?addps\s.*\(%r\w+(,%r\w+)?\), .*%[xyz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
+    read = r"vaddps" if has("avx") else r"(addps|movups)"  # without AVX, addps wants addresses that are multiples of 16
+    assert re.search(rf"^\s+{read}\s.*\(%r\w+(,%r\w+)?\), .*%[xyz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
     assert "vgather" not in asm
 
 

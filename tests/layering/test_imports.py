@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # A value's way through the house. What stands in one line has one rank.
 HOUSE = (
-    ("errors", "arguments", "json_text", "dtypes", "events"),
+    ("errors", "arguments", "json_text", "dtypes", "events", "host_memory"),
     ("ir",),
     ("ops",),
     ("definition", "interpreter", "analysis", "examples"),

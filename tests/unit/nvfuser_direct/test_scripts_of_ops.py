@@ -21,7 +21,7 @@ def test_nothing_but_scalars_as_inputs():
         fd.add_output(fd.ops.mul(t3, s2))
 
     outputs, _ = exec_nvfuser(fusion_func, [2.0, 3.0])
-    torch.testing.assert_close(outputs[0], torch.full((2, 2), 5.0))
+    torch.testing.assert_close(outputs[0].cpu(), torch.full((2, 2), 5.0))
 
 
 def test_pad_by_computed_widths():

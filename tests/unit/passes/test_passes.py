@@ -65,10 +65,11 @@ def test_a_shortened_chain_of_casts_gives_the_same_numbers_for_all_types():
     hard = np.array([0, 1, -1, 2.5, -2.5, 127, -128, 255, 2049, -70000, 2**31 - 1, -(2**31), 16777217, 1e10, -1e10])
     for source, wide, result in itertools.product(real, repeat=3):
         values = np.append(hard, [np.nan, np.inf, -np.inf, 1e30]) if source.is_float else hard
+        size = len(values)
         with np.errstate(over="ignore"):
             x = narrowed(values, source)
 
-        def body(fd, source=source, wide=wide, result=result, size=len(values)):
+        def body(fd, source=source, wide=wide, result=result, size=size):
             x = fd.define_tensor([size], dtype=source)
             fd.add_output(fd.ops.cast(fd.ops.cast(x, dtype=wide), dtype=result))
 

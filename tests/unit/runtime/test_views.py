@@ -10,11 +10,11 @@ import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition
+from fuser_lab import DataType, FusionDefinition, host_memory
 from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError
+from fuser_lab.host_memory import all_bytes_of, free_bytes_of
 from fuser_lab.runtime.executor import CancelFlag, Cancelled
-from fuser_lab.runtime.host import free_bytes_of
 
 torch = needs("torch")
 
@@ -403,16 +403,32 @@ def test_memory_that_does_not_suffice_for_the_reference(name: str) -> None:
         defined(body).validate([])
 
 
-def test_bytes_that_are_free(tmp_path: Path) -> None:
+def test_memory_that_linux_promises_and_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "_all_bytes", lambda: 1 << 20)
+    with pytest.raises(OutOfMemoryError, match=r"not enough host memory for T\d+, .*: 4194304 byte"):
+        defined(constant(1 << 20)).execute([])
+    with pytest.raises(OutOfMemoryError, match="without a kernel: 4194304 bytes"):
+        defined(constant(1 << 20)).reference([])
+
+
+def test_bytes_that_are_there_and_free(tmp_path: Path) -> None:
     system, group = tmp_path / "meminfo", tmp_path / "group"
     assert free_bytes_of(system, group) is None
-    system.write_text("MemTotal:       2000 kB\nMemAvailable:    1000 kB\n")
+    assert all_bytes_of(system, group) is None
+    system.write_text("MemTotal:       2000 kB\nMemAvailable:    1000 kB\nSwapTotal:  500 kB\n")
     assert free_bytes_of(system, group) == 1_024_000
+    assert all_bytes_of(system, group) == 2_560_000
     group.mkdir()
     (group / "memory.current").write_text("5000\n")
-    for most, free in (("max", 1_024_000), ("6000", 1000), ("4000", 0), ("99999999", 1_024_000)):
+    for most, free, total in (
+        ("max", 1_024_000, 2_560_000), ("6000", 1000, 518_000), ("4000", 0, 516_000),
+        ("99999999", 1_024_000, 2_560_000),
+    ):
         (group / "memory.max").write_text(f"{most}\n")
         assert free_bytes_of(system, group) == free
+        assert all_bytes_of(system, group) == total
+    (group / "memory.swap.max").write_text("0\n")
+    assert all_bytes_of(system, group) == 2_048_000
     system.write_text("MemTotal:       2000 kB\n")
     assert free_bytes_of(system, group) is None
 

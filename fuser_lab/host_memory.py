@@ -1,0 +1,71 @@
+"""How much memory this machine has, and how much is free.
+
+Linux may promise more memory than there is, always so in some containers: an array that can never fit is made all the
+same, and the process is killed as it is written. So sizes are compared with the machine's before memory is asked for.
+"""
+
+import functools
+import re
+from pathlib import Path
+
+_SYSTEM, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+
+def free_bytes() -> int | None:
+    """Return how many bytes the system can spare for this process, None where it does not say."""
+    return free_bytes_of(_SYSTEM, _GROUP)
+
+
+def check_fits(nbytes: int) -> None:
+    """Raise MemoryError for more bytes than the machine, or the container, has."""
+    most = _all_bytes()
+    if most is not None and nbytes > most:
+        raise MemoryError
+
+
+def free_bytes_of(system: Path, group: Path) -> int | None:
+    """Return the bytes that Linux calls available, or what is left of a container's limit if that is less.
+
+    Parameters
+    ----------
+    system, group
+        The file with the system's figures, and the folder with those of the process's control group (version 2).
+    """
+    free = _figure(system, "MemAvailable")
+    if free is None:
+        return None
+    most, used = _number(group / "memory.max"), _number(group / "memory.current")
+    return free if most is None or used is None else min(free, max(most - used, 0))
+
+
+def all_bytes_of(system: Path, group: Path) -> int | None:
+    """Return the bytes of memory and swap, or a container's limit if that is less; None where the system does not say."""
+    memory = _figure(system, "MemTotal")
+    if memory is None:
+        return None
+    most, swapped = _number(group / "memory.max"), _number(group / "memory.swap.max")
+    swap = _figure(system, "SwapTotal") or 0
+    allowed = memory if most is None else min(memory, most)
+    return allowed + (swap if swapped is None else min(swap, swapped))
+
+
+@functools.cache
+def _all_bytes() -> int | None:
+    return all_bytes_of(_SYSTEM, _GROUP)
+
+
+def _figure(system: Path, name: str) -> int | None:
+    try:
+        found = re.search(rf"^{name}:\s*(\d+) kB", system.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) << 10
+
+
+def _number(file: Path) -> int | None:
+    """Return the number in a file of a control group; None if there is none, or no limit."""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
