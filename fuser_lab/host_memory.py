@@ -39,7 +39,7 @@ def free_bytes_of(system: Path, group: Path) -> int | None:
 
 
 def all_bytes_of(system: Path, group: Path) -> int | None:
-    """Return the bytes of memory and swap, or a container's limit if that is less; None where the system does not say."""
+    """Return the bytes of memory and swap, or a container's limits if less; None where the system does not say."""
     memory = _figure(system, "MemTotal")
     if memory is None:
         return None
