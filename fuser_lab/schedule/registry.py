@@ -1,5 +1,6 @@
 """All schedulers in nvFuser's order, asked about a candidate until one accepts."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -164,6 +165,7 @@ class SchedulerRegistry:
         # A rule that is added only refuses, so what nvFuser's schedulers refuse for good stays refused.
         self._refuses_as_nvfuser = all(_without_rules(s) in SCHEDULERS for s in self.schedulers)
         self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._lock = threading.Lock()  # the explorer looks ahead in a thread
 
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts in order, ending with the first acceptance."""
@@ -185,11 +187,13 @@ class SchedulerRegistry:
 
     def _of(self, fusion: Fusion) -> _Known:
         known = self._known.get(id(fusion))
-        if known is None:
+        if known is not None:
+            return known
+        with self._lock:
             known = self._known[id(fusion)] = _after(next(reversed(self._known.values()), None), fusion)
             if len(self._known) > MAX_FUSIONS:
                 self._known.popitem(last=False)
-        return known
+            return known
 
     def _ask(self, facts: CandidateFacts) -> Answer:
         verdicts: list[Verdict] = []

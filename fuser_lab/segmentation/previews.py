@@ -88,12 +88,18 @@ class EditPreview:
         return f"{kind} {' → '.join(map(str, arguments))}"
 
     @property
-    def change(self) -> str:
+    def changes(self) -> tuple[str, str, str]:
         """Segments, bytes and predicted time of the edited plan against this one; empty where the edit is refused."""
         if self.after is None:
-            return ""
-        segments = f"{self.before.segments} → {self.after.segments} segments"
-        return f"{segments}, {_signed(self.moved, bytes_label)} moved, {_signed(self.seconds, seconds_label)} predicted"
+            return "", "", ""
+        segments = f"{self.before.segments} → {self.after.segments}"
+        return segments, _signed(self.moved, bytes_label), _signed(self.seconds, seconds_label)
+
+    @property
+    def change(self) -> str:
+        """The same in words."""
+        segments, moved, seconds = self.changes
+        return f"{segments} segments, {moved} moved, {seconds} predicted" if self.legal else ""
 
     def __str__(self) -> str:
         """Return the edit, what it gives and why."""

@@ -326,7 +326,7 @@ def test_after_a_restart_of_the_kernel_the_picture_stays_and_says_what_happened(
 
 
 def test_an_exception_in_a_callback_is_shown(open_explorer):
-    broken = "e = " + SHOW + "\ne._session.cut = lambda *_: 1 / 0\ne"
+    broken = "e = " + SHOW + "\ne._session.cut = lambda *_, **__: 1 / 0\ne"
     desk = open_explorer(broken)
     x, y = desk.middle("T3", "inside")
     desk.page.mouse.click(x, y)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fuser_lab.errors import FuserLabError, IllegalEdit
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts, view_verdicts
+from fuser_lab_widgets import previews
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         VerdictView,
         ViewModel,
     )
+    from fuser_lab.segmentation.previews import EditPreview
     from fuser_lab_widgets.session import EditablePlan
 
 Answer = dict[str, Any]
@@ -39,13 +41,23 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
     edge = next((e for e in view.edges if e.id == selected), None)
     if edge is not None:
         said = _edge(plan, view, edge)
-        said["actions"] += _annotating(view, edge)
-        return said if editable else said | {"actions": []}
+        return _previewed(plan, view, edge, said) if editable else said | {"actions": []}
     node = next((n for n in view.nodes if n.id == selected), None)
     if node is not None:
         return _node(plan, view, node, editable=editable)
     segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
     return {} if segment is None else _segment(view, segment)
+
+
+def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:
+    """Return the answer about an edge with what its edit would give; one that is refused says why, and does nothing."""
+    preview = previews.of_edge(plan, view, edge)
+    if preview is not None:
+        said["preview"] = previews.answer_of(preview)
+        if not preview.legal:
+            said["actions"] = [action | {"refused": preview.rule} for action in said["actions"]]
+    said["actions"] += _annotating(view, edge)
+    return said
 
 
 def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> Answer:
@@ -221,6 +233,9 @@ def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[di
     found: list[tuple[dict[str, Any], Answer | None]] = []
     for segment in list(dict.fromkeys(near))[:_MOST_MOVES]:
         where = f"to S{segment}"
+        if previews.can_preview(plan):
+            found.append(_move(cast("Any", plan).preview_move(node.tensor, segment), node, segment))
+            continue
         try:
             moved = plan.move(node.tensor, segment)
         except IllegalEdit as error:
@@ -232,6 +247,14 @@ def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[di
         text = f"{sign}{bytes_label(abs(more))} moved"
         found.append(({"scheduler": where, "ok": True, "code": "", "text": text}, action))
     return found
+
+
+def _move(preview: EditPreview, node: NodeView, segment: int) -> tuple[dict[str, Any], Answer | None]:
+    row = {"scheduler": f"to S{segment}", "ok": preview.legal, "code": ""}
+    if not preview.legal:
+        return row | {"text": preview.rule.partition("\n")[0]}, None
+    action = {"type": "move", "label": f"Move to S{segment}", "id": node.id, "segment": segment}
+    return row | {"text": f"{preview.change} ({preview.device})"}, action | {"title": preview.rule}
 
 
 def _traffic(plan: Any) -> int:

@@ -19,7 +19,7 @@ def script() -> str:
     It comes without indentation, comments, spare spaces and most ends of lines: a notebook that saves its widgets
     stores it once for each.
     """
-    return "".join(map(_dense, ("explorer.js", "graph.js", "panels.js", "steps.js")))
+    return "".join(map(_dense, ("explorer.js", "graph.js", "panels.js", "steps.js", "previews.js")))
 
 
 def report_script() -> str:
@@ -29,7 +29,7 @@ def report_script() -> str:
 
 def style() -> str:
     """Return the style sheet: colours, the rules of the drawing, and those of the explorer around it."""
-    return theme.variables(".fl-explorer") + theme.graph_style() + _read("explorer.css")
+    return theme.variables(".fl-explorer") + theme.graph_style() + _read("explorer.css") + _read("previews.css")
 
 
 def map_script() -> str:

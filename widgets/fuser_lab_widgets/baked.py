@@ -32,6 +32,7 @@ def baked(plans: Sequence[EditablePlan], timings: Any = None, *, title: str | No
     return {
         "hint": _HINT,
         "timings": timed,
+        "views": [view for view in panels.VIEWS if view[0] not in panels.LIVE_ONLY],
         "plans": [_plan(n, plans, views, rows, shapes) for n in range(len(plans))],
         "shapes": shapes.all(),
     }

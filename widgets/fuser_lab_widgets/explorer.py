@@ -24,7 +24,7 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisions, view_plan
-from fuser_lab_widgets import answers, assets, panels, scenes, selections, sources
+from fuser_lab_widgets import answers, assets, panels, previews, scenes, selections, sources
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.controls import controls, told, words
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
@@ -42,7 +42,8 @@ _KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook ke
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
                "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
-_OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline"})
+_VIEWS: Final = [list(view) for view in panels.VIEWS]
+_OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline", "edits"})
 
 
 class Explorer(anywidget.AnyWidget):
@@ -112,6 +113,8 @@ class Explorer(anywidget.AnyWidget):
     code = traitlets.Dict().tag(sync=True)
     certificate = traitlets.Dict().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
+    views = traitlets.List(_VIEWS).tag(sync=True)
+    foreseen = traitlets.Dict().tag(sync=True)  # what edits at the edges of the shown plan would give
     status = traitlets.Dict().tag(sync=True)
     hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides what the notebook keeps of this explorer
 
@@ -172,9 +175,11 @@ class Explorer(anywidget.AnyWidget):
         self._background = Background()
         self._keeper = Background()
         self._beside = Background()  # looks for a cheaper plan to mention, while nobody waits for it
+        self._ahead = Background()  # looks at what edits would give
+        self._best: tuple[EditablePlan, tuple[Any, ...]] | None = None  # a plan, and the edits that make it faster
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress)
-        self._workers = (self._runner, self._background, self._beside, self._keeper)
+        self._workers = (self._runner, self._background, self._beside, self._ahead, self._keeper)
         self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
         self._measured_last: Any = None
         super().__init__()
@@ -366,6 +371,8 @@ class Explorer(anywidget.AnyWidget):
             "cut": self._cut,
             "glue": self._glue,
             "move": self._move,
+            "edit": self._listed_edit,
+            "preview": self._preview,
             "annotate": self._annotate,
             "unannotate": self._unannotate,
             "mark": self._mark,
@@ -413,17 +420,8 @@ class Explorer(anywidget.AnyWidget):
             self._select(event)
             self._say(f"{edge.tensor} is already in memory there, so there is nothing to cut.", "error")
             return
-        consumer = self._one_of_several(edge)
-        place = edge.tensor if consumer is None else f"{edge.tensor} → {consumer}"
-        self._edit(edge.id, lambda: self._session.cut(edge.tensor, consumer), f"Cut at {place}")
-
-    def _one_of_several(self, edge: EdgeView) -> str | None:
-        """Return the consumer at the end of an edge if the tensor has others in the same segment."""
-        view = self._current()
-        beside = [e for e in view.edges if (e.tensor, e.kind, e.segments) == (edge.tensor, edge.kind, edge.segments)]
-        if len(beside) == 1:
-            return None
-        return next(n.tensor for n in view.nodes if n.id == edge.target)
+        consumer = previews.one_of_several(self._current(), edge)
+        self._edit(edge.id, "cut", edge.tensor, *(() if consumer is None else (consumer,)))
 
     def _glue(self, event: Event) -> None:
         edge = self._edge(event)
@@ -432,15 +430,26 @@ class Explorer(anywidget.AnyWidget):
             self._select(event)
             self._say(f"{edge.tensor} does not cross from one segment to another there: nothing to glue.", "error")
             return
-        self._edit(edge.id, lambda: self._session.glue(a, b), f"Glued S{a} and S{b}")
+        self._edit(edge.id, "glue", a, b)
 
     def _move(self, event: Event) -> None:
         node = next((n for n in self._current().nodes if n.id == event.get("id") and n.kind == "op"), None)
         if node is None:
             msg = "The plan on show no longer has this op; click it again."
             raise FuserLabError(msg)
-        segment = int(event["segment"])
-        self._edit(node.id, lambda: self._session.move(node.tensor, segment), f"Moved {node.tensor}")
+        self._edit(node.id, "move", node.tensor, int(event["segment"]))
+
+    def _listed_edit(self, event: Event) -> None:
+        """Make one of the edits that the list of the best ones offers."""
+        kind, *arguments = event["edit"]
+        self._edit(str(self.answer.get("id", "")), str(kind), *arguments)
+
+    def _preview(self, event: Event) -> None:
+        """Send what an edit at an edge would give, where nobody has looked at it yet."""
+        edge = self._edge(event)
+        found = previews.of_edge(self._session.plan, self._current(), edge)
+        if found is not None:
+            self._foretell(self._number, {edge.id: previews.told(found)})
 
     def _annotate(self, event: Event) -> None:
         """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
@@ -514,11 +523,14 @@ class Explorer(anywidget.AnyWidget):
         more = f"{'+' if moved > 0 else '−'}{bytes_label(abs(moved))} moved" if moved else "as many bytes moved"
         return f"{old.segments} → {plural(new.segments, 'segment')}, {more}"
 
-    def _edit(self, selected: str, edit: Callable[[], None], done: str) -> None:
-        old = self._current().header
-        if self._try(selected, edit):
+    def _edit(self, selected: str, kind: str, *arguments: Any) -> None:
+        """Make an edit of the partition, and say what it changed, and why it changed more than it names."""
+        old, plan = self._current().header, self._session.plan
+        done = _done(kind, arguments)
+        because = previews.because(plan, kind, arguments)
+        if self._try(selected, lambda: getattr(self._session, kind)(*arguments, because=because)):
             self._show()
-            self._say(f"{done}: {self._change(old)}.")
+            self._say(" ".join((f"{done}: {self._change(old)}.", *because)))
 
     def _select(self, event: Event) -> None:
         self._answer_for(str(event.get("id", "")))
@@ -655,6 +667,9 @@ class Explorer(anywidget.AnyWidget):
         view = self._current()
         if name == "compare":
             html = self._comparison()
+        elif name == "edits":
+            self.panels = {**self.panels, name: {}}  # says that somebody looks at it
+            html = self._best_edits()
         elif name == "certificate":
             found = self._certificates.get(view.header.hash)
             html = panels.certificate(found or {}, searching=bool(self._searching), known=found is not None)
@@ -769,6 +784,53 @@ class Explorer(anywidget.AnyWidget):
         self.code = {"n": event["n"], "form": form, "forms": FORMS, "text": self._session.plan.to_python(form)}
         self._say("The plan as code is in the clipboard.")
 
+    # ---- what edits would give
+
+    def _foresee(self) -> None:
+        """Look at what edits of the shown plan would give, while nobody waits for it, and send it as it is found."""
+        plan, view, number = self._session.plan, self._current(), self._number
+        if self.foreseen.get("plan") == number:
+            return
+        self._ahead.cancel()
+        self.foreseen = {"plan": number, "edges": {}}
+        if not previews.can_preview(plan):
+            return
+
+        def stopped() -> bool:
+            return self._session.plan is not plan or self._runner.running  # what is timed has the cores to itself
+
+        def find() -> tuple[Any, ...] | None:
+            for batch in previews.in_batches(plan, view, stopped):
+                with self._lock, self.hold_sync():
+                    self._foretell(number, batch)
+            asked = "edits" in self.panels or not is_large(view)
+            return previews.best(plan) if asked and not stopped() else None
+
+        def tell(found: tuple[Any, ...] | None, _problem: str) -> None:
+            with self._lock, self.hold_sync():
+                if found is not None and self._session.plan is plan:
+                    self._best = plan, found
+                    if "edits" in self.panels:
+                        self._panel({"name": "edits"})
+
+        self._ahead.start(find, tell)
+
+    def _foretell(self, number: int, found: dict[str, previews.Told]) -> None:
+        if found and self.foreseen.get("plan") == number:
+            self.foreseen = {"plan": number, "edges": {**self.foreseen["edges"], **found}}
+
+    def _best_edits(self) -> str:
+        """Return the ranked edits of the shown plan, or that they are looked for."""
+        plan = self._session.plan
+        if not previews.can_preview(plan):
+            return previews.best_html((), self._number)
+        if self._best is not None and self._best[0] is plan:
+            return previews.best_html(self._best[1], self._number)
+        if not self._ahead.busy:
+            self.foreseen = {}
+            self._foresee()
+        return previews.best_html(None, self._number)
+
     # ---- what is shown
 
     def _edge(self, event: Event) -> EdgeView:
@@ -800,7 +862,7 @@ class Explorer(anywidget.AnyWidget):
             difference = self._difference()
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
-            self.scene = {**drawn, "rev": int(self.scene.get("rev", 0)) + 1}
+            self.scene = {**drawn, "plan": self._number, "rev": int(self.scene.get("rev", 0)) + 1}
             selected = str(self.answer.get("id", ""))
             if selected and self._answered is not None and self._answered is not view:
                 self._asked = selections.again(self._answered, view, selected)
@@ -811,6 +873,7 @@ class Explorer(anywidget.AnyWidget):
             # What these say hangs on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_MORE_THAN_THE_PLAN}
             self._show_history()
+            self._foresee()
         self._look_beside()
 
     def _show_history(self) -> None:
@@ -824,6 +887,7 @@ class Explorer(anywidget.AnyWidget):
             "runnable": self._inputs is not None,
             "notes": self._notes,
             "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],
+            "last": {"step": state.step, "because": state.because} if state.because else {},
             "strategy": state.strategy,
             "controls": controls(self._session, self._searching, self._mention()),
             "plan": self._session.plan.name,
@@ -874,6 +938,8 @@ class Explorer(anywidget.AnyWidget):
             self._measured_last = progress.timings or self._measured_last
             self._rows = () if progress.timings is None else tuple(progress.timings.rows)
             if not progress.running:
+                self.foreseen = {}
+                self._foresee()
                 self.panels = {name: said for name, said in self.panels.items() if name != "roofline"}
             self.times = {
                 "running": progress.running,
@@ -912,6 +978,16 @@ def _same(a: object, b: object) -> bool:
 
 def _are_same(a: tuple[object, object], b: tuple[object, object]) -> bool:
     return a[0] is b[0] and a[1] is b[1]
+
+
+def _done(kind: str, arguments: Sequence[Any]) -> str:
+    """Return an edit that was made, in words."""
+    match kind:
+        case "cut":
+            return f"Cut at {' → '.join(map(str, arguments))}"
+        case "glue":
+            return f"Glued S{arguments[0]} and S{arguments[1]}"
+    return f"Moved {arguments[0]}"
 
 
 def _left_behind(state: State) -> str:

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 NAMES = ("graph", "roofline", "memory", "layouts", "passes")
+# The tabs below the graph in their order: name, label, and whether Python writes it as HTML.
+VIEWS = (
+    ("segments", "Segments", False),
+    ("compare", "Compare", True),
+    ("timings", "Timings", False),
+    ("roofline", "Roofline", True),
+    ("memory", "Memory", True),
+    ("source", "Source", False),
+    ("layouts", "Layouts", True),
+    ("passes", "Passes", True),
+    ("certificate", "Certificate", True),
+    ("edits", "Edits", True),
+    ("graph", "Table", True),
+)
+LIVE_ONLY = frozenset({"edits"})  # what a report leaves out
 
 
 def panel(

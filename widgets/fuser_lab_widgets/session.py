@@ -55,7 +55,7 @@ class State:
 
     ``origin`` is the plan that somebody gave, ``annotated`` whether the definition has other annotations by now, and
     ``baseline`` the plan that timings compare with. ``switches`` are as the user set them; those that the strategy does
-    not take are off in the plan. ``step`` is what made the state.
+    not take are off in the plan. ``step`` is what made the state, and ``because`` why that changed more than it names.
     """
 
     plan: EditablePlan
@@ -66,6 +66,7 @@ class State:
     edits: tuple[str, ...] = ()
     annotated: bool = False
     step: str = ""
+    because: tuple[str, ...] = ()
 
     @property
     def in_force(self) -> dict[str, Any]:
@@ -126,18 +127,18 @@ class Session:
 
     # ---- edits of the partition
 
-    def cut(self, tensor: str, consumer: str | None = None) -> None:
+    def cut(self, tensor: str, consumer: str | None = None, because: Sequence[str] = ()) -> None:
         """Cut behind a tensor, or only on its way to one consumer."""
         where = tensor if consumer is None else (tensor, consumer)
-        self._edit(self.plan.cut(where), f"cut({_way(tensor, consumer)})")
+        self._edit(self.plan.cut(where), f"cut({_way(tensor, consumer)})", because)
 
-    def glue(self, a: int, b: int) -> None:
+    def glue(self, a: int, b: int, because: Sequence[str] = ()) -> None:
         """Glue two segments."""
-        self._edit(self.plan.glue(a, b), f"glue(S{a}, S{b})")
+        self._edit(self.plan.glue(a, b), f"glue(S{a}, S{b})", because)
 
-    def move(self, tensor: str, segment: int) -> None:
+    def move(self, tensor: str, segment: int, because: Sequence[str] = ()) -> None:
         """Move the expression that computes a tensor to another segment."""
-        self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})")
+        self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})", because)
 
     # ---- edits of the definition, and how it is segmented
 
@@ -152,7 +153,7 @@ class Session:
     def switched(self, changes: Mapping[str, Any], step: str) -> State:
         """Return the state with other switches of the segmenter; edits of the partition stay behind in the history."""
         switches = tuple((dict(self.state.switches) | dict(changes)).items())
-        wanted = replace(self.state, switches=switches, edits=(), step=step)
+        wanted = replace(self.state, switches=switches, edits=(), because=(), step=step)
         asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
         return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
 
@@ -161,7 +162,9 @@ class Session:
         cuts = dict.fromkeys(TOP_DOWN_ONLY, False) | dict(switches)
         kept = tuple((name, cuts.get(name, value)) for name, value in self.state.switches)
         shown = plan.renamed(f"{plan.name}*")
-        return replace(self.state, plan=shown, strategy=TOP_DOWN, switches=kept, edits=(), step=f"switch to {step}")
+        return replace(
+            self.state, plan=shown, strategy=TOP_DOWN, switches=kept, edits=(), because=(), step=f"switch to {step}",
+        )
 
     def go(self, state: State) -> None:
         """Go to a state; what was undone is dropped."""
@@ -172,7 +175,8 @@ class Session:
 
     def switch(self, strategy: str) -> None:
         """Go to the plan of a strategy; edits stay behind in the history."""
-        wanted = replace(self.state, strategy=strategy, edits=(), step=f"switch to {strategy.replace('_', '-')}")
+        step = f"switch to {strategy.replace('_', '-')}"
+        wanted = replace(self.state, strategy=strategy, edits=(), because=(), step=step)
         self.go(replace(wanted, plan=self.get(strategy)))
 
     # ---- the plans of the strategies
@@ -245,7 +249,7 @@ class Session:
     def reset(self) -> None:
         """Return to the plan of the current strategy without annotations and edits; this can be undone too."""
         if self.state.edits or self.state.annotated:
-            self.go(replace(self.state, plan=self.unannotated, edits=(), annotated=False, step="reset"))
+            self.go(replace(self.state, plan=self.unannotated, edits=(), because=(), annotated=False, step="reset"))
 
     def undo(self) -> str:
         """Go back one state and return what was undone, or nothing where there is none."""
@@ -262,12 +266,13 @@ class Session:
         self._at += 1
         return self.state.step
 
-    def _edit(self, plan: EditablePlan, edit: str) -> None:
-        self.go(replace(self.state, plan=plan, edits=(*self.state.edits, edit), step=edit))
+    def _edit(self, plan: EditablePlan, edit: str, because: Sequence[str]) -> None:
+        edits = (*self.state.edits, edit)
+        self.go(replace(self.state, plan=plan, edits=edits, step=edit, because=tuple(because)))
 
     def _defined(self, plan: EditablePlan, step: str) -> State:
         annotated = getattr(plan, "annotations", ()) != getattr(self.state.origin, "annotations", ())
-        return replace(self.state, plan=plan, edits=(), annotated=annotated, step=step)
+        return replace(self.state, plan=plan, edits=(), because=(), annotated=annotated, step=step)
 
 
 def _beginning(plan: EditablePlan) -> State:

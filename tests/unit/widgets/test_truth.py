@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from fuser_lab_widgets import Explorer, answers
+from fuser_lab_widgets import Explorer, answers, previews
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -74,6 +74,14 @@ def check(explorer):
         assert {k: v for k, v in said.items() if k not in changing} == {
             k: v for k, v in fresh.items() if k not in changing
         }
+    assert explorer.foreseen["plan"] == explorer.scene["plan"] == explorer._number
+    edges = {edge.id: edge for edge in view.edges}
+    assert explorer.foreseen["edges"].keys() == {i for i, e in edges.items() if e.kind in {"inside", "boundary"}}
+    for name, told in explorer.foreseen["edges"].items():
+        assert told == previews.told(previews.of_edge(plan, view, edges[name]))
+    for action in said.get("actions", ()):
+        if action["type"] in {"cut", "glue"}:
+            assert ("refused" not in action) == explorer.foreseen["edges"][said["id"]][0]
     shown = [key for label, _, buttons in explorer.history["controls"] for key, _, on, *_ in buttons
              if on and label == "Strategy"]
     assert shown == ["mine" if state.edits else state.strategy]

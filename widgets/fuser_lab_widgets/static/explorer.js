@@ -1,18 +1,5 @@
 // The explorer in the page: shows what Python sends and sends back what the user does. No build step, no dependency.
 
-const TABS = [
-  ["segments", "Segments"],
-  ["compare", "Compare"],
-  ["timings", "Timings"],
-  ["roofline", "Roofline"],
-  ["memory", "Memory"],
-  ["source", "Source"],
-  ["layouts", "Layouts"],
-  ["passes", "Passes"],
-  ["certificate", "Certificate"],
-  ["graph", "Table"],
-];
-const WRITTEN = ["compare", "roofline", "memory", "layouts", "passes", "certificate", "graph"]; // by Python, as HTML
 const KEYS = [
   ["Tab", "go into the graph"],
   ["↓ ↑", "follow edges down, up"],
@@ -83,6 +70,7 @@ class Explorer {
     this.selected = null; // the id of an edge, a node, or "segment:0"
     this.segment = 0;
     this.target = "cpu";
+    this.views = this.get("views"); // name, label, and whether Python writes it as HTML
     this.tab = "segments";
     this.fitted = true;
     this.step = null; // how many decisions are shown as taken, while the log is stepped through
@@ -100,6 +88,7 @@ class Explorer {
     on("decisions", () => soon(() => this.drawLog()));
     on("source", this.drawPanel);
     on("panels", this.drawPanel);
+    on("foreseen", this.drawForeseen);
     on("times", this.drawTimings);
     on("status", this.drawStatus);
     on("code", this.copyCode);
@@ -152,7 +141,7 @@ class Explorer {
     this.bar = h("div.fx-bar");
     this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
     this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e), onpointerdown: (e) => this.onDown(e),
-      onpointermove: (e) => this.onHover(e), onpointerleave: () => this.showHint(null), onfocusin: (e) => this.onFocus(e) });
+      onpointermove: (e) => this.onHover(e), onpointerleave: () => this.showHint(null), onfocusin: (e) => this.onFocus(e), onfocusout: () => this.showHint(null) });
     this.hint = h("div.fx-hint", { "aria-hidden": "true" });
     this.help = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
@@ -177,7 +166,7 @@ class Explorer {
         button("+", "Zoom in (+)", () => this.zoom(1.25)), button("−", "Zoom out (−)", () => this.zoom(0.8)),
         button("Fit", "Fit (0)", () => this.fit()), button("?", "Keys (?)", () => this.toggleHelp())));
     this.inspector = h("section.fx-inspector", { "aria-label": "Inspector", tabindex: 0 });
-    this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...TABS.map(([name, label]) =>
+    this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...this.views.map(([name, label]) =>
       h("button.fx-tab", { role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0, onclick: (e) => this.onPanel(e) });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
@@ -329,17 +318,12 @@ class Explorer {
     const item = event.target.closest?.(".fl-edge, .fl-label");
     const edge = item && this.edges.get(item.dataset.id);
     if (!edge || event.buttons) return this.showHint(null);
-    const { tensor, kind } = edge;
-    const mode = this.modeAt(edge, event.shiftKey);
-    this.showHint(mode > 1 ? `look at ${tensor}` : mode ? `${edge.hint ? "remove" : "insert"} segment_set at ${tensor}` : {
-      inside: `cut at ${tensor}`,
-      boundary: `glue S${edge.from} and S${edge.to}`,
-    }[kind] || `${tensor} is a fusion ${kind}`, event);
+    this.foretell(edge, this.modeAt(edge, event.shiftKey), event);
   }
 
   showHint(text, event) {
     flag(this.hint, "on", text);
-    if (!text) return;
+    if (!text) return void (this.telling = null);
     this.hint.textContent = text;
     const frame = this.graph.getBoundingClientRect();
     this.hint.style.left = `${Math.min(event.clientX - frame.left + 14, frame.width - this.hint.offsetWidth - 6)}px`;
@@ -383,7 +367,7 @@ class Explorer {
     else if (inGraph && (event.key === "Enter" || event.key === " ")) this.act(event.target.dataset.id, event.shiftKey);
     else if (event.key === "Enter" && event.target.dataset.id) this.select(event.target.dataset.id);
     else if (event.key in keys) keys[event.key]();
-    else if (/^[1-9]$/.test(event.key)) this.openTab(TABS[event.key - 1][0]);
+    else if (/^[1-9]$/.test(event.key)) this.views[event.key - 1] && this.openTab(this.views[event.key - 1][0]);
     else if (event.target.role === "tab" && moves[event.key]) this.walkTabs(moves[event.key][1]);
     else return;
     event.preventDefault();
@@ -395,8 +379,7 @@ class Explorer {
     if (!item || this.byId?.get(item.dataset.id) !== item) return;
     const edge = this.edges.get(item.dataset.id);
     const mode = this.modeAt(edge);
-    const act = mode ? mode < 2 && (edge.hint ? "removes segment_set" : "inserts segment_set") : { inside: "cuts", boundary: "glues" }[edge.kind];
-    if (act) item.setAttribute("aria-description", `Enter ${act} here.`);
+    if (edge && mode < 2 && item.matches(":focus-visible")) this.foretellFocused(item, edge, mode);
     this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
     item.setAttribute("tabindex", "0");
     if (this.selected !== item.dataset.id && item.matches(":focus-visible")) this.select(item.dataset.id);
@@ -427,8 +410,9 @@ class Explorer {
   }
 
   walkTabs(step) {
-    const at = TABS.findIndex(([name]) => name === this.tab);
-    this.openTab(TABS[(at + step + TABS.length) % TABS.length][0]);
+    const { length } = this.views;
+    const at = this.views.findIndex(([name]) => name === this.tab);
+    this.openTab(this.views[(at + step + length) % length][0]);
     this.tabs.querySelector("[aria-selected=true]").focus();
   }
 

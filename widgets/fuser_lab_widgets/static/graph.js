@@ -98,6 +98,7 @@ Object.assign(Explorer.prototype, {
     this.animate(before);
     for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
     this.markGraph();
+    this.colourEdges();
     if (this.search.value) this.find();
     if (this.step != null) this.showStep();
     if (focused && document.activeElement?.dataset.id !== focused) {

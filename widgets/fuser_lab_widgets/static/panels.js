@@ -8,10 +8,10 @@ Object.assign(Explorer.prototype, {
     if (answer.adopt && this.selected !== answer.id) this.setSelected(answer.id); // set in Python
     if (!answer.id) {
       this.inspector.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
-        !this.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))));
+        !this.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))), this.lastEdit());
       return;
     }
-    const buttons = (answer.actions || []).map((a) => h("button.fx-button", { title: a.title, onclick: () => this.send(...split({ ...a, plan: answer.plan })) }, a.label));
+    const buttons = (answer.actions || []).map((action) => this.actionButton(action, answer.plan));
     if (answer.segment != null) {
       buttons.push(h("button.fx-button", { onclick: () => this.showSource(answer.segment) }, "Show source"));
       if (this.get("scene").detail === "segments" && this.editable) {
@@ -25,6 +25,8 @@ Object.assign(Explorer.prototype, {
       h("h3", {}, answer.title),
       answer.sentence ? h(`p.fx-why${answer.refused ? ".fx-refused" : ""}`, {}, answer.sentence) : "",
       h("div.fx-actions", {}, ...buttons),
+      this.previewBlock(answer.preview),
+      this.lastEdit(),
       h("dl.fx-facts-list", {}, ...answer.facts.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])),
       answer.note ? h("p.fx-note", {}, answer.note) : "",
       answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
@@ -49,7 +51,8 @@ Object.assign(Explorer.prototype, {
 
   drawPanel() {
     const draw = { segments: this.segmentPanel, source: this.sourcePanel, timings: this.timingPanel };
-    if (WRITTEN.includes(this.tab)) this.writtenPanel(this.tab);
+    const [, , written] = this.views.find(([name]) => name === this.tab);
+    if (written) this.writtenPanel(this.tab);
     else {
       this.written = this.askedPanel = null;
       this.panel.replaceChildren(...draw[this.tab].call(this));

@@ -6,7 +6,7 @@ class Baked {
     this.listeners = {};
     this.at = 0; // the number of the shown plan
     this.detail = data.plans[0].detail;
-    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, status: { text: data.hint, kind: "info" }, times: data.timings };
+    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, foreseen: {}, views: data.views, status: { text: data.hint, kind: "info" }, times: data.timings };
     data.shapes.forEach((shape, n) => (this.state[`shape${n}`] = shape));
     this.show();
   }

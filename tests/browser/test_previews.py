@@ -1,0 +1,75 @@
+"""What an edit would give stands at the pointer and at the focus; edits that pay are a click away."""
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+PLAN = """\
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+with FusionDefinition() as fd:
+    x = fd.define_tensor([256, 512], contiguity=True, dtype=DataType.Float)
+    a = fd.ops.exp(x)
+    b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+    fd.add_output(fd.ops.add(b, fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])))
+fl.explore(fl.segment(fd))
+"""
+
+
+def hovered(desk, tensor, kind):
+    """The words at the pointer over an edge, once Python has said what a click would give."""
+    desk.page.mouse.move(*desk.middle(tensor, kind))
+    hint = desk.explorer.locator(".fx-hint.fx-on")
+    hint.filter(has_text=":").wait_for()
+    return hint.inner_text()
+
+
+def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
+    desk = open_explorer(PLAN)
+    explorer, page = desk.explorer, desk.page
+    words = hovered(desk, "T5", "inside")
+    promised = re.fullmatch(r"cut T5: (\d+) → (\d+) segments, \+(.*) moved, \+(.*) predicted \(H200\)", words)
+    assert promised, words
+    explorer.screenshot(path=shots / "explorer-preview.png")
+    before = int(re.match(r"\d+", desk.facts())[0])
+    assert before == int(promised[1])
+    desk.click_edge("T5", "inside")
+    assert desk.facts().startswith(f"{promised[2]} segments")
+    assert f"+{promised[3]} moved" in desk.status()
+    page.keyboard.press("u")
+    refused = explorer.locator(".fl-boundary.fx-cannot")
+    refused.first.wait_for()
+    tensor = refused.first.get_attribute("data-id").partition("|")[0]
+    assert hovered(desk, tensor, "boundary").startswith("cannot glue S")
+    refused.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.wait_for_function("() => /^Enter: .*:/.test(document.activeElement.getAttribute('aria-description') || '')")
+    assert explorer.locator(".fx-hint.fx-on").count() == 1
+    refused.first.dispatch_event("click", {"shiftKey": True, "bubbles": True})
+    button = explorer.locator(".fx-actions button[aria-disabled=true]").filter(has_text="Glue")
+    button.wait_for()
+    now = desk.facts()
+    button.dispatch_event("click")
+    assert desk.status() == button.get_attribute("title")
+    assert desk.facts() == now
+    assert desk.complaints == []
+
+
+def test_the_best_edit_is_applied_with_a_click(open_explorer, shots):
+    desk = open_explorer(PLAN)
+    explorer = desk.explorer
+    explorer.get_by_role("button", name="unfused").click()
+    explorer.get_by_text("Unfused: ").wait_for()
+    explorer.locator(".fl-boundary.fx-saves2").first.wait_for()
+    explorer.get_by_role("tab", name="Edits").click()
+    apply = explorer.get_by_role("button", name="Apply: ").first
+    apply.wait_for()
+    explorer.screenshot(path=shots / "explorer-best-edits.png")
+    segments = int(desk.facts().partition(" ")[0])
+    apply.click()
+    explorer.get_by_text(re.compile(rf"{segments} → {segments - 1} segments")).first.wait_for()
+    assert desk.facts().startswith(f"{segments - 1} segments")
+    assert desk.complaints == []

@@ -1,0 +1,109 @@
+"""What edits would give is told before the click, and why an edit changed more than it names after it."""
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+from fuser_lab_widgets import Explorer
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition, examples
+
+
+class Page:
+    """Sends events as the page does."""
+
+    def __init__(self, explorer):
+        self.explorer, self.number = explorer, 0
+
+    def send(self, kind, **data):
+        self.number += 1
+        self.explorer.events = [{"n": self.number, "type": kind, **data}]
+        self.explorer.wait(30)
+        return self.explorer.status["text"]
+
+    def edge(self, tensor, kind):
+        return next(e[0] for e in self.explorer.scene["edges"] if e[4] == tensor and e[1] == kind)
+
+
+@pytest.fixture
+def rope():
+    example = examples.get("llama3_rope_backward")
+    with FusionDefinition() as fd:
+        example.define(fd, "full")
+    explorer = Explorer(fl.segment(fd, example.specs()), strategies=["unfused"])
+    explorer.wait(30)
+    yield Page(explorer)
+    explorer.close()
+
+
+def test_what_edits_give_is_there_before_the_click(rope):
+    foreseen = rope.explorer.foreseen["edges"]
+    cut = foreseen[rope.edge("T12", "inside")]
+    assert cut == [True, 0, "cut T12", "3 → 4 segments, +537 MB moved, +116 µs predicted (H200)"]
+    legal, colour, name, words = foreseen[rope.edge("T28", "boundary")]
+    assert (legal, colour, name) == (False, 0, "glue S0 and S1")
+    assert words.startswith("No scheduler takes segments 0 and 1 as one")
+
+
+def test_after_an_edit_the_status_says_why_it_changed_more_than_it_names(rope):
+    told = rope.send("cut", id=rope.edge("T4", "inside"))
+    assert told.startswith("Cut at T4: 3 → 7 segments, +1.22 GB moved. What is before the cut, {T4, T7,")
+    assert told.endswith("it is segmented bottom-up into 3 segments.")
+    last = rope.explorer.history["last"]
+    assert last["step"] == "cut(T4)"
+    assert len(last["because"]) == 2
+    rope.send("undo")
+    assert rope.explorer.history["last"] == {}
+    rope.send("redo")
+    assert rope.explorer.history["last"] == last
+    rope.send("cut", id=rope.edge("T58", "inside"))
+    assert rope.explorer.history["last"] == {}
+
+
+def test_an_edit_that_is_refused_is_no_button_that_works(rope):
+    rope.send("select", id=rope.edge("T28", "boundary"))
+    glue = rope.explorer.answer["actions"][0]
+    assert glue["label"] == "Glue S0 and S1"
+    assert glue["refused"].startswith("No scheduler takes segments 0 and 1 as one")
+    rope.send("select", id=rope.edge("T12", "inside"))
+    said = rope.explorer.answer
+    assert "refused" not in said["actions"][0]
+    assert said["preview"]["change"] == "3 → 4 segments, +537 MB moved, +116 µs predicted"
+
+
+def buttons(page):
+    html = page.explorer.panels["edits"]["html"]
+    return [json.loads(one.replace("&quot;", '"')) for one in re.findall(r'data-send="([^"]*)"', html)]
+
+
+def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are_for(rope):
+    rope.send("panel", name="edits")
+    assert "No single glue or move makes this plan faster" in rope.explorer.panels["edits"]["html"]
+    rope.send("strategy", strategy="unfused")
+    assert "edits" not in rope.explorer.panels
+    rope.send("panel", name="edits")
+    best = buttons(rope)
+    assert len(best) == 12
+    old = rope.explorer.plan
+    kind, *arguments = best[0]["edit"]
+    told = rope.send(best[0].pop("type"), **best[0])
+    assert told.startswith("Glued S8 and S9: 57 → 56 segments, −268 MB moved.")
+    assert rope.explorer.plan == getattr(old, kind)(*arguments)
+    assert "nothing was done" in rope.send(best[1].pop("type"), **best[1])
+    assert len(rope.explorer.plan.segments) == 56
+
+
+def test_a_boundary_is_coloured_by_the_share_of_time_that_gluing_saves():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([1000, 1000], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.neg(fd.ops.sum(fd.ops.sin(x), dims=[1])))
+    explorer = Explorer(fl.segment(fd, strategy="unfused"))
+    explorer.wait(30)
+    page = Page(explorer)
+    colours = [explorer.foreseen["edges"][page.edge(tensor, "boundary")][:2] for tensor in ("T1", "T2")]
+    assert colours == [[True, 3], [True, 3]]
+    explorer.close()

@@ -1,0 +1,125 @@
+"""What edits of the plan on show would give, for its edges and as a ranked list, as JSON-ready data."""
+
+from __future__ import annotations
+
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.json_text import json_text
+from fuser_lab.report.collapse import is_large
+from fuser_lab.report.markup import element, to_html
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fuser_lab.report.view_model import EdgeView, ViewModel
+    from fuser_lab.segmentation.previews import EditPreview
+    from fuser_lab_widgets.session import EditablePlan
+
+MOST: Final = 12  # edits in the ranked list
+SECONDS: Final = 3.0  # after which the list is cut short
+_STEPS: Final = (0.0, 0.05, 0.2)  # shares of the predicted time from which an edge has the next colour
+_LONGEST: Final = 220  # characters of a refusal at the pointer; the inspector has all of it
+_BATCH: Final = 40  # edges that are sent together
+Told = list[Any]
+
+
+def can_preview(plan: EditablePlan) -> bool:
+    """Whether a plan says what its edits would give."""
+    return hasattr(plan, "preview_cut")
+
+
+def one_of_several(view: ViewModel, edge: EdgeView) -> str | None:
+    """Return the reader at the end of an edge if the tensor has others in the same segment."""
+    beside = [e for e in view.edges if (e.tensor, e.kind, e.segments) == (edge.tensor, edge.kind, edge.segments)]
+    if len(beside) == 1:
+        return None
+    return next(n.tensor for n in view.nodes if n.id == edge.target)
+
+
+def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
+    """Return what a click on an edge would give; None at a fusion input or output, and for plans without previews."""
+    if not can_preview(plan):
+        return None
+    a, b = edge.segments
+    found: EditPreview | None = None
+    if edge.kind == "inside":
+        reader = one_of_several(view, edge)
+        found = plan.preview_cut(edge.tensor if reader is None else (edge.tensor, reader))
+    elif edge.kind == "boundary" and a is not None and b is not None:
+        found = plan.preview_glue(a, b)
+    return found
+
+
+def because(plan: Any, kind: str, arguments: Sequence[Any]) -> tuple[str, ...]:
+    """Return why an edit changes more than it names; nothing for plans without previews."""
+    if not can_preview(plan):
+        return ()
+    if kind == "cut":
+        found = plan.preview_cut(arguments[0] if len(arguments) == 1 else tuple(arguments))
+    else:
+        found = {"glue": plan.preview_glue, "move": plan.preview_move}[kind](*arguments)
+    return tuple(found.because)
+
+
+def best(plan: Any) -> tuple[EditPreview, ...]:
+    """Return the legal edits that save time, the best first."""
+    return tuple(plan.best_edits(MOST, seconds=SECONDS))
+
+
+def told(preview: EditPreview) -> Told:
+    """Return what the pointer shows at an edge: whether the edit is legal, a colour from 0 to 3, and the words."""
+    if preview.after is None:
+        return [False, 0, preview.name, shorten(preview.rule.partition("\n")[0], _LONGEST, placeholder=" …")]
+    saved = -preview.seconds / preview.before.seconds if preview.before.seconds else 0.0
+    return [True, sum(saved > step for step in _STEPS), preview.name, f"{preview.change} ({preview.device})"]
+
+
+def answer_of(preview: EditPreview) -> dict[str, Any]:
+    """Return what the inspector shows of a preview."""
+    return {
+        "name": preview.name, "legal": preview.legal, "change": preview.change, "device": preview.device,
+        "rule": preview.rule, "because": list(preview.because),
+    }
+
+
+def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Told]]:
+    """Yield what the edges of a plan would give, boundaries first; of large fusions only these."""
+    kinds = ("boundary",) if is_large(view) else ("boundary", "inside")
+    batch: dict[str, Told] = {}
+    for edge in (edge for kind in kinds for edge in view.edges if edge.kind == kind):
+        if stopped():
+            return
+        preview = of_edge(plan, view, edge)
+        if preview is not None:
+            batch[edge.id] = told(preview)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = {}
+    yield batch
+
+
+def best_html(best: tuple[EditPreview, ...] | None, number: int) -> str:
+    """Return the ranked edits as a table with a button each; ``number`` is that of the plan that they are for.
+
+    None stands for edits that are still looked for.
+    """
+    if best is None:
+        return to_html(element("p", "Looking for edits that save time …", css="fx-empty"))
+    if not best:
+        text = "No single glue or move makes this plan faster under the cost model. Cuts never do: they add bytes."
+        return to_html(element("p", text, css="fx-note"))
+    columns = ("", "edit", "segments", "moved", "predicted", "rule")
+    about = f"Legal edits that save time, best first. Times are predicted for the {best[0].device}."
+    rows = [_row(preview, number) for preview in best]
+    heads = (element("th", column, scope="col") for column in columns)
+    body = element("table", element("thead", element("tr", *heads)), element("tbody", *rows), css="fx-table")
+    return to_html(element("p", about, css="fx-note")) + to_html(element("div", body, css="fx-scroll"))
+
+
+def _row(preview: EditPreview, number: int) -> Any:
+    send = json_text({"type": "edit", "edit": [preview.edit[0], *preview.edit[1]], "plan": number})
+    label = f"Apply: {preview.name}"
+    button = element("button", "Apply", css="fx-button", type="button", data_send=send, aria_label=label)
+    cells = (preview.name, *preview.changes, preview.rule)
+    return element("tr", element("td", button), *(element("td", cell) for cell in cells))
