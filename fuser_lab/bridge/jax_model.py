@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from fuser_lab.arguments import shown
 from fuser_lab.bridge.capture import CapturedGraph, ordered
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.collecting import collecting_rarely
 from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.jax_graph import Graph, Known, Step, graph_of
 from fuser_lab.bridge.jax_region import JaxRegion, evaluate
@@ -117,6 +118,13 @@ def from_jax(
     UnsupportedError
         If JAX is not installed, or is older than 0.10.
     """
+    with collecting_rarely():
+        return _captured(function, inputs, dict(keywords or {}), options)
+
+
+def _captured(
+    function: Callable[..., Any], inputs: tuple[Any, ...], given: dict[str, Any], options: Mapping[str, Any],
+) -> CapturedFunction:
     jax = jax_for("from_jax")
     if not callable(function):
         msg = f"from_jax: function must be a function of arrays, given {shown(function)}."
@@ -126,7 +134,6 @@ def from_jax(
         min_region_ops=chosen["min_region_ops"], max_region_ops=chosen["max_region_ops"],
         left=_primitive_names(jax, chosen["left_to_jax"]),
     )
-    given = dict(keywords or {})
     try:
         traced, results = jax.make_jaxpr(function, return_shape=True)(*inputs, **given)
     except jax.errors.ConcretizationTypeError as error:

@@ -12,6 +12,7 @@ from fuser_lab.arguments import FLAG, shown, takes
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.collecting import collecting_rarely
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.requirement import torch_for
@@ -128,7 +129,7 @@ def from_torch(
     _check_devices(torch, called, tensors)
     run = _compiled(torch, called, capture, backward=backward)
     on_meta = any(x.device.type == "meta" for x in tensors)
-    with state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
+    with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
         given_copies, copied_keywords = copies(torch, (inputs, given))
         capture.idle = True
         try:
@@ -163,8 +164,9 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
     config = importlib.import_module("torch._dynamo.config")
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        limits = {name: 1 << 30 for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)}
-        with config.patch(**limits), torch.set_grad_enabled(backward):
+        wanted = {"recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False}
+        known = {name: value for name, value in wanted.items() if hasattr(config, name)}
+        with config.patch(**known), torch.set_grad_enabled(backward):
             return traced(*args, **kwargs)
 
     return run

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +15,9 @@ def traced_on_meta() -> Iterator[None]:
 
     Composite ops with a reference in Python, such as ``nll_loss``, ``var`` and ``where``, have that registered as their
     kernel for meta tensors. Torch's Python dispatcher then takes them for ops with a kernel and no derivative, and
-    gradients end there with a warning. Here their derivative is that of their parts. And ``torch.tensor`` makes a meta
-    tensor that a fake tensor cannot be combined with, unless the mode says so.
+    gradients end there with a warning. Here their derivative is that of their parts. ``torch.tensor`` makes a meta
+    tensor that a fake tensor cannot be combined with, unless the mode says so. And ``torch.autocast`` knows no device
+    ``"meta"``, though models switch it off for the device of whatever tensor they are given.
     """
     torch = torch_for("from_torch")
     subclasses: Any = importlib.import_module("torch._subclasses")
@@ -27,9 +28,13 @@ def traced_on_meta() -> Iterator[None]:
         op._dispatch_cache.clear()  # noqa: SLF001
     mode = subclasses.FakeTensorMode
     subclasses.FakeTensorMode = _with_real_tensors(mode)
+    autocast: Any = torch.autocast
+    enter = autocast.__init__
+    autocast.__init__ = _without_device(enter)
     try:
         yield
     finally:
+        autocast.__init__ = enter
         subclasses.FakeTensorMode = mode
         for op in mended:
             del op.py_kernels[key.AutogradMeta]
@@ -53,3 +58,15 @@ def _with_real_tensors(mode: type) -> type:
         mode.__init__(self, *args, allow_non_fake_inputs=True, **more)  # type: ignore[misc]
 
     return type(mode.__name__, (mode,), {"__init__": __init__})
+
+
+def _without_device(enter: Callable[..., None]) -> Callable[..., None]:
+    """Return ``autocast.__init__`` that switches it off for meta tensors too, which no device's autocast casts."""
+
+    @functools.wraps(enter)
+    def __init__(  # noqa: N807
+        self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None,
+    ) -> None:
+        enter(self, "cpu" if device_type == "meta" and not enabled else device_type, dtype, enabled, cache_enabled)
+
+    return __init__

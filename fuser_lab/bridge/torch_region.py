@@ -66,15 +66,25 @@ class TorchRegion(Region):
         super().fail(error)
 
     def _by_library(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        if any(x.device.type == "meta" for x in inputs):
+            return self._on_meta()
         results: Sequence[Any] = self.fallback(*inputs)
         return results
+
+    def _on_meta(self) -> list[Any]:
+        """Return tensors without memory, as torch traced them."""
+        torch = torch_for("fuser_lab.bridge")
+        return [
+            torch.empty_strided(traced.shape, traced.strides, dtype=getattr(torch, traced.dtype), device=traced.device)
+            for traced in self.traced
+        ]
 
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
         prepared = self._prepared
         if prepared is None:
             devices = {str(x.device) for x in inputs} or {traced.device for traced in self.traced}
             if "meta" in devices:
-                return list(self._by_library(inputs))
+                return self._on_meta()
             target = next((device for device in sorted(devices) if device.startswith("cuda")), "cpu")
             prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
         if not inputs:

@@ -3,6 +3,7 @@
 A node is torch's FX node, or one of `jax_graph`, which is read alike and holds its call as plain data already.
 """
 
+import functools
 import operator
 import re
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any
 
 from fuser_lab.bridge.lowerings import Call, TorchName, TracedTensor
 from fuser_lab.bridge.requirement import torch_for
+
+_torch = functools.cache(functools.partial(torch_for, "fuser_lab.bridge"))  # asked once for each value of a graph
 
 Node = Any  # torch.fx.Node, or fuser_lab.bridge.jax_graph.Step
 
@@ -42,19 +45,24 @@ def origin_of(node: Node) -> Origin:
     known = node.meta.get("origin")
     if isinstance(known, Origin):
         return known
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    frames = [frame for frame in frames if PurePath(frame[0]).parent != PurePath(__file__).parent]
-    own = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
-    place = code = ""
-    if own:
-        path, line, code = own[-1]
-        # Jupyter names the file of a cell by a hash of its text.
-        file = "notebook cell" if _OF_CELL.search(path) else PurePath(path).name
-        place = f"{file}:{line}"
+    code, place = _line(node.meta.get("stack_trace") or "")
     modules = modules_of(node)
-    if modules and not code.strip():  # torch's own modules in a row leave no line of the user's
-        code = modules[-1][1].rpartition(".")[2]
-    return Origin(module=modules[-1][0] if modules else "", code=code.strip(), place=place)
+    if modules and not code:  # torch's own modules in a row leave no line of the user's
+        code = modules[-1][1].rpartition(".")[2].strip()
+    return Origin(module=modules[-1][0] if modules else "", code=code, place=place)
+
+
+@functools.lru_cache(4096)  # the ops of one line have equal stacks
+def _line(stack: str) -> tuple[str, str]:
+    """Return the text of the innermost line that is not torch's, and its file and number; or two empty texts."""
+    frames = [frame for frame in _FRAME.findall(stack) if PurePath(frame[0]).parent != PurePath(__file__).parent]
+    own = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
+    if not own:
+        return "", ""
+    path, line, code = own[-1]
+    # Jupyter names the file of a cell by a hash of its text.
+    file = "notebook cell" if _OF_CELL.search(path) else PurePath(path).name
+    return code.strip(), f"{file}:{line}"
 
 
 def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
@@ -70,6 +78,7 @@ def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+@functools.lru_cache(4096)
 def _module_path(text: str) -> str:
     """Return ``layers.0.mlp`` for what Dynamo writes, ``L['self']._modules['layers'][0].mlp``."""
     text = re.sub(r"^(L|G(?=\[['\"]__import_))\[['\"][^'\"]*['\"]\]|^G(?=\[)", "", text)
@@ -81,7 +90,7 @@ def _module_path(text: str) -> str:
 
 def traced_tensor(value: Any) -> TracedTensor | None:
     """Return a fake tensor as plain data; None for anything else, for symbolic sizes and memory that is not strided."""
-    torch = torch_for("fuser_lab.bridge")
+    torch = _torch()
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
     numbers = (*value.shape, *value.stride())
@@ -134,7 +143,7 @@ class Symbolic(Exception):  # noqa: N818 - an outcome, which callers turn into a
 
 def plain(value: Any) -> Any:
     """Return an argument of a node as plain data, nodes as what they hold; raises Symbolic for symbolic sizes."""
-    torch = torch_for("fuser_lab.bridge")
+    torch = _torch()
     if isinstance(value, torch.fx.Node):
         held = value.meta.get("val")
         if isinstance(held, torch.Tensor):
@@ -167,7 +176,7 @@ def call_of(node: Node) -> Call | None:
 
 def draws(node: Node) -> bool:
     """Whether a node takes numbers from torch's generator."""
-    torch = torch_for("fuser_lab.bridge")
+    torch = _torch()
     if node.op != "call_function":
         return False
     if getattr(node.target, "draws", False):

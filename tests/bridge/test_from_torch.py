@@ -1,6 +1,7 @@
 """`fuser_lab.from_torch`: what is captured, what is left, where it came from, and what it refuses."""
 
 import copy
+import gc
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.bridge import requirement
+from fuser_lab.bridge.collecting import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 torch = needs("torch")
@@ -175,6 +177,27 @@ def test_a_function_of_meta_tensors_has_the_graphs_that_it_has_elsewhere():
     assert [kind for kind, _ in on_meta] == ["forward", "backward"]
     assert on_meta == calls("cpu")
     assert len(on_meta[1][1]) > 10
+
+
+def test_autocast_that_is_switched_off_is_captured_on_meta():
+    def f(x):
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            return (x.float() * 2).to(x.dtype)
+
+    found = fl.from_torch(f, torch.empty(4, 4, dtype=torch.bfloat16, device="meta"))
+    assert [op.target for op in found.regions[0].ops][1] == "aten.mul.Tensor"
+    with pytest.raises(RuntimeError, match="unsupported"):
+        torch.autocast(device_type="meta", enabled=False)
+
+
+def test_a_capture_puts_the_garbage_collector_back():
+    before = gc.get_threshold()
+    with collecting_rarely():
+        with collecting_rarely():
+            pass
+        assert gc.get_threshold()[0] > before[0]
+    fl.from_torch(lambda x: x + 1, torch.ones(3))
+    assert gc.get_threshold() == before
 
 
 def test_meta_tensors_are_captured_with_nothing_that_runs():
