@@ -59,7 +59,8 @@ class Space:
     """The partitions among which the best is looked for.
 
     ``chains`` are copied into each segment that reads their ends, or, where a scheduler refuses the copy, read from
-    memory; all other expressions (the units, numbered in order) are in exactly one segment. Sets of units are masks.
+    memory: always, if no reader can ever hold a copy. All other expressions (the units, numbered in order) are in
+    exactly one segment. Sets of units are masks.
     """
 
     def __init__(
@@ -94,7 +95,11 @@ class Space:
                     self.above[i] |= self.above[place[maker]] | 1 << place[maker]
             for j in bits(self.above[i]):
                 self.below[j] |= 1 << i
-        self._ends = {chain.end: number for number, chain in enumerate(self.chains)}
+        # The ends of those chains that some reader may hold a copy of.
+        self._ends = {
+            chain.end: number for number, chain in enumerate(self.chains)
+            if not all(self.never_copies(i, number) for i in self.readers(chain.end))
+        }
         outputs = set(self.fusion.outputs)
         flows = []
         for tensor in self.fusion.tensors.values():
@@ -114,6 +119,18 @@ class Space:
         for number, flow in enumerate(self.flows):
             for i in bits(flow.producer | flow.readers):
                 self._touching[i] |= 1 << number
+
+    def readers(self, tensor: TensorView) -> list[int]:
+        """Return the units that read a tensor."""
+        return [i for i, unit in enumerate(self.units) if tensor in unit.tensor_inputs]
+
+    def never_copies(self, unit: int, number: int) -> bool:
+        """Whether a unit can never be in one segment with a copy of a chain."""
+        return is_final(self.ask(1 << unit, 1 << number))
+
+    def is_copied(self, end: TensorView) -> bool:
+        """Whether some reader may hold a copy of the chain that ends in a tensor."""
+        return end in self._ends
 
     def _ways(self, number: int) -> tuple[int, int]:
         """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
@@ -150,7 +167,7 @@ class Space:
         return mask | (up & down)
 
     def copies(self, mask: int) -> int:
-        """Return the numbers of the chains whose ends a set reads, as a mask."""
+        """Return the numbers of the chains whose ends a set reads and may hold copies of, as a mask."""
         found = 0
         for i in bits(mask) if self.chains else ():
             for tensor in self.units[i].tensor_inputs:
@@ -508,11 +525,9 @@ def _stored_terms(space: Space) -> Iterator[Term]:
             cost = space.model.launch_bytes + chain.end.nbytes
             yield Term(kind=TermKind.STORED, subject=chain.end.name, members=(), cost=cost, text=text)
             continue
-        for i, unit in enumerate(space.units):
-            if chain.end not in unit.tensor_inputs:
-                continue
-            answer = space.ask(1 << i, 1 << number)
-            if is_final(answer):
+        for i in space.readers(chain.end):
+            if space.never_copies(i, number):
+                unit, answer = space.units[i], space.ask(1 << i, 1 << number)
                 cost = space.model.launch_bytes + chain.end.nbytes
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
                 kept = space.while_kept if is_by_hint(answer) else ""
@@ -568,7 +583,7 @@ def _label(tensor: TensorView, space: Space) -> str:
     if maker is None:
         return f"input {tensor.name}"
     chain = next((c for c in space.chains if c.end == tensor), None)
-    if chain is not None:
+    if chain is not None and space.is_copied(tensor):
         source = chain.exprs[0].tensor_inputs
         return f"input {source[0].name}, for {tensor.name}," if source else f"factory {tensor.name}"
     return f"{tensor.name} ({maker.op.name})"

@@ -169,9 +169,17 @@ class _Checker:
     def bytes(self, tensor: TensorView) -> int:
         """Bytes that a reader reads at least for a tensor: for the end of a chain, it or what the chain reads."""
         chain = self.ends.get(tensor)
-        if chain is None:
+        if chain is None or not self.copies(tensor):
             return tensor.nbytes
         return min(tensor.nbytes, sum(source.nbytes for source in chain[0].tensor_inputs))
+
+    def copies(self, end: TensorView) -> bool:
+        """Whether some reader of a chain may hold a copy of it."""
+        return not all(self._never_copies(user, end) for user in self.users(end))
+
+    def _never_copies(self, user: str, end: TensorView) -> bool:
+        verdicts = self.ask((user,), (end,)).verdicts
+        return bool(verdicts) and not any(v.accepted or not v.monotone for v in verdicts)
 
     def maker(self, tensor: TensorView) -> str | None:
         """Return the name of the expression that makes a tensor, None for inputs and in chains."""
@@ -342,8 +350,7 @@ class _Checker:
             return self.launch + end.nbytes
         if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
             return 0
-        answer = self.ask(term.members, (end,))
-        if not answer.verdicts or any(v.accepted or not v.monotone for v in answer.verdicts):
+        if not self._never_copies(term.members[0], end):
             return 0
         return self.launch + end.nbytes + sum(tensor.nbytes for tensor in self.ends[end][0].tensor_inputs)
 
@@ -485,7 +492,8 @@ class _Repeat:
         if len(checker.hull(names)) != len(names):
             return None  # something of another part lies between
         ends = [
-            end for end in checker.ends if any(end in checker.exprs[name].tensor_inputs for name in names)
+            end for end in checker.ends
+            if checker.copies(end) and any(end in checker.exprs[name].tensor_inputs for name in names)
         ]
         best: int | None = None
         for count in range(len(ends) + 1):

@@ -65,11 +65,11 @@ def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Bloc
     """Return groups of units as blocks; what lies between the members of a group joins it."""
     members = _ordered(space, _closed(space, groups))
     count = len(members)
-    above = [_union(space.above, m) for m in members]
+    above = [union(space.above, m) for m in members]
     needs = tuple(
         sum(1 << j for j in range(count) if j != i and members[j] & above[i]) for i in range(count)
     )
-    forbidden = [_union(conflicts.of, m) for m in members]
+    forbidden = [union(conflicts.of, m) for m in members]
     apart = [
         sum(1 << j for j in range(count) if members[j] & forbidden[i]) for i in range(count)
     ]
@@ -95,7 +95,8 @@ def _paths(apart: Sequence[int], flows: Sequence[Flow], cliques: Sequence[int]) 
         yield BlockPath(amount=path.amount, waiting=waiting, flows=sum(1 << k for k in path.links))
 
 
-def _union(masks: Sequence[int], members: int) -> int:
+def union(masks: Sequence[int], members: int) -> int:
+    """Return the union of some members' masks."""
     found = 0
     for i in bits(members):
         found |= masks[i]
@@ -109,14 +110,14 @@ def _closed(space: Space, groups: Iterable[int]) -> list[int]:
         found = _joined([space.hull(group) for group in found])
         if any(space.hull(group) != group for group in found):
             continue
-        above = [_union(space.above, m) for m in found]
+        above = [union(space.above, m) for m in found]
         reach = [sum(1 << j for j in range(len(found)) if j != i and found[j] & above[i]) for i in range(len(found))]
         for k in range(len(found)):
             for i in range(len(found)):
                 if reach[i] >> k & 1:
                     reach[i] |= reach[k]
         loops = [
-            group | _union(found, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
+            group | union(found, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
             for i, group in enumerate(found)
         ]
         if loops == found:
@@ -142,7 +143,7 @@ def _joined(groups: Iterable[int]) -> list[int]:
 
 def _ordered(space: Space, groups: list[int]) -> list[int]:
     """Return groups so that each comes after those that it needs."""
-    above = {group: _union(space.above, group) & ~group for group in groups}
+    above = {group: union(space.above, group) & ~group for group in groups}
     waiting, done, found = sorted(groups, key=lambda g: g & -g), 0, []
     inside = sum(groups)
     while waiting:

@@ -15,7 +15,7 @@ from itertools import count
 from math import inf
 
 from fuser_lab.segmentation.bounds import bits
-from fuser_lab.segmentation.contraction import Blocks, bound
+from fuser_lab.segmentation.contraction import Blocks, bound, union
 
 _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
 
@@ -109,6 +109,7 @@ class _Search:
         self._came: dict[State, tuple[State, int]] = {}
         self._ahead: dict[int, int] = {}
         self._prices: dict[int, int] = {}
+        self._paid: dict[int, int] = {}  # for segments that are legal: with their chains
         size = len(blocks.members)
         # What cannot join a segment that a block is left out of, and the numbers of the flows that touch a block.
         self._without = [1 << i | sum(1 << j for j in range(size) if blocks.needs[j] >> i & 1) for i in range(size)]
@@ -120,6 +121,12 @@ class _Search:
             sum(1 << f for f, flow in enumerate(blocks.flows) if (flow.producer | flow.readers) >> i & 1)
             for i in range(size)
         ]
+        # The flows that touch what cannot join a segment without a block, and with it.
+        self._beside_without = [union(self._touch, without) for without in self._without]
+        self._beside_apart = [
+            union(self._touch, union(self._without, apart) | apart) for apart in blocks.apart
+        ]
+        self._all, self._launch = blocks.all, self._space.model.launch_bytes
 
     def run(self, before: int) -> Found:
         number = count()
@@ -153,12 +160,34 @@ class _Search:
                 continue
             after_state = (done | segment, segment)
             cost = self._cost[state] + self._price(segment) + extra
-            if cost < self._cost.get(after_state, self._limit):
+            if cost < self._cost.get(after_state, self._limit) and not self._is_beaten(state, segment, cost):
+                self._paid[segment] = cost - self._cost[state]
                 self._cost[after_state] = cost
                 self._came[after_state] = (state, units)
                 done |= segment
                 heappush(heap, (cost + self._rest(done), -done.bit_count(), next(number), after_state, 0, 0))
         return Found(bound=self._limit, segments=None, states=self._budget.used - before)
+
+    def _is_beaten(self, state: State, segment: int, cost: int) -> bool:
+        """Whether a segment would rather be one with an earlier one on the way to a state.
+
+        The plans that begin so are then dearer than others, whatever follows: none of them is the cheapest. ``cost`` is
+        that of the way with the segment.
+        """
+        blocks = self._blocks
+        before, apart = union(blocks.needs, segment), union(blocks.apart, segment)
+        between = 0  # what the segments need that lead from an earlier one to this one: joined, there were a cycle
+        came = cost - self._cost[state]
+        while state[0]:
+            earlier = state[1]
+            if not earlier & (between | apart):
+                apiece = came + self._paid[earlier]
+                if self._price(earlier | segment) < apiece and self._least(earlier | segment) < apiece:
+                    return True
+            if earlier & (before | between):
+                between |= union(blocks.needs, earlier)
+            state = self._came[state][0]
+        return False
 
     def _rest(self, done: int) -> int:
         found = self._ahead.get(done)
@@ -170,6 +199,17 @@ class _Search:
         found = self._prices.get(segment)
         if found is None:
             found = self._prices[segment] = self._space.price(self._blocks.units(segment))
+        return found
+
+    def _least(self, segment: int) -> float:
+        """Return what a set of blocks costs as a segment for certain; infinity if it may be none."""
+        found = self._paid.get(segment)
+        if found is None:
+            units = self._blocks.units(segment)
+            way = self._space.legal_way(units)
+            if way is None:
+                return inf
+            found = self._paid[segment] = self._price(segment) + way[0]
         return found
 
     def _plan(self, state: State) -> tuple[int, ...]:
@@ -187,33 +227,44 @@ class _Search:
         last = len(blocks.members)
         first = previous & -previous
         following = sum(1 << i for i in range(last) if blocks.needs[i] & previous)
-        static = [self._alone(done, flow) for flow in self._flows]
-        fixed = sum(static)
+        alone = [self._alone(done, flow) for flow in self._flows]
+        fixed = sum(alone)
         paths = [(p.amount, p.waiting, p.flows) for p in blocks.paths if not p.waiting & done]
-        # The open segment, its flows, what it excludes as incompatible, what is left to later ones, the next block.
-        stack = [(0, 0, 0, 0, 0)]
+        # The open segment, its flows, what it excludes as incompatible, what is left to later ones, the next block, and
+        # what the segment's flows cost beyond what they would cost without it.
+        stack = [(0, 0, 0, 0, 0, 0)]
         while stack:
-            chosen, touched, apart, excluded, place = stack.pop()
+            chosen, touched, apart, excluded, place, moved = stack.pop()
             while place < last and (done | excluded) >> place & 1:
                 place += 1
             if not budget.spend():
                 return
             if 0 < chosen & -chosen < first and not following & (chosen | ~excluded & -(1 << place)):
                 continue  # it would have to come before the last segment
-            if self._at_least(done, chosen, touched, apart | excluded, fixed, static) + sum(
-                amount for amount, waiting, flows in paths if not (waiting & chosen or flows & touched)
-            ) >= limit:
+            least = fixed + moved + self._launches(done, chosen, apart | excluded)
+            for amount, waiting, flows in paths:
+                if not (waiting & chosen or flows & touched):
+                    least += amount
+            if least >= limit:
                 continue
             if place == last:
                 if chosen:
                     yield chosen
                 continue
-            stack.append((chosen, touched, apart, excluded | self._without[place], place + 1))
+            before = (apart | excluded) & ~done
+            later = excluded | self._without[place]
+            near = touched & self._beside_without[place]
+            more = self._parted(near, chosen, before, before | later) if near else 0
+            stack.append((chosen, touched, apart, later, place + 1, moved + more))
             for other in bits(blocks.apart[place] & ~done & ~excluded):
                 excluded |= self._without[other]
-            stack.append(
-                (chosen | 1 << place, touched | self._touch[place], apart | blocks.apart[place], excluded, place + 1),
-            )
+            apart |= blocks.apart[place]
+            after = (apart | excluded) & ~done
+            own = self._touch[place]
+            more = self._taken(own, touched, chosen, before, chosen | 1 << place, after, alone)
+            if after != before:
+                more += self._parted(touched & ~own & self._beside_apart[place], chosen, before, after)
+            stack.append((chosen | 1 << place, touched | own, apart, excluded, place + 1, moved + more))
 
     def _alone(self, done: int, flow: tuple[int, int, int, bool, int]) -> int:
         """Return what a flow costs that no open segment touches."""
@@ -225,34 +276,42 @@ class _Search:
         left = readers & rest
         return size * max((clique & left).bit_count(), 1) if left else 0
 
-    def _at_least(
-        self, done: int, chosen: int, touched: int, apart: int, fixed: int, static: list[int],
+    def _taken(
+        self, flows: int, touched: int, chosen: int, before: int, wider: int, after: int, alone: list[int],
     ) -> int:
-        """Return `bound` of an open segment, looking at the flows that touch it only."""
-        blocks = self._blocks
-        launch = self._space.model.launch_bytes
-        rest = blocks.all & ~done & ~chosen
+        """Return what flows cost more for a block that joins the open segment and touches all of them.
+
+        ``before`` and ``after`` are the blocks that cannot join, with and without it; ``wider`` is the segment with it.
+        """
+        total = 0
+        for number in bits(flows):
+            total += self._moved(number, wider, after)
+            total -= self._moved(number, chosen, before) if touched >> number & 1 else alone[number]
+        return total
+
+    def _parted(self, flows: int, chosen: int, before: int, after: int) -> int:
+        """Return what flows of the open segment cost more if other blocks cannot join it: more of them, or others."""
+        return sum(
+            self._moved(number, chosen, after) - self._moved(number, chosen, before)
+            for number in bits(flows) if self._flows[number][2] & (after & ~before)
+        )
+
+    def _moved(self, number: int, chosen: int, away_from: int) -> int:
+        """Return what a flow costs at least that the open segment touches, some blocks being in others."""
+        size, producer, readers, kept, clique = self._flows[number]
+        away = readers & away_from
+        if away:
+            return size * (1 + ((clique & away).bit_count() or 1))
+        return size * kept if producer & chosen else size
+
+    def _launches(self, done: int, chosen: int, away_from: int) -> int:
+        """Return what launching the open segment and what comes after it costs at least."""
+        blocks, rest = self._blocks, self._all & ~done & ~chosen
         ahead = (blocks.launches & rest).bit_count()
         if not chosen:
-            return fixed + (launch * max(ahead, 1) if rest else 0)
-        if not blocks.launches & chosen and blocks.launches & rest & ~apart:
+            return self._launch * max(ahead, 1) if rest else 0
+        if not blocks.launches & chosen and blocks.launches & rest & ~away_from:
             ahead -= 1
-        if not ahead and apart & rest:
+        if not ahead and away_from & rest:
             ahead = 1
-        total = fixed + launch * (1 + ahead)
-        away_from = apart & rest
-        while touched:
-            low = touched & -touched
-            touched ^= low
-            number = low.bit_length() - 1
-            size, producer, readers, kept, clique = self._flows[number]
-            if producer & chosen:
-                away = readers & away_from
-                if away:
-                    total += size * (1 + ((clique & away).bit_count() or 1)) - static[number]
-                else:
-                    total += size * kept - static[number]
-            elif readers & chosen and not producer & rest:
-                away = readers & away_from
-                total += size * (1 + ((clique & away).bit_count() or 1) if away else 1) - static[number]
-        return total
+        return self._launch * (1 + ahead)

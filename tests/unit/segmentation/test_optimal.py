@@ -12,6 +12,7 @@ from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning, certify,
 from fuser_lab.segmentation.certificate import TermKind
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.optimal import plan_cost
+from tests.benchmarks.optimal import irregular
 from tests.unit.segmentation.exhaustive import PLAIN, Pairs, least_cost
 from tests.unit.segmentation.toy import chance, everything, random_dag, sum_broadcast_add
 
@@ -115,6 +116,29 @@ def test_never_dearer_than_the_other_strategies():
         assert best.cost <= other.cost
         assert other.bound <= best.cost
     assert best.is_optimal
+
+
+def test_a_chain_that_no_reader_can_hold_is_stored_and_read():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 512], contiguity=True)
+        ones = fd.ops.full([512, 256], 1.0, DataType.Float)
+        fd.add_output(fd.ops.matmul(fd.ops.mul(fd.ops.neg(x), x), ones))
+    plan = fl.segment(fd)
+    certificate = plan.certificate(states=0)
+    copying = next(proof for proof in certificate.proofs if proof.recomputed)
+    size = 512 * 256 * 4
+    assert {term.kind: term.cost for term in copying.terms if term.subject == "T1"} == {
+        TermKind.STORED: certificate.model.launch_bytes + size, TermKind.INPUT: size,
+    }
+    assert copying.bound == certificate.cost
+    assert verify(certificate, plan.segmented, plan.oracle).holds
+
+
+def test_segments_that_would_rather_be_one_are_not_searched_on():
+    plan = fl.segment(irregular(5, 14))
+    budget = Budget()
+    assert certify(plan.segmented, plan.oracle, plan.options, budget).cost > plan.certificate().bound
+    assert budget.used < 5000  # a third more otherwise
 
 
 def test_a_search_without_time_still_gives_a_plan_and_a_bound():
