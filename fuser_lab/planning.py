@@ -74,7 +74,8 @@ def definition_of(fd: object) -> Fusion:
         found = getattr(fd, "definition", None)
     if isinstance(found, Fusion):
         return found
-    msg = f"segment: fd must be a FusionDefinition or a Fusion, given {type(fd).__name__}."
+    captured = "; fl.from_torch and fl.from_jax capture functions and modules" if callable(fd) else ""
+    msg = f"fd must be a FusionDefinition or a Fusion, given {type(fd).__name__}{captured}."
     raise ArgumentTypeError(msg)
 
 
