@@ -13,9 +13,11 @@
 # %% [markdown]
 # # How many kernels does this need?
 #
-# A sum over each row, broadcast back, added to another tensor. One loop could do all of it; **nvFuser cuts it in two.**
-# This notebook shows where it cuts, why, what the cut costs, and what happens when you cut somewhere else.
-# It runs on a laptop; nothing here needs a GPU.
+# After this notebook, you can see where nvFuser cuts a fusion, ask why, cut it elsewhere, and time the result.
+#
+# The fusion below sums each row of a matrix, broadcasts the sums back, and adds them to another tensor. One loop could do all
+# of it, but **nvFuser cuts it in two.** This notebook shows where it cuts, why, what the cut costs, and what happens when you
+# cut somewhere else. It runs on a laptop; nothing here needs a GPU.
 
 # %%
 import numpy as np
@@ -37,11 +39,11 @@ plan = fl.segment(fd, inputs)
 plan
 
 # %% [markdown]
-# Each box is a segment: one kernel. Arrows between boxes are tensors that go through memory.
+# Each box is a segment, which becomes one kernel. Each arrow between boxes is a tensor that passes through memory.
 #
 # ## Why two?
 #
-# Ask for any two tensors. The answer names the scheduler that refused, and with which reason.
+# Ask about any two tensors. The answer names the scheduler that refused to put them in one kernel, and its reason.
 
 # %%
 plan.why("T2", "T4")
@@ -49,15 +51,16 @@ plan.why("T2", "T4")
 # %% [markdown]
 # ## Cut and glue
 #
-# Click the arrow between `sum` and `broadcast`: two segments become three. Click the arrow again to glue them back. Click
-# one that goes into `add`, and read why that glue is refused. **Run** times both plans; `?` lists the keys.
+# Click the arrow between `sum` and `broadcast`: two segments become three. Click the arrow again to glue them back together.
+# Click an arrow that goes into `add` to read why that glue is refused. **Run** times both plans; `?` lists the keyboard
+# shortcuts.
 
 # %%
 explorer = fl.explore(fd, inputs)
 explorer
 
 # %% [markdown]
-# Everything the explorer does is one line of Python:
+# Everything the explorer does is also one line of Python:
 
 # %%
 cut = plan.cut("T2")
@@ -66,8 +69,8 @@ print(len(plan.segments), "segments ->", len(cut.segments), "segments ->", len(c
 # %% [markdown]
 # ## Run it
 #
-# `execute` gives back what it was given: NumPy for NumPy, torch for torch. Each segment is a generated kernel; on a machine
-# with a GPU the same plan runs as CUDA kernels.
+# `execute` returns the kind of array that it receives: NumPy for NumPy, torch for torch. Each segment runs as a generated
+# kernel; on a machine with a GPU, the same plan runs as CUDA kernels.
 
 # %%
 (result,) = fd.execute(inputs)
@@ -82,10 +85,11 @@ fl.time([plan, cut], inputs)
 print(plan.segments[0].source("cpu"))
 
 # %% [markdown]
-# ## A real one
+# ## A real fusion
 #
-# The backward pass of Llama-3's rotary embedding, with its real sizes. Nothing of that size is allocated here: `specs`
-# are abstract inputs. Two gradients are rotated back and added to zeros; where does the tensor of zeros (`full`) go?
+# This is the backward pass of Llama-3's rotary embedding at its real sizes. Nothing of that size is allocated here, because
+# `specs` returns abstract inputs. Two gradients are rotated back and added to zeros. Which segment holds the tensor of zeros
+# (`full`)?
 
 # %%
 rope = fl.examples.get("llama3_rope_backward")
@@ -96,8 +100,8 @@ bottom_up = fl.segment(rope_fd, rope.specs())
 bottom_up
 
 # %% [markdown]
-# Nowhere: both segments that need zeros make their own (the boxes marked ×2), so 67 MB are neither written nor read. That is
-# *forwarding*. Every attempt of the segmenter is on record:
+# No single segment holds it: each of the two segments that need zeros makes its own (the boxes marked ×2), so 67 MB are neither
+# written nor read. This is called *forwarding*. Every attempt of the segmenter is on record:
 
 # %%
 bottom_up.decisions.to_pandas().tail(8)
@@ -105,9 +109,10 @@ bottom_up.decisions.to_pandas().tail(8)
 # %% [markdown]
 # ## Bottom-up or top-down?
 #
-# One `segment_set` anywhere, and nvFuser builds segments from single ops upwards. Ops that share only an input then never
-# meet: `sin` and `cos` of one tensor become two kernels that read it twice. Top-down presegmentation (NVIDIA/Fuser issue
-# #2224) cuts at the hint and keeps what schedules whole. How many segments does each give?
+# A single `segment_set` anywhere makes nvFuser build segments upwards from single ops. Ops that share only an input then never
+# meet: `sin` and `cos` of one tensor become two kernels, each of which reads that tensor. Top-down presegmentation
+# (NVIDIA/Fuser issue #2224) cuts at the hint and keeps each piece that can be scheduled as a whole. How many segments does each
+# strategy give?
 
 # %%
 with FusionDefinition() as siblings:
@@ -122,6 +127,6 @@ for strategy in ("bottom_up", "top_down"):
 # ## Where to go on
 #
 # - `fl.examples.names()` lists more fusions; `fl.explore(rope_fd, rope.specs())` opens this one.
-# - `plan.save("plan.svg")` writes the picture, `plan.save("plan.html")` one file with the decisions in it.
-# - `print(plan.segments[0].source("cuda"))` shows the CUDA kernel, on a machine without a GPU too.
-# - `print(plan.to_python())` is code that makes the same plan again.
+# - `plan.save("plan.svg")` writes the picture, and `plan.save("plan.html")` writes a single file that includes the decisions.
+# - `print(plan.segments[0].source("cuda"))` shows the CUDA kernel, even on a machine without a GPU.
+# - `print(plan.to_python())` prints code that builds the same plan again.

@@ -13,11 +13,13 @@
 # %% [markdown]
 # # What does an op cost?
 #
-# Add a bias to every row of a matrix, then apply SiLU, which is z · sigmoid(z). Run as a library runs it, one op after the
-# other, that is the picture below: each box is a **kernel**, a program that the GPU is told to run; each arrow is a tensor
-# that one kernel writes to memory and another one reads back.
+# After this lesson, you can count the bytes that a fusion moves, and predict from them how much fusing saves.
 #
-# The arithmetic is the same however many boxes there are. So what is saved by having fewer?
+# Add a bias to every row of a matrix, then apply SiLU, which is z · sigmoid(z). A library runs this one op after another, as in
+# the picture below. Each box is a **kernel**, a program that runs on the GPU; each arrow is a tensor that one kernel writes to
+# memory and another reads back.
+#
+# The arithmetic is the same however many boxes there are. So what do fewer boxes save?
 
 # %%
 import numpy as np
@@ -28,7 +30,7 @@ from fuser_lab.teaching import on_gpu, predict, score
 
 
 def bias_silu(*more):
-    """Return a definition of bias and SiLU, with further unary ops behind them."""
+    """Return a definition of bias and SiLU, followed by further unary ops."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
         bias = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
@@ -41,15 +43,15 @@ def bias_silu(*more):
 
 
 fd = bias_silu()
-sizes = [fl.spec((4096, 4096)), fl.spec((4096,))]  # only described: nothing of this size is allocated
+sizes = [fl.spec((4096, 4096)), fl.spec((4096,))]  # abstract inputs: nothing of this size is allocated
 one_by_one = fl.segment(fd, sizes, strategy="unfused", name="one by one")
 one_by_one
 
 # %% [markdown]
 # ## Count the bytes
 #
-# A kernel reads each tensor that it needs from memory and writes its result there. Call the bytes of the matrix n. The bias
-# is too small to count, and `broadcast` needs no kernel of its own: it only says how the bias is to be read.
+# A kernel reads each tensor that it needs from memory and writes its result back. Let n be the number of bytes in the matrix. The
+# bias is too small to count, and `broadcast` needs no kernel of its own: it only says how to read the bias.
 #
 # | kernel | reads | writes |
 # |---|---|---|
@@ -59,7 +61,7 @@ one_by_one
 #
 # Now let one kernel do all three: it loads an element of x, keeps z and s in registers, and stores the result.
 #
-# **Predict:** how many times as many bytes do the three kernels move as the one?
+# **Predict:** how many times as many bytes do the three kernels move as the single one?
 
 # %%
 question = predict("How many times as many bytes do the kernels move one by one as fused?", None)
@@ -75,20 +77,20 @@ def moved(plan):
 
 print(f"one by one  {moved(one_by_one):>11,} bytes\nfused       {moved(fused):>11,} bytes")
 first = question.reveal(
-    moved(one_by_one) / moved(fused), within=0.02, because="4 n read and 3 n written, against n read and n written.",
-    hints={3: "Three kernels, but not of equal size: mul reads two tensors.", 7: "That is how many n they move. The one moves some, too."},
+    moved(one_by_one) / moved(fused), within=0.02, because="One by one, the kernels read 4 n and write 3 n; fused, they read n and write n.",
+    hints={3: "There are three kernels, but mul reads two tensors.", 7: "They move 7 n. How many does the fused kernel move?"},
 )
 first
 
 # %% [markdown]
-# A **fusion** is such a graph of ops, handed over as a whole. To **fuse** it is to run it with as few trips to memory as
+# A **fusion** is a graph of ops like this one, handed over as a whole. To **fuse** it is to run it with as few trips to memory as
 # possible. This is the plan with one kernel:
 
 # %%
 fused
 
 # %% [markdown]
-# **Predict:** one more op is put behind the others, an `exp` of the result. By how many n do the bytes grow, one by one and
+# **Predict:** append one more op, an `exp` of the result. By how many n does the number of bytes grow, with one kernel per op and
 # fused?
 
 # %%
@@ -102,16 +104,16 @@ grown = {
     "fused": (moved(fl.segment(longer, sizes)) - moved(fused)) / n,
 }
 second = question.reveal(
-    grown, hints={"one by one": {1: "The new kernel reads as well as writes."}, "fused": {1: "Which tensor would that be? The result was stored before."}},
-    because="Fused, the exp stands between a load and a store that are there anyway.",
+    grown, hints={"one by one": {1: "The new kernel reads as well as writes."}, "fused": {1: "Which tensor would that be? The kernel already stored its result."}},
+    because="When fused, the exp sits between a load and a store that the kernel performs anyway.",
 )
 second
 
 # %% [markdown]
 # ## Is it faster?
 #
-# Bytes are a count; time has to be measured. Both plans run below, on this machine's processor, after their results were
-# compared with a reference. The column *ratio* compares with the first plan.
+# Bytes can be counted; time has to be measured. The cell below runs both plans on this machine's processor, after comparing
+# their results with a reference. The column *ratio* is relative to the first plan.
 
 # %%
 rng = np.random.default_rng(0)
@@ -126,21 +128,22 @@ np.testing.assert_allclose(result, z / (1 + np.exp(-z)), rtol=1e-5, atol=1e-6)
 print("the same as NumPy")
 
 # %% [markdown]
-# With a GPU here the same two plans run there:
+# If this machine has a GPU, the same two plans run there:
 
 # %%
 on_device = on_gpu(inputs)
 if on_device:
     print(fl.time(plans, on_device, seconds=0.1, progress=False))
 else:
-    print("There is no GPU here; the lesson goes on without it.")
+    print("There is no GPU here; the lesson continues without one.")
 
 # %% [markdown]
 # ## Why bytes, and not arithmetic?
 #
-# From the data sheet of an H200: how fast its memory is, and how fast it computes.
+# The data sheet of an H200 says how fast its memory is, and how fast it computes.
 #
-# **Predict:** while one byte comes from memory, how many float32 operations could it do? (Within a factor of two is good.)
+# **Predict:** in the time that one byte takes to arrive from memory, how many float32 operations can the H200 perform? (An answer
+# within 50 % counts as right.)
 
 # %%
 question = predict("Operations for each byte?", None)
@@ -151,17 +154,17 @@ gpu = fused.oracle.device
 print(f"{gpu.name}: {gpu.bandwidth:,.0f} GB/s from memory, {gpu.fp32:,.0f} float32 TFLOP/s")
 third = question.reveal(
     gpu.fp32 * 1e12 / (gpu.bandwidth * 1e9), within=0.5,
-    because="A kernel that does less for each byte waits for memory. SiLU does a handful of operations for 8 bytes.",
+    because="A kernel that does fewer operations per byte waits for memory. SiLU does a handful of operations per 8 bytes.",
 )
 third
 
 # %% [markdown]
-# Nearly everything between two matrix products is like that: memory decides, and fusing is what helps.
+# Nearly everything between two matrix products behaves like this: memory bandwidth is the limit, so fusing helps.
 #
 # ## What a fused kernel looks like
 #
-# Look for the load of `T0`, the store of the result, and everything in between: `t3`, `t4` and so on are numbers in
-# registers. No other tensor appears.
+# Look for the load of `T0`, the store of the result, and everything in between: `t3`, `t4` and so on are values in registers. No
+# other tensor is read or written.
 
 # %%
 print(plans[1].segments[0].source("cpu"))
@@ -169,14 +172,14 @@ print(plans[1].segments[0].source("cpu"))
 # %% [markdown]
 # ## A definition is text
 #
-# A fusion can be printed, sent to someone, and read back. Sizes of −1 are left open until there are inputs.
+# A fusion can be printed, sent to someone, and read back. A size of −1 stays open until the inputs are known.
 
 # %%
 print(fd)
 
 # %%
 scope = {"FusionDefinition": FusionDefinition, "DataType": DataType}
-exec(repr(fd), scope)  # noqa: S102 - the text is our own
+exec(repr(fd), scope)  # noqa: S102 - this notebook printed the text itself
 with FusionDefinition() as again:
     scope["nvfuser_fusion"](again)
 
@@ -185,8 +188,8 @@ print("the same fusion:", again.fusion == fd.fusion)
 # %% [markdown]
 # ## Your turn
 #
-# Change the ops below so that running them one by one moves at least **ten** times the bytes of the fused kernel. Unary ops
-# in `fd.ops`: `exp`, `sin`, `tanh`, `neg`, `relu`, `sqrt` and many more; binary ones: `add`, `sub`, `mul`, `truediv`.
+# Change the ops below so that running them one by one moves at least **ten** times the bytes of the fused kernel. `fd.ops` has
+# unary ops (`exp`, `sin`, `tanh`, `neg`, `relu`, `sqrt` and many more) and binary ops (`add`, `sub`, `mul`, `truediv`).
 
 # %%
 with FusionDefinition() as mine:
@@ -197,7 +200,7 @@ whole, parts = (fl.segment(mine, sizes[:1], strategy=strategy) for strategy in (
 times_as_much = moved(parts) / moved(whole)
 said = "well done" if times_as_much >= 10 else "not yet ten; what does one more op add to each side?"
 if len(whole.segments) > 1:
-    said = "one kernel does not do for these ops any more; lesson 02 tells why"
+    said = "these ops no longer fit in one kernel; lesson 02 explains why"
 print(f"{times_as_much:.1f} times the bytes: {said}")
 
 # %%
@@ -206,5 +209,5 @@ score(first, second, third)
 # %% [markdown]
 # ## Where to go on
 #
-# - If one kernel is always best, why are there ever two? That is the next lesson, [02_why_fusions_split](02_why_fusions_split.ipynb).
+# - If one kernel is always best, why are there ever two? The next lesson answers this: [02_why_fusions_split](02_why_fusions_split.ipynb).
 # - `fl.examples.names()` lists real fusions: softmax, layer norm, dropout and more.

@@ -13,8 +13,10 @@
 # %% [markdown]
 # # Why not one kernel?
 #
-# Sum each row of x, put the sums back as a column, add the column to y. One program could do that: walk along a row of x,
-# then along the same row of y. nvFuser makes two of it. Who says no?
+# After this lesson, you can name the reason why nvFuser splits a fusion, and rewrite the fusion so that it does not.
+#
+# Sum each row of x, turn the sums into a column, and add the column to y. One program could do that: walk along a row of x, then
+# along the same row of y. nvFuser makes two kernels. What prevents one?
 
 # %%
 import fuser_lab as fl
@@ -23,7 +25,7 @@ from fuser_lab.teaching import predict, score
 
 
 def plan_of(define, *specs, **options):
-    """Return the plan of a function of ops and tensors, for inputs of these sizes."""
+    """Return the plan of a fusion that a function of ops and tensors defines, for inputs of these sizes."""
     with FusionDefinition() as fd:
         tensors = [fd.define_tensor(shape=list(s.shape), contiguity=True, dtype=s.dtype) for s in specs]
         fd.add_output(define(fd.ops, *tensors))
@@ -31,7 +33,7 @@ def plan_of(define, *specs, **options):
 
 
 def column(ops, x):
-    """Return the sums of rows as a column."""
+    """Return the row sums as a column."""
     return ops.broadcast(ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
 
 
@@ -42,9 +44,9 @@ two
 # %% [markdown]
 # ## Schedulers
 #
-# nvFuser does not invent a kernel for each fusion. It has a dozen **schedulers**, and each knows how to write kernels of one
-# kind: pointwise ones, reductions, transposes. Whether a set of ops may be one kernel is asked of each in turn; the first
-# that accepts gets it. If all refuse, there is a cut somewhere.
+# nvFuser does not invent a kernel for each fusion. It has a dozen **schedulers**, and each can write kernels of one kind:
+# pointwise ones, reductions, transposes. The segmenter asks each scheduler in turn whether a set of ops can be one kernel; the
+# first scheduler that accepts gets the set. If all refuse, the set has to be cut.
 
 # %%
 (between,) = two.boundaries()
@@ -52,21 +54,21 @@ for verdict in between.verdicts:
     print(f"{verdict.scheduler.value:24} {verdict.text}")
 
 # %% [markdown]
-# Most of them are made for something else. The sentence to read is the one of the scheduler that is meant for the fusion;
-# printing the answer shows just that:
+# Most of these schedulers are made for other fusions. The sentence that matters comes from the scheduler that is meant for this
+# one; printing the boundary shows only that sentence:
 
 # %%
 between
 
 # %% [markdown]
-# The **reduction** scheduler walks along each row once. At its end there is one number per row; to make a row of 4096 elements
-# of it again would take a second walk, and its kernels have none.
+# The **reduction** scheduler walks along each row once and ends with one number per row. Expanding that number to a row of 4096
+# elements again takes a second walk, which its kernels do not have.
 #
-# ## 1. A row that is kept
+# ## 1. A row that stays on chip
 #
-# Now the column is added to **x** instead of y. Each element of x is needed twice, before the sum is known and after.
+# Now add the column to **x** instead of y. Each element of x is needed twice: before the sum is known, and after.
 #
-# **Predict:** one kernel or two?
+# **Predict:** does this need one kernel or two?
 
 # %%
 question = predict("How many kernels does x + (sums of x as a column) need?", None)
@@ -76,15 +78,15 @@ question
 kept = plan_of(lambda ops, x: ops.add(x, column(ops, x)), square)
 outcomes = [
     question.reveal(
-        len(kept.segments), hints={2: "As above, you think. But here the second walk is along the row that was just read."},
+        len(kept.segments), hints={2: "It was two above. But here the second walk is along the row that the kernel has just read."},
         because=f"The {kept.segments[0].scheduler.value} scheduler keeps the row in registers and walks over it a second time.",
     ),
 ]
 outcomes[0]
 
 # %% [markdown]
-# A tensor that is kept across a reduction is a **persistent buffer**. That is how softmax and layer norm become one kernel.
-# And while such a kernel walks over its row again, it can just as well read y. More ops, fewer kernels:
+# A tensor that stays on chip across a reduction is a **persistent buffer**. It is what makes softmax and layer norm one kernel.
+# And while such a kernel walks over its row a second time, it can read y as well. More ops, fewer kernels:
 
 # %%
 plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square)
@@ -92,7 +94,8 @@ plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square
 # %% [markdown]
 # ## 2. A row that is too long
 #
-# Softmax needs its row three times: for the maximum, for the sum, for the result. A row of half a million numbers is cut:
+# Softmax needs its row three times: for the maximum, for the sum, and for the result. A row of half a million numbers is too long
+# for one kernel:
 
 # %%
 
@@ -108,10 +111,10 @@ print(len(long.segments), "kernels,", f"{sum(s.bytes for s in long.segments) / 2
 long.boundaries()[0]
 
 # %% [markdown]
-# The numbers in the refusal tell where the limit is.
+# The numbers in the refusal show where the limit lies.
 #
-# **Predict:** how many float32 numbers may a row have at most, for one kernel on an H200? And on an A100, whose blocks cannot
-# work together on a row (no clusters)? And if the row is bfloat16 on the H200?
+# **Predict:** what is the longest row of float32 numbers that one kernel can handle on an H200? On an A100, whose blocks cannot
+# cooperate on a row because it has no clusters? And on the H200, if the row is bfloat16?
 
 # %%
 question = predict("The longest row for one kernel", {"H200": None, "A100": None, "H200, bfloat16": None})
@@ -121,7 +124,7 @@ question
 
 
 def longest(dtype, target):
-    """Return the longest row, in steps of 1024 elements, that is one kernel."""
+    """Return the length of the longest row that one kernel can handle, in steps of 1024 elements."""
     low, high = 1, 1024  # low is one kernel, high is not
     while high - low > 1:
         middle = (low + high) // 2
@@ -134,19 +137,19 @@ found = {"H200": longest("float32", "H200"), "A100": longest("float32", "A100"),
 outcomes.append(
     question.reveal(
         found,
-        because="Half the registers of a multiprocessor, times the blocks of a cluster, divided by the bytes of an element.",
+        because="The limit is half the registers of a multiprocessor, times the blocks of a cluster, divided by the bytes per element.",
     )
 )
 outcomes[1]
 
 # %% [markdown]
-# So a fusion may be one kernel for one size and three for another, one on this device and three on that. Remedies are a
-# narrower type, a device with clusters, or another algorithm; nvFuser changes no algorithms.
+# So a fusion can be one kernel at one size and three at another, or one on this device and three on that one. The remedies are a
+# narrower type, a device with clusters, or another algorithm; nvFuser never changes the algorithm.
 #
-# ## 3. Five more, and what heals them
+# ## 3. Five more reasons, and their remedies
 #
-# Each of these is cut in two, and each has a neighbour with the same result, or nearly, that is not. Before you run the cell,
-# read the left column and say why.
+# Each of these fusions is cut in two, and each has a variant with the same or nearly the same result that is not. Before you run
+# the cell, read the left column and say what causes the cut.
 
 # %%
 import pandas as pd
@@ -198,30 +201,30 @@ columns = ["fusion", "kernels", "refusal", "kernels, changed", "bytes saved"]
 pd.DataFrame(table, columns=columns).style.format({"bytes saved": "{:.0%}"}).set_properties(**{"text-align": "left"}).hide()
 
 # %% [markdown]
-# What was changed, in this order:
+# These are the changes, in the order of the table:
 #
-# - **Reduce once**, over both axes: a kernel reduces one set of axes.
-# - **Look up first, compute later.** A kernel reads at arbitrary places from memory, not from another thread's registers. It
-#   also computes only the rows that are wanted.
-# - **Split an axis, do not merge it** with one that is kept: loops over [4096, 8, 512] are loops over [4096, 4096] too.
-# - **Pass it twice.** In x + xᵀ the two axes would have to be one loop. To a kernel, a second input is another tensor.
-# - **Ask for it.** Products go to a library unless `fuse_matmul` is set, in nvFuser too.
+# - **Reduce once**, over both axes, because a kernel reduces one set of axes.
+# - **Look up first, compute later.** A kernel can read from arbitrary places in memory, but not from another thread's registers.
+#   This order also computes only the rows that are needed.
+# - **Split an axis instead of merging it** with one that is kept: loops over [4096, 8, 512] are also loops over [4096, 4096].
+# - **Pass the tensor twice.** In x + xᵀ, both axes would have to share one loop. To a kernel, a second input is another tensor.
+# - **Ask for it.** nvFuser sends matrix products to a library unless `fuse_matmul` is set, and so does fuser_lab.
 #
 # ## 4. Cuts that you make yourself
 #
-# `segment_set` computes nothing. It is a hint that a kernel should end there (lesson 04). Forgotten, it costs a trip through
-# memory, and `why` says so:
+# `segment_set` computes nothing. It is a hint that a kernel should end there (lesson 04). A hint that was left in by mistake costs
+# a trip through memory, and `why` says so:
 
 # %%
 hinted = plan_of(lambda ops, x: ops.exp(ops.segment_set(ops.sin(x))), square)
 hinted.boundaries()[0]
 
 # %% [markdown]
-# ## 5. Cuts that follow from cuts
+# ## 5. Cuts that follow from other cuts
 #
-# Here *a* goes to the last op directly, and also through two reductions. These cannot share a kernel, so the last op has to wait
-# for both. Could *a* and the last op be one kernel, with the reductions outside? It would have to run before them *and* after
-# them: a **cycle**.
+# Here *a* reaches the last op both directly and through two reductions. The two reductions cannot share a kernel, so the last op
+# has to wait for both. Can *a* and the last op be one kernel while the reductions stay outside? That kernel would have to run
+# before the reductions *and* after them: a **cycle**.
 
 # %%
 
@@ -241,7 +244,7 @@ for boundary in waiting.boundaries():
 # %% [markdown]
 # ## Your turn
 #
-# **Predict** the number of kernels of each. Sizes are [4096, 4096] unless something else stands there.
+# **Predict** the number of kernels of each fusion. Sizes are [4096, 4096] unless stated otherwise.
 
 # %%
 QUIZ = {
@@ -266,8 +269,8 @@ for name, plan in plans.items():
 outcomes.append(
     question.reveal(
         [len(plan.segments) for plan in plans.values()],
-        hints={(1, 2, 1, 2, 2, 2): "A row, or a column that is short enough, can be kept: then what comes after the sum is no new walk."},
-        because="Only the second one needs a long row after a reduction that no reduction has read: y. All others keep what they need "
+        hints={(1, 2, 1, 2, 2, 2): "A kernel can keep a row, or a short enough column, on chip; what follows the sum then reads nothing again."},
+        because="Only the second fusion reads a long row, y, after a reduction that did not read it. The others keep what they need "
         "again, or need nothing again.",
     )
 )
@@ -279,6 +282,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - [docs/reasons.md](../docs/reasons.md) has every reason, with a fusion that gets it and what can be done.
+# - [docs/reasons.md](../docs/reasons.md) lists every reason, with a fusion that causes it and its remedies.
 # - Who decides what is tried at all, and in which order? [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
 # - `fl.explore(waiting)` shows the same sentences when you click an arrow.
