@@ -12,9 +12,11 @@
 # %% [markdown]
 # # Three kernels where two would do
 #
-# Powers times sums of rows and of columns, and a tensor y that joins in at the end. nvFuser cuts it into three kernels, the picture below.
-# There is a plan with **two** that moves fewer bytes, and every kernel of it is one that nvFuser's schedulers accept. So why
-# was it not found?
+# After this lesson, you can follow the segmenter attempt by attempt, and find the moment at which it missed a better plan.
+#
+# The fusion below multiplies exp(x) by its row sums and column sums, and a tensor y joins in at the end. nvFuser cuts it into the
+# three kernels in the picture. There is a plan with **two** kernels that moves fewer bytes, and nvFuser's schedulers accept both of
+# them. So why does nvFuser not find it?
 
 # %%
 from collections import Counter
@@ -38,19 +40,19 @@ plan = fl.segment(fd)
 plan
 
 # %% [markdown]
-# The segmenter asks questions of one kind only: *may these ops be one kernel?* It asks them in a fixed order, and what was
-# accepted once is never taken back. All of it is on record:
+# The segmenter asks only one kind of question: *may these ops be one kernel?* It asks its questions in a fixed order, and never
+# takes back an accepted answer. All of this is on record:
 
 # %%
 log = plan.decisions.to_pandas()
 log[["phase", "of", "outcome", "code"]]
 
 # %% [markdown]
-# We go through it phase by phase.
+# The next sections go through the record phase by phase.
 #
-# ## 1. All at once
+# ## 1. Everything at once
 #
-# The first question is about everything. Had a scheduler accepted, that would have been the end.
+# The first question is about the whole fusion. If a scheduler had accepted it, the segmenter would have stopped there.
 
 # %%
 print(plan.decisions[0].text)
@@ -58,11 +60,11 @@ print(plan.decisions[0].text)
 # %% [markdown]
 # ## 2. Single ops, and what is recomputed
 #
-# Now it starts from the other end: each op is a group of its own. A chain of unary ops that begins at an input is no group,
-# though. Each group that needs it computes it **again**, from the input. That is *forwarding*: an exp costs less than a trip
-# to memory.
+# Now the segmenter starts from the other end: each op is a group of its own. The exception is a chain of unary ops that begins at an
+# input. Instead of forming a group, it is computed **again**, from the input, by each group that needs it. This is called
+# *forwarding*: an exp costs less than a trip to memory.
 #
-# **Predict:** which tensor is recomputed here? (Inputs are T0 and T1; results are numbered in order of definition.)
+# **Predict:** which tensor is recomputed here? (The inputs are T0 and T1; results are numbered in the order of their definition.)
 
 # %%
 question = predict("Which tensor is recomputed by its readers?", None)  # as "T7"
@@ -72,8 +74,8 @@ question
 (forwarded,) = plan.decisions.filter(phase="forward")
 outcomes = [
     question.reveal(
-        forwarded.subjects[0][0], hints={"T0": "That is an input; nothing computes it.", "T7": "A broadcast of sums is no unary op on an input."},
-        because="It is the only unary op on an input that nobody else reads.",
+        forwarded.subjects[0][0], hints={"T0": "That is an input; nothing computes it.", "T7": "T7 broadcasts sums; it is not a unary op on an input."},
+        because="It is the only result of a unary op on an input that no other op reads.",
     ),
 ]
 outcomes[0]
@@ -81,8 +83,9 @@ outcomes[0]
 # %% [markdown]
 # ## 3. Rounds by level
 #
-# The **level** of a group is the length of the longest path to it. In each round groups propose, in order, to a neighbour
-# one level up or down. A pair is joined if a scheduler accepts both as one kernel. All pairs of a round are joined at once.
+# The **level** of a group is the length of the longest path that leads to it. In each round the groups propose, in order, to a
+# neighbour one level up or down. The pair is merged if a scheduler accepts both as one kernel. All pairs of a round are merged at
+# the same time.
 
 # %%
 fusion, level = plan.fusion, {}
@@ -94,13 +97,14 @@ for expr in fusion.exprs:
         print(f"level {level[expr.name]}: {expr.name} = {expr.op.name}({', '.join(tv.name for tv in expr.tensor_inputs)})")
 
 # %% [markdown]
-# Why only one level up or down? Take a → b → c and a → c. Joining a with c would put them before *and* after b: a cycle. They
-# are two levels apart. If two groups are one level apart, no other path can lead from one to the other.
+# Why only one level up or down? Take a → b → c and a → c. Merging a with c would put them before *and* after b, which is a cycle;
+# they are two levels apart. If two groups are one level apart, no other path can lead from one to the other.
 #
-# And joining several pairs at once is safe if they keep a distance: a group stays out of the round if one of its neighbours
-# has a partner already, and that neighbour or its partner is within one level. The same holds for the one that it would join.
+# Merging several pairs at the same time is safe if the pairs keep their distance. A group stays out of the round if one of its
+# neighbours already has a partner, and that neighbour or its partner is within one level. The same holds for the group that it would
+# merge with.
 #
-# **Predict:** which pairs are joined in round 1? T3 proposes first, then T4, and so on; schedulers accept everything here.
+# **Predict:** which pairs are merged in round 1? T3 proposes first, then T4, and so on; the schedulers accept every pair here.
 
 # %%
 question = predict("Which pairs are joined in round 1?", None)  # as {"T3+T4", "T5+T6"}
@@ -116,19 +120,19 @@ def joined(phase):
 outcomes.append(
     question.reveal(
         joined("level round 1"),
-        because="T5 keeps out, since its neighbour T4 has a partner within one level; so does T10, because of T7.",
+        because="T5 stays out, since its neighbour T4 has a partner within one level; T10 stays out because of T7.",
     )
 )
 outcomes[1]
 
 # %% [markdown]
-# The plan after each round, as groups of ops (T2 stands by itself until its readers are known):
+# This is the plan after each round, as groups of ops (T2 stands alone until its readers are known):
 
 # %%
 
 
 def groups_after(phase):
-    """Return the groups when a phase has ended."""
+    """Return the groups at the end of a phase."""
     groups = {expr.name: {expr.name} for expr in fusion.exprs}
     for attempt in plan.decisions.filter(accepted=True):
         if attempt.kind.value == "merge":
@@ -146,17 +150,17 @@ for number in (1, 2, 3):
 fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after round 2")
 
 # %% [markdown]
-# ## 4. The moment at which it was lost
+# ## 4. Where the better plan was lost
 #
-# The cheaper plan has T9 and T10 in one kernel: the op that ends the first output and the one that begins the second. Both
-# read y. Look at the rounds above: T9 went to T8 and T10 to T11, and that was final. No phase asks about two groups that merely
-# share an input. So nobody ever asked:
+# The better plan has T9 and T10 in one kernel: the op that ends the first output and the op that begins the second. Both read y.
+# In the rounds above, T9 merged with T8 and T10 merged with T11, and those merges are final. No phase asks about two groups that
+# merely share an input, so this pair was never considered:
 
 # %%
 plan.why("T9", "T10")
 
 # %% [markdown]
-# **Never tried** is another answer than *refused*. One question more, and the plan is better:
+# **Never tried** is a different answer from *refused*. One more question gives a better plan:
 
 # %%
 s9, s10 = plan.segmented.home["T9"][0], plan.segmented.home["T10"][0]
@@ -164,8 +168,8 @@ better = plan.glue(s9, s10)
 better
 
 # %% [markdown]
-# Who finds whom also depends on what has nothing to do with T9 and T10. Without forwarding T2 is a group, levels behind it
-# are one higher, and other pairs are joined in round 1:
+# Which groups are merged also depends on things that have nothing to do with T9 and T10. Without forwarding, T2 is a group, the
+# levels after it rise by one, and other pairs are merged in round 1:
 
 # %%
 unforwarded = fl.segment(fd, options=fl.SegmenterOptions(forward_inputs=False))
@@ -174,20 +178,20 @@ for attempt in unforwarded.decisions.filter(phase="level", accepted=True):
 print(len(unforwarded.segments), "segments")
 
 # %% [markdown]
-# That is no argument for or against forwarding. It is what a **greedy** method is like: good plans and less good ones lie close
-# together, and it takes the first that it runs into.
+# This is no argument for or against forwarding. It shows what a **greedy** method is like: good and less good plans lie close
+# together, and the method takes the first one that it reaches.
 #
 # ## 5. The last two phases
 #
-# The **final merge** asks about all neighbours that are left, whatever their levels, one pair at a time. **Resolve forwarded**
-# gives each group its own copy of what it recomputes, if a scheduler still accepts it then.
+# The **final merge** asks about all remaining neighbours, whatever their levels, one pair at a time. **Resolve forwarded** gives each
+# group its own copy of what it recomputes, if a scheduler still accepts the group with that copy.
 #
-# There are more phases than this fusion needs: casts are grouped, pads join their cat, reductions of one shape are
-# combined. Each is a switch of `SegmenterOptions`.
+# There are more phases than this fusion needs: casts are grouped, pads are merged with their cat, and reductions of one shape are
+# combined. Each has its switch in `SegmenterOptions`.
 #
 # ## 6. Step by step
 #
-# The explorer plays the log: go through its list of decisions, and watch groups form.
+# The explorer replays the log: step through its list of decisions, and watch the groups form.
 
 # %%
 explorer = fl.explore(plan)
@@ -196,8 +200,9 @@ explorer
 # %% [markdown]
 # ## Your turn: a segmenter of your own
 #
-# `glue` asks the question, and raises `IllegalEdit` if the answer is no: a scheduler refused, or there would be a cycle. So
-# a segmenter is a few lines. This one joins neighbours until nothing can be joined; `order` says which pair is tried first.
+# `glue` asks the same question, and raises `IllegalEdit` if the answer is no, because a scheduler refuses or because there would be
+# a cycle. So a segmenter takes only a few lines. This one merges neighbours until no two can be merged; `order` decides which pair
+# is tried first.
 
 # %%
 
@@ -214,7 +219,7 @@ def join_all(plan, order):
                 plan = plan.glue(a, b)
             except fl.errors.IllegalEdit:
                 continue
-            break  # the numbers of segments have changed
+            break  # a merge renumbers the segments
         else:
             return plan
 
@@ -223,8 +228,8 @@ single = fl.segment(fd, strategy="unfused")
 print("from the front:", len(join_all(single, list).segments), "segments")
 
 # %% [markdown]
-# **Predict:** how many segments if it goes from the back, trying the last pair first? And if it tries pairs in random order,
-# in how many of 50 runs does it find two (within 10 runs)?
+# **Predict:** how many segments result if it starts from the back and tries the last pair first? And if it tries pairs in random
+# order, in how many of 50 runs does it find two segments (within 10 runs)?
 
 # %%
 question = predict("From the back, and at random", {"segments from the back": None, "runs of 50 with two": None})
@@ -245,7 +250,7 @@ answer = {"segments from the back": len(back.segments), "runs of 50 with two": r
 outcomes.append(
     question.reveal(
         answer, within=10 / max(runs[2], 1),
-        because="What is accepted first shuts out other things. From the back, T8 to T11 gather before T6 is asked.",
+        because="Each accepted merge rules out others. From the back, T8 to T11 gather before the segmenter reaches T6.",
     )
 )
 outcomes[2]
@@ -256,6 +261,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - Who writes the program can help: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
-# - Is two the best there is, and how could one know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
-# - `plan.decisions.filter(phase=..., op=..., code=..., accepted=...)` finds attempts; `str(plan.decisions)` has all of it.
+# - The author of a program can help the segmenter: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
+# - Is two the best possible number, and how could one know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
+# - `plan.decisions.filter(phase=..., op=..., code=..., accepted=...)` finds attempts; `str(plan.decisions)` lists all of them.

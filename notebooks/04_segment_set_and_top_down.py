@@ -12,9 +12,11 @@
 # %% [markdown]
 # # One hint too many
 #
-# A column x is added to a matrix, and negated. All of it is one kernel. Then somebody writes one line, `segment_set`, because
-# the negated column ought to be finished by itself: two kernels, one would think. The picture shows what nvFuser does
-# (NVIDIA/Fuser issue #3096). Where does the third one come from?
+# After this lesson, you can predict what a `segment_set` does to a plan, and decide whether it helps.
+#
+# A column x is added to a matrix, and the same column is negated. All of this fits in one kernel. Then somebody adds one line,
+# `segment_set`, because the negated column should be finished separately. One would expect two kernels; the picture shows what
+# nvFuser makes of it (NVIDIA/Fuser issue #3096). Where does the third kernel come from?
 
 # %%
 from ipywidgets import interact
@@ -25,7 +27,7 @@ from fuser_lab.teaching import predict, score
 
 
 def defined(body, *specs):
-    """Return a definition of a function of ops and tensors that returns its outputs."""
+    """Return the definition that a function of ops and tensors makes; the function returns the outputs."""
     with FusionDefinition() as fd:
         tensors = [fd.define_tensor(shape=list(s.shape), contiguity=True, dtype=s.dtype) for s in specs]
         for output in body(fd.ops, *tensors):
@@ -45,18 +47,18 @@ plan
 # %% [markdown]
 # ## What `segment_set` says
 #
-# It computes nothing; its result is its operand. It tells the segmenter: *let a segment end here*. Nothing else in a segment
-# may read the result.
+# It computes nothing; its result is its operand. It tells the segmenter: *let a segment end here*. Nothing else in a segment may
+# read the result.
 #
-# But it does one thing more. nvFuser asks about the whole fusion first, and a fusion with a hint in it cannot be one kernel,
-# so **that question is not asked at all**. Everything is built up from single ops instead. There, groups are joined when a
-# tensor passes from one to the other; `add` and `neg` only share an input:
+# But it has a second effect. nvFuser normally asks about the whole fusion first. A fusion with a hint in it cannot be one kernel, so
+# **nvFuser skips that question**, and builds everything up from single ops instead. That way, groups are merged only when a tensor
+# passes from one to the other; `add` and `neg` merely share an input:
 
 # %%
 plan.why("T2", "T4")
 
 # %% [markdown]
-# Compare the records with the line and without:
+# Compare the records with that line and without it:
 
 # %%
 ignored = fl.segment(fd, options=SegmenterOptions(segment_set="ignore"))
@@ -65,13 +67,14 @@ print(f"without: {ignored.decisions}\n\nwith:    {plan.decisions}")
 # %% [markdown]
 # ## Top-down
 #
-# NVIDIA/Fuser issue #2224 proposes to replace the question about the whole fusion. It was never built; here it is a strategy.
+# NVIDIA/Fuser issue #2224 proposes to replace the question about the whole fusion. nvFuser never implemented the proposal; fuser_lab
+# has it as a strategy.
 #
-# 1. **Contract**: merge groups across all edges except those that leave a hint. What is connected then is a *piece*. Readers of
-#    one input are connected.
-# 2. **Check**: pieces must not wait for each other in a circle.
-# 3. **Attempt**: ask the schedulers about each piece. A piece that is accepted is not tried again, neither alone nor together
-#    with another accepted piece. A piece that is refused is **shattered** into single ops.
+# 1. **Contract**: merge groups across all edges except those that leave a hint. Each connected part is a *piece*. All readers of one
+#    input are connected.
+# 2. **Check**: pieces must not depend on each other in a cycle.
+# 3. **Attempt**: ask the schedulers about each piece. An accepted piece is not tried again, neither alone nor together with another
+#    accepted piece. A refused piece is **shattered** into single ops.
 # 4. **Continue** bottom-up with the single ops of the shattered pieces, which may also join an accepted piece.
 #
 # **Predict:** how many segments does the fusion above have top-down?
@@ -84,8 +87,8 @@ question
 top_down = fl.segment(fd, strategy="top_down")
 outcomes = [
     question.reveal(
-        len(top_down.segments), hints={1: "The hint is kept: a segment ends there.", 3: "That is bottom-up, where readers of one input do not meet."},
-        because="add and neg read the same input: one piece. Behind the hint stands a copy.",
+        len(top_down.segments), hints={1: "The hint still holds: a segment ends there.", 3: "That is bottom-up, where readers of one input are never merged."},
+        because="add and neg read the same input, so they are one piece. The copy after the hint is the other.",
     ),
 ]
 outcomes[0]
@@ -96,7 +99,7 @@ fl.diff(plan, top_down)
 # %% [markdown]
 # ## The four steps, on a fusion that needs them all
 #
-# Rows of x are divided by their sums; behind a hint, columns of that are divided by theirs, and w is added.
+# The rows of x are divided by their sums; after a hint, the columns of the result are divided by their sums, and w is added.
 
 
 # %%
@@ -113,14 +116,14 @@ for expr in norms.fusion.exprs:
     print(f"{expr.name} = {expr.op.name}({', '.join(tv.name for tv in expr.tensor_inputs)})")
 
 # %% [markdown]
-# Step 1 is a few lines: every op starts with a label of its own; ops between which a tensor passes get one label, unless a
-# `segment_set` made that tensor; and so do ops that read one input.
+# Step 1 takes a few lines. Every op starts with a label of its own. Two ops get the same label if a tensor passes between them,
+# unless a `segment_set` produced that tensor, and also if both read the same input.
 
 # %%
 
 
 def pieces(fusion):
-    """Return what hangs together when edges behind hints are taken away."""
+    """Return the connected parts that remain when the edges leaving hints are removed."""
     label = {expr.name: expr.name for expr in fusion.exprs}
 
     def join(a, b):
@@ -155,7 +158,7 @@ for attempt in attempts:
 outcomes.append(
     question.reveal(
         {"accepted": sum(attempt.accepted for attempt in attempts), "segments": len(cut.segments)},
-        because="Columns of 4096 numbers are too long to be kept, so the second piece ends up as two kernels.",
+        because="Columns of 4096 numbers are too long to stay on chip, so the second piece ends up as two kernels.",
     )
 )
 outcomes[1]
@@ -163,15 +166,16 @@ outcomes[1]
 # %% [markdown]
 # ## A size moves the cut
 #
-# How long may columns be? Slide the number of rows, and watch the segments behind the hint. The explorer is a widget, and its
-# plan is a trait: a plan that is set is shown. Its buttons stay at hand, for other strategies and readings of the hint.
+# How long may the columns be? Move the slider for the number of rows, and watch the segments after the hint. The explorer is a widget
+# and its plan is a trait: assign a plan, and the explorer shows it. Its buttons for other strategies and readings of the hint
+# still work.
 
 # %%
 explorer = fl.explore(cut, title="two norms")
 
 
 def of_rows(rows):
-    """Return the top-down plan for so many rows."""
+    """Return the top-down plan for this number of rows."""
     tall = fl.spec((rows, 4096))
     return fl.segment(defined(row_and_column_norm, tall, tall), strategy="top_down")
 
@@ -184,17 +188,17 @@ def slide(rows=4096):
 explorer
 
 # %% [markdown]
-# The same without hands:
+# Here is the same without the slider:
 
 # %%
 for rows in (512, 1024, 2048, 4096, 8192):
     print(f"{rows:5} rows:", *(f"{s.scheduler.value} {'+'.join(e.name for e in s.exprs)}" for s in of_rows(rows).segments), sep="  ")
 
 # %% [markdown]
-# ## When a hint is no cut
+# ## When a hint does not cut
 #
-# Step 2 is there for fusions like this one. A hint stands on one of two paths from the first op to the last. Join everything
-# but what the hint separates, and the other path joins it again:
+# Step 2 exists for fusions like this one. A hint lies on one of two paths from the first op to the last. Contract everything that the
+# hint does not separate, and the other path connects both sides again:
 
 # %%
 
@@ -209,8 +213,8 @@ around = defined(way_around, square, square)
 print(*pieces(around.fusion), sep="\n")
 
 # %% [markdown]
-# All of it is one piece, although a hint is inside. So it is in the proposal: hints that are no cut-set leave the complete
-# fusion, which the hint then shatters, and all goes on as in nvFuser today.
+# The result is a single piece, although there is a hint inside it. The proposal accepts this: hints that do not form a cut-set leave
+# the complete fusion as one piece, which the hint then causes to be shattered, and the rest proceeds as in nvFuser today.
 
 # %%
 proposed = fl.segment(around, strategy="top_down")
@@ -218,9 +222,9 @@ print(*(attempt.text for attempt in proposed.decisions.filter(phase="top-down"))
 print(proposed)
 
 # %% [markdown]
-# `SegmenterOptions(pieces_by_depth=True)` is our own reading, and so is `segment_set="cut"`. What counts there is **depth**, the
-# number of hints on the way to an op. Ops of one depth that are connected are a piece. Depth never goes down along a path, so
-# pieces made like this cannot form a cycle.
+# `SegmenterOptions(pieces_by_depth=True)` and `segment_set="cut"` are fuser_lab's own readings. They use **depth**, the
+# number of hints on the way to an op. Connected ops of the same depth form a piece. Depth never decreases along a path, so these
+# pieces cannot form a cycle.
 #
 # **Predict:** on which side of the hint does `sin` land, before or after?
 
@@ -231,14 +235,14 @@ question
 # %%
 split = fl.segment(around, strategy="top_down", options=SegmenterOptions(pieces_by_depth=True))
 side = "before" if split.segmented.home["T5"] == split.segmented.home["T2"] else "after"
-outcomes.append(question.reveal(side, because="No hint is on the way to it, so its depth is 0. Its reader has depth 1."))
+outcomes.append(question.reveal(side, because="No hint lies on the way to sin, so its depth is 0. Its reader has depth 1."))
 print(split)
 outcomes[2]
 
 # %% [markdown]
 # ## Hint, cut, or nothing
 #
-# The meaning of `segment_set` is a switch, and the strategy is another. Four fusions, in each of the ways:
+# One switch sets the meaning of `segment_set`, and another sets the strategy. Here are four fusions under each combination:
 
 # %%
 
@@ -261,12 +265,12 @@ for name, fusion in FUSIONS.items():
     print(f"{name:14}", *(f"{count:16}" for count in counts))
 
 # %% [markdown]
-# Read the last column first. Where ignoring the hints gives fewest segments, the hint only costs. So why write one?
+# Read the last column first. Where ignoring the hints gives the fewest segments, the hint is pure cost. So why write one?
 #
 # ## Your turn: a hint that helps
 #
-# A fusion like that of lesson 03: nvFuser cuts it into more segments than it has to. Put **one** hint behind one of the
-# named tensors, so that nvFuser, bottom-up, finds one segment less.
+# This fusion is like the one in lesson 03: nvFuser cuts it into more segments than necessary. Put **one** hint after one of the
+# named tensors, so that nvFuser, bottom-up, finds a plan with one segment less.
 
 # %%
 
@@ -302,16 +306,16 @@ for name in (None, *NAMES):
 
 (best,) = (name for name in NAMES if segments(name) < segments(None))
 outcomes.append(
-    question.reveal(best, because="The broadcast of the sums then starts the last kernel, and all of its readers join it."),
+    question.reveal(best, because="The broadcast of the sums then starts the last kernel, and all readers of the broadcast join it."),
 )
 outcomes[3]
 
 # %% [markdown]
 # ## Cuts without hints
 #
-# The proposal has a second kind of cut: edges into reshapes, and into slices and pads, without anybody writing a hint. Is that
-# ever better? The issue has been open about this since 2024. Here is a fusion in which a reshape decides: e = exp(x) is added to
-# y, goes through another exp, and, reshaped, is divided by the sums of its rows.
+# The proposal has a second kind of cut: at edges into reshapes, and into slices and pads, without a hint from the author. Is that
+# ever better? The issue has left this open since 2024. Here is a fusion in which a reshape decides the outcome: e = exp(x) is added
+# to y, passes through another exp, and, reshaped, is divided by its row sums.
 
 # %%
 decided, specs = fl.example("reshape_decides", "full")
@@ -319,7 +323,7 @@ usual = fl.segment(decided, specs)
 usual
 
 # %% [markdown]
-# **Predict:** how many segments with cuts at inputs of reshapes, and what part of the bytes is moved?
+# **Predict:** how many segments does the plan have with cuts at the inputs of reshapes, and what fraction of the bytes does it move?
 
 # %%
 question = predict("Top-down, cut before the reshape", {"segments": None, "part of the bytes": None})
@@ -331,7 +335,7 @@ part = sum(s.bytes for s in forced.segments) / sum(s.bytes for s in usual.segmen
 outcomes.append(
     question.reveal(
         {"segments": len(forced.segments), "part of the bytes": part}, within=0.05,
-        because="The three readers of exp(x) share a kernel, which writes it once, reshaped; the rest is a normalization of its own.",
+        because="The three readers of exp(x) share a kernel, which writes it once, reshaped; the rest is a separate normalization.",
     ),
 )
 outcomes[4]
@@ -341,8 +345,8 @@ print(forced)
 print(forced.certificate().status)
 
 # %% [markdown]
-# The same plan takes one `segment_set`, where that is read as a cut. nvFuser as it is today goes bottom-up and reads a
-# hint; the second answer says why that does not lead there:
+# A single `segment_set` gives the same plan if it is read as a cut. nvFuser as it is today goes bottom-up and reads it as a hint;
+# the second answer says why no hint leads to this plan:
 
 # %%
 optimum = fl.segment(decided, specs, strategy="optimal")
@@ -350,10 +354,10 @@ print(optimum.to_annotations())
 print(optimum.to_annotations(strategy="bottom_up", segment_set="hint"))
 
 # %% [markdown]
-# So should nvFuser cut there always? A study over the gallery of lesson 11 and 2,000 random fusions (pointwise ops, row sums,
-# reshapes, slices and pads) compares top-down with such cuts to bottom-up, where there is something to cut. *fewer* and *more*
-# count fusions by the bytes that are moved; *best* and *worst* are parts of bottom-up's bytes.
-# `python -m tests.presegmentation_study` made this table:
+# So should nvFuser always cut there? A study compares top-down with such cuts to bottom-up. It covers the gallery of lesson 11 and
+# 2,000 random fusions (pointwise ops, row sums, reshapes, slices and pads), wherever there is something to cut. *fewer* and *more*
+# count fusions by the bytes that they move; *best* and *worst* are fractions of bottom-up's bytes.
+# `python -m tests.presegmentation_study` prints this table:
 #
 # ```
 # gallery
@@ -369,9 +373,9 @@ print(optimum.to_annotations(strategy="bottom_up", segment_set="hint"))
 # reshape and resize cuts      839     51    206    582    0.78    3.50
 # ```
 #
-# No: a forced cut that nobody needs is one more tensor in memory. Cuts at reshapes help one fusion in six, and cost in one of
-# four. They pay where some readers want a tensor as it is and others want it reshaped, and bottom-up has spent its merges on the
-# wrong ones. So this is something to try, at the price of one more segmentation; `fuser_lab.presegmentation` tries it:
+# No: a forced cut that is not needed puts one more tensor in memory. Cuts at reshapes help in one fusion out of six, and cost in one
+# out of four. They pay where some readers want a tensor as it is and others want it reshaped, and bottom-up has spent its merges on
+# the wrong readers. So they are worth a try, which costs one more segmentation; `fuser_lab.presegmentation` does that:
 
 # %%
 from fuser_lab.presegmentation import alternatives
@@ -385,8 +389,8 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `plan.annotate("T2")` puts a `segment_set` into the definition and segments anew, by any strategy and reading;
-#   `plan.without_annotation("T2")` takes it out, and `plan.to_python("nvfuser_direct")` is the script for nvFuser.
-# - `plan.cut("T2")` is something else: it overrules the segmenter. `plan.to_annotations()` finds the hints that give the same.
-# - In the explorer, a click on an edge does either: the switch below the graph says which.
-# - [05_greedy_and_optimal](05_greedy_and_optimal.ipynb): how far from the best is all that?
+# - `plan.annotate("T2")` puts a `segment_set` into the definition and segments it again, with any strategy and reading;
+#   `plan.without_annotation("T2")` removes it, and `plan.to_python("nvfuser_direct")` is the script for nvFuser.
+# - `plan.cut("T2")` is different: it overrides the segmenter. `plan.to_annotations()` finds the hints that give the same plan.
+# - In the explorer, a click on an edge does either; the switch below the graph selects which.
+# - How far from the best plan is all this? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).

@@ -12,10 +12,11 @@
 # %% [markdown]
 # # What does bad luck cost?
 #
-# The backward pass of layer norm: gradients of the input, the weight and the bias. One kernel can compute all three, and
-# nvFuser finds it, because it asks about the whole fusion first. The picture shows another plan of the same fusion. It was
-# made by joining what may be joined, pair by pair, in an order drawn by lot, until no neighbours could be joined any more. How
-# much slower is it?
+# After this lesson, you can compare plans by one number, and say how far a plan is from the best one.
+#
+# The backward pass of layer norm computes gradients of the input, the weight and the bias. One kernel can compute all three, and
+# nvFuser finds it, because it asks about the whole fusion first. The picture shows another plan of the same fusion. It comes from
+# merging legal pairs in random order until no two neighbours can be merged. How much slower is it?
 
 # %%
 import json
@@ -35,7 +36,7 @@ def neighbours(plan):
 
 
 def joined_by_lot(plan, rng):
-    """Return the plan after joining neighbours in random order until no two can be joined (lesson 03)."""
+    """Return the plan after merging neighbours in random order until no two can be merged (lesson 03)."""
     while True:
         pairs = neighbours(plan)
         for index in rng.permutation(len(pairs)):
@@ -64,13 +65,13 @@ worst
 # %% [markdown]
 # ## One number for a plan
 #
-# To compare plans, count what memory has to do. A segment costs the bytes that it reads and those that it writes, at the
-# bandwidth of the device, and 4 µs for its launch:
+# To compare plans, count what memory has to do. A segment costs the bytes that it reads and writes, at the bandwidth of the device,
+# plus 4 µs for its launch:
 #
 # > time = (bytes read + bytes written) / bandwidth + 4 µs × segments
 #
-# **Predict:** the bandwidth of an H200 is 4,800 GB/s. The table above says what the plan moves. How many µs does it take? (Within
-# 10 %.)
+# **Predict:** the bandwidth of an H200 is 4,800 GB/s, and the table above shows how many bytes the plan moves. How many µs does the
+# plan take? (Within 10 %.)
 
 # %%
 question = predict("Microseconds of the plan above", None)
@@ -86,14 +87,14 @@ def microseconds(plan):
 launches = 4 * len(worst.segments)
 outcomes = [
     question.reveal(
-        microseconds(worst), within=0.1, hints={microseconds(worst) / 1e3: "That is milliseconds."},
-        because=f"Launches are {launches} µs of it; bytes decide.",
+        microseconds(worst), within=0.1, hints={microseconds(worst) / 1e3: "That is in milliseconds."},
+        because=f"Launches take only {launches} µs of it; the rest is bytes.",
     ),
 ]
 outcomes[0]
 
 # %% [markdown]
-# All 25 plans made by lot, and nvFuser's:
+# Here are all 25 random plans, and nvFuser's:
 
 # %%
 counts = Counter(round(microseconds(plan)) for plan in by_lot)
@@ -102,16 +103,16 @@ for time in sorted(counts):
 print(f"{microseconds(fl.segment(fd, sizes)):6,.0f} µs  nvFuser")
 
 # %% [markdown]
-# A **greedy** method takes the next best thing and never looks back. It is fast, and mostly good. But what is accepted early may
-# shut out what would have been better, and it cannot tell that this has happened.
+# A **greedy** method takes the next best step and never looks back. It is fast, and mostly good. But an early merge can rule out a
+# better one, and the method cannot tell that this has happened.
 #
-# ## Greedy with a better nose?
+# ## A better greedy rule?
 #
-# nvFuser joins the first pair that a scheduler accepts, without asking what it saves. Surely it is better to join the pair that
-# saves most, then the next: `strategy="saving"`. Two real fusions: the backward pass of Llama-3's rotary embedding, and that of
-# a diffusion transformer's layer norm (NVIDIA/Fuser issues #4269 and #2473).
+# nvFuser merges the first pair that a scheduler accepts, without asking what the merge saves. Surely it is better to merge the pair
+# that saves most, then the next: `strategy="saving"`. Try it on two real fusions: the backward passes of Llama-3's rotary embedding
+# and of a diffusion transformer's layer norm (NVIDIA/Fuser issues #4269 and #2473).
 #
-# **Predict:** for each, which is faster in the model, `bottom_up` (nvFuser's) or `saving`?
+# **Predict:** for each fusion, which strategy does the model call faster, `bottom_up` (nvFuser's) or `saving`?
 
 # %%
 question = predict("Which is faster?", {"rotary embedding": None, "layer norm": None})  # "bottom_up" or "saving"
@@ -122,7 +123,7 @@ gallery = {case["id"]: case for case in json.loads(Path("../tests/data/gallery.j
 
 
 def from_gallery(name):
-    """Return definition and abstract inputs of a fusion from an issue."""
+    """Return the definition and abstract inputs of a fusion from an issue."""
     case = gallery[name]
     with FusionDefinition() as fd:
         exec(case["python"], {"fd": fd, "DataType": DataType})  # noqa: S102 - a file of this repository
@@ -138,22 +139,22 @@ for name, of in times.items():
 outcomes.append(
     question.reveal(
         {name: min(of, key=of.get) for name, of in times.items()},
-        because="No greedy rule is always better. Each is led astray by another kind of fusion.",
+        because="No greedy rule is always better. Each has fusions that mislead it.",
     )
 )
 outcomes[1]
 
 # %% [markdown]
-# ## What is the least?
+# ## What is the minimum?
 #
-# How good can a plan of the second one be? One way is to try everything. The other is to **prove a lower bound**: what every
-# plan has to pay, however it cuts. If a plan costs just that, nobody can do better.
+# How good can a plan of the second fusion be? One way to find out is to try everything. The other is to **prove a lower bound**: a cost
+# that every plan has to pay, however it cuts. A plan that costs exactly that cannot be beaten.
 #
-# Take the fusion of lesson 03, defined once more below, where nvFuser has three kernels and `glue` made two of them. The inputs x
-# and y, the first output, and a and b are matrices of 64 MiB. Sums and the second output are small.
+# Take the fusion of lesson 03, defined once more below; nvFuser uses three kernels and `glue` reduced them to two. The inputs x and
+# y, the first output, and a and b are matrices of 64 MiB. The sums and the second output are small.
 #
-# **Predict:** how often, at least, is a matrix read or written by **any** plan? Start with inputs and outputs. Then think of what
-# cannot be in one kernel: b, for instance, has to be complete before its columns can be used.
+# **Predict:** how many times, at least, does **any** plan read or write a matrix? Start with inputs and outputs. Then think about what
+# cannot be in one kernel: b, for instance, has to be complete before its column sums can be used.
 
 # %%
 question = predict("Matrices read or written, at least", None)
@@ -177,20 +178,20 @@ certificate
 outcomes.append(
     question.reveal(
         sum(term.cost // fl.spec((4096, 4096)).nbytes for term in certificate.proof.terms if term.kind.value != "launches"),
-        because="x and y are read and the output is written; and one of a and b is written and read again, since what comes before "
-        "the column sum and what comes after it can never share a kernel.",
+        because="Every plan reads x and y and writes the output. It also writes and rereads a or b, since the ops before the column "
+        "sum and those after it can never share a kernel.",
     )
 )
 outcomes[2]
 
 # %% [markdown]
-# That was a **certificate**: each line is a reason that you can check by hand, and together they are a bound. Above it stands
-# what the plan could have done better, and that nobody had asked.
+# This is a **certificate**. Each line is a reason that you can check by hand, and together they form a bound. The lines above the
+# bound show what would have improved the plan, and which question was never asked.
 #
 # ## The best plan
 #
-# `strategy="optimal"` looks for the cheapest plan: it joins greedily in several ways, improves the results by small random
-# changes, and searches what is left as long as a limit allows. Then it compares with the bound.
+# `strategy="optimal"` looks for the cheapest plan. It merges greedily in several ways, improves the results by small random changes,
+# and searches the rest within a limit. Then it compares the result with the bound.
 
 # %%
 best = fl.segment(two_norms, strategy="optimal")
@@ -199,11 +200,11 @@ print(str(proved).split("every plan pays")[0])
 print(verify(proved, best.segmented, best.oracle))
 
 # %% [markdown]
-# The last line is from a checker that shares no code with the search: it recomputes costs, asks the schedulers about each
-# pair that a reason names, and adds up.
+# The last line comes from a checker that shares no code with the search. It recomputes the costs, asks the schedulers about each pair
+# that a reason names, and adds everything up.
 #
-# Here the reasons reach the cost of the plan, so no search was needed. For the layer norm they do not, and the rest is proved by
-# exhaustive search, within a limit of states (partial plans) that it may look at:
+# Here the reasons already add up to the cost of the plan, so no search was needed. For the layer norm they do not, and exhaustive
+# search proves the rest, within a limit on the number of states (partial plans) that it may visit:
 
 # %%
 limited = SegmenterOptions(search_states=2_000)
@@ -212,7 +213,7 @@ print(f"{microseconds(layer_norm):.0f} µs; nvFuser {times['layer norm']['bottom
 print(str(layer_norm.certificate()).split("every plan pays")[0])
 
 # %% [markdown]
-# Sometimes neither reaches. Then the certificate says how far from the bound a plan may be, and what is known to be better. For
+# Sometimes neither is enough. Then the certificate says how far a plan can be from the bound, and which better plan is known. This is
 # the rotary embedding of Llama-2 (issue #2599):
 
 # %%
@@ -223,8 +224,8 @@ print("\n".join(str(open_question).splitlines()[:4]))
 # %% [markdown]
 # ## Your turn: beat nvFuser
 #
-# Below is nvFuser's plan of two norms. Edit it, by clicking in the explorer or with `cut`, `glue` and `move` in the cell
-# behind it. Your score is the bound divided by the cost of your plan; 100 % cannot be beaten.
+# Below is nvFuser's plan of two norms. Edit it, by clicking in the explorer or with `cut`, `glue` and `move` in the cell that
+# follows. Your score is the bound divided by the cost of your plan; 100 % cannot be beaten.
 
 # %%
 explorer = fl.explore(plan)
@@ -242,6 +243,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - [docs/optimal.md](../docs/optimal.md): which plans are compared, where bounds come from, what the checker checks.
-# - `certificate.missed` and `certificate.terms` have the same as data.
-# - All of this counts bytes. Is that right? [06_cost_models](06_cost_models.ipynb).
+# - [docs/optimal.md](../docs/optimal.md): which plans are compared, where bounds come from, and what the checker checks.
+# - `certificate.missed` and `certificate.terms` hold the same as data.
+# - All of this counts bytes. Is that the right measure? [06_cost_models](06_cost_models.ipynb).
