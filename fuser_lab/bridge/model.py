@@ -1,7 +1,9 @@
 """`fuser_lab.from_torch`: a function, a module or an exported program as regions, each of which has a plan."""
 
 import importlib
+import logging
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -136,6 +138,10 @@ def from_torch(
             results = run(*given_copies, **copied_keywords)
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
             raise InputError(_refused(str(error))) from None
+        except (NotImplementedError, RuntimeError) as error:
+            if not on_meta or "meta" not in str(error):
+                raise
+            raise InputError(_without_values(error)) from None
         if backward and not any(graph.kind == "backward" for graph in capture.graphs):
             _run_backward(torch, results)
         capture.idle = False
@@ -164,12 +170,23 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
     config = importlib.import_module("torch._dynamo.config")
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        wanted = {"recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False}
+        # The older name is an alias where there is the newer one.
+        ignored = next(n for n in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(config, n))
+        wanted = {
+            "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
+            ignored: {*getattr(config, ignored), *_messages()},
+        }
         known = {name: value for name, value in wanted.items() if hasattr(config, name)}
         with config.patch(**known), torch.set_grad_enabled(backward):
             return traced(*args, **kwargs)
 
     return run
+
+
+def _messages() -> set[Any]:
+    """Return the methods of loggers that write messages: what they write is no reason to end a graph."""
+    kinds = ("debug", "info", "warn", "error", "exception", "critical", "log")
+    return {method for name, method in vars(logging.Logger).items() if name.startswith(kinds) and callable(method)}
 
 
 def _leaves(torch: Any, value: Any) -> list[Any]:
@@ -222,6 +239,17 @@ def _refused(text: str) -> str:
     own = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
     where = f" at {PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
     return f"from_torch: torch does not capture this{where}: {why[1] if why else text.splitlines()[0]}"
+
+
+def _without_values(error: Exception) -> str:
+    """Return one sentence about what torch cannot do without the values that meta tensors lack, with the user's line."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
+    own = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
+    where = f" at {PurePath(own[-1].filename).name}:{own[-1].lineno} ({own[-1].line})" if own else ""
+    return (
+        f"from_torch: what the function does{where} depends on values, and tensors on the device \"meta\" have none; give "
+        "tensors on another device."
+    )
 
 
 def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:

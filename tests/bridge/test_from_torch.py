@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import logging
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 torch = needs("torch")
 F = torch.nn.functional
+_LOGGER = logging.getLogger(__name__)
 
 
 class Gate(torch.nn.Module):
@@ -190,6 +192,17 @@ def test_autocast_that_is_switched_off_is_captured_on_meta():
         torch.autocast(device_type="meta", enabled=False)
 
 
+def test_messages_end_no_graph():
+    def f(x):
+        y = x * 2
+        _LOGGER.warning("told")
+        return y + 1
+
+    found = fl.from_torch(f, torch.ones(3))
+    assert found.graph_breaks == ()
+    assert len(found.graphs) == 1
+
+
 def test_a_capture_puts_the_garbage_collector_back():
     before = gc.get_threshold()
     with collecting_rarely():
@@ -218,6 +231,10 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
          "neither an input nor a parameter requires a gradient"),
         (lambda x: fl.from_torch(3, x), ArgumentTypeError, "must be a function, a module or an exported program"),
         (lambda x: fl.from_torch(lambda x: 3, x), InputError, "torch captured no op"),
+        (lambda x: fl.from_torch(lambda m: m[m.sum(0).nonzero()[0]] + 1, x.to("meta")), InputError,
+         "what the function does at test_from_torch.py:"),
+        (lambda x: fl.from_torch(lambda m: m + 1 if float(m.sum()) > 0 else m, x.to("meta")), InputError,
+         "depends on values, and tensors on the device"),
         (lambda x: fl.from_torch(torch.nn.Linear(4, 4, device="meta"), x), InputError,
          "the module is on meta and its inputs are on cpu"),
         (lambda x: fl.from_torch(lambda a, b: a * b, x, x.to("meta")), InputError,
