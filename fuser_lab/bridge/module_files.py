@@ -42,12 +42,12 @@ def map_writers(model: "Captured", depth: int | None) -> Writers:
 def box_records(maps: Sequence[ModuleMap], wholes: Sequence[ModuleBox]) -> Records:
     """Return one row a box that is drawn."""
     columns = (
-        "graph", "box", "kind", "class", "equal modules", "ops", "regions", "left to torch", "in [bytes]",
+        "graph", "box", "kind", "class", "modules", "ops", "regions", "left to torch", "in [bytes]",
         "out [bytes]",
     )
     rows = tuple(
         (
-            one.graph.title, box.id, box.kind, box.cls, box.times, len(box.calls), words(box.regions), box.left,
+            one.graph.title, box.id, box.kind, box.cls, box.modules, len(box.calls), words(box.regions), box.left,
             box.bytes_in, box.bytes_out,
         )
         for one, whole in zip(maps, wholes, strict=True) for box in whole.each() if box.id

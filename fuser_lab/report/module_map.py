@@ -1,4 +1,4 @@
-"""A captured graph as boxes by module path: each box opens into what is inside it, equal neighbours are folded.
+"""A captured graph as boxes by module path: each box opens into what is inside it, what repeats is folded.
 
 Boxes of one level are modules, and the calls of the level's own module: those in one region, or those of one op that
 torch runs. Calls are joined only where no way leads out of a box and back, other than through a module called again.
@@ -15,6 +15,7 @@ from typing import Literal
 
 Path = tuple[str, ...]
 BoxKind = Literal["module", "region", "torch"]
+_MOST_TURNS = 16  # different modules that may take turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,8 @@ class Inside:
 class ModuleBox:
     """A module, ``times`` equal ones in a row, or calls of the enclosing module; ``inside`` where it is open.
 
-    ``calls`` are numbers, ``ops`` the names of what they call, each once, and ``left`` counts those in no region.
+    Where different modules take turns, as layers with local and with global attention do, ``turns`` of them repeat
+    ``times`` times, and the first of each are inside. ``calls`` are numbers, ``ops`` the names of what they call, each once, and ``left`` counts those in no region.
     ``bytes_in`` and ``bytes_out`` count each tensor once that other calls make for it, or read of it.
     """
 
@@ -105,6 +107,12 @@ class ModuleBox:
     bytes_in: int
     bytes_out: int
     inside: Inside | None = None
+    turns: int = 1
+
+    @property
+    def modules(self) -> int:
+        """How many modules a box of modules stands for."""
+        return self.turns * self.times
 
     def each(self) -> list[ModuleBox]:
         """Return the box and all boxes that are drawn in it."""
@@ -125,7 +133,8 @@ def module_boxes(
     depth
         How many levels are open whatever ``opened`` says; 1 shows the outermost modules.
     folded
-        Whether equal neighbours with numbers for names are one box; if it is open, it shows the first.
+        Whether neighbours with numbers for names are one box where they are equal, or take turns again and again; if it
+        is open, it shows the first.
     """
     return _Builder(graph, frozenset(opened), depth, folded=folded).whole()
 
@@ -161,7 +170,7 @@ class _Builder:
 
     def _box(
         self, name_id: str, kind: BoxKind, name: str, path: Path, calls: Sequence[int], *, times: int = 1,
-        inside: Inside | None = None,
+        turns: int = 1, inside: Inside | None = None,
     ) -> ModuleBox:
         graph, own = self._graph, frozenset(calls)
         read = {f.tensor: f.bytes for n in calls for f in graph.into[n] if f.source not in own}
@@ -172,7 +181,7 @@ class _Builder:
             calls=tuple(calls), ops=tuple(dict.fromkeys(graph.calls[n].op for n in calls)),
             regions=tuple(number for number in regions if number is not None),
             left=sum(graph.calls[n].region is None for n in calls), library=graph.library,
-            bytes_in=sum(read.values()), bytes_out=sum(written.values()), inside=inside,
+            bytes_in=sum(read.values()), bytes_out=sum(written.values()), inside=inside, turns=turns,
         )
 
     def _inside(self, path: Path, calls: Sequence[int], level: int) -> Inside:
@@ -183,7 +192,7 @@ class _Builder:
             if len(graph.calls[n].module) > depth:
                 modules.setdefault(graph.calls[n].module[depth], []).append(n)
         folds = self._folds(depth, modules)
-        leader = {name: names[0] for names in folds for name in names}
+        leader = {name: fold.names[0] for fold in folds for name in fold.names}
         groups = _Groups(graph)
         for n in calls:
             call = graph.calls[n]
@@ -191,18 +200,33 @@ class _Builder:
                 groups.add(n, f"module {leader[call.module[depth]]}", splits=False)
             else:
                 groups.add(n, f"torch {call.op}" if call.region is None else f"region {call.region}", splits=True)
-        members = {names[0]: names for names in folds}
+        members = {fold.names[0]: fold for fold in folds}
         order, links = groups.ordered()
         boxes = []
         for place, group in enumerate(order):
             kind, _, name = groups.keys[group].partition(" ")
-            if kind == "module":
-                boxes.append(self._module((*path, name), members[name], modules, groups.calls[group], level))
+            if kind == "module" and members[name].turns > 1:
+                boxes.append(self._pattern(path, members[name], modules, groups.calls[group], level))
+            elif kind == "module":
+                boxes.append(self._module((*path, name), members[name].names, modules, groups.calls[group], level))
             else:
                 own = ".".join(path)
                 leaf: BoxKind = "region" if kind == "region" else "torch"
                 boxes.append(self._box(f"{own}#{place}", leaf, name, path, groups.calls[group]))
         return Inside(boxes=tuple(boxes), links=links)
+
+    def _pattern(
+        self, path: Path, fold: _Fold, modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
+    ) -> ModuleBox:
+        """Return a box of modules that take turns; it opens into the first of each."""
+        shown = _fold_name(fold.names)
+        name_id = ".".join((*path, shown))
+        is_open = level < self._depth or name_id in self._opened
+        first = sorted(n for name in fold.names[: fold.turns] for n in modules[name])
+        inside = self._inside(path, first, level + 1) if is_open else None
+        return self._box(
+            name_id, "module", shown, (*path, shown), calls, times=fold.times, turns=fold.turns, inside=inside,
+        )
 
     def _module(
         self, path: Path, names: Sequence[str], modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
@@ -221,24 +245,48 @@ class _Builder:
         inside = self._inside(path, first, level + 1) if is_open else None
         return self._box(name_id, "module", shown, path, calls, times=len(names), inside=inside)
 
-    def _folds(self, depth: int, modules: Mapping[str, Sequence[int]]) -> list[list[str]]:
-        """Return the names of modules in runs of equal neighbours."""
-        runs: list[list[str]] = []
-        last = None
+    def _folds(self, depth: int, modules: Mapping[str, Sequence[int]]) -> list[_Fold]:
+        """Return the names of modules in runs of neighbours that are equal, or that take turns again and again."""
+        looks: list[object] = []
         for name, calls in modules.items():
             base, _, number = name.rpartition(".")
-            looks = (base, self._looks(depth, calls)) if number.isdigit() and self._folded else None
-            if looks is not None and looks == last:
-                runs[-1].append(name)
-            else:
-                runs.append([name])
-            last = looks
-        return runs
+            looks.append((base, self._looks(depth, calls)) if number.isdigit() and self._folded else name)
+        numbers = {look: n for n, look in enumerate(dict.fromkeys(looks))}
+        alike, names = [numbers[look] for look in looks], list(modules)
+        folds: list[_Fold] = []
+        at = 0
+        while at < len(names):
+            turns, times = _repeated(alike, at)
+            folds.append(_Fold(names=tuple(names[at: at + turns * times]), turns=turns, times=times))
+            at += turns * times
+        return folds
 
     def _looks(self, depth: int, calls: Sequence[int]) -> frozenset[tuple[tuple[Path, str, int, bool], int]]:
         """Return what equal modules have in common: ops and sizes by path."""
         every = (self._graph.calls[n] for n in calls)
         return frozenset(Counter((c.module[depth + 1:], c.op, c.bytes, c.region is None) for c in every).items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fold:
+    """Modules that one box stands for: ``turns`` different ones, ``times`` times."""
+
+    names: tuple[str, ...]
+    turns: int
+    times: int
+
+
+def _repeated(alike: Sequence[int], at: int) -> tuple[int, int]:
+    """Return how many neighbours from a place on repeat how often: what takes in most, of equals the shortest."""
+    best = (1, 1)
+    for turns in range(1, min(_MOST_TURNS, (len(alike) - at) // 2) + 1):
+        end = at + turns
+        while end < len(alike) and alike[end] == alike[end - turns]:
+            end += 1
+        times = (end - at) // turns
+        if times > 1 and turns * times > best[0] * best[1]:
+            best = turns, times
+    return best
 
 
 def _fold_name(names: Sequence[str]) -> str:

@@ -72,6 +72,8 @@ def describe(box: ModuleBox) -> str:
     if box.kind == "torch":
         return f"{box.library}: {box.name}: {ops}; {moved}"
     times = f"{box.times} equal modules, together " if box.times > 1 else ""
+    if box.turns > 1:
+        times = f"{box.modules} modules, {box.turns} that take turns {box.times} times, together "
     cls = f" ({box.cls})" if box.cls else ""
     return (
         f"{box.name}{cls}: {times}{ops}, {len(box.calls) - box.left} in {plural(len(box.regions), 'region')}, "
@@ -90,7 +92,8 @@ def box_lines(box: ModuleBox) -> tuple[str, str, str]:
     name = box.name if len(box.name) <= _WIDEST_NAME else f"…{box.name[1 - _WIDEST_NAME:]}"
     left = f" · {box.left} {box.library}" if box.left else ""
     counted = f"{plural(len(box.calls), 'op')} · {plural(len(box.regions), 'region')}{left}"
-    return f"{name} × {box.times}" if box.times > 1 else name, counted, moved
+    turns = f"{box.turns} in turn, " if box.turns > 1 else ""
+    return f"{name}{f': {turns}' if turns else ' '}× {box.times}" if box.times > 1 else name, counted, moved
 
 
 # Where things go
@@ -131,7 +134,8 @@ def _wires(inside: Sequence[_Drawn], links: Sequence[Link]) -> tuple[Wire, ...]:
 
 def _head(box: ModuleBox) -> str:
     name, counted, moved = box_lines(box)
-    first = ", the first is shown" if box.times > 1 else ""
+    shown = "the first is shown" if box.turns == 1 else f"the first {box.turns} are shown"
+    first = f", {shown}" if box.times > 1 else ""
     return f"▾ {name}{f' {box.cls}' if box.cls else ''}{first} · {counted} · {moved}"
 
 

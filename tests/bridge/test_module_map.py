@@ -9,7 +9,7 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab.errors import InputError
 from fuser_lab.report.module_map import Call, CallGraph, Flow, depth_for, module_boxes, parts_of
-from fuser_lab.report.module_picture import map_svg
+from fuser_lab.report.module_picture import describe, map_svg
 
 
 def _chain(*calls):
@@ -39,6 +39,25 @@ def test_boxes_are_modules_and_equal_neighbours_are_one():
     assert _names(opened) == ["norm", "mlp"]
     assert [(link.bytes, link.back) for link in opened.inside.links] == [(4, False)]
     assert [depth_for(graph, most) for most in (5, 6)] == [1, 2]
+
+
+def test_modules_that_take_turns_are_one_box_that_opens_into_the_first_of_each():
+    kinds = ["local", "local", "wide"] * 3 + ["local"]
+    layers = [(f"layers.{n}{path}", op, n) for n, kind in enumerate(kinds) for path, op in ((".norm", "mul"), ("", kind))]
+    graph = _chain(*layers, ("head", "mm", None))
+    whole = module_boxes(graph)
+    assert _names(whole) == ["layers.0\u20138", "layers.9", "head"]
+    box = whole.inside.boxes[0]
+    assert (box.turns, box.times, box.modules, len(box.calls), box.inside) == (3, 3, 9, 18, None)
+    assert describe(box).startswith("layers.0\u20138: 9 modules, 3 that take turns 3 times, together 18 ops, ")
+    opened = module_boxes(graph, opened={box.id}).inside.boxes[0]
+    assert [(one.name, one.times) for one in opened.inside.boxes] == [("layers.0\u20131", 2), ("layers.2", 1)]
+    deeper = module_boxes(graph, opened={box.id, "layers.2"}).inside.boxes[0].inside.boxes[1]
+    assert _names(deeper) == ["norm", "2"]
+    drawn = map_svg([module_boxes(graph, opened={box.id})])
+    assert "layers.0\u20138: 3 in turn, \u00d7 3" in drawn
+    assert "the first 3 are shown" in drawn
+    assert _names(module_boxes(graph, folded=False)) == [*(f"layers.{n}" for n in range(10)), "head"]
 
 
 def test_calls_of_a_module_itself_are_parted_where_a_way_leads_out_and_back():
