@@ -242,13 +242,13 @@ def _refused(text: str) -> str:
 
 
 def _without_values(error: Exception) -> str:
-    """Return one sentence about what torch cannot do without the values that meta tensors lack, with the user's line."""
+    """Return what torch cannot do with tensors that have no values, as one sentence with the user's line."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
     own = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
     where = f" at {PurePath(own[-1].filename).name}:{own[-1].lineno} ({own[-1].line})" if own else ""
     return (
-        f'from_torch: what the function does{where} depends on values, and tensors on the device "meta" have none; give '
-        "tensors on another device."
+        f"from_torch: what the function does{where} depends on values, and tensors on the device \"meta\" have none; "
+        "give tensors on another device."
     )
 
 

@@ -90,8 +90,9 @@ class ModuleBox:
     """A module, ``times`` equal ones in a row, or calls of the enclosing module; ``inside`` where it is open.
 
     Where different modules take turns, as layers with local and with global attention do, ``turns`` of them repeat
-    ``times`` times, and the first of each are inside. ``calls`` are numbers, ``ops`` the names of what they call, each once, and ``left`` counts those in no region.
-    ``bytes_in`` and ``bytes_out`` count each tensor once that other calls make for it, or read of it.
+    ``times`` times, and the first of each are inside. ``calls`` are numbers, ``ops`` the names of what they call, each
+    once, and ``left`` counts those in no region. ``bytes_in`` and ``bytes_out`` count each tensor once that other calls
+    make for it, or read of it.
     """
 
     id: str

@@ -43,7 +43,8 @@ def test_boxes_are_modules_and_equal_neighbours_are_one():
 
 def test_modules_that_take_turns_are_one_box_that_opens_into_the_first_of_each():
     kinds = ["local", "local", "wide"] * 3 + ["local"]
-    layers = [(f"layers.{n}{path}", op, n) for n, kind in enumerate(kinds) for path, op in ((".norm", "mul"), ("", kind))]
+    ops = [(n, op) for n, kind in enumerate(kinds) for op in (("norm", "mul"), ("", kind))]
+    layers = [(f"layers.{n}.{path}".rstrip("."), op, n) for n, (path, op) in ops]
     graph = _chain(*layers, ("head", "mm", None))
     whole = module_boxes(graph)
     assert _names(whole) == ["layers.0\u20138", "layers.9", "head"]
