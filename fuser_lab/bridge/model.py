@@ -247,7 +247,7 @@ def _without_values(error: Exception) -> str:
     own = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
     where = f" at {PurePath(own[-1].filename).name}:{own[-1].lineno} ({own[-1].line})" if own else ""
     return (
-        f"from_torch: what the function does{where} depends on values, and tensors on the device \"meta\" have none; "
+        f"from_torch: what the function does{where} depends on values, and tensors on the device 'meta' have none; "
         "give tensors on another device."
     )
 
