@@ -12,9 +12,11 @@
 # %% [markdown]
 # # Proved the cheapest. Is it the fastest?
 #
-# Sums of rows and of columns of sin(x). In the plan below each of two kernels computes the sines for itself. Nothing passes
-# between them, and a search has **proved** that no plan costs less. The plan further down stores the sines and reads them
-# again, which is half as many bytes again. Which of the two is faster, and by how much?
+# After this lesson, you can build a cost model for your machine, and say where such a model stops being true.
+#
+# The fusion below computes the row sums and the column sums of sin(x). In the first plan, each of two kernels computes the sines for
+# itself. Nothing passes between them, and a search has **proved** that no plan costs less. The plan further down stores the sines
+# and reads them again, which moves half as many bytes again. Which of the two is faster, and by how much?
 
 # %%
 from itertools import combinations
@@ -30,7 +32,7 @@ rng = np.random.default_rng(0)
 
 
 def defined(body, *shapes):
-    """Return a definition of a function of ops and tensors that returns its outputs, and arrays for it."""
+    """Return the definition that a function of ops and tensors makes, and input arrays; the function returns the outputs."""
     with FusionDefinition() as fd:
         tensors = [fd.define_tensor(shape=list(s), contiguity=True, dtype=DataType.Float) for s in shapes]
         for output in body(fd.ops, *tensors):
@@ -42,7 +44,7 @@ SHAPE = (1024, 2048)
 
 
 def two_plans(op):
-    """Return two plans of the sums of columns and of rows of op(x), and inputs: computed twice, and stored."""
+    """Return two plans for the column sums and row sums of op(x), which is computed twice or stored, and inputs."""
 
     def body(ops, x):
         c = getattr(ops, op)(x)
@@ -63,17 +65,17 @@ print(str(recomputed.certificate()).split("every plan pays")[0])
 stored
 
 # %% [markdown]
-# ## 1. Ask the clock
+# ## 1. Measure it
 #
-# **Predict:** how many times as long does *recomputed* take as *stored*, on this machine's processor? Below 1 it is the faster
-# one. (Within 30 %.)
+# **Predict:** how many times as long does *recomputed* take as *stored*, on this machine's processor? A number below 1 means that
+# *recomputed* is faster. (Within 30 %.)
 
 # %%
 question = predict("Time recomputed / time stored", None)
 question
 
 # %%
-measured = {}  # of each fusion that we time: its plans with their seconds, and whether the difference is noise
+measured = {}  # for each fusion: its plans with their times in seconds, and whether the difference is within the noise
 
 
 def moved(plan):
@@ -81,7 +83,7 @@ def moved(plan):
 
 
 def seconds_of(fusion, plans, inputs):
-    """Return the median times of plans, in seconds; they are kept for the end of the lesson."""
+    """Return the median times of plans, in seconds, and keep them for the end of the lesson."""
     times = fl.time(plans, inputs, seconds=0.05, progress=False)
     totals = [row.median for row in times.rows if row.segment is None]
     frame = times.to_pandas(verbose=True)
@@ -93,19 +95,19 @@ first, second = seconds_of("sin", [recomputed, stored], sine_inputs)
 print(f"recomputed {moved(recomputed) / 1e6:5.1f} MB {1e3 * first:6.1f} ms\nstored     {moved(stored) / 1e6:5.1f} MB {1e3 * second:6.1f} ms")
 outcomes = [
     question.reveal(
-        first / second, within=0.3, hints={2 / 3: "That is the ratio of the bytes. Are bytes what this kernel waits for?"},
-        because="A sine is many instructions. The processor waits for them, not for memory, and one plan has twice "
-        "as many. A count of bytes knows nothing of that.",
+        first / second, within=0.3, hints={2 / 3: "That is the ratio of the bytes. Does this kernel wait for memory?"},
+        because="A sine takes many instructions. They take longer than memory does, and one plan has twice "
+        "as many of them. A count of bytes does not see that.",
     ),
 ]
 outcomes[0]
 
 # %% [markdown]
-# The proof was right: it spoke of a **cost model**, a guess that is cheap to make. This one counts bytes and launches and
-# nothing else, for an H200. It is right where memory is what everybody waits for. This lesson looks for the places where it is
-# not. Numbers are measured while you read, on your machine; so yours differ from your neighbour's.
+# The proof was right, but it is about a **cost model**, an estimate that is cheap to compute. This one counts bytes and launches and
+# nothing else, for an H200. It holds where every kernel waits for memory. This lesson looks for the places where it does not. All
+# times are measured while you read, on your machine, so your numbers differ from your neighbour's.
 #
-# **Predict:** the same two plans with `neg` in place of `sin`: same graph, same sizes, same bytes, same proof. Which is faster
+# **Predict:** take the same two plans with `neg` in place of `sin`: same graph, same sizes, same bytes, same proof. Which is faster
 # now?
 
 # %%
@@ -120,8 +122,8 @@ for plan, time in zip(plans, times, strict=True):
 faster = "a tie" if measured["neg"][1] else "recomputed" if times[0] < times[1] else "stored"
 outcomes.append(
     question.reveal(
-        faster, hints={"stored": "A sign is flipped on the way from memory to the sum, at no cost that one could measure."},
-        because="To negate twice costs nothing; to write and read again does. One graph, one count of bytes, and the op decides.",
+        faster, hints={"stored": "The sign is flipped on the way from memory to the sum, at no measurable cost."},
+        because="Negating twice costs nothing; writing and reading again does. The graph and the bytes are the same, so the op decides.",
     )
 )
 outcomes[1]
@@ -129,8 +131,8 @@ outcomes[1]
 # %% [markdown]
 # ## 2. A model of this machine
 #
-# The model has two numbers, a bandwidth and the time of a launch. Which are they here? Two kernels, an add and a mul, or one for
-# both, for small and for large matrices:
+# The model has two numbers: a bandwidth and the time of a launch. What are they on this machine? The next cell times an add and a mul,
+# as two kernels and as one, for small and for large matrices:
 
 # %%
 
@@ -147,8 +149,8 @@ for n in SIZES:
     print(f"{n:4} x {n:4}: fused {1e6 * times[0]:7.0f} µs, cut {1e6 * times[1]:7.0f} µs")
 
 # %% [markdown]
-# The large ones tell how many bytes a second go through memory. The small ones move next to nothing, so they tell what it costs
-# to start at all:
+# The large matrices show how many bytes per second pass through memory. The small ones move next to nothing, so they show what it
+# costs to start a kernel:
 #
 # > time = start × segments + bytes / bandwidth
 
@@ -166,7 +168,7 @@ def model(plan):
 # %% [markdown]
 # ## 3. Caches
 #
-# **Predict:** matrices of 512 × 512, one kernel. Is the measured time *more* than the model says, *less*, or *about* the same
+# **Predict:** for matrices of 512 × 512 and one kernel, is the measured time *more* than the model says, *less*, or *about* the same
 # (within 20 %)?
 
 # %%
@@ -182,20 +184,20 @@ print(f"{moved(plan) / 1e6:.1f} MB, model {1e6 * model(plan):.0f} µs, measured 
 outcomes.append(
     question.reveal(
         "less" if ratio < 0.8 else "more" if ratio > 1.2 else "about",
-        because="What fits into a cache need not go to memory, and a byte costs less there than the model says.",
+        because="Data that fits in a cache does not go to memory, and a byte in a cache costs less than the model says.",
     )
 )
 outcomes[2]
 
 # %% [markdown]
-# A GPU is similar: an H200 has a second-level cache of 50 MB, so what one kernel has just written is often still there when the
-# next one reads it. `fl.time` on a GPU therefore empties the cache between measurements, and shows the warm time beside it.
+# A GPU is similar. An H200 has a second-level cache of 50 MB, so what one kernel has just written is often still there when the next
+# one reads it. On a GPU, `fl.time` therefore clears the cache between measurements, and shows the warm time next to the cold one.
 #
-# ## 4. Small tensors: a cut for nothing
+# ## 4. Small tensors: a cut saves nothing
 #
-# The cut in section 2 doubles the bytes at both sizes: 3 n² numbers fused, 6 n² cut.
+# The cut in section 2 doubles the bytes at both sizes, from 3 n² numbers when fused to 6 n² when cut.
 #
-# **Predict:** how many times as long as the fused one does the cut plan take for the small size and for the large one? (Within
+# **Predict:** how many times as long as the fused plan does the cut plan take, at the small size and at the large one? (Within
 # 50 %.)
 
 # %%
@@ -206,8 +208,8 @@ question
 ratios = {n: measured[n][0][1][1] / measured[n][0][0][1] for n in SIZES}
 outcomes.append(
     question.reveal(
-        ratios, within=0.5, hints={64: {2: "Twice the bytes, yes. But are bytes what so small a kernel waits for?"}},
-        because="Small tensors cost their start and little else, whatever the plan. The ratio of bytes shows where memory decides.",
+        ratios, within=0.5, hints={64: {2: "The bytes double, yes. But does such a small kernel wait for memory?"}},
+        because="For small tensors the start is nearly the whole cost, in any plan. The ratio of bytes shows only where memory decides.",
     )
 )
 outcomes[3]
@@ -215,7 +217,7 @@ outcomes[3]
 # %% [markdown]
 # ## 5. The order of access
 #
-# x + y, and x + yᵀ: as many bytes, and as many additions.
+# Compare x + y with x + yᵀ: both move the same number of bytes and do the same number of additions.
 #
 # **Predict:** how many times as long does the second one take? (Within 50 %.)
 
@@ -236,8 +238,8 @@ for name, body in (
 outcomes.append(
     question.reveal(
         times["x + y transposed"] / times["x + y"], within=0.5,
-        because="Memory is read in lines of neighbours. Whoever walks across them has to turn tiles around, which takes time even "
-        "where it takes no bytes. Lesson 15 is about that.",
+        because="Memory is read in lines of neighbouring elements. A kernel that walks across the lines has to transpose tiles, which takes "
+        "time even though it moves no more bytes. Lesson 15 is about that.",
     )
 )
 outcomes[4]
@@ -245,14 +247,14 @@ outcomes[4]
 # %% [markdown]
 # ## What a model is good for
 #
-# It need not tell the time. It has to tell **which plan is faster**, before anything runs. So ask it just that, of all pairs of
-# plans of one fusion that were measured above.
+# A model does not have to predict the time. It has to predict **which plan is faster**, before anything runs. The next cell asks it
+# exactly that, for all pairs of plans of one fusion that were measured above.
 
 # %%
 
 
 def judged(cost):
-    """Return how many of the measured pairs a cost function puts in the right order, and how many there are."""
+    """Return how many of the measured pairs a cost function orders correctly, and the number of pairs."""
     right = []
     for fusion, (plans, tie) in measured.items():
         for (a, time_a), (b, time_b) in combinations(plans, 2):
@@ -260,7 +262,7 @@ def judged(cost):
                 print(f"a cost is a positive number; for {a.name!r} of {fusion} it is {cost(a)!r}")
                 return 0, len(measured)
             right.append(tie or (cost(a) < cost(b)) == (time_a < time_b))
-            verdict = "a tie, either is right" if tie else "right" if right[-1] else "WRONG"
+            verdict = "a tie, either order is right" if tie else "right" if right[-1] else "WRONG"
             print(f"{fusion!s:5} {a.name:10} {1e6 * time_a:7.0f} µs  {b.name:6} {1e6 * time_b:7.0f} µs  {verdict}")
     return sum(right), len(right)
 
@@ -270,8 +272,8 @@ print("{} of {} right".format(*judged(moved)))
 # %% [markdown]
 # ## Your turn: a better model
 #
-# Write a cost function that gets **all** pairs right: seconds for launches, for bytes, and for arithmetic. `elements` counts how
-# often the kernels of a plan compute an op of some name; `per_sine` is what one of them cost in section 1.
+# Write a cost function that gets **all** pairs right, with terms in seconds for launches, for bytes, and for arithmetic. `elements`
+# counts how many times the kernels of a plan compute a given op; `per_sine` is the time of one sine in section 1.
 
 # %%
 
@@ -289,13 +291,13 @@ def my_cost(plan):
 
 
 right, pairs = judged(my_cost)
-print(f"{right} of {pairs} right:", "well done" if right == pairs else "what do the kernels of the wrong pair do that no byte shows?")
+print(f"{right} of {pairs} right:", "well done" if right == pairs else "what do the kernels of the wrong pair do that bytes do not show?")
 
 # %% [markdown]
 # ## On a GPU
 #
-# Is the plan that is slower here slower there? Lesson 01 asked how many operations an H200 does in the time of one byte. If a
-# sine takes some twenty of them, which is a guess, a model with arithmetic says for the H200:
+# Is the plan that is slower here also slower on a GPU? Lesson 01 asked how many operations an H200 performs in the time of one byte.
+# Assume that a sine takes twenty of them. A model with arithmetic then gives, for the H200:
 
 # %%
 gpu, OPERATIONS_OF_A_SINE = recomputed.oracle.device, 20
@@ -305,16 +307,15 @@ for plan in (recomputed, stored):
     print(f"{plan.name:10} memory {1e6 * memory:5.1f} µs, sines {1e6 * arithmetic:5.1f} µs")
 
 # %% [markdown]
-# A kernel loads the next elements while it computes, so the larger one of two such numbers counts, not their sum. Look at it: by
-# how much would a sine have to be dearer before *stored* wins? With a GPU here, the clock has the last word; the ratio is in the
-# last column.
+# A kernel loads the next elements while it computes, so the larger of these two numbers counts, not their sum. How much more expensive
+# would a sine have to be before *stored* wins? If this machine has a GPU, the measurement decides; the ratio is in the last column.
 
 # %%
 on_device = on_gpu(sine_inputs)
 if on_device:
     print(fl.time([recomputed, stored], on_device, seconds=0.1, progress=False))
 else:
-    print("There is no GPU here. On one, this cell prints the table of times of both plans, with the ratio.")
+    print("There is no GPU here. With a GPU, this cell prints the times of both plans and their ratio.")
 
 # %%
 score(*outcomes)
@@ -322,8 +323,9 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - A model ranks candidates; a measurement decides. `fl.time([a, b], inputs)` checks results first, gives medians with their
-#   spread, and calls a tie a tie ([08_profile_and_compare](08_profile_and_compare.ipynb)).
-# - [docs/benchmarks.md](../docs/benchmarks.md) has kernels on an H200 as a share of what a plain copy reaches. Wherever that is far below 1, bytes
-#   alone mislead.
-# - [docs/optimal.md](../docs/optimal.md) says what certificates count and what they do not. [15_layouts](15_layouts.ipynb) has a cost model for the order of axes.
+# - A model ranks candidates; a measurement decides. `fl.time([a, b], inputs)` checks the results first, gives medians with their
+#   spread, and marks a tie as a tie ([08_profile_and_compare](08_profile_and_compare.ipynb)).
+# - [docs/benchmarks.md](../docs/benchmarks.md) lists kernels on an H200, each as a share of what a plain copy reaches. Where the share
+#   is far below 1, bytes alone mislead.
+# - [docs/optimal.md](../docs/optimal.md) says what certificates count and what they leave out. [15_layouts](15_layouts.ipynb) has a
+#   cost model for the order of axes.

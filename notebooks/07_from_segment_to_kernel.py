@@ -13,9 +13,11 @@
 # %% [markdown]
 # # What is inside the box?
 #
-# Softmax over rows: seven ops in one box, a segment. A box is not a program. Between this picture and something that a GPU
-# runs, somebody decides how many threads work on a row, what each of them keeps, and when they wait for each other. Who,
-# and where can one see it?
+# After this lesson, you can read a generated kernel, explain its loops and threads, and change its parameters.
+#
+# The picture shows softmax over rows: seven ops in one box, a segment. A box is not a program. Between this picture and something that
+# a GPU runs, somebody decides how many threads work on a row, what each thread keeps, and when threads wait for each other. Who
+# decides, and where can you see it?
 
 # %%
 from importlib.util import find_spec
@@ -46,11 +48,11 @@ segment.plan
 # %% [markdown]
 # ## 1. Loops
 #
-# A scheduler has accepted the segment, and its name stands in the box. It decides the loops. Ops have none: `max`
-# says what is computed, not in which order.
+# A scheduler has accepted the segment, and the box shows its name. The scheduler decides the loops. Ops have no loops: `max` says what
+# is computed, not in which order.
 #
-# **Predict:** how often does a loop of a kernel for a *processor* run along each row? (Do not look yet. Count what has to
-# be known before the next step can begin.)
+# **Predict:** how many loops along each row does a kernel for a *processor* have? (Do not look yet. Count what has to be known before
+# the next step can begin.)
 
 # %%
 question = predict("How many loops along a row?", None)
@@ -60,8 +62,8 @@ question
 on_cpu = generate(segment.fusion, segment.scheduler, "cpu")
 along_row = on_cpu.source.count("for r in range(")
 first = question.reveal(
-    along_row, hints={1: "One loop cannot know the maximum before it has ended.", 7: "Ops have no loops of their own."},
-    because="The maximum must be complete before the first exp, and the sum before the first quotient: two places to wait.",
+    along_row, hints={1: "A loop does not know the maximum before it ends.", 7: "Ops have no loops of their own."},
+    because="The maximum must be complete before the first exp, and the sum before the first quotient, so one loop ends at each.",
 )
 first
 
@@ -69,15 +71,14 @@ first
 print(on_cpu.source)
 
 # %% [markdown]
-# Seven ops became three loops. What is not a reduction has no loop of its own: `sub` and `exp` stand where their results are
-# needed, and the broadcasts have vanished, since `t1_fmax` is the same variable in the whole row.
+# Seven ops became three loops. An op that is not a reduction has no loop of its own: `sub` and `exp` are computed where their results
+# are needed, and the broadcasts have vanished, since `t1_fmax` is one variable for the whole row.
 #
 # `T4_row` is the **persistent buffer** of lesson 02: a row of exponentials, kept from the second loop to the third.
 #
 # ## 2. Which line comes from which op?
 #
-# Each line remembers the op that it was made for, which is how the explorer links code and graph. Lines without an op
-# belong to the loops.
+# Each line records the op that it implements, which is how the explorer links code and graph. Lines without an op belong to the loops.
 
 # %%
 ops = {expr.name: expr.op.name for expr in segment.exprs}
@@ -89,13 +90,13 @@ pd.DataFrame(
 # %% [markdown]
 # ## 3. Threads
 #
-# On a GPU the same segment is run by thousands of threads. The scheduler's choice stands above each kernel as *launched
-# with ... blocks of ... threads*: threads of a block sit on one multiprocessor and can exchange values, blocks cannot.
+# On a GPU, thousands of threads run the same segment. The comment above each kernel shows the scheduler's choice as *launched with ...
+# blocks of ... threads*. The threads of one block share a multiprocessor and can exchange values; different blocks cannot.
 #
-# Rows of 1024 elements need a small team. What if the rows get longer, and there are fewer of them, so that the tensor has
-# the same number of elements?
+# A row of 1024 elements needs only a small team of threads. What happens if rows get longer and fewer, so that the tensor keeps the
+# same number of elements?
 #
-# **Predict** the threads for each row of 64, 1024, 8192 and 131072 elements. A block has 1024 at most.
+# **Predict** the number of threads for each row of 64, 1024, 8192 and 131072 elements. A block has at most 1024 threads.
 
 # %%
 question = predict("Threads for one row", {64: None, 1024: None, 8192: None, 131072: None})
@@ -116,27 +117,27 @@ for columns, (launch, *_) in chosen.items():
     print(f"{columns:6} elements: {launch.blocks:5} blocks of {rows} rows x {across} threads, {launch.shared} bytes shared")
 second = question.reveal(
     {columns: launch.threads[0] for columns, (launch, *_) in chosen.items()},
-    hints={64: {64: "64 threads with one element each would load 4 bytes at a time. A vector access takes 16."}},
-    because="A thread keeps a handful of elements in registers. Long rows take more threads, short rows share a block.",
+    hints={64: {64: "With 64 threads, each would load one element, 4 bytes. A vector access loads 16."}},
+    because="A thread keeps a handful of elements in registers. Long rows need more threads; short rows share a block.",
 )
 second
 
 # %% [markdown]
-# Nothing in the definition has changed but a number. A schedule is made for sizes; that is why nvFuser, too, compiles anew
-# when sizes change much.
+# Only a number in the sizes has changed. A schedule is made for particular sizes; that is why nvFuser, too, recompiles when sizes
+# change a lot.
 #
 # ## 4. The kernel
 #
-# Source for a GPU is generated without one. Read it from the bottom: who stores, and what? Then find
+# Generating source for a GPU does not require one. Read the source from the bottom: which threads store, and what? Then find
 #
-# - the vector accesses: `load_vector(T0, ..., 4)` takes four neighbours, 16 bytes, at once;
+# - the vector accesses: `load_vector(T0, ..., 4)` loads four neighbouring elements, 16 bytes, at once;
 # - the **shuffles**: `shfl_xor_sync`, by which the 32 threads of a warp exchange their partial results in five steps.
 
 # %%
 print(segment.source("cuda"))
 
 # %% [markdown]
-# **Predict:** a butterfly of shuffles combines 32 values in 5 steps. How many steps do 16 threads take, as for rows of 64?
+# **Predict:** a butterfly of shuffles combines 32 values in 5 steps. How many steps do 16 threads need, as for rows of 64?
 
 # %%
 question = predict("Steps of shuffles for 16 threads", None)
@@ -145,15 +146,15 @@ question
 # %%
 short = segment_of(65536, 64).source("cuda")
 steps = int(short.split("shfl_xor_sync")[0].rsplit("for step in range(", 1)[1].split(")")[0])
-third = question.reveal(steps, hints={16: "That is one by one. A butterfly lets all pairs exchange at once."}, because="Each step doubles how many values a thread has seen: log2 of the number of threads.")
+third = question.reveal(steps, hints={16: "That would be one by one. In a butterfly, all pairs exchange at once."}, because="Each step doubles the number of values that a thread has combined, so it takes log2 of the number of threads.")
 third
 
 # %% [markdown]
 # ## 5. Run it, thread by thread
 #
-# Is the kernel right? One can run it without a GPU: all threads at once as NumPy arrays, one entry for each thread.
-# Every statement is one step of all threads. It is slow and strict; a thread that reads outside a tensor, or reads what
-# another one may not have written yet, is an error.
+# Is the kernel correct? You can run it without a GPU: all threads run together as NumPy arrays, with one entry per thread, and every
+# statement is one step of all threads. This evaluator is slow and strict: a thread that reads outside a tensor, or reads what another
+# thread may not have written yet, raises an error.
 
 # %%
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
@@ -167,16 +168,16 @@ writes = evaluate_kernel(kernel, {"T0": data.ravel(), name: result.reshape(-1)})
 
 exact = np.exp(data.astype(np.float64) - data.max(axis=1, keepdims=True))
 exact /= exact.sum(axis=1, keepdims=True)
-print(f"largest difference to float64: {abs(result - exact).max():.1e}")
-print("how often elements were written:", set(writes.tolist()))
+print(f"largest difference from float64: {abs(result - exact).max():.1e}")
+print("how many times each element was written:", set(writes.tolist()))
 
 # %% [markdown]
 # ## 6. Down to instructions
 #
-# Numba turns the Python source into PTX, the assembly language of NVIDIA's GPUs. That needs no GPU either.
+# Numba compiles the Python source to PTX, the assembly language of NVIDIA's GPUs. This does not require a GPU either.
 #
-# **Predict:** a thread that handles 32 elements of a row, loading four at a time: how many load instructions from global
-# memory does its program have? And how many stores?
+# **Predict:** a thread handles 32 elements of a row and loads four at a time. How many instructions that load from global memory does
+# its program have? And how many stores?
 
 # %%
 question = predict("Instructions of one thread", {"loads": None, "stores": None})
@@ -193,23 +194,23 @@ if find_spec("numba_cuda"):
     print(*(line for line in lines if "global.v4" in line), sep="\n")
     print(kinds.value_counts().head(8))
 else:
-    print("numba-cuda is not installed; these are counts of the source's accesses.")
+    print("numba-cuda is not installed; these are the numbers of accesses in the source.")
     answer = {"loads": 8, "stores": 8}
-loads_hint = {32: "One access takes a vector of four."}
+loads_hint = {32: "One access moves a vector of four elements."}
 fourth = question.reveal(answer, hints={"loads": loads_hint, "stores": loads_hint}, because="8 accesses of 16 bytes are 32 elements of 4 bytes. The exponentials never leave registers.")
 fourth
 
 # %% [markdown]
-# ## 7. Knobs
+# ## 7. Parameters
 #
-# A scheduler decides the kind of loops; **heuristics** then choose numbers, and say why:
+# A scheduler decides the kind of loops; **heuristics** then choose the numbers, and explain their choice:
 
 # %%
 print(segment.params("cuda")[0])
 
 # %% [markdown]
-# Each number is yours to change, with `plan.with_params`. The result of the kernel stays the same, whatever you give; what is
-# illegal is refused in a sentence:
+# You can change each number with `plan.with_params`. The result of the kernel stays the same for any legal value; an illegal value is
+# refused with one sentence:
 
 # %%
 try:
@@ -221,10 +222,11 @@ wider = segment.plan.with_params(0, threads=128)
 print(wider.segments[0].params("cuda")[0])
 
 # %% [markdown]
-# What does it cost a multiprocessor? Its registers are shared by all threads that it hosts. If each needs many, fewer fit, and
-# there are fewer others to run while one waits for memory. The share that fits is the **occupancy**. The compiler tells both.
+# What does this cost a multiprocessor? All threads on a multiprocessor share its registers. The more registers each thread needs, the
+# fewer threads fit, and the fewer others can run while one waits for memory. The share that fits is the **occupancy**. The compiler
+# reports both.
 #
-# **Predict:** four times as many threads for a row. Does a thread need more registers, or fewer? And the occupancy?
+# **Predict:** use four times as many threads per row. Does a thread need more registers, or fewer? And how does the occupancy change?
 
 # %%
 question = predict("With 128 threads for a row, not 32", {"registers": None, "occupancy": None})  # "more" or "fewer"
@@ -242,19 +244,19 @@ if find_spec("numba_cuda"):
         "occupancy": more[facts[128].occupancy > facts[32].occupancy],
     }
 else:
-    print("numba-cuda is not installed, so nothing is compiled; this is what it says.")
+    print("numba-cuda is not installed, so nothing is compiled; these are the answers that it gives.")
     answer = {"registers": "fewer", "occupancy": "more"}
 knobs = question.reveal(
-    answer, hints={"registers": {"more": "The row is as long as before. Who keeps its elements?"}},
-    because="The row is kept by four times as many threads, so each keeps a quarter of it. But from 64 threads on, two warps or more "
-    "have to meet in shared memory. What is better in the end, only a clock can tell: `fl.tune`, in the next lesson.",
+    answer, hints={"registers": {"more": "The row is as long as before. Which threads keep its elements?"}},
+    because="Four times as many threads keep the row, so each keeps a quarter as much. But from 64 threads on, two or more warps "
+    "have to exchange through shared memory. Only a measurement shows which is faster: `fl.tune`, in the next lesson.",
 )
 knobs
 
 # %% [markdown]
 # ## 8. Run it for real
 #
-# `plan.run` compiles and launches: for NumPy arrays on the processor, for arrays of a GPU there.
+# `plan.run` compiles and launches the kernels: on the processor for NumPy arrays, on the GPU for arrays that are there.
 
 # %%
 rows = np.random.default_rng(1).standard_normal((4096, 1024), dtype=np.float32)
@@ -267,13 +269,13 @@ if there:
     plans = [plan, plan.with_params(0, threads=128).renamed("128 threads")]
     print(fl.time(plans, there, seconds=0.1, progress=False))
 else:
-    print("No GPU here: the table above is the processor's. On one, this cell compares 32 threads for a row with 128.")
+    print("There is no GPU here; the table above is for the processor. With a GPU, this cell compares 32 threads per row with 128.")
 
 # %% [markdown]
 # ## Your turn: be the scheduler
 #
-# The transforms of a schedule can be written by hand, as in nvFuser's own tutorials. Here is the row sum of a matrix:
-# split the row among the threads of a block, let each add its own elements (`rfactor`), then let the threads add up.
+# You can write the transforms of a schedule by hand, as in nvFuser's own tutorials. This example computes the row sums of a matrix:
+# split the row among the threads of a block, let each thread add its own elements (`rfactor`), then let the threads combine their sums.
 
 # %%
 from fuser_lab import ParallelType
@@ -297,7 +299,8 @@ np.testing.assert_allclose(sums, data.sum(axis=1), rtol=1e-4, atol=1e-4)
 print(by_hand.ke.get_cuda_kernel())
 
 # %% [markdown]
-# **Predict, then change `THREADS` to 96:** 1024 is no multiple of it. What will stand in the kernel that is not there now?
+# **Predict, then change `THREADS` to 96:** 1024 is not a multiple of it. What does the kernel contain then that it does not contain
+# now?
 
 # %%
 question = predict("What is new?", None, choices=("an if", "a barrier", "a second kernel"))
@@ -306,7 +309,7 @@ question
 
 # %%
 def row_sum_by_hand(threads):
-    """Return the kernel of the row sum with this many threads for each row."""
+    """Return the kernel of the row sum with this many threads per row."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
         total = fd.ops.sum(x, [1])
@@ -327,10 +330,10 @@ for threads in (128, 96):
 fifth = question.reveal(
     "an if" if "if " in begin else "nothing",
     hints={
-        "a barrier": "Barriers stand where threads wait for each other. How many rounds there are changes nothing about that.",
-        "a second kernel": "The rounds of a loop need not be full.",
+        "a barrier": "Barriers are where threads wait for each other. The number of rounds does not change that.",
+        "a second kernel": "The last round of a loop does not have to be full.",
     },
-    because="The last round has too few elements for all threads. With 128 the condition is proved to hold always.",
+    because="The last round has too few elements for all threads. With 128 threads, the condition is proved to always hold.",
 )
 fifth
 
@@ -340,6 +343,7 @@ score(first, second, third, fourth, knobs, fifth)
 # %% [markdown]
 # ## Where to go on
 #
-# - [docs/scheduling_by_hand.md](../docs/scheduling_by_hand.md) has all transforms; `fd.sched.schedule(SchedulerType.REDUCTION)` writes a scheduler's own.
-# - `fd.sched.steps()` shows each transform with its before and after, and `fd.sched.undo()` takes the last one back.
+# - [docs/scheduling_by_hand.md](../docs/scheduling_by_hand.md) lists all transforms; `fd.sched.schedule(SchedulerType.REDUCTION)` writes
+#   a scheduler's own schedule.
+# - `fd.sched.steps()` shows each transform with the state before and after it, and `fd.sched.undo()` undoes the last one.
 # - Is the kernel any good? [08_profile_and_compare](08_profile_and_compare.ipynb).

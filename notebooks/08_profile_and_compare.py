@@ -13,8 +13,10 @@
 # %% [markdown]
 # # Two plans. Which one is faster?
 #
-# Each row of x is scaled so that its mean square is one, then gates y. Below it is one kernel. The other plan, further down,
-# is cut once. You will predict how much slower that is, and then learn how one finds out without fooling oneself.
+# After this lesson, you can time plans, kernels and alternatives, and tell a difference from noise.
+#
+# The fusion below scales each row of x to a mean square of one, then uses it to gate y. The first plan is one kernel. The other plan,
+# further down, is cut once. You predict how much slower the cut plan is, and then learn how to measure it without fooling yourself.
 
 # %%
 import time
@@ -52,14 +54,14 @@ cut
 # %% [markdown]
 # ## 1. What does the cut change?
 #
-# `fl.diff` compares two plans of one fusion: which ops moved, which tensors now cross from one segment to another, and how
-# many bytes that is.
+# `fl.diff` compares two plans of one fusion: which ops move to another segment, which tensors now cross between segments, and how many
+# bytes they have.
 
 # %%
 fl.diff(whole, cut)
 
 # %% [markdown]
-# **Predict:** how many times as many bytes does the cut plan move? Reads and writes both count; x and y are of one size.
+# **Predict:** how many times as many bytes does the cut plan move? Reads and writes both count; x and y have the same size.
 
 # %%
 question = predict("How many times as many bytes?", None)
@@ -74,27 +76,27 @@ def moved(plan):
 first = question.reveal(
     moved(cut) / moved(whole), within=0.01,
     hints={
-        2: "Two kernels are not twice the bytes. Count what each reads and writes.",
-        4 / 3: "What is written at the cut is read again behind it.",
+        2: "Two kernels do not mean twice the bytes. Count what each one reads and writes.",
+        4 / 3: "The tensor that is written at the cut is also read again after it.",
     },
-    because="Two tensors are read and one is written; the cut adds one write and one read of the scaled x: 5 instead of 3.",
+    because="One kernel reads two tensors and writes one; the cut adds a write and a read of the scaled x, so 5 instead of 3.",
 )
 first
 
 # %% [markdown]
 # ## 2. Measure
 #
-# `fl.time` first compares both results with a reference, then runs each segment and each plan again and again. *Median*
-# is the middle of all runs, *IQR* how far the middle half is spread. If the IQR is as large as the difference that you
-# want to see, you have seen nothing, and the ratio is marked as a tie.
+# `fl.time` first compares both results with a reference, then runs each segment and each plan many times. *Median* is the middle of all
+# runs, and *IQR* is the spread of the middle half. If the IQR is as large as the difference that you want to see, the measurement
+# shows nothing, and the ratio is marked as a tie.
 
 # %%
 times = fl.time([whole, cut], inputs, seconds=0.2, progress=False)
 times
 
 # %% [markdown]
-# The same as a data frame, with units in the columns' names; `verbose=True` adds what one needs to trust a number: how many
-# samples, which timer, which device.
+# Here is the same as a data frame, with units in the column names; `verbose=True` adds what you need in order to trust a number: the
+# number of samples, the timer, and the device.
 
 # %%
 frame = times.to_pandas(verbose=True)
@@ -102,11 +104,11 @@ totals = frame[frame["segment"] == "total"].set_index("plan")
 totals.T
 
 # %% [markdown]
-# Is the time ratio the byte ratio? On a GPU, whose caches are small beside such tensors, nearly. On a processor
-# what crosses may still be in a cache when it is read again, and then costs less than a trip to memory.
+# Is the ratio of the times the ratio of the bytes? On a GPU, whose caches are small relative to these tensors, it nearly is. On a
+# processor, a tensor that crosses may still be in a cache when it is read again, which costs less than a trip to memory.
 #
-# **Predict:** with 128 rows a tensor has half a megabyte, which fits in a cache. Is cutting relatively more expensive there
-# than with 2048 rows, or less, on *this* machine?
+# **Predict:** with 128 rows, a tensor has half a megabyte and fits in a cache. On *this* machine, does the cut cost relatively more
+# than with 2048 rows, or less?
 
 # %%
 question = predict("With few rows, the cut costs relatively", None, choices=("more", "less", "cannot be told"))
@@ -122,7 +124,7 @@ again
 
 
 def ratio_of(times):
-    """Return the ratio of the plan that is cut, and whether its difference is within the noise."""
+    """Return the ratio of the cut plan, and whether its difference is within the noise."""
     frame = times.to_pandas(verbose=True)
     (row,) = frame[(frame["segment"] == "total") & (frame["plan"] == "cut")].itertuples(index=False)
     return row.ratio, row.tie
@@ -136,13 +138,13 @@ second = question.reveal(
 second
 
 # %% [markdown]
-# Whatever came out is a fact about this machine, in this minute; *tie* marks a difference that is within the noise. That is why
-# plans are compared by bytes first (the same everywhere) and by time on the device that matters.
+# The result is a fact about this machine, at this moment; *tie* marks a difference that is within the noise. That is why plans are
+# compared by bytes first, which are the same everywhere, and then by time on the device that matters.
 #
 # ## 3. How good is a kernel?
 #
-# Faster than another one is relative. An absolute yardstick is the **copy**: no kernel moves bytes faster than a plain copy
-# of the same number of bytes.
+# Being faster than another kernel is relative. An absolute yardstick is the **copy**: no kernel moves bytes faster than a plain copy of
+# the same number of bytes.
 
 # %%
 source, target = inputs[0], np.empty_like(inputs[0])
@@ -156,10 +158,10 @@ print(f"copy of one array, by one thread: {copy_rate:.1f} GB/s")
 totals[["GB/s"]]
 
 # %% [markdown]
-# And there is what you would use otherwise. `peers` takes functions of the same inputs: NumPy here, `torch.compile(f)` if torch
-# is installed. Their results are checked like those of plans before anybody is timed.
+# Another yardstick is what you would use otherwise. `peers` takes functions of the same inputs: NumPy here, `torch.compile(f)` if torch
+# is installed. Like the results of plans, theirs are checked before anything is timed.
 #
-# **Predict:** how many times as long does NumPy take as the plan *whole*? (A factor of two off is fine.)
+# **Predict:** how many times as long does NumPy take as the plan *whole*? (Within a factor of two.)
 
 # %%
 question = predict("Time of NumPy / time of the plan", None)
@@ -176,8 +178,8 @@ raced = fl.time([whole], inputs, peers={"NumPy": by_numpy}, seconds=0.1, progres
 by_name = {row.plan: row.median for row in raced.rows if row.segment is None}
 slower = by_name["NumPy"] / by_name["whole"]
 peer = question.reveal(
-    round(slower, 1), within=1.0, hints={1: "It computes the same. But how often does it go through memory, and with how many cores?"},
-    because="NumPy makes a tensor for each op and uses one core. The bytes of *unfused* say how much of it is memory.",
+    round(slower, 1), within=1.0, hints={1: "NumPy computes the same. But how often does it go through memory, and on how many cores?"},
+    because="NumPy makes a tensor for each op and uses one core. The bytes of *unfused* show how much of the time is memory.",
 )
 peer
 
@@ -185,9 +187,9 @@ peer
 raced
 
 # %% [markdown]
-# The other yardstick is arithmetic. A **roofline** draws both limits of a device: the slope is memory, the flat part
-# arithmetic. Each mark is a segment of the cut plan, placed by its operations for each byte; nothing is measured here, it
-# says what an H200 could reach at best.
+# The third yardstick is arithmetic. A **roofline** draws both limits of a device: the slope is memory, and the flat part is arithmetic.
+# Each mark is a segment of the cut plan, placed by its operations per byte. Nothing is measured here; the plot shows what an H200
+# could reach at best.
 
 # %%
 from fuser_lab.report import plots
@@ -195,7 +197,7 @@ from fuser_lab.report import plots
 SVG(plots.roofline_svg(plots.loads(cut), cut.oracle.device))
 
 # %% [markdown]
-# **Predict:** which limit do the segments meet first?
+# **Predict:** which limit do the segments reach first?
 
 # %%
 question = predict("Which limit?", None, choices=("memory", "arithmetic"))
@@ -207,16 +209,17 @@ ridge = gpu.fp32 * 1e12 / (gpu.bandwidth * 1e9)
 most = max(load.intensity for load in plots.loads(cut))
 third = question.reveal(
     "memory" if most < ridge else "arithmetic",
-    because=f"At most {most:.1f} operations for each byte; an {gpu.name} does {ridge:.0f} in the time of one byte.",
+    because=f"The segments do at most {most:.1f} operations per byte; an {gpu.name} does {ridge:.0f} in the time of one byte.",
 )
 third
 
 # %% [markdown]
 # ## 4. The same plan, other parameters
 #
-# A plan says what a kernel computes. How many rows one task takes, or how many threads a row gets, are **parameters**, chosen by
-# heuristics (lesson 07). `fl.tune` measures the values around these and takes another one only if it is faster beyond the noise.
-# What it finds is kept on disk. Compiling takes most of the time, so this cell ends the search early, which Ctrl-C does as well.
+# A plan says what a kernel computes. How many rows one task handles, or how many threads work on a row, are **parameters**, which
+# heuristics choose (lesson 07). `fl.tune` measures values near these, and takes another value only if it is faster beyond the
+# noise. It stores its results on disk. Most of the time goes into compiling, so this cell ends the search early, which you can also do
+# with Ctrl-C.
 #
 # **Predict:** does it find something faster?
 
@@ -229,7 +232,7 @@ asked = count()
 found = fl.tune(whole, inputs, seconds=0.02, progress=False, cancelled=lambda: next(asked) >= 6)
 tuned = question.reveal(
     "yes" if found.best(0).values else "no",
-    because="Bytes, ops and the result are the same in all of them. `found.plan` is the plan with what was taken.",
+    because="Bytes, ops and results are the same for all parameters. `found.plan` is the plan with the parameters that were chosen.",
 )
 tuned
 
@@ -239,10 +242,9 @@ found
 # %% [markdown]
 # ## 5. Where does the time of a call go?
 #
-# `fd.profile` runs a definition once and says what it took, segment by segment, with nvFuser's names. The first call also
-# compiles.
+# `fd.profile` runs a definition once and reports the time of each segment, under nvFuser's names. The first call also compiles.
 #
-# **Predict:** how many times as long does the first call take as the second? (A factor of ten off is fine.)
+# **Predict:** how many times as long does the first call take as the second? (Give the nearest power of ten.)
 
 # %%
 question = predict("First call over second call, as a power of ten: 1, 2, 3, ...", None)
@@ -251,7 +253,7 @@ question
 # %%
 with FusionDefinition() as fresh:
     a, b = (fresh.define_tensor(shape=[-1, -1], contiguity=True) for _ in range(2))
-    fresh.add_output(fresh.ops.mul(fresh.ops.tanh(fresh.ops.add(a, b)), 1.0 + time.time() % 1))  # in no cache of kernels
+    fresh.add_output(fresh.ops.mul(fresh.ops.tanh(fresh.ops.add(a, b)), 1.0 + time.time() % 1))  # a number that no cached kernel has
 
 spent = []
 for _ in range(2):
@@ -260,7 +262,7 @@ for _ in range(2):
     spent.append(time.perf_counter() - start)
 print(f"first {spent[0]:.3f} s, second {spent[1]:.6f} s")
 power = round(np.log10(spent[0] / spent[1]))
-fourth = question.reveal(power, hints={1: "Ten times? Numba writes machine code first, with LLVM, which takes a good part of a second."}, because="The first call segments, generates and compiles. Measure second calls, or say so.")
+fourth = question.reveal(power, hints={1: "Ten times? Numba first generates machine code with LLVM, which takes a good part of a second."}, because="The first call segments, generates and compiles. Measure the second call, or say that you measured the first.")
 fourth
 
 # %%
@@ -269,8 +271,8 @@ print(fresh.profile(inputs))
 # %% [markdown]
 # ## 6. Magics
 #
-# In a notebook a definition can stand in a cell of its own. `%%fusion` reads it (nothing of it is executed), and leaves the
-# definition, its inputs and its plan in variables.
+# In a notebook, a definition can have a cell of its own. `%%fusion` reads the cell without executing it, and leaves the definition, its
+# inputs and its plan in variables.
 
 # %%
 # %load_ext fuser_lab
@@ -295,21 +297,21 @@ without_hint = fl.segment(gated, gated_inputs, options=fl.SegmenterOptions(segme
 # %% [markdown]
 # ## 7. On a GPU
 #
-# The same lines, with arrays of the device. The clock is the device's own, the second-level cache is emptied before each run, and
-# the warm time stands beside it.
+# The same lines work with arrays on the device. The device's own clock takes the times, the second-level cache is cleared before each
+# run, and the warm time is shown next to the cold one.
 
 # %%
 there = on_gpu(inputs)
 if there:
     print(fl.time([whole, cut], there, seconds=0.2, progress=False))
 else:
-    print("There is no GPU here. On one, expect the ratio of the times to be near the ratio of the bytes.")
+    print("There is no GPU here. With a GPU, expect the ratio of the times to be near the ratio of the bytes.")
 
 # %% [markdown]
 # ## Your turn
 #
-# `unfused` runs every op alone. Its bytes are the upper end, the plan `whole` the lower one. Find a plan of exactly **two**
-# segments that moves as few bytes as possible: cut somewhere else.
+# `unfused` runs every op alone. Its bytes are the upper end, and those of the plan `whole` the lower one. Cut somewhere else, and find a
+# plan of exactly **two** segments that moves as few bytes as possible.
 
 # %%
 candidates = {}
@@ -330,9 +332,9 @@ cheapest = [name for name, nbytes in candidates.items() if nbytes == best]
 print({name: f"{nbytes / moved(whole):.2f}" for name, nbytes in candidates.items()})
 fifth = question.reveal(
     question.predicted if question.predicted in cheapest else cheapest[0],
-    hints={scaled_name: "That is the plan from above: a whole matrix crosses."},
-    because=f"Behind any of {', '.join(cheapest)} one number per row crosses, which is hardly anything; but x is read twice: "
-    f"{best / moved(whole):.2f} times the bytes, not {moved(cut) / moved(whole):.2f}.",
+    hints={scaled_name: "That is the plan above, where a whole matrix crosses."},
+    because=f"After any of {', '.join(cheapest)}, one number per row crosses, which is hardly anything; but x is read twice: "
+    f"{best / moved(whole):.2f} times the bytes instead of {moved(cut) / moved(whole):.2f}.",
 )
 fifth
 
@@ -342,8 +344,8 @@ score(first, second, peer, third, tuned, fourth, fifth)
 # %% [markdown]
 # ## Where to go on
 #
-# - `fl.explore(fd, inputs)` has the same numbers in tabs; **Run** measures.
+# - `fl.explore(fd, inputs)` shows the same numbers in tabs; **Run** measures.
 # - `plan.with_params(0, ...)` sets parameters by hand; they are part of `plan.to_python()` and of the plan's hash.
-# - [docs/running.md](../docs/running.md): runs without allocation, CUDA graphs, what is measured and how.
+# - [docs/running.md](../docs/running.md): runs without allocation, CUDA graphs, and what is measured how.
 # - `python -m fuser_lab diff` compares plans on the command line.
-# - Somebody sent you a slow fusion? [09_replay_an_issue](09_replay_an_issue.ipynb).
+# - Has somebody sent you a slow fusion? [09_replay_an_issue](09_replay_an_issue.ipynb).

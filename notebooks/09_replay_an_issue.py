@@ -13,8 +13,10 @@
 # %% [markdown]
 # # "Why is this not one kernel?"
 #
-# Somebody opens an issue: GroupNorm with SiLU, from a diffusion model, is cut, and a tensor of a gigabyte goes through memory.
-# A script is attached. You have no GPU of that kind, and not the time to run a stranger's script. What can you find out?
+# After this lesson, you can take the script of an issue, find the op that splits the fusion, and repair it without a GPU.
+#
+# Somebody opens an issue: GroupNorm with SiLU, from a diffusion model, is cut, and a tensor of a gigabyte passes through memory. A
+# script is attached. You have no GPU of that kind, and no time to run a stranger's script. What can you find out?
 #
 # The case is real (NVIDIA/Fuser issue #2375); the text below is rewritten.
 
@@ -68,14 +70,14 @@ plan = fl.segment(fd, inputs)
 plan
 
 # %% [markdown]
-# `fl.load_repro` takes the whole text. It finds the script in its fence and **reads** it; nothing is executed and nothing of
-# half a gigabyte is allocated. The inputs are descriptions:
+# `fl.load_repro` takes the whole text. It finds the script in its fence and **reads** it; it executes nothing, and allocates nothing of
+# half a gigabyte. The inputs are descriptions:
 
 # %%
 inputs
 
 # %% [markdown]
-# What is not read is named, with its line, so that no repro is silently read wrong:
+# Anything that it does not understand is named, with its line, so that it never silently misreads a script:
 
 # %%
 try:
@@ -90,10 +92,9 @@ except fl.FuserLabError as error:
     print(error)
 
 # %% [markdown]
-# ## 1. Who says no?
+# ## 1. Which scheduler refuses?
 #
-# **Predict:** the schedulers were asked whether both segments could be one. Which kind of op does the refusal that counts
-# speak about?
+# **Predict:** the schedulers were asked whether both segments could be one. Which kind of op does the decisive refusal mention?
 
 # %%
 question = predict("The op in the way", None, choices=("a cast", "a reshape", "a sigmoid", "a broadcast"))
@@ -103,10 +104,10 @@ question
 (between,) = plan.boundaries()
 persistent = next(v for v in between.verdicts if v.scheduler.value == "inner_persistent")
 print(persistent.text, end="\n\n")
-elementwise = "It is computed element by element, and goes wherever its neighbours go."
+elementwise = "It is computed element by element, and fits in the same kernel as its neighbours."
 first = question.reveal(
     "a reshape" if "reshape" in persistent.text else persistent.code, hints={"a cast": elementwise, "a sigmoid": elementwise},
-    because="The scheduler that keeps rows is the one that is meant for a normalization, so its sentence is the one to read.",
+    because="The scheduler that keeps rows on chip is the one for normalizations, so its sentence is the one to read.",
 )
 first
 
@@ -116,10 +117,10 @@ between
 # %% [markdown]
 # ## 2. Would something else help?
 #
-# Before anything is rewritten: is it only nvFuser's order of merging, or a device's limit? Other strategies and devices are
-# an argument away.
+# Before rewriting anything, check whether the cause is only nvFuser's order of merging, or a limit of the device. Other strategies and
+# devices are one argument away.
 #
-# **Predict:** the fewest segments over all of these?
+# **Predict:** what is the fewest number of segments over all of these?
 
 # %%
 question = predict("The fewest segments", None)
@@ -130,14 +131,14 @@ counts = {s: len(fl.segment(fd, inputs, strategy=s).segments) for s in ("bottom_
 counts |= {target: len(fl.segment(fd, inputs, target=target).segments) for target in ("A100", "H100", "B200")}
 print(counts)
 second = question.reveal(
-    min(counts.values()), hints={1: "Then some scheduler would have to take the whole, and each was asked."},
-    because="No scheduler takes the whole, so no strategy can; and no limit of a device is the cause.",
+    min(counts.values()), hints={1: "Then some scheduler would have to accept the whole fusion, and every scheduler was asked."},
+    because="No scheduler accepts the whole fusion, so no strategy finds one segment; and a limit of the device is not the cause.",
 )
 second
 
 # %% [markdown]
-# Is that proved? A certificate says what every plan must pay, and for what. Read its first line: that much, at most, could any
-# other cut of this definition gain.
+# Is that proved? A certificate says what every plan must pay, and for what. Read its first line: it says how much any other cut of this
+# definition could gain at most.
 
 # %%
 plan.certificate(states=20_000)
@@ -145,10 +146,10 @@ plan.certificate(states=20_000)
 # %% [markdown]
 # ## 3. What is essential?
 #
-# Issues are read when they are short. `fl.shrink` removes everything that is not needed, making a plan after each step. What
-# has to stay is said with `keep`: here a reason, by its code ([docs/reasons.md](../docs/reasons.md) lists them).
+# People read issues that are short. `fl.shrink` removes everything that is not needed, and makes a plan after each step. `keep` says
+# what has to remain: here a reason, by its code ([docs/reasons.md](../docs/reasons.md) lists them).
 #
-# **Predict:** how many ops are left? A broadcast counts as one; so does a call that gives both variance and mean.
+# **Predict:** how many ops are left? A broadcast counts as one; so does a call that returns both variance and mean.
 
 # %%
 question = predict("Ops left", None)
@@ -156,29 +157,29 @@ question
 
 # %%
 small = fl.shrink(fd, inputs, keep="reshape_mixes")
-third = question.reveal(small.ops[1], because=f"Of {small.ops[0]}; {small.tried} plans were tried.")
+third = question.reveal(small.ops[1], because=f"The issue has {small.ops[0]} ops; {small.tried} plans were tried.")
 third
 
 # %%
 small.plan
 
 # %% [markdown]
-# A normalization, and behind it a reshape that merges an axis which was reduced with one that was kept. The casts, the
-# weights and SiLU are innocent. The script can be pasted into the issue, where it says in a few lines what the long one hid:
+# What remains is a normalization, followed by a reshape that merges a reduced axis with one that was kept. The casts, the weights and
+# SiLU play no part. You can paste the script into the issue, where its few lines show what the long script hid:
 
 # %%
 print(small.script)
 
 # %% [markdown]
-# `keep=` also takes two tensors that must stay apart, as `("T14", "T15")`, or any function of a plan. Left out, it is the place
-# where the most bytes cross.
+# `keep=` also takes two tensors that must stay apart, as in `("T14", "T15")`, or any function of a plan. Without it, `fl.shrink` keeps
+# the boundary that the most bytes cross.
 #
 # ## 4. The repair
 #
-# The reshape back to channels stands *in the middle*, because weight and bias come by channel. Reshape those two small
-# tensors to groups instead, and the large one can stay in groups to the end.
+# The reshape back to channels is *in the middle*, because weight and bias are given per channel. Reshape those two small tensors to
+# groups instead, and the large one can stay in groups to the end.
 #
-# **Predict:** how many segments now? And how many times as many bytes did the plan of the issue move?
+# **Predict:** how many segments are there now? And how many times as many bytes did the plan of the issue move?
 
 # %%
 question = predict("After the repair", {"segments": None, "bytes before / after": None})
@@ -188,7 +189,7 @@ question
 
 
 def group_norm_silu(fd, n=32, groups=32, each=4, side=256):
-    """Define GroupNorm and SiLU with the reshape at the edge."""
+    """Define GroupNorm and SiLU with the large reshape at the end."""
     x = fd.define_tensor(shape=[-1] * 4, contiguity=True, dtype=DataType.Half)
     weight, bias = (fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float) for _ in range(2))
     grouped = fd.ops.reshape(fd.ops.cast(x, dtype=DataType.Float), new_shape=[n, groups, each, side, side])
@@ -214,8 +215,8 @@ with FusionDefinition() as repaired_fd:
 repaired = fl.segment(repaired_fd, inputs, name="repaired")
 fourth = question.reveal(
     {"segments": len(repaired.segments), "bytes before / after": moved(plan) / moved(repaired)}, within=0.1,
-    hints={"segments": {1: "Nearly: the reshape at the end is a segment of its own, which launches nothing."}},
-    because="What remains is one kernel; a reshape of a result is a view, which costs nothing.",
+    hints={"segments": {1: "Nearly: the reshape at the end is a separate segment, which launches nothing."}},
+    because="One kernel remains; a reshape of a result is a view, which costs nothing.",
 )
 fourth
 
@@ -225,7 +226,7 @@ repaired
 # %% [markdown]
 # ## 5. Is it the same function?
 #
-# A repair that changes the result is none. Small sizes, both definitions, and NumPy in float64 as the judge:
+# A repair must not change the result. Run both definitions at small sizes, and compare them with NumPy in float64:
 
 # %%
 SIZES = {"[32, 32, 4, 256, 256]": "[2, 2, 4, 8, 8]", "[32, 128, 256, 256]": "[2, 8, 8, 8]", "shape=[1, 128, 1, 1]": "shape=[1, 8, 1, 1]"}
@@ -244,15 +245,15 @@ grouped = x.reshape(2, 2, 4, 8, 8)
 normal = (grouped - grouped.mean((2, 3, 4), keepdims=True)) / np.sqrt(grouped.var((2, 3, 4), keepdims=True) + 1e-5)
 z = normal.reshape(x.shape) * weight[:, None, None] + bias[:, None, None]
 exact = z / (1 + np.exp(-z))
-print("largest differences to float64:", *(f"{abs(result - exact).max():.1e}" for result in results))
+print("largest differences from float64:", *(f"{abs(result - exact).max():.1e}" for result in results))
 print(f"one step of Half at the largest result: {np.spacing(np.float16(abs(exact).max())):.1e}")
 
 # %% [markdown]
 # ## Your turn
 #
-# A second issue: the loss of a classifier picks, from each row of a softmax, the entry of the right class. The author expected
-# the picking (`take_along_axis`) in the kernel of the softmax (NVIDIA/Fuser #250). Which reason keeps it out, by its code?
-# `fl.shrink(...)` and `plan.boundaries()` tell; so does the explorer.
+# In a second issue, the loss of a classifier picks the entry of the right class from each row of a softmax. The author expected the
+# lookup (`take_along_axis`) to be in the kernel of the softmax (NVIDIA/Fuser #250). Which reason keeps it out? Give its code.
+# `fl.shrink(...)`, `plan.boundaries()` and the explorer all show it.
 
 # %%
 with FusionDefinition() as loss:
@@ -281,8 +282,8 @@ score(first, second, third, fourth, fifth)
 # %% [markdown]
 # ## Where to go on
 #
-# - `plan.to_python()` and `repr(fd)` write what `load_repro` reads.
-# - `python -m fuser_lab explain FILE` says the same on the command line; `python -m fuser_lab report FILE -o out.html` makes one
-#   HTML file of a script, to be attached to an issue.
-# - [docs/repro_scripts.md](../docs/repro_scripts.md): what is read of a script, and what is refused.
+# - `plan.to_python()` and `repr(fd)` write scripts that `load_repro` reads.
+# - `python -m fuser_lab explain FILE` prints the same on the command line; `python -m fuser_lab report FILE -o out.html` makes a single
+#   HTML file from a script, ready to attach to an issue.
+# - [docs/repro_scripts.md](../docs/repro_scripts.md): what is read from a script, and what is refused.
 # - More real issues: [11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb).
