@@ -10,6 +10,7 @@ from typing import Any
 
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
+from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
@@ -128,7 +129,16 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
         return make_boxed_func(_Sizes(gm, kind, capture))
     graph = captured(gm, kind, capture)
     capture.add(graph)
-    return make_boxed_func(graph.run)
+    return _boxed(graph.run)
+
+
+def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
+    """Return a graph as a function of a list of arguments, which it empties; AOTAutograd knows it by an attribute."""
+    def run(args: list[Any]) -> Any:
+        return graph.boxed(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - the name is torch's
+    return run
 
 
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
@@ -155,12 +165,13 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
 
 
 def assembled(gm: Any, regions: Sequence[Region]) -> Any:
-    """Return a graph module that calls regions in place of their nodes."""
+    """Return a function of the graph's inputs that calls regions in place of their nodes."""
     torch = torch_for("fuser_lab.bridge")
     of: dict[Node, Region] = {node: region for region in regions for node in region.nodes}
     graph = torch.fx.Graph()
     env: dict[Node, Any] = {}
-    for unit in ordered(tuple(gm.graph.nodes), of):
+    units = list(ordered(tuple(gm.graph.nodes), of))
+    for unit in units:
         if not isinstance(unit, Region):
             env[unit] = graph.node_copy(unit, env.__getitem__)
             continue
@@ -171,7 +182,7 @@ def assembled(gm: Any, regions: Sequence[Region]) -> Any:
             env[node] = graph.node_copy(node, env.__getitem__)
     made = torch.fx.GraphModule(gm, graph)
     made.eval()
-    return made
+    return FlatGraph(gm.graph, units, made)
 
 
 def _item(values: Sequence[Any], place: int) -> Any:

@@ -15,6 +15,10 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, traced_tensor, writes
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
+# What has no kernel in a region, and nothing around it that would save memory traffic: torch's own is faster.
+_OWN_KERNELS = {
+    "aten.embedding_dense_backward.default": "a region would leave it to the array library, and torch has a kernel",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,10 @@ def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
 
     Regions are convex, their order is acyclic, and each lies in one stretch.
     """
-    reasons = {node: reason_for(node, wishes) for node in gm.graph.nodes if node.op == "call_function"}
+    reasons = {
+        node: reason_for(node, wishes) or _OWN_KERNELS.get(target_of(node))
+        for node in gm.graph.nodes if node.op == "call_function"
+    }
     stretch, number = {}, 0
     for node in gm.graph.nodes:
         number += node in begins

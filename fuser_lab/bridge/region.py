@@ -3,9 +3,9 @@
 import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
@@ -29,6 +29,28 @@ class RegionOp:
     tensors: tuple[str, ...]
 
 
+T = TypeVar("T")
+
+
+class Watched(Generic[T]):
+    """An attribute of a region that says how it runs: whoever is among its ``watchers`` is told when it is set."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take the name that it is assigned to."""
+        self._name = f"_{name}"
+
+    def __get__(self, region: "Region", owner: type | None = None) -> T:
+        """Return the value."""
+        value: T = getattr(region, self._name)
+        return value
+
+    def __set__(self, region: "Region", value: T) -> None:
+        """Keep the value, and tell."""
+        setattr(region, self._name, value)
+        for told in region.watchers:
+            told()
+
+
 class Region(ABC):
     """Nodes of a captured graph that run as one fusion.
 
@@ -42,17 +64,22 @@ class Region(ABC):
         Whether each run is compared with what that library computes.
     idle
         Whether that library runs it for now, as while a model is captured.
+    watchers
+        Called when ``checked``, ``failed`` or ``idle`` is set.
     """
 
     library: ClassVar[str]  # what the user calls the library that the graph was captured from
+    checked = Watched[bool]()
+    failed = Watched[str | None]()
+    idle = Watched[bool]()
 
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
         homes: Mapping[Node, frozenset[Home]] | None = None,
     ) -> None:
-        self.index, self._nodes, self.checked = index, tuple(nodes), checked
-        self.failed: str | None = None
-        self.idle = idle
+        self.watchers: list[Callable[[], None]] = []
+        self.index, self._nodes = index, tuple(nodes)
+        self.checked, self.failed, self.idle = checked, None, idle
         inside = set(nodes)
         self.input_nodes = _inputs(nodes, inside)
         self.output_nodes, self.view_nodes = _outputs(nodes, inside)

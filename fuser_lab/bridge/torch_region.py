@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser_lab.bridge.annotations import Home
-from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.region import Region, Watched
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.traced import Node
@@ -24,14 +24,15 @@ class TorchRegion(Region):
     """
 
     library: ClassVar[str] = "torch"
+    observer = Watched["Callable[[TorchRegion, Sequence[Any]], None] | None"]()
 
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
         homes: Mapping[Node, frozenset[Home]] | None = None,
     ) -> None:
         super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes)
-        self.observer: Callable[[TorchRegion, Sequence[Any]], None] | None = None
-        self._strides = tuple(traced.strides for traced in self.signature.inputs)
+        self.observer = None
+        self.input_strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
         self._again: Callable[[Sequence[Any], None], list[Any] | None] | None = None  # a run like one before
@@ -59,6 +60,24 @@ class TorchRegion(Region):
         if self.observer is not None:
             self.observer(self, inputs)
         return super().__call__(*inputs)
+
+    @property
+    def prepared(self) -> "PreparedPlan":
+        """The plan as it runs on the device of the inputs, once it has run."""
+        assert self._prepared is not None
+        return self._prepared
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether a run is no more than kernels that write to new memory, laid as torch traced."""
+        if self._again is None or self.failed is not None or self._apart:
+            return False
+        made = self.prepared.output_strides
+        return all(
+            size <= 1 or a == b
+            for place in self._relaid
+            for size, a, b in zip(self.traced[place].shape, made[place], self._out_strides[place], strict=True)
+        )
 
     def fail(self, error: Exception) -> None:
         """Leave the region to torch from now on, and warn once."""
@@ -90,7 +109,7 @@ class TorchRegion(Region):
         if not inputs:
             return self._made(prepared)
         # A tensor may lie otherwise than traced where autograd or another compiler made it.
-        given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self._strides, strict=True)]
+        given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self.input_strides, strict=True)]
         outputs = prepared.run(given)
         if self._prepared is None:
             made = prepared.output_strides

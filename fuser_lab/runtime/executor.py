@@ -458,6 +458,10 @@ class PreparedPlan:
         """
         return None if self._ready is None else self._ready.started
 
+    def taken_run(self) -> "HostRun | None":
+        """Take away a kept run on the CPU that needs no more than addresses in place, None if there is none."""
+        return None if self._ready is None else self._ready.taken()
+
     def run(
         self, inputs: Sequence[Any], out: Sequence[Any] | None = None, cancel: CancelFlag | None = None,
     ) -> list[Any]:

@@ -112,6 +112,26 @@ class HostRun:
         self._are_tensors = bool(inputs) and all(hasattr(value, "data_ptr") for value in inputs)
         self._add_guard(inputs)
 
+    @property
+    def words(self) -> tuple[tuple[int, ctypes.c_void_p], ...]:
+        """The words that hold addresses, each with the place of its array among inputs and results."""
+        return self._words
+
+    @property
+    def calls(self) -> tuple[Callable[[], None], ...]:
+        """What runs once all addresses are in place."""
+        return self._calls
+
+    @property
+    def strides(self) -> tuple[tuple[int, ...], ...]:
+        """The strides of the inputs that it is for: in elements, of torch tensors; in bytes, of NumPy arrays."""
+        return tuple(strides for _, _, strides, _ in self._inputs)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether inputs are torch tensors, and all results are computed."""
+        return self._are_tensors and not self._arguments and all(view is None for view in self._results.views)
+
     def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs if inputs and ``out`` are like those before; None, and nothing done, if they are not."""
         given = self._given(inputs)
@@ -250,6 +270,16 @@ class HostRuns:
             kept.appendleft(run)
         return None
 
+    def taken(self) -> HostRun | None:
+        """Take away a run that needs no more than addresses in place; None if there is none."""
+        if self._check is not None:
+            return None
+        try:
+            run = self._kept.pop()
+        except IndexError:
+            return None
+        return run if run.is_plain else None
+
     def _passes(self, inputs: Sequence[Any]) -> bool:
         """Whether values of inputs fit; the long way says it where they do not."""
         assert self._check is not None
@@ -361,7 +391,7 @@ def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[
     torch = torch_module()
     if torch is None or not all(isinstance(value, torch.Tensor) for value in tensors):
         return None
-    make = _empty_strided()
+    make = empty_strided()
     return [
         functools.partial(make, slot.shape, slot.dense, getattr(torch, TORCH_OF[slot.tensor.dtype]))
         for slot in returned
@@ -369,7 +399,7 @@ def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[
 
 
 @functools.cache
-def _empty_strided() -> Callable[[Any, Any, Any], Any]:
+def empty_strided() -> Callable[[Any, Any, Any], Any]:
     """Return what makes a tensor on the CPU for a shape, strides and a dtype.
 
     Inductor's own takes a third of the time of ``torch.empty_strided``, which parses its arguments.

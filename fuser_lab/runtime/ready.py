@@ -216,6 +216,9 @@ class ReadyRuns:
         """Keep a run."""
         self._kept.append(run)
 
+    def taken(self) -> None:
+        """Return None: a run on a GPU belongs to a stream, and looks which one is current."""
+
     def clear(self) -> None:
         """Let go of all runs and their storage."""
         self._kept.clear()

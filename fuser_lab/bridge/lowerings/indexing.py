@@ -158,7 +158,14 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     for place, size in enumerate(shape):
         if to.shape(source)[place] != size:
             source = sliced(to, source, place, 0, size)
-    return to.ops.scatter(x, index, to.cast(source, to.dtype), axis_of(dim, x.ndim))
+    axis, source = axis_of(dim, x.ndim), to.cast(source, to.dtype)
+    target = to.shape(x)
+    if x.ndim and shape == tuple(1 if place == axis else size for place, size in enumerate(target)):
+        # One position on the axis, as in the gradient of a loss: pointwise ops have kernels, with what is around.
+        at = to.reshaped(to.places(target[axis]), [size if place == axis else 1 for place, size in enumerate(target)])
+        here = to.ops.eq(to.expanded(at, target), to.expanded(index, target))
+        return to.ops.where(here, to.expanded(source, target), x)
+    return to.ops.scatter(x, index, source, axis)
 
 
 @lowering(

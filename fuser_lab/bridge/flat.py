@@ -1,0 +1,485 @@
+"""A captured graph as one Python function, which does per call only what depends on the call.
+
+Through FX each view is a call of torch's dispatcher, and each region looks at its inputs anew. Here one question about
+the graph's inputs (`guard_of`) settles the layout of everything that is computed from them. Kernels get addresses, so
+that a view which only regions read is never made; the others are made of their storage, without the dispatcher. What a
+region returns is made in the shape that is read first.
+
+A function is written after a run the long way has prepared all regions; inputs that lie otherwise, regions that are
+checked or observed and whatever cannot be done so go the long way.
+"""
+
+import importlib
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser_lab.bridge.lowerings.views import ALIASES
+from fuser_lab.bridge.masks import dropout_mask
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.torch_region import TorchRegion, laid
+from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
+from fuser_lab.errors import OutOfMemoryError
+from fuser_lab.runtime.host_ready import HostRun, empty_strided
+from fuser_lab.runtime.ready import GUARDS, guard_of
+
+_TRIES = 3  # to write a function, after runs the long way
+_MOST_FRAMES = 4  # as many threads may be in a graph at a time; others go the long way
+_VIEWS = ALIASES | {"aten._unsafe_view.default"}
+_DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
+
+Form = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, and elements from the first one of the base
+Unit = Any  # a node, or a region
+
+
+class _NotFlatError(Exception):
+    """A graph holds something that a function is not written for."""
+
+
+class FlatGraph:
+    """A graph that runs by a function of its own where it can, else by its FX module."""
+
+    def __init__(self, graph: Any, units: Sequence[Unit], module: Any) -> None:
+        """Take over a graph as nodes and regions in the order of their runs; ``module`` runs the same."""
+        self._module, self._units = module, tuple(units)
+        self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
+        self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
+        self._regions = [unit for unit in self._units if isinstance(unit, Region)]
+        self._frames: deque[Callable[[list[Any]], Any]] = deque()
+        self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
+        self._lock = threading.Lock()
+        self._tries = 0 if _may_be_flat(graph) else _TRIES
+        self._made = 0
+        for region in self._regions:
+            region.watchers.append(self._forget)
+
+    def __call__(self, *args: Any) -> Any:
+        """Return the results of the graph."""
+        return self.boxed(list(args))
+
+    def boxed(self, args: list[Any]) -> Any:
+        """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
+        if self._frames:
+            tensors = args if len(self._tensors) == len(args) else [args[place] for place in self._tensors]
+            for guard in self._guards:
+                if guard(*tensors):
+                    return self._run(args)
+            if self._lie_as_traced(args):
+                made = guard_of(tensors)
+                if made is not None:
+                    self._guards.appendleft(made)
+                return self._run(args)
+        return self._long_way(args)
+
+    def _run(self, args: list[Any]) -> Any:
+        frames = self._frames  # others, once regions run otherwise
+        try:
+            frame = frames.pop()
+        except IndexError:  # other threads have them
+            return self._long_way(args)
+        try:
+            return frame(args)
+        except RuntimeError as error:
+            if "alloc" in str(error):
+                msg = f"not enough memory for a result of a region: {str(error).splitlines()[0]}"
+                raise OutOfMemoryError(msg) from error
+            raise
+        finally:
+            frames.append(frame)
+
+    def _long_way(self, args: list[Any]) -> Any:
+        given = list(args)
+        args.clear()
+        results = self._module(*given)
+        if self._tries < _TRIES and self._made < _MOST_FRAMES and self._is_plain() and self._lie_as_traced(given):
+            with self._lock:
+                self._write(given)
+        return results
+
+    def _write(self, given: Sequence[Any]) -> None:
+        guard = guard_of([given[place] for place in self._tensors])
+        runs = self._taken()
+        if guard is None or runs is None:
+            self._tries += 1
+            return
+        try:
+            written = _Writer(self._inputs, self._units, runs).function(self._module)
+        except _NotFlatError:
+            self._tries = _TRIES
+            return
+        self._guards.appendleft(guard)
+        self._made += 1
+        self._frames.append(written)
+
+    def _taken(self) -> dict[Region, HostRun] | None:
+        """Return a run for each region that a function may run itself; None where another thread has it just now.
+
+        Equal regions have one: they run one after another.
+        """
+        found: dict[Region, HostRun] = {}
+        known: dict[int, HostRun] = {}
+        for region in self._regions:
+            if not isinstance(region, TorchRegion) or not region.is_direct:
+                continue
+            plan = region.prepared
+            run = known.get(id(plan)) or plan.taken_run()
+            if run is None or run.strides != region.input_strides:
+                if self._tries < _TRIES - 1:
+                    return None
+                continue
+            known[id(plan)] = found[region] = run
+        return found
+
+    def _is_plain(self) -> bool:
+        return all(
+            isinstance(region, TorchRegion) and not (region.idle or region.checked or region.observer)
+            for region in self._regions
+        )
+
+    def _forget(self) -> None:
+        """Go the long way until functions are written anew: a region is to run otherwise from now on."""
+        with self._lock:
+            self._frames, self._made = deque(), 0
+
+    def _lie_as_traced(self, args: Sequence[Any]) -> bool:
+        torch = torch_for("fuser_lab.bridge")
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 - as vmap and grad hand tensors on
+        for place in self._tensors:
+            x, traced = args[place], self._traced[place]
+            assert traced is not None
+            if type(x) not in {torch.Tensor, torch.nn.Parameter} or x.layout is not torch.strided or wrapped(x):
+                return False
+            if (tuple(x.shape), x.stride(), str(x.device)) != (traced.shape, traced.strides, traced.device):
+                return False
+            if str(x.dtype) != f"torch.{traced.dtype}" or x.is_neg() or x.is_conj():
+                return False
+        return True
+
+
+def _may_be_flat(graph: Any) -> bool:
+    """Whether a graph writes to nothing but by ``copy_``, and its tensors are on the CPU."""
+    for node in graph.nodes:
+        if writes(node) and target_of(node) != "aten.copy_.default":
+            return False
+        values = node.meta.get("val")
+        for value in values if isinstance(values, list | tuple) else (values,):
+            if hasattr(value, "device") and value.device.type != "cpu":
+                return False
+    return True
+
+
+@dataclass(slots=True)
+class _Line:
+    """A statement of the function with the local names that it reads."""
+
+    text: str
+    reads: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Base:
+    """A local that holds memory: its own form, and the views made of it by form."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    views: dict[Form, str] = field(default_factory=dict)
+
+
+class _Writer:
+    """Writes the function of a graph; names in it that are not local are those of ``names``."""
+
+    def __init__(self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, HostRun]) -> None:
+        torch = self._torch = torch_for("fuser_lab.bridge")
+        guards = importlib.import_module("torch._C._dynamo.guards")
+        if not hasattr(guards, "_reinterpret_tensor"):
+            raise _NotFlatError
+        self._inputs, self._units, self._runs = inputs, units, runs
+        self.names: dict[str, Any] = {
+            "new": empty_strided(), "view": guards._reinterpret_tensor, "laid": laid,  # noqa: SLF001
+        }
+        self._by_torch = {
+            "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
+            "aten.baddbmm.default": torch.baddbmm,
+        }
+        self._constants: dict[int, str] = {}
+        self._kept: list[Any] = []  # what the keys of `_constants` are of
+        self._lines: list[_Line] = []
+        self._bases: dict[Node, _Base] = {}
+        self._form: dict[Node, tuple[Node, Form]] = {}  # of each tensor: what it is seen in, and how
+        self._seen = self._views()
+        self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
+                          for node in unit.all_input_nodes}
+
+    def function(self, module: Any) -> Callable[[list[Any]], Any]:
+        """Return the function: of a list of arguments, which it empties."""
+        parameters = [self._parameter(node) for node in self._inputs]
+        for unit in self._units:
+            if isinstance(unit, Region):
+                self._region(unit)
+            elif unit.op == "get_attr":
+                self._define(unit, self._constant(_attribute(module, unit.target)))
+            elif unit.op == "call_function":
+                self._call(unit)
+            elif unit.op == "output":
+                returned = self._output(unit)
+        text = "\n    ".join(self._freed(parameters, returned))
+        unpacked = f"    [{', '.join(parameters)}] = args\n" if parameters else ""
+        source = f"def run(args):\n{unpacked}    args.clear()\n    {text}\n    return {returned}\n"
+        exec(compile(source, "<a captured graph>", "exec"), self.names)  # noqa: S102 - our own source
+        written: Callable[[list[Any]], Any] = self.names["run"]
+        return written
+
+    # Views
+
+    def _views(self) -> dict[Node, list[Form]]:
+        """Find what each tensor is seen in, and return the forms in which torch reads a base, in their order."""
+        nodes: list[Node] = []
+        own: set[Node] = set()
+        for unit in self._units:
+            nodes += (*unit.output_nodes, *unit.view_nodes) if isinstance(unit, Region) else (unit,)
+            own.update(unit.output_nodes if isinstance(unit, Region) else ())
+        for node in nodes:
+            value = node.meta.get("val")
+            traced = traced_tensor(value) if node.op != "output" else None
+            if traced is None:
+                continue
+            base, start = node, 0
+            if node not in own and target_of(node) in _VIEWS and node.args[0] in self._form:
+                source = self._form[node.args[0]][0]
+                held = source.meta["val"]
+                if _storage(value) == _storage(held) and value.dtype is held.dtype:
+                    base, start = source, value.storage_offset() - held.storage_offset()
+            self._form[node] = base, (traced.shape, traced.strides, start)
+        wanted: dict[Node, list[Form]] = {}
+        for unit in self._units:
+            if isinstance(unit, Region):
+                read = () if unit in self._runs else unit.input_nodes
+            else:
+                read = () if self._is_view(unit) else unit.all_input_nodes
+            for node in read:
+                if node in self._form:
+                    base, form = self._form[node]
+                    wanted.setdefault(base, []).append(form)
+        return wanted
+
+    def _is_view(self, node: Node) -> bool:
+        return node in self._form and self._form[node][0] is not node
+
+    def _local(self, node: Node) -> str:
+        """Return the local that holds a tensor, which is made if it is a view that was not read before."""
+        base, form = self._form[node]
+        memory = self._bases[base]
+        if form == (memory.shape, memory.strides, 0):
+            return memory.name
+        if form not in memory.views:
+            memory.views[form] = self._view(memory, form)
+        return memory.views[form]
+
+    def _view(self, memory: _Base, form: Form) -> str:
+        name = self._new_name()
+        shape, strides, start = form
+        self._emit(f"{name} = view({memory.name}, {shape}, {strides}, {start})", {memory.name})
+        return name
+
+    def _new_name(self) -> str:
+        return f"x{len(self._lines)}"
+
+    def _define(self, node: Node, text: str, reads: set[str] | None = None) -> None:
+        """Emit a tensor of its own, or anything else that a node gives."""
+        name = f"{'v' if node in self._form else 'n'}{len(self._lines)}"
+        self._emit(f"{name} = {text}", reads or set())
+        if node in self._form:
+            _, (shape, strides, _) = self._form[node]
+            self._bases[node] = _Base(name, shape, strides)
+        else:
+            self._bases[node] = _Base(name, (), ())
+
+    def _parameter(self, node: Node) -> str:
+        name = f"a{len(self._bases)}"
+        if node in self._form:
+            _, (shape, strides, _) = self._form[node]
+            self._bases[node] = _Base(name, shape, strides)
+        else:
+            self._bases[node] = _Base(name, (), ())
+        return name
+
+    # Calls
+
+    def _call(self, node: Node) -> None:
+        if self._is_view(node):
+            return
+        target = target_of(node)
+        if node.target is dropout_mask:
+            sizes, strides, p, *_ = node.args
+            self._define(node, f"new({tuple(sizes)}, {tuple(strides)}, {self._constant(self._torch.bool)})"
+                               f".bernoulli_({1 - p!r})")
+            return
+        reads: set[str] = set()
+        args = [self._argument(value, reads) for value in node.args]
+        if target == "aten.clone.default" and node in self._form and set(node.kwargs) <= {"memory_format"}:
+            _, (shape, strides, _) = self._form[node]
+            if all(step for step, size in zip(strides, shape, strict=True) if size > 1):
+                dtype = self._constant(node.meta["val"].dtype)
+                self._define(node, f"new({shape}, {strides}, {dtype}).copy_({args[0]})", reads)
+                return
+        args += [f"{key}={self._argument(value, reads)}" for key, value in node.kwargs.items()]
+        function = self._constant(self._by_torch.get(target, node.target))
+        self._define(node, f"{function}({', '.join(args)})", reads)
+        if node in self._form and target not in _DENSE and node.op == "call_function":
+            base = self._bases[node]
+            if any(self._form.get(user, (user,))[0] is node for user in node.users) or self._is_read_by_region(node):
+                # Of some ops the strides that are traced are not those that torch's kernel gives.
+                self._emit(
+                    f"if {base.name}.stride() != {base.strides}: {base.name} = laid({base.name}, {base.strides})",
+                    {base.name},
+                )
+
+    def _is_read_by_region(self, node: Node) -> bool:
+        return any(
+            self._form[given][0] is node
+            for region in self._runs for given in region.input_nodes if given in self._form
+        )
+
+    def _argument(self, value: Any, reads: set[str]) -> str:
+        """Return an argument as text; the locals that it reads are added to ``reads``."""
+        if isinstance(value, self._torch.fx.Node):
+            name = self._local(value) if value in self._form else self._bases[value].name
+            reads.add(name)
+            return name
+        if isinstance(value, list | tuple):
+            parts = "".join(f"{self._argument(part, reads)}, " for part in value)
+            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
+        if value is None or value.__class__ in {bool, int, str} or (value.__class__ is float and math.isfinite(value)):
+            return repr(value)
+        return self._constant(value)
+
+    def _constant(self, value: Any) -> str:
+        if id(value) not in self._constants:
+            name = self._constants[id(value)] = f"c{len(self._constants)}"
+            self._kept.append(value)
+            self.names[name] = value
+        return self._constants[id(value)]
+
+    def _region(self, region: Region) -> None:
+        run = self._runs.get(region)
+        if run is None:
+            reads: set[str] = set()
+            given = [self._argument(node, reads) for node in region.input_nodes]
+            name = f"r{len(self._lines)}"
+            self._emit(f"{name} = {self._constant(region)}({', '.join(given)})", reads)
+            for place, node in enumerate(region.output_nodes):
+                self._define(node, f"{name}[{place}]", {name})
+            return
+        for node in region.output_nodes:
+            self._made_by_region(node)
+        words: dict[int, list[str]] = {}
+        for place, word in run.words:
+            words.setdefault(place, []).append(self._constant(word))
+        values = [self._form[node] for node in (*region.input_nodes, *region.output_nodes)]
+        for place, (base, (_, _, start)) in enumerate(values):
+            if place not in words:
+                continue
+            memory = self._bases[base].name
+            # A base that is made in another form has its first element at the same place.
+            shift = f" + {start * base.meta['val'].itemsize}" if start else ""
+            written = "".join(f"{word}.value = " for word in words[place])
+            self._emit(f"{written}{memory}.data_ptr(){shift}", {memory})
+        for call in run.calls:
+            self._emit(f"{self._constant(call)}()", {self._bases[base].name for base, _ in values})
+
+    def _made_by_region(self, node: Node) -> None:
+        """Emit new memory for a result, in the first form that is read of all of it."""
+        traced = self._form[node][1]
+        # What is returned is to be no view of something else.
+        read = () if node in self._returned else self._seen.get(node, ())
+        chosen = next((form for form in read if _is_same_memory(form, traced)), traced)
+        shape, strides, _ = chosen
+        dtype = self._constant(node.meta["val"].dtype)
+        self._define(node, f"new({shape}, {strides}, {dtype})")
+        self._bases[node] = _Base(self._bases[node].name, shape, strides)
+
+    def _output(self, node: Node) -> str:
+        """Return what the graph returns, as text; each node is an object of its own.
+
+        Views are torch's own here: what is saved for the backward pass has to know of writes to what it is a view of.
+        """
+        taken: dict[str, Node] = {}
+
+        def returned(value: Any) -> str:
+            if isinstance(value, list | tuple):
+                return f"({''.join(f'{returned(part)}, ' for part in value)})"
+            if not isinstance(value, self._torch.fx.Node):
+                return self._argument(value, set())
+            if value not in self._form:
+                return self._bases[value].name
+            base, form = self._form[value]
+            memory = self._bases[base]
+            # A view of an argument is not the argument.
+            is_given = base is not value and base.op != "call_function"
+            is_whole = form == (memory.shape, memory.strides, 0)
+            if is_whole and not is_given and taken.setdefault(memory.name, value) is value:
+                return memory.name
+            if target_of(value) == "aten._unsafe_view.default":
+                return self._view(memory, form)
+            name, (shape, strides, start) = self._new_name(), form
+            place = f"{memory.name}.storage_offset() + {start}"
+            self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
+            return name
+
+        return returned(node.args[0])
+
+    # Lines
+
+    def _emit(self, text: str, reads: set[str]) -> None:
+        self._lines.append(_Line(text, frozenset(reads)))
+
+    def _freed(self, parameters: Sequence[str], returned: str) -> Iterator[str]:
+        """Yield the statements, each followed by the deletion of what is not read after it."""
+        kept = set(returned.replace("(", " ").replace(")", " ").replace(",", " ").split())
+        last: dict[str, int] = dict.fromkeys(parameters, -1)
+        for number, line in enumerate(self._lines):
+            name, is_assigned, _ = line.text.partition(" = ")
+            if is_assigned and name.isidentifier():
+                last[name] = number
+            last.update(dict.fromkeys(line.reads & last.keys(), number))
+        ends: dict[int, list[str]] = {}
+        for name, number in last.items():
+            if name not in kept:
+                ends.setdefault(number, []).append(name)
+        if -1 in ends:
+            yield f"del {', '.join(ends[-1])}"
+        for number, line in enumerate(self._lines):
+            yield line.text
+            if number in ends:
+                yield f"del {', '.join(ends[number])}"
+        yield "pass"
+
+
+def _attribute(module: Any, target: str) -> Any:
+    for part in target.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _storage(value: Any) -> int:
+    return int(value.untyped_storage()._cdata)  # noqa: SLF001 - a fake tensor has no address
+
+
+def _is_same_memory(form: Form, traced: Form) -> bool:
+    """Whether a form sees all of the memory of another one, and nothing else: both are dense."""
+    return form[2] == 0 and math.prod(form[0]) == math.prod(traced[0]) and _is_dense(form) and _is_dense(traced)
+
+
+def _is_dense(form: Form) -> bool:
+    step = 1
+    for stride, size in sorted(pair for pair in zip(form[1], form[0], strict=True) if pair[1] != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True

@@ -1,0 +1,111 @@
+"""Graphs as one function: values, memory that is shared, and when the long way is taken."""
+
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from needs import needs
+
+torch = needs("torch")
+nn, F = torch.nn, torch.nn.functional
+bridge = importlib.import_module("fuser_lab.torch")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+def frames():
+    """How many functions the graphs that were compiled last have."""
+    return [len(graph.run._frames) for graph in bridge.last().graphs]
+
+
+class Mixed(nn.Module):
+    """Views before and behind products, dropout, a buffer that is written to, and results that share memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 12), nn.Linear(4, 8, bias=False)
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x):
+        rows, length, _ = x.shape
+        a, b, c = self.first(x).view(rows, length, 3, 4).unbind(2)
+        scores = F.dropout(torch.softmax(a @ b.transpose(1, 2) / 2, -1), 0.3)
+        y = self.second(F.gelu(scores @ c)) + x
+        self.seen.add_(y.detach().mean((0, 1)))
+        return y, y.transpose(0, 1), F.dropout(y, 0.5).sum(-1), c
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    return Mixed()
+
+
+def step(model, run, x, seed):
+    torch.manual_seed(seed)
+    model.seen.zero_()
+    model.zero_grad()
+    x = x.detach().clone().requires_grad_()
+    results = run(x)
+    sum((result * (1 + place)).sum() for place, result in enumerate(results)).backward()
+    return [*results, x.grad, *(p.grad for p in model.parameters()), model.seen.clone()]
+
+
+def agree(model, run, x, seed):
+    expected, found = step(model, model, x, seed), step(model, run, x, seed)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert found[1].untyped_storage().data_ptr() == found[0].untyped_storage().data_ptr()
+
+
+def test_steps_through_functions_are_eagers_steps(model):
+    run = torch.compile(model, backend="fuser_lab")
+    agree(model, run, torch.randn(2, 3, 8), 0)
+    assert frames() == [1, 1]
+    for seed in range(3):
+        agree(model, run, torch.randn(2, 3, 8), seed)
+    assert not any(region.failed for region in bridge.last().regions)
+    # What is saved lies otherwise than it was traced.
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x.flip(-1).flip(-1).mT.contiguous().mT
+                                                  if x.ndim > 1 else x):
+        agree(model, run, torch.randn(2, 3, 8), 5)
+    # Regions that are compared go the long way, and functions are written again afterwards.
+    for region in bridge.last().regions:
+        region.checked = True
+    assert frames() == [0, 0]
+    agree(model, run, torch.randn(2, 3, 8), 6)
+    assert frames() == [0, 0]
+    for region in bridge.last().regions:
+        region.checked = False
+    agree(model, run, torch.randn(2, 3, 8), 7)
+    assert frames() == [1, 1]
+
+
+def test_threads_have_functions_of_their_own(model):
+    run = torch.compile(lambda x: model.second(F.gelu(x)).tanh(), backend="fuser_lab")
+    given = [torch.randn(5, 4) for _ in range(40)]
+    with torch.no_grad():
+        for x in given[:2]:
+            run(x)
+        expected = [model.second(F.gelu(x)).tanh() for x in given]
+        with ThreadPoolExecutor(4) as pool:
+            for ours, theirs in zip(pool.map(torch.no_grad()(run), given), expected, strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_write_to_what_is_saved_is_an_error_as_in_eager():
+    weight = torch.randn(8, 8, requires_grad=True)
+    run = torch.compile(lambda x: (x.view(6, 8) @ weight).sin(), backend="fuser_lab")
+    for _ in range(3):
+        x = torch.randn(2, 3, 8)
+        run(x).sum().backward()
+        y = run(x)
+        x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    assert frames() == [1, 1]
