@@ -10,6 +10,7 @@ from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_view import headline
 from fuser_lab.bridge.timing import PEERS, measure_model
+from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
@@ -74,7 +75,7 @@ class Timings(measured.Timings):
 
     @takes(plan=_PLAN, before=optional(_PLAN), style=FLAG)
     def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
-        """Return the roofline of a plan's segments in static SVG: what its device allows, and what was measured.
+        """Return the roofline of a plan's segments in static SVG: what was measured, below the roof of what ran.
 
         Parameters
         ----------
@@ -96,10 +97,12 @@ class Timings(measured.Timings):
             said = ", ".join(names) or "nothing"
             msg = f"roofline: no segment of {plan.name!r} was measured; the times are of {said}."
             raise InputError(msg)
-        device, places = plots.device_of(plan), " and ".join(dict.fromkeys(row.device for row in self.rows))
+        model, target = model_that_ran(self, plan), plots.device_of(plan)
+        places = " and ".join(dict.fromkeys(row.device for row in self.rows))
+        ran = plots.roof_that_ran(target, model)
         return plots.roofline_svg(
-            found, device, style=style,
-            note=f"Hollow marks are what the {device.name} allows; full ones were measured on {places}.",
+            found, ran, style=style,
+            note=f"Hollow marks are what {ran.name} allows; full ones were measured on {places}.",
             before=() if before is None else plots.loads(before, self._seconds(before)),
             pairs=() if before is None else plots.flows(before, plan),
         )
@@ -357,7 +360,8 @@ def report(
     from fuser_lab_widgets import assets, baked
 
     view = view_plan(several[0], title=title, decisions=False)
-    data = baked.baked(several, times, title=title)
+    machine = None if times is None else model_that_ran(times, several[0])
+    data = baked.baked(several, times, title=title, machine=machine)
     name = title or several[0].name
     page = report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
     return save.written("a report", target, page)

@@ -3,6 +3,7 @@
 from fuser_lab.report.memory_plot import Step, memory_steps, memory_svg
 from fuser_lab.report.roofline_plot import (
     Load,
+    Roof,
     device_of,
     flows,
     least_seconds,
@@ -10,11 +11,13 @@ from fuser_lab.report.roofline_plot import (
     loads,
     measured_seconds,
     operations,
+    roof_that_ran,
     roofline_svg,
 )
 
 __all__ = [
     "Load",
+    "Roof",
     "Step",
     "device_of",
     "flows",
@@ -25,5 +28,6 @@ __all__ = [
     "memory_steps",
     "memory_svg",
     "operations",
+    "roof_that_ran",
     "roofline_svg",
 ]

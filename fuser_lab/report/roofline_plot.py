@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fuser_lab.cost.device import Device
+    from fuser_lab.cost.traffic import CostModel
     from fuser_lab.ir import Expr, TensorView
     from fuser_lab.report.subject import PlanLike, SegmentLike
 
@@ -42,6 +43,25 @@ class Load:
     def intensity(self) -> float:
         """Operations per byte."""
         return self.operations / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """What a device allows: its name, GB/s of its memory, and TFLOP/s of its arithmetic, None where nobody knows."""
+
+    name: str
+    bandwidth: float
+    fp32: float | None = None
+
+    @classmethod
+    def of(cls, device: Device) -> Roof:
+        """Return the roof of a GPU by its data sheet."""
+        return cls(name=device.name, bandwidth=device.bandwidth, fp32=device.fp32)
+
+    def speed(self, intensity: float) -> float:
+        """Return the most operations per second at some operations per byte."""
+        slope = self.bandwidth * 1e9 * intensity
+        return slope if self.fp32 is None else min(self.fp32 * 1e12, slope)
 
 
 def operations(expr: Expr) -> int:
@@ -77,6 +97,13 @@ def device_of(plan: Any) -> Device:
     return found
 
 
+def roof_that_ran(target: Device, model: CostModel | None) -> Roof:
+    """Return the roof of the device that ran: the target's where it is that, else what is known of the other one."""
+    if model is None or model.device == target.name:
+        return Roof.of(target)
+    return Roof(name=model.device, bandwidth=model.bandwidth / 1e9)
+
+
 def measured_seconds(plan: Any, rows: Iterable[Any]) -> dict[int, float]:
     """Return the medians of a plan's segments among the rows of timings."""
     return {r.segment: r.median for r in rows if r.segment is not None and r.plan == plan.name and r.median > 0}
@@ -94,10 +121,14 @@ def flows(before: PlanLike, after: PlanLike) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(pair for pair in found if pair is not None))
 
 
-def load_table(found: Sequence[Load], device: Device, pairs: Sequence[tuple[int, int]] = ()) -> Table:
-    """Return one row a segment: its load, and the least time that the device's data sheet allows.
+def load_table(
+    found: Sequence[Load], device: Device, pairs: Sequence[tuple[int, int]] = (), *, ran: Roof | None = None,
+    place: str = "",
+) -> Table:
+    """Return one row per segment: its load, the least time that the device's data sheet allows, and what was measured.
 
-    ``pairs`` add which segments of another plan its work comes from.
+    ``pairs`` add which segments of another plan its work comes from; ``ran`` adds the least time on the device that
+    was measured, where that is another one, and ``place`` is its name.
     """
     origins = {one.segment: ", ".join(f"S{a}" for a, b in pairs if b == one.segment) for one in found}
     rows = [
@@ -108,24 +139,28 @@ def load_table(found: Sequence[Load], device: Device, pairs: Sequence[tuple[int,
             bytes_label(one.bytes),
             three_digits(one.intensity),
             seconds_label(least_seconds(one, device)),
+            *([] if ran is None else [seconds_label(least_seconds(one, ran))]),
             "" if math.isnan(one.seconds) else seconds_label(one.seconds),
             *([origins[one.segment]] if pairs else []),
         )
         for one in found
     ]
-    columns = ("segment", "scheduler", "operations", "bytes", "op/byte", f"{device.name} at best", "measured")
+    best = [f"{device.name} at best", *([] if ran is None else [f"{ran.name} at best"])]
+    measured = f"measured ({place})" if place else "measured"
+    columns = ("segment", "scheduler", "operations", "bytes", "op/byte", *best, measured)
     numeric = frozenset(columns) - {"segment", "scheduler"}
     return Table(columns=(*columns, "from there") if pairs else columns, rows=tuple(rows), numeric=numeric)
 
 
-def least_seconds(load: Load, device: Device) -> float:
-    """Return the longer of the times for a segment's bytes and for its operations by the data sheet."""
-    return max(load.bytes / (device.bandwidth * 1e9), load.operations / (device.fp32 * 1e12))
+def least_seconds(load: Load, device: Device | Roof) -> float:
+    """Return the longer of the times for a segment's bytes and for its operations, as far as both are known."""
+    arithmetic = 0.0 if device.fp32 is None else load.operations / (device.fp32 * 1e12)
+    return max(load.bytes / (device.bandwidth * 1e9), arithmetic)
 
 
 def roofline_svg(
     found: Sequence[Load],
-    device: Device,
+    device: Device | Roof,
     *,
     before: Sequence[Load] = (),
     pairs: Sequence[tuple[int, int]] = (),
@@ -135,36 +170,42 @@ def roofline_svg(
     """Return the roofline: operations per second over operations per byte, both logarithmic.
 
     A hollow mark is what the device allows a segment, a full one what was measured. ``before`` are the loads of another
-    plan, drawn as squares; an arrow goes from one of its segments to one of these for each of the ``pairs``.
+    plan, drawn as squares; an arrow goes from one of its segments to one of these for each of the ``pairs``. What was
+    measured must have been measured on the device whose roof is drawn.
     """
+    roof = device if isinstance(device, Roof) else Roof.of(device)
     shown = [one for one in found if one.operations and one.bytes]
     old = [one for one in before if one.operations and one.bytes]
-    peak, slope = device.fp32 * 1e12, device.bandwidth * 1e9
-    knee = peak / slope
+    slope = roof.bandwidth * 1e9
+    most = max((one.intensity for one in (*shown, *old)), default=1.0)
+    knee = 2 * most if roof.fp32 is None else roof.fp32 * 1e12 / slope
+    peak = roof.speed(knee)
     marks = [one.intensity for one in (*shown, *old)] + [knee]
     speeds = [one.operations / one.seconds for one in shown if one.seconds > 0]
     speeds_before = [one.operations / one.seconds for one in old if one.seconds > 0]
-    allowed = [min(peak, slope * one.intensity) for one in (*shown, *old)]
+    allowed = [roof.speed(one.intensity) for one in (*shown, *old)]
     left, right = min(marks) / 2, max(marks) * 2
     low, high = min([*speeds, *speeds_before, *allowed, peak]) / 3, peak * 2
     plot = _Plot(x=(left, right), y=(low, high))
     parts = [plot.frame("operations per byte", "operations per second")]
     foot = max(left, low / slope)  # where the slope enters the frame
     start, corner, end = (foot, slope * foot), (knee, peak), (right, peak)
-    parts.append(plot.line([start, corner, end], "fl-roof"))
-    parts.append(plot.text(f"{device.name}: {three_digits(device.fp32)} TFLOP/s fp32", end, dx=6, dy=4))
+    known = roof.fp32 is not None
+    parts.append(plot.line([start, corner, end] if known else [start, corner], "fl-roof"))
+    limit = f"{three_digits(roof.fp32)} TFLOP/s fp32" if roof.fp32 is not None else "its memory"
+    parts.append(plot.text(f"{roof.name}: {limit}", end if known else corner, dx=6, dy=4))
     x, y = plot.place((foot**0.3 * knee**0.7, slope * foot**0.3 * knee**0.7))  # above the slope, far from most marks
-    parts.append(chart.label(f"{device.bandwidth:.0f} GB/s", (x - 8, y - 6), anchor="end"))
+    parts.append(chart.label(f"{roof.bandwidth:.0f} GB/s", (x - 8, y - 6), anchor="end"))
     # Arrows start and end at like marks: measured ones where both plans were measured.
     timed = bool(speeds) and bool(speeds_before)
-    ends = [{one.segment: plot.place(_point(one, peak, slope, timed=timed)) for one in part} for part in (old, shown)]
+    ends = [{one.segment: plot.place(_point(one, roof, timed=timed)) for one in part} for part in (old, shown)]
     parts += [
         _arrow(ends[0][a], ends[1][b], f"S{a} there to S{b} here") for a, b in pairs if a in ends[0] and b in ends[1]
     ]
     parts += [_before(one, ends[0][one.segment]) for one in old]
-    names = _names({one.segment: plot.place(_point(one, peak, slope, timed=True)) for one in shown})
+    names = _names({one.segment: plot.place(_point(one, roof, timed=True)) for one in shown})
     for one in shown:
-        best = min(peak, slope * one.intensity)
+        best = roof.speed(one.intensity)
         title = f"S{one.segment} {one.scheduler}: {_count(one.operations)} operations, {bytes_label(one.bytes)}"
         marked = [plot.mark((one.intensity, best), one.segment, full=False)]
         if one.seconds > 0:
@@ -180,7 +221,7 @@ def roofline_svg(
         about = f"<title>{chart.escaped(title)}</title>"
         parts.append(f'<g class="fl-point" data-id="segment:{one.segment}">{about}{"".join(marked)}</g>')
     measured = "full marks were measured" if speeds else "nothing was measured yet"
-    words = note or f"Hollow marks are what the {device.name} allows; {measured}."
+    words = note or f"Hollow marks are what {_the(roof)} allows; {measured}."
     if old:
         words += " Squares are the segments of the other plan; arrows show where their work is now."
     described = "; ".join(f"S{o.segment}: {three_digits(o.intensity)} operations per byte" for o in shown)
@@ -188,10 +229,14 @@ def roofline_svg(
     return chart.document(title, text, "".join(parts), (_WIDTH, _HEIGHT), style=style)
 
 
-def _point(load: Load, peak: float, slope: float, *, timed: bool) -> tuple[float, float]:
+def _the(roof: Roof) -> str:
+    return roof.name if " " in roof.name else f"the {roof.name}"
+
+
+def _point(load: Load, roof: Roof, *, timed: bool) -> tuple[float, float]:
     """Return where the mark of a segment is: its measured speed if ``timed`` and there is one, or else the roof."""
     measured = timed and load.seconds > 0
-    return load.intensity, load.operations / load.seconds if measured else min(peak, slope * load.intensity)
+    return load.intensity, load.operations / load.seconds if measured else roof.speed(load.intensity)
 
 
 def _before(load: Load, at: tuple[float, float]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
+from fuser_lab.calibration import machine_model
 from fuser_lab.errors import InputError
 from fuser_lab.report.units import seconds_label
 
@@ -56,3 +57,17 @@ def test_a_roofline_of_what_was_not_measured(times: fl.Timings) -> None:
 def test_nothing_to_time() -> None:
     with pytest.raises(InputError, match=r"a plan or a list of plans, at least 1, given \[\]"):
         fl.time([], [X])
+
+
+def test_the_cost_model_of_this_machine_is_measured_once_for_each_size() -> None:
+    small = machine_model("cpu", 50_000)
+    assert small.device == "this CPU"
+    assert 0 < small.launch < 1e-2
+    assert 1e7 < small.bandwidth < 1e13
+    assert machine_model("cpu", 65_536) is small
+
+
+def test_the_roofline_of_what_ran_on_the_cpu_has_no_roof_of_a_gpu(plan: fl.Plan, times: fl.Timings) -> None:
+    drawn = times.roofline(plan)
+    assert "H200" not in drawn
+    assert "this CPU: its memory" in drawn

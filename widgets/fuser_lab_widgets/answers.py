@@ -126,7 +126,7 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
         "sentence": "",
     }
     if edge.kind in {"boundary", "output"}:
-        said["facts"] += _layout(plan, edge.tensor)
+        said["layout"] = _layout(plan, edge.tensor)
     if edge.kind in {"input", "output"}:
         reads = "read from" if edge.kind == "input" else "written to"
         return said | {"sentence": f"{edge.tensor} is a fusion {edge.kind}: it is {reads} memory in every plan."}

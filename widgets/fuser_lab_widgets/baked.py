@@ -9,10 +9,12 @@ from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, panels, scenes, sources
+from fuser_lab_widgets.amounts import Amounts, target_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fuser_lab.cost.traffic import CostModel
     from fuser_lab.report.view_model import ViewModel
     from fuser_lab_widgets.session import EditablePlan
 
@@ -21,39 +23,49 @@ _UNTIMED: Final = "The report holds no timings; fl.report(plans, path, fl.time(p
 _HINT: Final = "Click anything to see why it is there; press ? for the keys."
 
 
-def baked(plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None) -> dict[str, Any]:
-    """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs."""
+def baked(
+    plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None, machine: CostModel | None = None,
+) -> dict[str, Any]:
+    """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
+
+    ``machine`` is the cost model of the device that the timings were taken on.
+    """
     views = [view_plan(plan, title=title) for plan in plans]
     shapes = scenes.Shapes()
     rows = () if timings is None else tuple(timings.rows)
+    totals = {row.plan_hash: row for row in rows if row.segment is None and row.plan_hash}
+    note = "" if timings is None else timing_note(timings)
+    amounts = Amounts(target=target_model(plans[0]), machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
-        timed |= {"table": timing_table(timings).to_dict(), "note": timing_note(timings)}
+        timed |= {"table": timing_table(timings).to_dict(), "note": note}
     return {
         "hint": _HINT,
         "timings": timed,
         "views": [view for view in panels.VIEWS if view[0] not in panels.LIVE_ONLY],
-        "plans": [_plan(n, plans, views, rows, shapes) for n in range(len(plans))],
+        "plans": [_plan(n, plans, views, amounts, rows, shapes) for n in range(len(plans))],
         "shapes": shapes.all(),
     }
 
 
 def _plan(
-    n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], rows: Sequence[Any], shapes: scenes.Shapes,
+    n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], amounts: Amounts, rows: Sequence[Any],
+    shapes: scenes.Shapes,
 ) -> dict[str, Any]:
     plan, view = plans[n], views[n]
     ids = [*(x.id for x in view.nodes), *(f"segment:{s.index}" for s in view.segments), *(e.id for e in view.edges)]
     details: tuple[scenes.Detail, ...] = ("ops", "segments")
     drawn = {detail: scenes.scene(view, shapes, detail=detail) for detail in details}
     for one in drawn.values():
-        one["facts"] += scenes.predicted(view, plan)
+        one["facts"] += amounts.facts(view.header)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
         for one in drawn.values():
             one["marks"] = scenes.marks(view, difference)
-    written = {name: panels.panel(name, plan, view, rows, plans[0] if n else None) for name in panels.NAMES}
-    written["compare"] = panels.comparison(others, "0" if n else "", difference, view, fixed=True)
+    other = plans[0] if n else None
+    written = {name: panels.panel(name, plan, view, rows, other, amounts.machine) for name in panels.NAMES}
+    written["compare"] = panels.comparison(others, "0" if n else "", difference, view, amounts, fixed=True)
     unsearched = {"problem": "The report holds no certificate; plan.certificate() makes one."}
     written["certificate"] = panels.certificate(unsearched, searching=False, known=True)
     return {

@@ -25,9 +25,10 @@ from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisions, view_plan
 from fuser_lab_widgets import answers, assets, panels, previews, scenes, selections, sources
+from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.controls import controls, told, words
-from fuser_lab_widgets.runner import Progress, Runner, Timer, default_timer
+from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
 from fuser_lab_widgets.saved import hidden_by, saved
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 
@@ -42,6 +43,7 @@ _KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook ke
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
                "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
+_OF_TIMES: Final = frozenset({"roofline", "compare"})
 _VIEWS: Final = [list(view) for view in panels.VIEWS]
 _OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline", "edits"})
 
@@ -169,6 +171,9 @@ class Explorer(anywidget.AnyWidget):
         self._answered: ViewModel | None = None  # what the answer on show is about
         self._rows: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
+        self._totals: dict[str, Any] = {}  # rows of whole plans, by hash: what was measured last
+        self._peers: tuple[Any, ...] = ()  # rows of what is no plan
+        self._machine: Any = None  # the cost model of the device that ran
         self._key = secrets.token_hex(6)
         self._kept: tuple[EditablePlan, Any] | None = None  # plan and timings that the notebook keeps, once displayed
         self._compiler = Background()
@@ -178,7 +183,7 @@ class Explorer(anywidget.AnyWidget):
         self._ahead = Background()  # looks at what edits would give
         self._best: tuple[EditablePlan, tuple[Any, ...]] | None = None  # a plan, and the edits that make it faster
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
-        self._runner = Runner(timer or default_timer, self._on_progress)
+        self._runner = Runner(timer or default_timer, self._on_progress, default_model if timer is None else None)
         self._workers = (self._runner, self._background, self._beside, self._ahead, self._keeper)
         self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
         self._measured_last: Any = None
@@ -247,7 +252,7 @@ class Explorer(anywidget.AnyWidget):
         baseline = self._session.baseline
         plans = [plan, *([baseline] if baseline.hash != plan.hash else [])]
         timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
-        return saved(plans, self._key, timings=timings if timed else None, title=self._title)
+        return saved(plans, self._key, timings=timings if timed else None, title=self._title, machine=self._machine)
 
     def _keep(self) -> None:
         """Bring what the notebook keeps up to date, once nothing has changed for a moment."""
@@ -388,6 +393,7 @@ class Explorer(anywidget.AnyWidget):
             "redo": self._redo,
             "reset": self._reset,
             "run": self._run,
+            "run_all": self._run_all,
             "cancel": self._cancel,
             "stop": self._stop_search,
             "source": self._source,
@@ -674,7 +680,7 @@ class Explorer(anywidget.AnyWidget):
             found = self._certificates.get(view.header.hash)
             html = panels.certificate(found or {}, searching=bool(self._searching), known=found is not None)
         else:
-            html = panels.panel(name, self._session.plan, view, self._rows, self._compared_plan())
+            html = panels.panel(name, self._session.plan, view, self._rows, self._compared_plan(), self._machine)
         self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
 
     def _compare_with(self, event: Event) -> None:
@@ -721,7 +727,15 @@ class Explorer(anywidget.AnyWidget):
         made = [(key, words, self._other(key) if self._session.has(key) or key in _NOT_STRATEGIES else None)
                 for key, words in self._others()]
         views = [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
-        return panels.comparison(views, self._compared, self._difference(), self._current())
+        return panels.comparison(views, self._compared, self._difference(), self._current(), self._amounts)
+
+    @property
+    def _amounts(self) -> Amounts:
+        plan, timings = self._session.plan, self._measured_last
+        return Amounts(
+            target=target_model(plan), machine=self._machine, measured=self._totals, peers=self._peers,
+            note="" if timings is None else timing_note(timings), certificates=self._certificates,
+        )
 
     def _undo(self, _event: Event) -> None:
         undone = self._session.undo()
@@ -747,12 +761,27 @@ class Explorer(anywidget.AnyWidget):
             return
         baseline, plan = self._session.baseline, self._session.plan
         plans = [baseline] if plan.hash == baseline.hash else [baseline, plan]
-        if not self._runner.start(plans, self._inputs):
+        self._time(plans, "Timing the baseline plan." if len(plans) == 1 else "Timing the baseline plan and this one.")
+
+    def _run_all(self, _event: Event) -> None:
+        """Time all plans of the comparison that were made, and the ops one by one beside them."""
+        made = (self._other(key) for key, _ in self._others() if self._session.has(key) or key in _NOT_STRATEGIES)
+        plans = {one.hash: one for one in (self._session.baseline, self._session.plan, *made) if one is not None}
+        if self._inputs is None:
+            self._run({})
+            return
+        peers = one_by_one(self._session.baseline, self._inputs)
+        self._time(list(plans.values()), f"Timing {plural(len(plans), 'plan')} and the ops one by one.", peers)
+
+    def _time(
+        self, plans: list[EditablePlan], text: str, peers: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        if self._inputs is None or not self._runner.start(plans, self._inputs, peers):
             self._say("A run is in progress; cancel it first, or wait for it to end.", "error")
             return
         self._timed_hashes = tuple(one.hash for one in plans)
         self.times = {**self.times, "running": True, "done": 0, "total": 0}
-        self._say("Timing the baseline plan." if len(plans) == 1 else "Timing the baseline plan and this one.")
+        self._say(text)
 
     def _cancel(self, _event: Event) -> None:
         self._runner.cancel()
@@ -858,7 +887,7 @@ class Explorer(anywidget.AnyWidget):
         with self.hold_sync():
             detail = self._detail or ("segments" if is_large(view) else "ops")
             drawn = scenes.scene(view, self._shapes, detail=detail, opened=self._opened)
-            drawn["facts"] += scenes.predicted(view, self._session.plan)
+            drawn["facts"] += self._amounts.facts(view.header)
             difference = self._difference()
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
@@ -937,10 +966,16 @@ class Explorer(anywidget.AnyWidget):
         with self._lock, self.hold_sync():
             self._measured_last = progress.timings or self._measured_last
             self._rows = () if progress.timings is None else tuple(progress.timings.rows)
+            totals = [row for row in self._rows if row.segment is None]
+            self._totals |= dict(zip(self._timed_hashes, totals, strict=False))
+            self._peers = tuple(totals[len(self._timed_hashes) :])
+            if progress.model is not None and progress.model != self._machine:
+                self._machine = progress.model
+                self._show()
             if not progress.running:
                 self.foreseen = {}
                 self._foresee()
-                self.panels = {name: said for name, said in self.panels.items() if name != "roofline"}
+                self.panels = {name: said for name, said in self.panels.items() if name not in _OF_TIMES}
             self.times = {
                 "running": progress.running,
                 "done": progress.done,
@@ -957,12 +992,12 @@ class Explorer(anywidget.AnyWidget):
                 self._say("Done. The table shows medians.")
         self._publish()
 
-    def _measured(self) -> dict[str, str]:
-        """Return the median of each plan that was timed, by its hash; a plan's total follows its segments."""
-        totals = [row.median for row in self._rows if row.segment is None]
+    def _measured(self) -> dict[str, list[str]]:
+        """Return the median of each plan that was timed, by its hash, as a number of the header."""
+        about = "median of the whole plan, see Timings"
         return {
-            plan: seconds_label(median)
-            for plan, median in zip(self._timed_hashes, totals, strict=False) if median > 0
+            plan: [seconds_label(row.median), f"measured ({place(row.device)})", about]
+            for plan, row in self._totals.items() if row.median > 0
         }
 
     def _say(self, text: str, kind: str = "info", *, action: dict[str, str] | None = None) -> None:

@@ -12,13 +12,16 @@ from fuser_lab.report.passes import CHANGED, view_passes
 from fuser_lab.report.tables import Table, layout_table, op_table
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts
+from fuser_lab_widgets.amounts import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
+    from fuser_lab.cost.traffic import CostModel
     from fuser_lab.report.diff import PlanDiff
     from fuser_lab.report.view_model import ViewModel
+    from fuser_lab_widgets.amounts import Amounts
     from fuser_lab_widgets.session import EditablePlan
 
 NAMES = ("graph", "roofline", "memory", "layouts", "passes")
@@ -41,11 +44,15 @@ LIVE_ONLY = frozenset({"edits"})  # what a report leaves out
 
 def panel(
     name: str, plan: EditablePlan, view: ViewModel, timed: Iterable[Any] = (), other: EditablePlan | None = None,
+    machine: CostModel | None = None,
 ) -> str:
-    """Return the HTML of a tab of a plan; ``timed`` are rows of timings, ``other`` is the plan it is compared with."""
+    """Return the HTML of a tab of a plan.
+
+    ``timed`` are rows of timings, ``other`` is the plan it is compared with, ``machine`` what ran.
+    """
     makers = {
         "graph": lambda: graph(view),
-        "roofline": lambda: roofline(plan, timed, other),
+        "roofline": lambda: roofline(plan, timed, other, machine),
         "memory": lambda: memory(plan),
         "layouts": lambda: layouts(plan, view),
         "passes": lambda: passes(plan),
@@ -58,24 +65,40 @@ def graph(view: ViewModel) -> str:
     return to_html(_table(op_table(view), ids=[n.id for n in view.nodes], caption="The graph, row by row"))
 
 
-def roofline(plan: EditablePlan, timed: Iterable[Any], other: EditablePlan | None = None) -> str:
-    """Return the roofline with arrows from the segments of another plan, and its numbers as a table."""
-    device = plots.device_of(plan)
-    rows = list(timed)
+def roofline(
+    plan: EditablePlan, timed: Iterable[Any], other: EditablePlan | None = None, machine: CostModel | None = None,
+) -> str:
+    """Return the rooflines with arrows from the segments of another plan, and their numbers as a table.
+
+    Marks and roofs of a picture are of one device: what was measured elsewhere than on the target has a picture of its
+    own, with the roof of the ``machine`` that ran, or none where that is not known.
+    """
+    device, rows = plots.device_of(plan), list(timed)
     found = plots.loads(plan, plots.measured_seconds(plan, rows))
-    measured = {r.device for r in rows} if any(one.seconds > 0 for one in found) else set()
-    note = "" if not measured else f"Full marks were measured on {' and '.join(sorted(measured))}."
+    places = " and ".join(dict.fromkeys(r.device for r in rows)) if any(one.seconds > 0 for one in found) else ""
+    there = not places or device.name in places.replace("-", " ").split()
+    ran = None if there or machine is None else plots.roof_that_ran(device, machine)
     ids = [f"segment:{one.segment}" for one in found]
+    note = f"Full marks were measured on {places}." if places and (there or ran) else "Run fills in what was measured."
+    if places and not there and ran is None:
+        note = f"What was measured on {places} is in the table alone: its roof is not known."
     about = (
-        f"{note or 'Run fills in what was measured.'} Operations are counted: one an element, two a multiply-add. "
-        f"Hollow marks lie on the roof: no kernel on {device.name} is faster, by its data sheet."
+        f"{note} Operations are counted: one per element, two per multiply-add. Hollow marks lie on the roof: no "
+        f"kernel on {device.name} is faster, by its data sheet."
     )
+    if ran is not None:
+        about += f" The roof of {ran.name} is the bandwidth that a copy reaches; its arithmetic is not measured."
     before = () if other is None else plots.loads(other, plots.measured_seconds(other, rows))
     pairs = () if other is None else plots.flows(other, plan)
     if other is not None:
         about += f" Squares are the segments of {other.name}; arrows show where their work is now."
-    table = to_html(_table(plots.load_table(found, device, pairs), ids=ids))
-    drawn = plots.roofline_svg(found, device, before=before, pairs=pairs, style=False)
+    bare = found if there else plots.loads(plan)
+    drawn = plots.roofline_svg(
+        bare, device, before=before if there or other is None else plots.loads(other), pairs=pairs, style=False,
+    )
+    if ran is not None:
+        drawn += plots.roofline_svg(found, ran, before=before, pairs=pairs, style=False)
+    table = to_html(_table(plots.load_table(found, device, pairs, ran=ran, place=place(places)), ids=ids))
     return _beside(drawn, table + to_html(_note(about)))
 
 
@@ -163,20 +186,23 @@ def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> st
 
 def comparison(
     plans: Sequence[tuple[str, str, ViewModel | None]], chosen: str, difference: PlanDiff | None, view: ViewModel,
-    *, fixed: bool = False,
+    amounts: Amounts, *, fixed: bool = False,
 ) -> str:
     """Return the plans' numbers beside each other, and how the shown one differs from the chosen one.
 
-    ``plans`` are key, words and view of the others; a view is None where the plan was not made yet. ``fixed`` leaves
-    out the choice.
+    ``plans`` are key, words and view of the others; a view is None where the plan was not made yet. ``amounts`` are
+    the times. ``fixed`` leaves out the choice, and the button that times all of them.
     """
     rows = [("this plan", view), *((words, other) for _, words, other in plans)]
+    peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
     table = Table(
-        columns=("plan", "segments", "moved", "crossing", "schedulers"),
-        rows=tuple(_numbers(words, one) for words, one in rows),
-        numeric=frozenset({"segments", "moved", "crossing"}),
+        columns=("plan", "segments", "moved", "crossing", *amounts.columns, "schedulers"),
+        rows=(*(_numbers(words, one, amounts) for words, one in rows), *peers),
+        numeric=frozenset({"segments", "moved", "crossing", *amounts.columns}),
         strong=frozenset({0}),
     )
+    known = [(words, one.header) for words, one in rows if one is not None]
+    about = [to_html(_note(text)) for text in amounts.sentences(known)]
     buttons = [
         element(
             "button", words, css="fx-mode", type="button", data_send=json_text({"type": "compare", "with": key}),
@@ -186,7 +212,11 @@ def comparison(
     ]
     switch = element("div", *buttons, css="fx-switch", role="group", aria_label="Compare with")
     choice = element("div", element("span", "Colour the graph by what differs from"), switch, css="fx-filters")
-    parts = [] if fixed else [choice]
+    everything = element(
+        "button", "Time all of these", css="fx-button", type="button", data_send=json_text({"type": "run_all"}),
+        title="Time every plan of this table that was made, and the same ops one by one",
+    )
+    parts = [] if fixed else [choice, element("p", everything)]
     if difference is not None:
         legend = (
             "Dashed ops are in other company than there; thick tensors cross only here, dotted ones only there."
@@ -197,19 +227,20 @@ def comparison(
         parts += [element("p", element("b", difference.headline)), _note(legend)]
         changes = _table(found, ids=ids) if found.rows else _note("Both are cut alike.")
         numbers = _table(table, caption="All plans")
-        beside = _beside(diff_svg(difference, style=False), to_html(changes) + to_html(numbers))
+        beside = _beside(diff_svg(difference, style=False), "".join((to_html(changes), to_html(numbers), *about)))
         return "".join(map(to_html, parts)) + beside
     parts.append(_table(table, caption="All plans"))
-    return "".join(map(to_html, parts))
+    return "".join((*map(to_html, parts), *about))
 
 
-def _numbers(words: str, view: ViewModel | None) -> tuple[str, ...]:
+def _numbers(words: str, view: ViewModel | None, amounts: Amounts) -> tuple[str, ...]:
     if view is None:
-        return words, "", "", "", "not made yet: its tab makes it"
+        return words, "", "", "", *amounts.cells(None), "not made yet: its tab makes it"
     header, names = view.header, [s.scheduler for s in view.segments]
     counts = {name: names.count(name) for name in names}
     counted = ", ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())
-    return words, str(header.segments), bytes_label(header.bytes_moved), bytes_label(header.bytes_crossing), counted
+    moved, crossing = bytes_label(header.bytes_moved), bytes_label(header.bytes_crossing)
+    return words, str(header.segments), moved, crossing, *amounts.cells(header), counted
 
 
 def _table(table: Table, *, ids: Sequence[str] = (), caption: str = "") -> Element:

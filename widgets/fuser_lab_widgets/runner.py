@@ -11,11 +11,14 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Timer(Protocol):
-    """Times plans; ``progress(done, total, timings)`` is called after each step with what is measured so far."""
+    """Times plans; ``progress(done, total, timings)`` is called after each step with what is measured so far.
+
+    One that can time other functions beside plans has ``peers`` as well, as `fuser_lab.time` has.
+    """
 
     def __call__(
         self,
@@ -30,7 +33,10 @@ class Timer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is; ``timings`` is what is measured so far, ``problem`` the sentence of a failure."""
+    """How far a run is; ``timings`` is what is measured so far, ``problem`` the sentence of a failure.
+
+    ``model`` is the cost model of the device that ran, once it is known.
+    """
 
     done: int = 0
     total: int = 0
@@ -38,13 +44,17 @@ class Progress:
     cancelled: bool = False
     timings: Any = None
     problem: str = ""
+    model: Any = None
 
 
 class Runner:
     """Runs a timer in a daemon thread and reports each step."""
 
-    def __init__(self, timer: Timer, report: Callable[[Progress], None]) -> None:
-        self._timer = timer
+    def __init__(
+        self, timer: Timer, report: Callable[[Progress], None], model: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        self._timer: Any = timer
+        self._model = model
         self._report = report
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -56,14 +66,16 @@ class Runner:
         """Whether a run is under way."""
         return self._running
 
-    def start(self, plans: Sequence[Any], inputs: Sequence[Any]) -> bool:
+    def start(
+        self, plans: Sequence[Any], inputs: Sequence[Any], peers: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> bool:
         """Start a run and return True, or return False while one is under way; abstract inputs become arrays."""
         if self.running:
             return False
         self._running = True
         self._stop = threading.Event()
         self._last = Progress(running=True)
-        self._thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, self._stop), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
         self._thread.start()
         return True
 
@@ -76,15 +88,21 @@ class Runner:
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _run(self, plans: Sequence[Any], inputs: Sequence[Any], stop: threading.Event) -> None:
+    def _run(
+        self, plans: Sequence[Any], inputs: Sequence[Any], peers: Mapping[str, Callable[..., Any]] | None,
+        stop: threading.Event,
+    ) -> None:
         def progress(done: int, total: int, timings: Any) -> None:
             self._last = Progress(done=done, total=total, running=True, timings=timings)
             self._report(self._last)
 
-        problem, timings = "", None
+        problem, timings, model = "", None, None
         try:
             arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
-            timings = self._timer(plans, arrays, progress=progress, cancelled=stop.is_set)
+            beside = {"peers": peers} if peers else {}
+            timings = self._timer(plans, arrays, progress=progress, cancelled=stop.is_set, **beside)
+            if self._model is not None and not stop.is_set():
+                model = self._model(timings, plans[0])
         except FuserLabError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises is shown, not lost in a thread
@@ -98,6 +116,7 @@ class Runner:
                 cancelled=stop.is_set(),
                 timings=self._last.timings if timings is None else timings,
                 problem=problem,
+                model=model,
             ),
         )
 
@@ -108,7 +127,30 @@ def default_timer(
     *,
     progress: Callable[[int, int, Any], None],
     cancelled: Callable[[], bool],
+    peers: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Any:
     """Return ``fuser_lab.time`` of the plans."""
     api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which looking does not need
-    return api.time(plans, inputs, progress=progress, cancelled=cancelled)
+    return api.time(plans, inputs, peers=peers, progress=progress, cancelled=cancelled)
+
+
+def default_model(timings: Any, plan: Any) -> Any:
+    """Return the cost model of the device that the timings of a plan were taken on."""
+    calibration: Any = importlib.import_module("fuser_lab.calibration")
+    return calibration.model_that_ran(timings, plan)
+
+
+def one_by_one(plan: Any, inputs: Sequence[Any]) -> dict[str, Callable[..., Any]]:
+    """Return a peer that evaluates each op of a plan's fusion by the array library of the inputs, by its name."""
+    if not hasattr(plan, "segmented"):
+        return {}
+    evaluate: Any = importlib.import_module("fuser_lab.runtime.evaluate")
+    library = "torch" if any(type(value).__module__.partition(".")[0] == "torch" for value in inputs) else "NumPy"
+    names = [value.name for value in plan.fusion.inputs]
+    outputs = [value.name for value in plan.fusion.outputs if value not in plan.fusion.hidden]
+
+    def run(*values: Any) -> list[Any]:
+        found = evaluate.evaluate_segment(plan.fusion, dict(zip(names, values, strict=True)))
+        return [found[name] for name in outputs]
+
+    return {f"{library}, op by op": run}

@@ -16,6 +16,7 @@ from fuser_lab_widgets.baked import baked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fuser_lab.cost.traffic import CostModel
     from fuser_lab_widgets.session import EditablePlan
 
 MOST_CHARACTERS: Final = 300_000
@@ -36,7 +37,10 @@ def hidden_by(key: str) -> str:
     return f'.fl-saved[data-explorer="{key}"]{{display:none!important}}'
 
 
-def saved(plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None) -> str:
+def saved(
+    plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None,
+    machine: CostModel | None = None,
+) -> str:
     """Return HTML of the first plan, at most 300,000 characters of it where the picture is not larger by itself.
 
     A page in an ``iframe`` shows the plans, as `fuser_lab.report` does. Where a notebook is not trusted, and on pages
@@ -53,6 +57,8 @@ def saved(plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title
         What was measured of these plans, or None.
     title
         What stands in the header.
+    machine
+        The cost model of the device that the timings were taken on.
     """
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)
@@ -64,8 +70,8 @@ def saved(plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title
     if not is_large(view):
         for count in range(len(plans), 0, -1):
             page = packed_page(
-                baked(plans[:count], timings, title=title), script=assets.report_script(), style=assets.style(),
-                title=title or plans[0].name,
+                baked(plans[:count], timings, title=title, machine=machine),
+                script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'
             if len(image) + len(frame) < MOST_CHARACTERS:

@@ -10,7 +10,7 @@ from fuser_lab.report.layout import lay_out
 from fuser_lab.report.pieces import view_pieces
 from fuser_lab.report.svg import describe
 from fuser_lab.report.tables import segment_table
-from fuser_lab.report.units import bytes_label, seconds_label
+from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -91,19 +91,6 @@ def facts(view: ViewModel) -> list[list[str]]:
         [bytes_label(header.bytes_ideal), "ideal", "what a single kernel would move: fusion inputs and outputs"],
         [bytes_label(header.bytes_crossing), "crossing", "tensors that one segment writes for another"],
     ]
-
-
-def predicted(view: ViewModel, plan: Any) -> list[list[str]]:
-    """Return the time that the cost model gives a plan, as one more number of the header; none without a model."""
-    oracle = getattr(plan, "oracle", None)
-    if oracle is None:
-        return []
-    from fuser_lab.cost.traffic import model_of
-
-    model = model_of(oracle)
-    seconds = view.header.bytes_moved / model.bandwidth + view.header.segments * model.launch
-    about = f"bytes at {model.device}'s {model.bandwidth / 1e9:.0f} GB/s, and {seconds_label(model.launch)} a launch"
-    return [[seconds_label(seconds), "predicted", about]]
 
 
 def marks(view: ViewModel, difference: PlanDiff) -> dict[str, list[str]]:

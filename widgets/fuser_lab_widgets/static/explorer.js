@@ -117,7 +117,7 @@ class Explorer {
     const n = send(this.model, type, data);
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
-      if (this.get("acked") < n) this.tell("No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error");
+      if (this.get("acked") < n) this.tell(...kernelText(this.model));
     }, PATIENCE);
   }
 
@@ -485,6 +485,16 @@ class Explorer {
       this.tell("The browser gave no access to the clipboard; the code stands in the inspector.");
     }
   }
+}
+
+/** Why the kernel has not answered, as far as the page can tell: JupyterLab says how its kernel is. */
+function kernelText(model) {
+  const status = model.widget_manager?.kernel?.status;
+  if (status === "busy") return ["The kernel is busy with a cell; it answers when that is done."];
+  if (["dead", "terminating", "unknown"].includes(status)) return ["The kernel has ended; start it and run the cell again.", "error"];
+  if (["starting", "restarting", "autorestarting"].includes(status)) return ["The kernel is starting; run the cell again.", "error"];
+  if (status === "idle") return ["The kernel was restarted and does not know this view; run the cell again.", "error"];
+  return ["No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error"];
 }
 
 // ---- pieces

@@ -115,7 +115,7 @@ Object.assign(Explorer.prototype, {
   drawFacts() {
     const { facts = [], hash } = this.get("scene");
     const measured = this.get("times").measured?.[hash];
-    const last = measured ? [[measured, "measured", "median of the whole plan, see Timings"]] : this.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
+    const last = measured ? [measured] : this.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
     this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   },
 

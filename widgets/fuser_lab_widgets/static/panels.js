@@ -1,5 +1,9 @@
 // The inspector, and the tabs below the graph: the explorer's methods for both.
 
+function facts(list) {
+  return h("dl.fx-facts-list", {}, ...list.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+}
+
 Object.assign(Explorer.prototype, {
   drawInspector() {
     this.inspector.scrollTop = 0;
@@ -27,7 +31,8 @@ Object.assign(Explorer.prototype, {
       h("div.fx-actions", {}, ...buttons),
       this.previewBlock(answer.preview),
       this.lastEdit(),
-      h("dl.fx-facts-list", {}, ...answer.facts.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])),
+      facts(answer.facts),
+      answer.layout?.length ? h("details", {}, h("summary", {}, "How it lies in memory"), facts(answer.layout)) : "",
       answer.note ? h("p.fx-note", {}, answer.note) : "",
       answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
       answer.moves?.length ? verdicts(answer.moves) : "",
@@ -63,7 +68,7 @@ Object.assign(Explorer.prototype, {
   segmentPanel() {
     const data = this.get("scene").segments;
     if (!data) return [];
-    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: n === this.segment ? "fx-row fx-at-hand" : "fx-row" }))];
+    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: this.selected && n === this.segment ? "fx-row fx-at-hand" : "fx-row" }))];
   },
 
   writtenPanel(name) {

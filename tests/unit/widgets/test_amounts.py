@@ -1,0 +1,120 @@
+"""Predicted and measured times stand beside each other only with the devices that they are of."""
+
+import re
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+from fuser_lab_widgets import Explorer, panels
+from fuser_lab_widgets.amounts import Amounts
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.traffic import CostModel
+from fuser_lab.report.view_model import view_plan
+
+CPU = CostModel(device="this CPU", bandwidth=10e9, launch=1e-6)
+
+
+def plans():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([1000, 1000], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.neg(fd.ops.sum(fd.ops.sin(x), dims=[1])))
+    return fl.segment(fd), fl.segment(fd, strategy="unfused")
+
+
+def row(plan, segment=None, median=9e-4):
+    return TimingRow(
+        plan=plan.name, segment=segment, scheduler="", ops=1, bytes_in=1, bytes_out=1, bytes_crossing=0, median=median,
+        iqr=median / 10, samples=20, device="CPU (2 threads)", timer="wall clock", plan_hash=plan.hash,
+    )
+
+
+def columns_of(html):
+    return re.findall(r"<th[^>]*>([^<]*)</th>", html)
+
+
+def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
+    one, two = plans()
+    view, other = view_plan(one), view_plan(two)
+    found = {"hash": one.hash, "status": "within 20.7 % of the bound", "costs": [["5 µs", ""], ["4 µs", ""]]}
+    amounts = Amounts(
+        target=CostModel(), machine=CPU, measured={one.hash: row(one)}, peers=[row(one, median=2e-3)],
+        note="Warm.", certificates={one.hash: found},
+    )
+    html = panels.comparison([("unfused", "the unfused plan", other)], "", None, view, amounts)
+    assert columns_of(html)[4:8] == ["predicted (H200)", "predicted (this CPU)", "measured (this CPU)", "± IQR"]
+    assert "900 µs" in html
+    assert "not yet" in html
+    assert "2.00 ms" in html
+    assert "this CPU: bytes at 10 GB/s, and 1.00 µs for each launch" in html
+    assert "This plan is within 20.7 % of the bound. It costs 5 µs; no plan costs less than 4 µs." in html
+    assert [name for _, name, _ in amounts.facts(view.header)] == ["predicted (H200)", "predicted (this CPU)"]
+    assert amounts.facts(view.header)[1][0] == "401 µs"  # 4.004 MB at 10 GB/s, and one launch
+
+
+def test_the_target_that_ran_has_one_prediction():
+    amounts = Amounts(target=CostModel(), machine=CostModel())
+    assert [name for _, name, _ in amounts.facts(view_plan(plans()[0]).header)] == ["predicted (H200)"]
+
+
+def test_a_plan_that_moves_as_many_bytes_as_another_says_so():
+    one, _ = plans()
+    same = one.renamed("same")
+    header = view_plan(one).header
+    found = {"status": "proved by search", "costs": [["5 µs", ""], ["5 µs", ""]]}
+    amounts = Amounts(certificates={one.hash: found})
+    other = view_plan(same.resegmented(forward_inputs=False)).header
+    assert other.hash != header.hash
+    assert amounts.sentences([("the optimal plan", header), ("the bottom-up plan", other)]) == [
+        "The optimal plan is proved by search. It moves as many bytes as the bottom-up plan (4.00 MB).",
+    ]
+
+
+@pytest.mark.parametrize("machine", [None, CPU])
+def test_marks_and_roofs_are_of_one_device(machine):
+    plan, _ = plans()
+    rows = [row(plan, 0), row(plan)]
+    html = panels.roofline(plan, rows, None, machine)
+    target, *ran = html.split("<svg")[1:]
+    assert "fl-full" not in target
+    assert "67.0 TFLOP/s" in target
+    assert len(ran) == (machine is not None)
+    if ran:
+        assert "fl-full" in ran[0]
+        assert "this CPU: its memory" in ran[0]
+    assert "measured (this CPU)" in columns_of(html)
+
+
+class Timer:
+    """Gives each plan 1 ms, and notes what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, timed, inputs, *, progress, cancelled, peers=None):
+        self.asked.append(([plan.hash for plan in timed], list(peers or {})))
+        results = [peer(*inputs) for peer in (peers or {}).values()]
+        assert all(len(result) == len(timed[0].fusion.outputs) for result in results)
+        found = [row(plan, median=1e-3) for plan in timed]
+        return Timings(rows=(*found, *(row(timed[0], median=5e-3) for _ in results)))
+
+
+def test_all_plans_of_the_comparison_and_the_ops_one_by_one_are_timed():
+    import numpy as np
+
+    plan, _ = plans()
+    timer = Timer()
+    explorer = Explorer(plan, [np.ones((1000, 1000), np.float32)], strategies=["unfused", "top_down"], timer=timer)
+    explorer.events = [{"n": 1, "type": "strategy", "strategy": "unfused"}]
+    explorer.events = [{"n": 2, "type": "run_all"}]
+    explorer.wait(30)
+    assert timer.asked == [([plan.hash, explorer.plan.hash], ["NumPy, op by op"])]
+    explorer.events = [{"n": 3, "type": "panel", "name": "compare"}]
+    html = explorer.panels["compare"]["html"]
+    assert html.count("1.00 ms") == 2
+    assert "5.00 ms" in html
+    assert explorer.times["measured"][plan.hash][:2] == ["1.00 ms", "measured (this CPU)"]
+    explorer.close()
