@@ -13,9 +13,11 @@
 # %% [markdown]
 # # How much memory does a plan need at once?
 #
-# Ten matrices each go through a relu, are multiplied by themselves and go through a relu again; then one after another is
-# multiplied into an accumulator. Below it is drawn for three. Segments, bytes moved and results do not depend on the order
-# in which the branches run. What does?
+# After this lesson, you can compute the peak memory of a plan, and lower it by changing the order or the fusion.
+#
+# Each of ten matrices goes through a relu, is multiplied by itself, and goes through a relu again; then they are multiplied into an
+# accumulator, one after another. The picture shows three of them. Segments, bytes moved and results do not depend on the order in
+# which the branches run. What does?
 #
 # The case is real (NVIDIA/Fuser issue #3290): nvFuser needed several times the memory of running op by op.
 
@@ -35,7 +37,7 @@ SIDE = 256
 
 
 def branches(count, *, breadth_first):
-    """Return a definition whose branches are written one after another, or all their first ops first."""
+    """Return a definition that finishes all branches first, or multiplies each branch in before the next one begins."""
     with FusionDefinition() as fd:
         xs = [fd.define_tensor(shape=[SIDE, SIDE], dtype=DataType.Float) for _ in range(count)]
         total = fd.define_tensor(shape=[SIDE, SIDE], dtype=DataType.Float)
@@ -55,14 +57,14 @@ fl.segment(branches(3, breadth_first=True))
 # %% [markdown]
 # ## 1. The peak
 #
-# A tensor between two segments lives from the segment that writes it to the last one that reads it. At each moment some are
-# alive; the largest sum is the **peak**. Inputs stay throughout, since they belong to the caller.
+# A tensor between two segments lives from the segment that writes it to the last segment that reads it. The **peak** is the largest sum
+# of the bytes that are alive at one moment. Inputs stay throughout, since they belong to the caller.
 #
-# Every tensor here has 256 x 256 floats, a quarter of a megabyte (MiB). Plans here run their segments in the order in
-# which the ops were defined, as far as the arrows allow.
+# Every tensor here has 256 x 256 floats, a quarter of a megabyte (MiB). The plans here run their segments in the order in which the ops
+# are defined, as far as the arrows allow.
 #
-# **Predict:** the peak of what is not an input, in MiB, for ten branches: if all branches come first, and if each branch is
-# finished and multiplied in before the next one begins.
+# **Predict:** for ten branches, what is the peak in MiB, not counting inputs, if all branches come first? And if each branch is finished
+# and multiplied in before the next one begins?
 
 # %%
 question = predict("Peak in MiB", {"all branches first": None, "one after another": None})
@@ -71,7 +73,7 @@ question
 
 # %%
 def peak(plan):
-    """Return the largest number of bytes that lie between segments and in results at one time."""
+    """Return the largest number of bytes that crossing tensors and results occupy at one time."""
     return max(step.between + step.results for step in plots.memory_steps(plan))
 
 
@@ -84,14 +86,14 @@ for name, plan in plans.items():
 outcomes = [
     question.reveal(
         {name: peak(plan) / 2**20 for name, plan in plans.items()},
-        because="Ten finished branches and one tensor more are alive at once; in the other order never more than three tensors.",
+        because="Ten finished branches and one more tensor are alive at once; in the other order, at most three tensors are.",
     ),
 ]
 outcomes[0]
 
 # %% [markdown]
-# Both plans have the same segments and move the same bytes. The issue reports just these peaks, the large one for nvFuser
-# then, the small one for running op by op; since then nvFuser searches for an order. This is the memory over time, for four branches:
+# Both plans have the same segments and move the same bytes. The issue reports exactly these peaks: the large one for nvFuser at that
+# time, the small one for running op by op. nvFuser now searches for an order. This is the memory over time, for four branches:
 
 # %%
 HTML("".join(plots.memory_svg(fl.segment(branches(4, breadth_first=first))) for first in (True, False)))
@@ -99,15 +101,15 @@ HTML("".join(plots.memory_svg(fl.segment(branches(4, breadth_first=first))) for 
 # %% [markdown]
 # ## 2. The best order
 #
-# With three branches one can try *all* orders that respect the arrows. A state is the set of segments that have run; from
-# each state any segment may run whose operands are there. The path whose largest memory is smallest is found as a shortest
-# path is (Dijkstra), with *max* in place of *plus*.
+# With three branches, you can try *all* orders that respect the arrows. A state is the set of segments that have run. From each state,
+# any segment may run whose operands exist. The path with the smallest peak is found like a shortest path (Dijkstra), with *max* in place
+# of *plus*.
 
 # %%
 
 
 def best_order(plan):
-    """Return the smallest peak over all orders of the segments, an order that has it, and the states looked at."""
+    """Return the smallest peak over all orders of the segments, an order that has it, and the number of states visited."""
     written = [{t.name: t.nbytes for t in s.outputs} for s in plan.segments]
     read = [{t.name for t in s.inputs} for s in plan.segments]
     made = {name: n for n, outputs in enumerate(written) for name in outputs}
@@ -116,7 +118,7 @@ def best_order(plan):
     readers = {name: {n for n, names in enumerate(read) if name in names} for name in made}
 
     def alive(done, now):
-        """Return the bytes while a segment runs after others."""
+        """Return the bytes that are alive while segment `now` runs after the segments in `done`."""
         return sum(
             sizes[name]
             for name, maker in made.items()
@@ -141,7 +143,8 @@ def best_order(plan):
 three = fl.segment(branches(3, breadth_first=True))
 
 # %% [markdown]
-# **Predict:** the peak of the plan with three branches as it is, all branches first, and the smallest possible, in MiB.
+# **Predict:** for the plan with three branches, what is the peak as it is, with all branches first, and what is the smallest possible
+# peak, in MiB?
 
 # %%
 question = predict("Peak in MiB, three branches", {"as it is": None, "smallest": None})
@@ -153,23 +156,23 @@ print(f"{states} states; an order with the smallest peak:", *(f"S{n}" for n in o
 outcomes.append(
     question.reveal(
         {"as it is": peak(three) / 2**20, "smallest": smallest / 2**20},
-        because="A product needs its two operands and its result: three tensors. Less is impossible.",
+        because="A product needs its two operands and its result, which are three tensors. Less is impossible.",
     ),
 )
 outcomes[1]
 
 # %% [markdown]
-# In general this problem is NP-hard; it is the *pebbling* of a graph, as old as the allocation of registers (R. Sethi, 1975).
-# So planners use rules of thumb; "finish what you have begun" is a good one.
+# In general this problem is NP-hard. It is the *pebbling* of a graph, and as old as register allocation (R. Sethi, 1975). So planners use
+# rules of thumb; "finish what you have begun" is a good one.
 #
-# ## 3. Blocks that are used again
+# ## 3. Blocks that are reused
 #
-# A planner does not ask for memory at every step. It knows all lifetimes beforehand and lets tensors share a block that do not
-# live at the same time. This is the function that runs of plans use:
+# A planner does not allocate memory at every step. It knows all lifetimes beforehand, and lets tensors share a block if they are not
+# alive at the same time. This function does that when a plan runs:
 
 # %%
 def storage(plan):
-    """Return the blocks for what passes between segments."""
+    """Return the blocks for the tensors that pass between segments."""
     made = {t.name: (n, t.nbytes) for n, s in enumerate(plan.segments) for t in s.outputs}
     last = {t.name: n for n, s in enumerate(plan.segments) for t in s.inputs}
     return plan_storage(
@@ -186,8 +189,7 @@ for name, plan in plans.items():
     print(f"{name:20} {len(found.block_of)} tensors in {len(found.blocks)} blocks, {found.nbytes / 2**20:.2f} MiB")
 
 # %% [markdown]
-# **Predict:** a chain of six matrix products, one after another, x·w·w·w·w·w·w, has five tensors between segments. How many
-# blocks do they need?
+# **Predict:** a chain of six matrix products, x·w·w·w·w·w·w, has five tensors between segments. How many blocks do they need?
 
 # %%
 question = predict("Blocks for the chain", None)
@@ -202,8 +204,8 @@ with FusionDefinition() as chain:
 
 outcomes.append(
     question.reveal(
-        len(storage(fl.segment(chain)).blocks), hints={5: "They do not all live at one time.", 1: "A product cannot write over what it still reads."},
-        because="One to read from and one to write to, in turn: ping and pong.",
+        len(storage(fl.segment(chain)).blocks), hints={5: "They are not all alive at the same time.", 1: "A product cannot overwrite what it still reads."},
+        because="Each product reads from one block and writes to the other, in turn: ping-pong buffers.",
     ),
 )
 outcomes[2]
@@ -211,8 +213,7 @@ outcomes[2]
 # %% [markdown]
 # ## 4. Fusing is the best order
 #
-# What never leaves registers needs no memory. Here is GELU in its tanh form, op by op and fused. The peak counts the result as
-# well.
+# What never leaves registers needs no memory. This is GELU in its tanh form, op by op and fused. The peak includes the result.
 
 # %%
 with FusionDefinition() as gelu:
@@ -226,12 +227,12 @@ for strategy in ("unfused", "bottom_up"):
     print(f"{strategy:10} {len(plan.segments)} segments, peak {peak(plan) / 2**20:.0f} MiB besides the input of 64 MiB")
 
 # %% [markdown]
-# ## 5. Make it again instead of keeping it
+# ## 5. Compute it again instead of keeping it
 #
 # The backward pass of Llama-3's rotary embedding adds zeros in two segments. nvFuser lets each segment make its own zeros
 # (*forwarding*), instead of writing them once and reading them twice.
 #
-# **Predict:** what becomes smaller by that, the bytes moved, the peak, or both?
+# **Predict:** what does this reduce, the bytes moved, the peak, or both?
 
 # %%
 question = predict("What becomes smaller?", None, choices=("bytes", "peak", "both"))
@@ -249,8 +250,8 @@ for what, measured in (("bytes", lambda p: sum(s.bytes for s in p.segments)), ("
 outcomes.append(
     question.reveal(
         "both" if len(smaller) == 2 else smaller.pop() if smaller else "neither",
-        hints={"bytes": "And while they wait to be read, where are the zeros?", "peak": "And what of their writing and reading?"},
-        because="What nobody stores is neither written and read, nor does it lie in memory while others run.",
+        hints={"bytes": "Where are the zeros while they wait to be read?", "peak": "What does it cost to write and read the zeros?"},
+        because="A tensor that is not stored is neither written nor read, and occupies no memory while other segments run.",
     ),
 )
 outcomes[3]
@@ -259,13 +260,13 @@ outcomes[3]
 fl.diff(kept, made_again)
 
 # %% [markdown]
-# Training frameworks do the same on a larger scale; there it is called *rematerialization* or checkpointing.
+# Training frameworks do the same on a larger scale, under the name *rematerialization* or checkpointing.
 #
 # ## Your turn
 #
-# Write the branches so that the peak is as small as possible **and** the sum is the same. Hint: matrix products may be grouped
-# differently, (a·b)·c = a·(b·c), but must stay in order. Start from the version below, which multiplies neighbours first,
-# like a tournament.
+# Write the branches so that the peak is as small as possible **and** the product is the same. Hint: you may group matrix products
+# differently, (a·b)·c = a·(b·c), but must keep their order. Start from the version below, which multiplies neighbours first, like a
+# tournament.
 
 # %%
 with FusionDefinition() as tournament:
@@ -276,8 +277,8 @@ with FusionDefinition() as tournament:
 
 mine = fl.segment(tournament)
 by_order, by_grouping = best_order(mine)[0], 2 * SIDE * SIDE * 4
-print(f"peak {peak(mine) / 2**20:.2f} MiB; {by_order / 2**20:.2f} in another order; {by_grouping / 2**20:.2f} can be reached")
-print("well done" if peak(mine) <= by_grouping else "not yet: group from the left, and how many are alive?")
+print(f"peak {peak(mine) / 2**20:.2f} MiB; {by_order / 2**20:.2f} in another order; {by_grouping / 2**20:.2f} is possible")
+print("well done" if peak(mine) <= by_grouping else "not yet: if you group from the left, how many tensors are alive?")
 
 # %%
 score(*outcomes)
@@ -285,5 +286,5 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - In `fl.explore(...)` the tab *memory* shows the same bars; cut and glue, and watch them.
+# - In `fl.explore(...)`, the tab *memory* shows the same bars; cut and glue, and watch them change.
 # - [14_segments_as_definitions](14_segments_as_definitions.ipynb) runs segments by hand and drops each tensor after its last reader.

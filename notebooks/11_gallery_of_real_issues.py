@@ -13,9 +13,11 @@
 # %% [markdown]
 # # Twenty-seven fusions that somebody had trouble with
 #
-# Each was rebuilt from a public issue or a real model: Llama, Phi-3, Mistral, nanoGPT, diffusion transformers, batch norm,
-# cross entropy. For nearly all of them somebody wrote down how many segments nvFuser made. Below is one; the issue says at
-# least **six** kernels, three for the queries and three for the keys of Llama-2. How many are these?
+# After this lesson, you can compare a published segment count with a plan, and judge when such a count still holds.
+#
+# Each fusion was rebuilt from a public issue or a real model: Llama, Phi-3, Mistral, nanoGPT, diffusion transformers, batch norm, cross
+# entropy. For nearly all of them, somebody published how many segments nvFuser made. The picture shows one of them; the issue says at
+# least **six** kernels, three for the queries and three for the keys of Llama-2. How many are there here?
 
 # %%
 import json
@@ -32,25 +34,25 @@ CASES = {case["id"]: case for case in json.loads(Path("../tests/data/gallery.jso
 
 
 def defined(case, code="python"):
-    """Return a case's definition."""
+    """Return the definition of a case."""
     with FusionDefinition() as fd:
-        exec(case[code], {"fd": fd, "DataType": DataType})  # noqa: S102 - the text is our own
+        exec(case[code], {"fd": fd, "DataType": DataType})  # noqa: S102 - a file of this repository
     return fd
 
 
 def switches(case):
-    """Return the switches of nvFuser that the issue names; what stands in brackets is said about them."""
+    """Return the nvFuser switches that the issue names, without the remarks in brackets."""
     named = {key: [n.partition(" (")[0] for n in v] for key, v in case["options"].items() if isinstance(v, list)}
     return SegmenterOptions.from_nvfuser(**named)
 
 
 def sizes(case):
-    """Return abstract inputs of the real sizes."""
+    """Return abstract inputs with the real sizes."""
     return [fl.spec(x["shape"], x["dtype"], x.get("strides")) for x in case["inputs"]]
 
 
 def plan_of(name, *, code="python", **options):
-    """Return the plan of a case, as nvFuser makes it unless something else is said."""
+    """Return the plan of a case, as nvFuser makes it unless options say otherwise."""
     case = CASES[name]
     return fl.segment(defined(case, code), sizes(case), options=options.pop("options", switches(case)), name=name, **options)
 
@@ -62,18 +64,18 @@ def moved(plan):
 plan_of("rope_llama2_fwd")
 
 # %% [markdown]
-# Fewer than six. nvFuser has got a scheduler for slices and concatenations since. **A count without a date and a version is a
-# rumour**, so each case says how its number is known:
+# There are fewer than six, because nvFuser has since gained a scheduler for slices and concatenations. **A count without a date and a
+# version is a rumour**, so each case says how its number is known:
 #
 # - *asserted*: a test of nvFuser checks it;
 # - *stated*: somebody wrote it in the issue;
-# - *derived*: it follows from what is said there.
+# - *derived*: it follows from what the issue says.
 #
-# And it says whether the number is for exactly this definition, or for a graph that was only partly shown.
+# Each case also says whether the number is for exactly this definition, or for a graph that was shown only in part.
 #
 # ## 1. All of them
 #
-# **Predict:** for nearly all of them a number is known. In how many of these does this tool's plan have as many segments?
+# **Predict:** a number is known for nearly all of them. For how many of these does this tool's plan have as many segments?
 
 # %%
 known = sum(case.get("segments") is not None for case in CASES.values())
@@ -105,14 +107,14 @@ for name, case in CASES.items():
         },
     )
 table = pd.DataFrame(rows).set_index("case")
-outcomes = [question.reveal(int(table["agrees"].sum()), within=0.15, hints={known: "Some were counted years ago, and nvFuser has learned since."}, because="Most others are counts of an older nvFuser, or of a larger graph.")]
+outcomes = [question.reveal(int(table["agrees"].sum()), within=0.15, hints={known: "Some were counted years ago, and nvFuser has improved since."}, because="Most of the others are counts for an older nvFuser, or for a larger graph.")]
 outcomes[0]
 
 # %%
 table
 
 # %% [markdown]
-# Where a number is known for exactly this definition and said to hold today, it has to agree:
+# Where a number is known for exactly this definition and is said to hold today, it has to agree:
 
 # %%
 must = table[table["must agree"]]
@@ -120,8 +122,8 @@ assert must["agrees"].all(), must[~must["agrees"]]
 print(f"{len(must)} counts must agree, and do")
 
 # %% [markdown]
-# And the rest? Read the last columns before you call a row wrong. Some people count kernels, some segments; a segment that
-# only makes a view launches none.
+# What about the rest? Read the last columns before you call a row wrong. Some people count kernels, others segments, and a segment that
+# only makes a view launches no kernel.
 
 # %%
 rest = table[~table["agrees"] & (table["said"] != "none")]
@@ -130,19 +132,19 @@ rest[["issue", "said", "here", "kernels here", "how known", "this definition", "
 # %% [markdown]
 # ## 2. What they teach
 #
-# One sentence each.
+# Each case teaches one lesson, given here in one sentence.
 
 # %%
 lessons = pd.DataFrame([(case["title"], case["lesson"]) for case in CASES.values()], columns=["case", "lesson"])
 lessons.style.set_properties(**{"text-align": "left"}).hide()
 
 # %% [markdown]
-# Five of them closer.
+# The next sections look more closely at five of them.
 #
 # ### Siblings (#3829)
 #
-# `sin` and `cos` of one vector, and a copy with a hint. **Predict:** how many segments bottom-up, top-down, and if the hint is
-# ignored?
+# This fusion has `sin` and `cos` of one vector, and a copy with a hint. **Predict:** how many segments does it have bottom-up, top-down,
+# and if the hint is ignored?
 
 # %%
 question = predict("Segments", {"bottom-up": None, "top-down": None, "hint ignored": None})
@@ -158,7 +160,7 @@ outcomes.append(
             "hint ignored": len(plan_of("siblings_not_merged", options=ignoring).segments),
         },
         hints={"bottom-up": {2: "sin and cos share an input, but no tensor passes between them."}},
-        because="No arrow leads from sin to cos, and bottom-up merges along arrows. One hint forbids the try with everything.",
+        because="No arrow leads from sin to cos, and bottom-up merges along arrows. A hint rules out the attempt on the whole fusion.",
     ),
 )
 outcomes[1]
@@ -166,8 +168,8 @@ outcomes[1]
 # %% [markdown]
 # ### A matrix or a vector (#250)
 #
-# Cross entropy: a softmax, an entry of each row by its label, the mean. **Predict:** what crosses, if nvFuser's option
-# `memory_promotion` is off, and if it is on: a matrix of 128 x 371, or vectors of 128?
+# Cross entropy takes a softmax, looks up one entry of each row by its label, and computes the mean. **Predict:** what crosses between
+# segments if nvFuser's option `memory_promotion` is off, and if it is on: a matrix of 128 x 371, or vectors of 128?
 
 # %%
 question = predict("What crosses?", {"off": None, "on": None})  # "matrix" or "vector"
@@ -197,8 +199,8 @@ extra
 # %% [markdown]
 # ### A layout decides (#2168)
 #
-# A bias and a relu of an image stored channels-last. **Predict:** which scheduler takes it, if the result is laid out like the
-# image, as nvFuser does since that change, and if it is row-major?
+# A bias and a relu are applied to an image that is stored channels-last. **Predict:** which scheduler takes the fusion if the result has
+# the layout of the image, as in nvFuser since that change, and which one if the result is row-major?
 
 # %%
 question = predict("Scheduler", {"like the input": None, "row-major": None})
@@ -212,7 +214,7 @@ row_major = fl.segment(fusion.set_output_stride_order(fusion.outputs[0], list(re
 outcomes.append(
     question.reveal(
         {"like the input": image.segments[0].scheduler.value, "row-major": row_major.segments[0].scheduler.value},
-        because="The same ops: reading along one axis and writing along another is a transpose.",
+        because="The ops are the same, but reading along one axis and writing along another is a transpose.",
     ),
 )
 outcomes[3]
@@ -220,7 +222,8 @@ outcomes[3]
 # %% [markdown]
 # ### Fewer bytes, not fewer kernels (#2473)
 #
-# The backward pass of a diffusion transformer's LayerNorm. Two plans; what differs most is not the number of kernels.
+# This is the backward pass of a diffusion transformer's LayerNorm. The largest difference between the two plans is not the number of
+# kernels.
 
 # %%
 busy = plan_of("dit_layernorm_bwd_io")
@@ -228,11 +231,12 @@ best = plan_of("dit_layernorm_bwd_io", strategy="optimal", options=SegmenterOpti
 fl.diff(busy, best.renamed("optimal"))
 
 # %% [markdown]
-# ## 3. Where is something to be gained?
+# ## 3. Where is there something to gain?
 #
-# For cases of up to 45 ops, and the one above: the bytes of nvFuser's plan beside the best that a short search finds.
+# For cases of up to 45 ops, and the previous one, the next cell compares the bytes of nvFuser's plan with the best plan that a short
+# search finds.
 #
-# **Predict:** in which case is the *share* of bytes that can be saved largest? (A name from the table above.)
+# **Predict:** in which case can the largest *share* of the bytes be saved? (A name from the table above.)
 
 # %%
 question = predict("Most to gain", None)
@@ -259,10 +263,10 @@ gained.sort_values("saved", ascending=False).head(8).style.format({"saved": "{:.
 # %% [markdown]
 # ## One segment for both, or a table made twice
 #
-# The backward of Llama-3's rotary embedding turns two gradients with the same two tables. nvFuser's dump of it (PR #4269)
-# has a Resize segment for each gradient, which makes the zeros, and broadcasts and expands both tables, for itself. By
-# today's rules of forwarding, unary ops and `full`, both gradients are one segment here. With `forward_broadcasts`
-# broadcasts and expands of inputs are made anew by each reader as well, and the plan is the dump's. Which moves less?
+# The backward pass of Llama-3's rotary embedding rotates two gradients with the same two tables. nvFuser's dump of it (PR #4269) has a
+# Resize segment for each gradient, and each segment makes its own zeros and broadcasts and expands both tables. Under today's rules of
+# forwarding, which cover unary ops and `full`, both gradients are one segment here. With `forward_broadcasts`, each reader also makes its
+# own broadcasts and expands of inputs, and the plan is that of the dump. Which plan moves less?
 
 # %%
 rope, specs = fl.example("llama3_rope_backward", "full")
@@ -271,12 +275,11 @@ dump = fl.segment(rope, specs, options=fl.SegmenterOptions(forward_broadcasts=Tr
 fl.diff(one, dump)
 
 # %% [markdown]
-# The tables are small beside the gradients, so that reading them twice costs little; and each kernel keeps half as many
-# values.
+# The tables are small relative to the gradients, so reading them twice costs little; and each kernel keeps half as many values.
 #
-# The zeros are in no table above: each segment that adds them makes its own. Suppose that they were also a result of the
-# fusion. Today they are then stored once, and the last segment reads them; the alternative that was discussed is
-# `forward_factory_outputs`: nobody reads what everybody can make, and a segment of its own writes the result.
+# The zeros are in none of the tables above, because each segment that adds them makes its own. Suppose that they are also a result of
+# the fusion. Today they are then stored once, and the last segment reads them. An alternative that was discussed is
+# `forward_factory_outputs`: no segment reads what it can make itself, and a separate segment writes the result.
 
 # %%
 zeros = replace(rope.fusion, outputs=(*rope.fusion.outputs, rope.fusion.tensors["T10"]))
@@ -285,20 +288,20 @@ anew = fl.segment(zeros, specs, options=fl.SegmenterOptions(forward_factory_outp
 fl.diff(once, anew)
 
 # %% [markdown]
-# One launch more, and fewer bytes by the one read that is left out.
+# The alternative has one more launch, and saves the bytes of one read.
 #
 # ## Your turn
 #
-# Pick a case, look at it, and try to do better than nvFuser by `cut`, `glue` and `move`, or with the mouse.
+# Pick a case, look at it, and try to improve on nvFuser's plan with `cut`, `glue` and `move`, or with the mouse.
 
 # %%
 mine = "relu_bookend_permute"
-print(CASES[mine]["description"], "\n\nWhat was argued to be better:", CASES[mine]["better"])
+print(CASES[mine]["description"], "\n\nWhat the issue argues to be better:", CASES[mine]["better"])
 fl.explore(PLANS[mine])
 
 # %% [markdown]
-# **Predict:** in that case a view-only segment was turned into a kernel, since the relu in front of it was computed again there.
-# How many *kernels* does today's plan launch? (`expr_eval` of a view launches none.)
+# **Predict:** in that case, a view-only segment turned into a kernel, since the relu before it was computed again there. How many
+# *kernels* does today's plan launch? (`expr_eval` of a view launches none.)
 
 # %%
 question = predict("Kernels", None)
@@ -308,8 +311,8 @@ question
 launched = [s.scheduler.value for s in PLANS["relu_bookend_permute"].segments if s.scheduler.value not in {"expr_eval", "no_op"}]
 outcomes.append(
     question.reveal(
-        len(launched), hints={2: "Two segments. But does each of them compute something?"},
-        because=f"Kernels: {', '.join(launched)}. A view is an address and strides, and nothing is launched for it.",
+        len(launched), hints={2: "There are two segments. But does each of them compute something?"},
+        because=f"Kernels: {', '.join(launched)}. A view is an address and strides, and launches nothing.",
     ),
 )
 outcomes[5]
@@ -320,6 +323,6 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - [docs/known_answers.md](../docs/known_answers.md) has these and the fusions of nvFuser's own tests.
-# - A case of your own? [09_replay_an_issue](09_replay_an_issue.ipynb) reads it from the text of an issue.
-# - A rule that would have helped? [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).
+# - [docs/known_answers.md](../docs/known_answers.md) lists these fusions and those of nvFuser's own tests.
+# - Do you have a case of your own? [09_replay_an_issue](09_replay_an_issue.ipynb) reads it from the text of an issue.
+# - Which rule would have helped? [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).

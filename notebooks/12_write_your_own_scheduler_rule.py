@@ -13,9 +13,11 @@
 # %% [markdown]
 # # What if the rules were yours?
 #
-# Eight tensors are summed, each through a sine: one kernel with eight inputs. Nothing in nvFuser's rules limits how many
-# tensors a kernel touches. Other compilers have such a limit; too many pointers cost registers. Is it a good rule? One does not
-# have to believe anybody. One can write it down, and look.
+# After this lesson, you can write a scheduler rule, a scheduler and a pass of your own, and measure what they change.
+#
+# Eight tensors are summed, each through a sine, in one kernel with eight inputs. Nothing in nvFuser's rules limits how many tensors a
+# kernel touches. Other compilers have such a limit, because many pointers cost registers. Is it a good rule? You do not have to take
+# anybody's word for it. You can write it down, and look.
 
 # %%
 from dataclasses import dataclass
@@ -40,24 +42,24 @@ fl.segment(many)
 # %% [markdown]
 # ## 1. A rule that refuses
 #
-# A rule is a function. It is told the **facts** of a candidate, some ops that the segmenter would like to have in one
-# kernel, and the device. It returns None, or a sentence that says why not.
+# A rule is a function. It receives the **facts** of a candidate, which is a set of ops that the segmenter wants to put in one kernel, and
+# the device. It returns None, or a sentence that says why not.
 
 # %%
 MOST = 4
 
 
 def few_tensors(facts, device):
-    """Refuse what touches more than `MOST` tensors in memory."""
+    """Refuse a candidate that touches more than `MOST` tensors in memory."""
     count = len(facts.inputs) + len(facts.outputs)
     return f"{count} tensors in memory, more than {MOST}" if count > MOST else None
 
 
 # %% [markdown]
-# `fl.with_rule` gives it to nvFuser's schedulers, and `fl.segment(..., schedulers=...)` asks those.
+# `fl.with_rule` adds it to nvFuser's schedulers, and `fl.segment(..., schedulers=...)` uses those.
 #
-# **Predict:** with at most four tensors for each kernel, how many segments? And how many times as many bytes? (Sums pass from
-# kernel to kernel, and each is written and read once.)
+# **Predict:** with at most four tensors per kernel, how many segments are there? And how many times as many bytes do they move? (Sums
+# pass from kernel to kernel; each is written once and read once.)
 
 # %%
 question = predict("With at most four tensors", {"segments": None, "times the bytes": None})
@@ -74,8 +76,8 @@ limited = fl.segment(many, schedulers=fl.with_rule(few_tensors), name="few tenso
 outcomes = [
     question.reveal(
         {"segments": len(limited.segments), "times the bytes": moved(limited) / moved(free)}, within=0.05,
-        hints={"segments": {2: "Four tensors each; but one of the four is what a kernel writes.", 3: "And what a kernel hands on is read by the next."}},
-        because="Each kernel writes one sum; the first reads up to three tensors, each later one the last sum and up to two more.",
+        hints={"segments": {2: "Each has four tensors, but a kernel writes one of the four.", 3: "The next kernel reads what a kernel passes on."}},
+        because="Each kernel writes one sum. The first reads up to three tensors; each later one reads the last sum and up to two more.",
     ),
 ]
 outcomes[0]
@@ -84,14 +86,14 @@ outcomes[0]
 limited
 
 # %% [markdown]
-# Your sentence is now where the others are, in `why`, in the log of decisions, in the explorer:
+# Your sentence now appears wherever the others do: in `why`, in the log of decisions, and in the explorer:
 
 # %%
 limited.boundaries()[0]
 
 # %% [markdown]
-# Strategies do not know what a rule means. They only ask. **Predict:** does the exact search find a plan with fewer bytes than
-# the bottom-up one, under the same rule?
+# Strategies do not know what a rule means; they only ask it. **Predict:** does the exact search find a plan with fewer bytes than the
+# bottom-up one, under the same rule?
 
 # %%
 question = predict("Is the optimum cheaper?", None)  # True or False
@@ -102,7 +104,7 @@ optimum = fl.segment(many, strategy="optimal", schedulers=fl.with_rule(few_tenso
 print(f"bottom-up {moved(limited):,} bytes, optimal {moved(optimum):,} bytes")
 outcomes.append(
     question.reveal(
-        moved(optimum) < moved(limited), because="Eight tensors, three to begin with and two more each time: three sums have to pass.",
+        moved(optimum) < moved(limited), because="The first kernel reads three of the eight tensors and each later one reads two more, so three sums have to pass.",
     ),
 )
 outcomes[1]
@@ -110,8 +112,8 @@ outcomes[1]
 # %% [markdown]
 # ## 2. A surprise
 #
-# The same kind of rule, for ops in place of tensors: at most three. **Predict:** eight sines in a row, x → sin → sin → ... How
-# many segments?
+# Now use the same kind of rule for ops instead of tensors: at most three. **Predict:** for eight sines in a row, x → sin → sin → ..., how
+# many segments are there?
 
 # %%
 question = predict("Segments of eight sines, at most three ops each", None)
@@ -133,9 +135,9 @@ with FusionDefinition() as sines:
 surprised = fl.segment(sines, schedulers=fl.with_rule(few_ops))
 outcomes.append(
     question.reveal(
-        len(surprised.segments), hints={3: "Three, three and two: so it would be without the one thing that happens first. Look at the log below."},
-        because="Chains of unary ops from an input are forwarded: kept back, to be computed again by each reader. The whole chain "
-        "is then refused at once, and its ops stay alone.",
+        len(surprised.segments), hints={3: "It would be three, three and two without the phase that comes first. Look at the log below."},
+        because="Chains of unary ops from an input are forwarded: they are set aside, and each reader computes them again. The whole chain "
+        "is then refused in one attempt, and its ops stay alone.",
     ),
 )
 outcomes[2]
@@ -148,21 +150,21 @@ plain = fl.SegmenterOptions(forward_inputs=False)
 print(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).segments), "segments without forwarding")
 
 # %% [markdown]
-# A rule does not only say no here and there. It meets everything else that the segmenter does. nvFuser's own history is full of
-# that ([11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb)).
+# A rule does not only refuse candidates one at a time; it interacts with everything else that the segmenter does. nvFuser's own history
+# is full of such cases ([11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb)).
 #
-# ## 3. Who is asked
+# ## 3. The order of the schedulers
 #
-# The schedulers are asked in this order, until one accepts:
+# The segmenter asks the schedulers in this order, until one accepts:
 
 # %%
 print(*(scheduler.type.value for scheduler in fl.SCHEDULERS), sep=" → ")
 
 # %% [markdown]
-# The order is a rule too. A matrix plus a transposed one is taken by *transpose*, which moves tiles through shared memory.
-# *Pointwise* would take it as well, but is asked later. Let it be asked first.
+# The order is a rule too. The *transpose* scheduler takes the sum of a matrix and a transposed one, and moves tiles through shared
+# memory. *Pointwise* would take it as well, but comes later. Let it come first.
 #
-# **Predict:** does the order of schedulers change the number of segments here, the kernel, or both?
+# **Predict:** does the order of the schedulers change the number of segments here, the kernel, or both?
 
 # %%
 question = predict("What changes?", None, choices=("segments", "kernel", "both", "nothing"))
@@ -185,8 +187,8 @@ changed = {
 outcomes.append(
     question.reveal(
         "both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing"),
-        hints={"segments": "Both take the whole fusion. So where would a cut come from?"},
-        because="Whoever is asked first and accepts gets it, with kernels of its own kind.",
+        hints={"segments": "Both schedulers take the whole fusion. So where would a cut come from?"},
+        because="The first scheduler that accepts gets the segment, and uses its own kind of kernel.",
     ),
 )
 outcomes[3]
@@ -195,13 +197,14 @@ outcomes[3]
 fl.time([usual, other], square, seconds=0.1, progress=False)
 
 # %% [markdown]
-# Same bytes, same segments, another kernel. `can_schedule` says what is *possible*; the order says what is *preferred*.
+# The bytes and the segments are the same; the kernel is different. `can_schedule` says what is *possible*; the order says what is
+# *preferred*.
 #
 # ## 4. A scheduler that accepts more
 #
-# Lesson 02 ended in front of a wall: the sums of the rows of x, added to the rows of **y**, are two kernels, since no scheduler
-# walks over a second row after the reduction. Here is one that does. A scheduler has a `type`, which says whose kernels it
-# gets, and `can_schedule`, which returns a **verdict**.
+# Lesson 02 ran into a limit: the row sums of x, added to the rows of **y**, need two kernels, since no scheduler walks over a second row
+# after the reduction. The next scheduler does. A scheduler has a `type`, which says whose kernels it uses, and `can_schedule`, which
+# returns a **verdict**.
 
 # %%
 with FusionDefinition() as rows:
@@ -211,14 +214,14 @@ with FusionDefinition() as rows:
 
 @dataclass(frozen=True)
 class SecondWalk:
-    """Takes a sum of rows with pointwise ops behind it, whatever these read."""
+    """Takes a sum of rows followed by pointwise ops, whatever these read."""
 
     type: SchedulerType = SchedulerType.REDUCTION
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance, or a refusal in words of our own."""
+        """Return the acceptance, or a refusal with a sentence of its own."""
         if facts.reduction is None:
-            return refusal(self, "nothing is summed", facts)
+            return refusal(self, "the candidate has no reduction", facts)
         if len(facts.patterns) > 1:
             return refusal(self, f"{len(facts.patterns)} reductions; one is enough for a second walk", facts)
         if not facts.patterns[0].inner:
@@ -232,7 +235,7 @@ one = fl.segment(rows, inputs, schedulers=[SecondWalk(), *fl.SCHEDULERS], name="
 one
 
 # %% [markdown]
-# One segment. Is the result right?
+# There is one segment. Is the result right?
 
 # %%
 (result,) = one.run(inputs)
@@ -240,7 +243,7 @@ np.testing.assert_allclose(result, inputs[1] + inputs[0].sum(axis=1, keepdims=Tr
 print("the same as NumPy")
 
 # %% [markdown]
-# **Predict:** is it faster than the two segments? Look at the crossing tensor in the table of the two before you answer.
+# **Predict:** is it faster than the two segments? Before you answer, look up the crossing tensor in the table of the two-segment plan.
 
 # %%
 question = predict("Faster by more than a tenth?", None, choices=("yes", "no"))
@@ -253,7 +256,7 @@ frame = times.to_pandas(verbose=True)
 outcomes.append(
     question.reveal(
         "yes" if row.ratio < 0.9 and not row.tie else "no",
-        because=f"Measured: {row.ratio:.2f} of the time of two. What crossed was one number for each row, {two.bytes_crossing:,} bytes.",
+        because=f"Measured: {row.ratio:.2f} of the time of two segments. Only one number per row crossed, {two.bytes_crossing:,} bytes.",
     ),
 )
 outcomes[4]
@@ -265,13 +268,13 @@ times
 print(one.segments[0].source("cpu"))
 
 # %% [markdown]
-# Read the kernel: the generator has made two loops over all rows, one after the other. **Accepting is a promise about what is
-# possible; how it is looped is decided elsewhere**, and no rule can make a result wrong. Here it was allowed to do better
-# and does not. So the wall in nvFuser stands at a place where there is little to gain; now you know, and did not have to guess.
+# Read the kernel: the generator has made two loops over all rows, one after the other. **Accepting promises what is possible; how the
+# kernel loops is decided elsewhere**, and no rule can make a result wrong. Here the generator was allowed to do better, and did not. So
+# nvFuser's limit is at a place where there is little to gain, and now you know that instead of guessing.
 #
 # ## 5. On real fusions
 #
-# **Predict:** at most six tensors in a kernel. Which of these examples are cut?
+# **Predict:** with at most six tensors in a kernel, which of these examples are cut?
 
 # %%
 NAMES = ("softmax", "rms_norm", "layer_norm", "layer_norm_backward", "silu_mul")
@@ -292,8 +295,8 @@ outcomes[5]
 # %% [markdown]
 # ## 6. A pass that puts `segment_set` where it helps
 #
-# Rules decide what one kernel may hold. A **pass** rewrites the fusion before anybody is asked. This one is lesson 04's fusion,
-# which bottom-up cuts into more segments than it has to:
+# Rules decide what one kernel may hold. A **pass** rewrites the fusion before any scheduler is asked. This is the fusion of lesson 04,
+# which bottom-up cuts into more segments than necessary:
 
 # %%
 with FusionDefinition() as norms:
@@ -308,9 +311,9 @@ before = fl.segment(norms, name="no pass")
 before
 
 # %% [markdown]
-# The pattern: columns are summed of what rows were summed into, and several ops read the broadcast of these sums. A kernel that
-# ends with the sums leaves all of their readers to the next one. A pass has a `name` and `run`, which takes a fusion with all
-# sizes known and returns one with the same inputs and outputs; `with_segment_set` returns a fusion with one more `segment_set`.
+# The pattern is a column sum that depends on row sums, and whose broadcast several ops read. A kernel that ends with the column sum
+# leaves all readers to the next kernel. A pass has a `name` and a method `run`, which takes a fusion with all sizes known and returns one
+# with the same inputs and outputs; `with_segment_set` returns a fusion with one more `segment_set`.
 
 # %%
 from typing import ClassVar
@@ -320,19 +323,19 @@ from fuser_lab.passes import with_segment_set
 
 
 def is_sum_of(expr, axis):
-    """Whether an expression sums a matrix along one axis."""
+    """Return whether an expression sums a matrix along one axis."""
     return expr.kind is OpKind.REDUCTION and expr.attr("dims") == (axis,)
 
 
 def leads_from_rows(fusion, expr):
-    """Whether sums of rows lead to an expression."""
+    """Return whether an expression depends on sums of rows."""
     makers = [fusion.producers[v] for v in expr.tensor_inputs if v in fusion.producers]
     return any(is_sum_of(maker, 1) or leads_from_rows(fusion, maker) for maker in makers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndWithColumnSums(fl.Pass):
-    """Puts segment_set behind sums of columns to which sums of rows lead."""
+    """Puts segment_set after sums of columns that depend on sums of rows."""
 
     name: ClassVar[str] = "end_with_column_sums"
 
@@ -345,7 +348,7 @@ class EndWithColumnSums(fl.Pass):
 
 
 # %% [markdown]
-# **Predict:** it runs behind nvFuser's passes. How many segments, and how much of the traffic is left?
+# **Predict:** the pass runs after nvFuser's passes. How many segments are there, and what fraction of the bytes is left?
 
 # %%
 question = predict("With the pass", {"segments": None, "part of the bytes": None})
@@ -356,7 +359,7 @@ after = fl.segment(norms, passes=[*fl.PASSES, EndWithColumnSums()], name="with t
 outcomes.append(
     question.reveal(
         {"segments": len(after.segments), "part of the bytes": moved(after) / moved(before)}, within=0.05,
-        because="The hint ends a segment behind the sums, and both of their readers come together in the next one.",
+        because="The hint ends a segment after the sums, and both of their readers are together in the next one.",
     ),
 )
 outcomes[6]
@@ -366,14 +369,14 @@ print(*(one.name for one in after.decisions.passes), sep="\n")
 fl.diff(before, after)
 
 # %% [markdown]
-# The log names it beside ours, and so does the explorer. `before.annotate("T6")` does the same by hand, for one fusion; a pass does
-# it for all fusions that have the pattern.
+# The log lists the pass next to the others, and so does the explorer. `before.annotate("T6")` does the same by hand, for one fusion; a
+# pass does it for all fusions that match the pattern.
 #
 # ## Your turn
 #
-# Write a rule for *reductions only* (`fl.with_rule(rule, "reduction", "inner_persistent")` gives it to these two) that makes
-# **three or more** segments of softmax. What a rule may look at: `facts.inputs`, `facts.outputs`, `facts.candidate.exprs` (each with
-# `.op.name`), `facts.reductions`, `facts.patterns` (`.numel` reduced for each of `.rows` results), `facts.buffers`.
+# Write a rule for *reductions only* (`fl.with_rule(rule, "reduction", "inner_persistent")` adds it to these two schedulers) that cuts
+# softmax into **three or more** segments. A rule may look at `facts.inputs`, `facts.outputs`, `facts.candidate.exprs` (each with
+# `.op.name`), `facts.reductions`, `facts.patterns` (`.numel` reduced for each of `.rows` results), and `facts.buffers`.
 
 # %%
 
@@ -386,8 +389,8 @@ def mine(facts, device):
 softmax, specs = fl.example("softmax", "full")
 attempt = fl.segment(softmax, specs, schedulers=fl.with_rule(mine, "reduction", "inner_persistent"))
 said = {
-    1: "nothing was refused yet. What do two reductions have in one candidate, and one reduction not? (`facts.patterns`)",
-    2: "the two reductions are apart. One of the parts still keeps a row: refuse that as well (`facts.buffers`)",
+    1: "nothing was refused yet. What does a candidate with two reductions have that one with a single reduction lacks? (`facts.patterns`)",
+    2: "the two reductions are apart. One of the parts still keeps a row on chip: refuse that as well (`facts.buffers`)",
 }.get(len(attempt.segments), "well done; `attempt.boundaries()` has your sentences")
 print(f"{len(attempt.segments)} segment{'s' * (len(attempt.segments) != 1)}: {said}")
 
@@ -397,8 +400,8 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `fl.explore(many, schedulers=fl.with_rule(few_tensors))`: every click is answered by your rule as well.
-# - The rules of nvFuser are in `fuser_lab/schedule/`, a file for each; `CONTRIBUTING.md` says how to add one for good.
-#   [docs/reasons.md](../docs/reasons.md) has every sentence that they say.
-# - A rule that is a *strategy*: `fl.segment(fd, strategy=function)` takes a function of fusion and schedulers, as in
+# - `fl.explore(many, schedulers=fl.with_rule(few_tensors))` opens an explorer that applies your rule to every click.
+# - nvFuser's rules are in `fuser_lab/schedule/`, one file per scheduler; `CONTRIBUTING.md` says how to add one permanently.
+#   [docs/reasons.md](../docs/reasons.md) lists every sentence that they return.
+# - A rule can also be a *strategy*: `fl.segment(fd, strategy=function)` takes a function of fusion and schedulers, as in
 #   [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb) and [13_teaching_kit](13_teaching_kit.ipynb).

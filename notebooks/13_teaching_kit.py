@@ -13,9 +13,11 @@
 # %% [markdown]
 # # Thirty students, one fusion, half an hour. Who finds the best plan?
 #
-# This notebook is for those who teach with the others. The picture is the start of a game: nvFuser's plan for a fusion with one
-# cut in a bad place. Everybody looks for a better one, hands in a line of text, and is graded by the bytes that their plan
-# moves. Everything here runs on a laptop, and no answer is written down anywhere: the tool gives it when it is asked for.
+# After this lesson, you can write questions, exercises and a game for a class, and grade the answers.
+#
+# This notebook is for those who teach with the others. The picture is the start of a game: nvFuser's plan for a fusion with one cut in a
+# bad place. Everybody looks for a better plan and hands it in as a line of text. The grade depends on the bytes that the plan moves.
+# Everything here runs on a laptop, and no answer is written down anywhere: the tool computes each one on demand.
 
 # %%
 import json
@@ -33,7 +35,7 @@ from fuser_lab.teaching import predict, score
 
 
 def game():
-    """Return a fusion: two branches of one input, a hint in one of them."""
+    """Return a fusion with two branches of one input and a hint in one of them."""
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
         a = fd.ops.exp(fd.ops.sub(x, y))
@@ -51,8 +53,8 @@ start
 # %% [markdown]
 # ## 1. A question in three lines
 #
-# `predict` asks, the reader replaces `None`, `reveal` compares. The answer is an expression, so it cannot be out of date: if
-# the tool changes, so does the answer. That is how teaching notebooks usually die, and these do not.
+# `predict` asks, the reader replaces `None`, and `reveal` compares. The answer is an expression, so it cannot be out of date: if the tool
+# changes, the answer changes with it. Outdated answers are what usually ruins teaching notebooks.
 
 # %%
 question = predict("How many segments has the plan with the fewest bytes?", None)
@@ -60,19 +62,19 @@ question
 
 # %%
 best = fl.segment(game(), sizes, strategy="optimal", name="best")
-first = question.reveal(len(best.segments), because="Found by search; `best.certificate()` says what is proved.")
+first = question.reveal(len(best.segments), because="A search finds it; `best.certificate()` says what is proved.")
 first
 
 # %% [markdown]
-# Numbers, texts, yes or no, lists, sets and dicts of these can be asked for; `within=0.1` accepts ten percent. A prediction of
-# the wrong kind is no wrong answer. The reader is told what is asked for, and the answer stays hidden:
+# You can ask for numbers, texts, yes or no, lists, sets and dicts of these; `within=0.1` accepts ten percent. A prediction of the wrong
+# kind does not count as a wrong answer. The reader sees which kind the question asks for, and the answer stays hidden:
 
 # %%
 predict("How many segments has the start?", "three").reveal(len(start.segments))
 
 # %% [markdown]
-# The best part of an exercise is the mistake that everybody makes. Whoever makes it is told what was overlooked, if you say so
-# with `hints`; `because` is for all readers. Here is somebody who believes that fewer segments are always better:
+# The best part of an exercise is the mistake that everybody makes. With `hints`, a reader who makes it sees what they overlooked;
+# `because` is for all readers. This reader believes that fewer segments are always better:
 
 # %%
 predict("How many segments has the plan with the fewest bytes?", 1).reveal(
@@ -83,7 +85,7 @@ predict("How many segments has the plan with the fewest bytes?", 1).reveal(
 # %% [markdown]
 # ## 2. Questions about any fusion
 #
-# Some questions make sense for every plan. So a sheet of exercises is a loop.
+# Some questions make sense for every plan, so a loop can make a sheet of exercises.
 
 # %%
 
@@ -93,7 +95,7 @@ def moved(plan):
 
 
 def sheet(fd, inputs):
-    """Return questions about a fusion, each with its answer."""
+    """Return questions about a fusion, each with its answer, for inputs of these sizes."""
     plan = fl.segment(fd, inputs)
     unfused = fl.segment(fd, inputs, strategy="unfused")
     crossing = {t.name for t in plan.segmented.crossing}
@@ -111,16 +113,16 @@ def sheet(fd, inputs):
 pd.DataFrame({name: sheet(*fl.example(name, "full")) for name in ("softmax", "bias_gelu", "sum_broadcast_add")}).fillna("")
 
 # %% [markdown]
-# ## 3. Another exercise for everyone
+# ## 3. A different exercise for everyone
 #
-# A seed makes a fusion; whoever sits beside you has another one.
+# Each seed makes a different fusion, so neighbours cannot copy from each other.
 
 # %%
 
 
 def variant(seed):
-    """Return a small random fusion and sizes for it."""
-    random = Random(seed)  # noqa: S311 - nothing is secret here
+    """Return a small random fusion and its sizes."""
+    random = Random(seed)  # noqa: S311 - not used for security
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
         y = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
@@ -143,7 +145,7 @@ question
 
 # %%
 counts = [len(fl.segment(*variant(seed)).segments) for seed in range(20)]
-second = question.reveal(max(counts), within=0.4, because=f"All of them: {counts}. Sums of rows and of columns do not share a kernel easily.")
+second = question.reveal(max(counts), within=0.4, because=f"The counts are {counts}. Sums of rows and sums of columns rarely share a kernel.")
 second
 
 # %%
@@ -152,8 +154,8 @@ fl.segment(*variant(int(np.argmax(counts))), name="the longest")
 # %% [markdown]
 # ## 4. Grading
 #
-# Answers are plain data, so they can come from a form, a chat or a file. Here are three students' answers to the sheet of seed 3.
-# What does not fit the question, as a word where a number is asked for, is named and counts for nothing.
+# Answers are plain data, so they can come from a form, a chat or a file. These are three students' answers to the sheet of seed 3. An
+# answer that does not fit the question, such as a word where a number is expected, is reported and not counted.
 
 # %%
 ANSWERS = """
@@ -183,8 +185,8 @@ for student, answers in json.loads(ANSWERS).items():
 # %% [markdown]
 # ## 5. The game
 #
-# A hand-in is a list of groups of tensors, as JSON: text that is only read. It is rebuilt with a strategy that returns the groups,
-# so every rule of nvFuser's schedulers is checked, and the grade is the share *bytes of the best plan / bytes of yours*.
+# A hand-in is a list of groups of tensors, as JSON: text that is only read. A strategy that returns these groups rebuilds the plan, so
+# every rule of nvFuser's schedulers applies. The grade is *bytes of the best plan / bytes of yours*.
 
 # %%
 
@@ -202,7 +204,7 @@ def grade(text):
         return 0.0, str(error)
     alone = [segment.index for segment in plan.segments if segment.scheduler is None]
     if alone:
-        return 0.0, f"no scheduler takes segment {alone[0]}"
+        return 0.0, f"no scheduler accepts segment {alone[0]}"
     return moved(best) / moved(plan), f"{len(plan.segments)} segments, {moved(plan):,} bytes"
 
 
@@ -219,7 +221,7 @@ for name, text in {
     print(f"{name:17} {points:.2f}  {sentence[:110]}")
 
 # %% [markdown]
-# To play it with a mouse: `explorer.plan` is the plan as it was clicked together.
+# To play with a mouse, edit the plan in the explorer; `explorer.plan` is the current plan.
 
 # %%
 explorer = fl.explore(start)
@@ -229,8 +231,7 @@ explorer
 print(grade(hand_in(explorer.plan)))
 
 # %% [markdown]
-# **Predict:** segments 0 and 1 of the start share only inputs; somebody glues them. What is the grade then? (A tenth off is
-# fine.)
+# **Predict:** segments 0 and 1 of the start share only inputs; somebody glues them. What is the grade then? (Within 10 %.)
 
 # %%
 question = predict("The grade with segments 0 and 1 glued", None)
@@ -239,12 +240,12 @@ question
 # %%
 glued = start.glue(0, 1)
 third = question.reveal(
-    grade(hand_in(glued))[0], within=0.1, because=f"{moved(glued):,} bytes where it was {moved(start):,}: x and y are read once.",
+    grade(hand_in(glued))[0], within=0.1, because=f"The plan moves {moved(glued):,} bytes instead of {moved(start):,}, since it reads x and y once.",
 )
 third
 
 # %% [markdown]
-# Does a plan with a good grade still compute the right thing? Every plan must; trust, and check:
+# Does a plan with a good grade still compute the right thing? Every plan must, but check it:
 
 # %%
 rng = np.random.default_rng(0)
@@ -258,8 +259,8 @@ print("three plans, one result")
 # %% [markdown]
 # ## 6. Handouts
 #
-# Everything that is shown can be saved: pictures, pages without scripts, text, and code that makes the plan again. The archive
-# opens on any machine, without Jupyter and without a network.
+# Everything on show can be saved: pictures, pages without scripts, text, and code that makes the plan again. The archive opens on any
+# machine, without Jupyter and without a network.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -282,7 +283,7 @@ print("loads something from elsewhere:", any(f"{name}='http" in page.replace('"'
 # %% [markdown]
 # ## 7. A course
 #
-# These are the lessons beside this one: how each begins, how many questions it asks, and how many cells it has.
+# These are the lessons: how each begins, how many questions it asks, and how many cells it has.
 
 # %%
 course = []
@@ -294,18 +295,18 @@ for path in sorted(Path().glob("[0-9][0-9]_*.py")):
 pd.DataFrame(course, columns=["lesson", "begins with", "questions", "cells"]).style.set_properties(**{"text-align": "left"}).hide()
 
 # %% [markdown]
-# Three ways through:
+# There are three ways through them:
 #
 # - **One hour**: 00, then 01, 02 and the game above.
-# - **A compiler course**, six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 08, 10 + 15, 12 as the exercise that is handed in.
+# - **A compiler course** of six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 08, 10 + 15, and 12 as the exercise to hand in.
 # - **People who work on nvFuser**: 03, 09, 11, 12, and their own issues.
 #
-# Lessons are notebooks with a text form beside them (`jupytext`). Tests run each from top to bottom, so that what you show
-# tomorrow is what was true at the last commit: `make test PYTEST_ARGS=tests/notebooks`.
+# Lessons are notebooks with a text form beside them (`jupytext`). Tests run each of them from top to bottom, so what you show tomorrow is
+# what was true at the last commit: `make test PYTEST_ARGS=tests/notebooks`.
 #
 # ## Your turn
 #
-# Write a question whose answer surprised *you*, with a fusion of your own. Three lines.
+# Write a question whose answer surprised *you*, about a fusion of your own. It takes three lines.
 
 # %%
 question = predict("Does a square of a sum need more segments than a sum of squares?", None)
@@ -322,7 +323,7 @@ def segments_of(define):
 
 square_of_sum = segments_of(lambda fd, x: fd.add_output(fd.ops.pow(fd.ops.sum(x, dims=[1]), 2.0)))
 sum_of_squares = segments_of(lambda fd, x: fd.add_output(fd.ops.sum(fd.ops.mul(x, x), dims=[1])))
-fourth = question.reveal(square_of_sum > sum_of_squares, because=f"{square_of_sum} and {sum_of_squares}: before or after a reduction, pointwise ops come along.")
+fourth = question.reveal(square_of_sum > sum_of_squares, because=f"They need {square_of_sum} and {sum_of_squares}: pointwise ops before or after a reduction share its kernel.")
 fourth
 
 # %%
@@ -331,6 +332,7 @@ score(first, second, third, fourth)
 # %% [markdown]
 # ## Where to go on
 #
-# - [docs/api.md](../docs/api.md) has `predict`, `reveal` and `score` under *Teach*; `CONTRIBUTING.md` says how a lesson becomes part of the course.
-# - `make pages` bakes all lessons into a site that opens from disk. There the answers are folded away until somebody asks.
-# - What a student should have understood in the end: [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).
+# - [docs/api.md](../docs/api.md) documents `predict`, `reveal` and `score` under *Teach*; `CONTRIBUTING.md` says how to add a lesson to the
+#   course.
+# - `make pages` builds all lessons into a site that opens from disk. There the answers stay folded until a reader opens them.
+# - What should a student be able to do in the end? [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).
