@@ -375,7 +375,13 @@ class _Writer:
             self._emit(f"{name} = {self._constant(region)}({', '.join(given)})", reads)
             for place, node in enumerate(region.output_nodes):
                 self._define(node, f"{name}[{place}]", {name})
-            return
+        else:
+            self._direct(region, run)
+        for node in region.view_nodes:
+            self._call(node)
+
+    def _direct(self, region: Region, run: HostRun) -> None:
+        """Emit new memory, addresses and kernels."""
         for node in region.output_nodes:
             self._made_by_region(node)
         words: dict[int, list[str]] = {}
