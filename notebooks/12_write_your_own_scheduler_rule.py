@@ -171,15 +171,15 @@ question = predict("What changes?", None, choices=("segments", "kernel", "both",
 question
 
 # %%
-with FusionDefinition() as turned:
-    a, b = (turned.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
-    turned.add_output(turned.ops.add(a, turned.ops.permute(b, dims=[1, 0])))
+with FusionDefinition() as transposed:
+    a, b = (transposed.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
+    transposed.add_output(transposed.ops.add(a, transposed.ops.permute(b, dims=[1, 0])))
 
 rng = np.random.default_rng(0)
 square = [rng.standard_normal((1024, 1024), dtype=np.float32) for _ in range(2)]
 pointwise_first = sorted(fl.SCHEDULERS, key=lambda scheduler: scheduler.type is not SchedulerType.POINTWISE)
-usual = fl.segment(turned, square, name="transpose first")
-other = fl.segment(turned, square, schedulers=pointwise_first, name="pointwise first")
+usual = fl.segment(transposed, square, name="transpose first")
+other = fl.segment(transposed, square, schedulers=pointwise_first, name="pointwise first")
 changed = {
     "segments": len(usual.segments) != len(other.segments),
     "kernel": usual.segments[0].scheduler is not other.segments[0].scheduler,

@@ -13,11 +13,13 @@
 # %% [markdown]
 # # A segment is a definition
 #
-# nvFuser cuts a fusion into segments and runs each as a kernel. For a while its Python frontend could hand those segments
-# out as definitions of their own, each to be printed, run, scheduled or cut again, and then it was removed. Here it works. But
-# which value of a segment is which value of the whole?
+# After this lesson, you can take the segments of a fusion as definitions, run them one by one, and follow a value from one to the next.
 #
-# To follow a value from the whole fusion into a segment one needs names that hold in both. They are plain numbers, and this
+# nvFuser cuts a fusion into segments and runs each as a kernel. For a while, its Python frontend could also return those segments as
+# separate definitions, to print, run, schedule or cut again; then the feature was removed. Here it works. But which value of a segment is
+# which value of the whole fusion?
+#
+# To follow a value from the whole fusion into a segment, you need names that hold in both. These names are plain numbers, and this
 # notebook follows them through five objects:
 #
 # **definition → state → cache → schedules → segments**
@@ -47,8 +49,8 @@ fl.segment(fd, [fl.spec((2, 32)), fl.spec((2, 128))])
 # %% [markdown]
 # ## 1. The definition
 #
-# Sum the rows of one tensor, put the sums back as a column, add the column to another tensor. The definition went into a
-# cache, which is nothing but an argument; step 3 shows what it is for.
+# Sum the rows of one tensor, turn the sums into a column, and add the column to another tensor. The definition goes into a cache, which
+# is an ordinary argument; step 3 shows what it is for.
 
 # %%
 fd
@@ -56,12 +58,12 @@ fd
 # %% [markdown]
 # ## 2. The state: every value gets a number
 #
-# Numbers go up in the order of definition: inputs, results, and also constants. The sizes of input tensors have numbers of
-# their own, and these go down: −1, −2, … in the order of inputs and their axes.
+# Numbers increase in the order of definition, over inputs, results, and constants. The sizes of input tensors have numbers of their own,
+# and these decrease: −1, −2, … in the order of the inputs and their axes.
 #
-# Sizes are special because **a kernel returns tensors only**. A segment that needs a size cannot get it from another
-# segment; it has to come from the inputs of the whole fusion. So a size always goes by its negative number, also when the
-# definition asked for it with `fd.ops.size` and it has a number of the other kind.
+# Sizes are special because **a kernel returns only tensors**. A segment that needs a size cannot get it from another segment; the size
+# has to come from the inputs of the whole fusion. So a size is always identified by its negative number, even if the definition asked for
+# it with `fd.ops.size` and it also has a nonnegative number.
 
 # %%
 fd.state
@@ -69,12 +71,11 @@ fd.state
 # %% [markdown]
 # ## 3. The cache: a tree of calls
 #
-# What was called is kept as a tree of *canonical records*: what each call does, after its arguments are understood. A
-# definition walks down along it, call by call. As long as the calls are known, *nothing is built*: the values come from the
-# tree. At the end of its path it finds everything that the first one like it left there.
-# Definitions that begin alike share the beginning.
+# The cache stores calls as a tree of *canonical records*: what each call does, after its arguments are resolved. A definition walks down
+# this tree, call by call. As long as the calls are known, *nothing is built*: the values come from the tree. At the end of its path, the
+# definition finds everything that the first equal definition left there. Definitions with the same beginning share that part of the tree.
 #
-# Below, the same fusion is defined again, and one that differs in a single argument:
+# The next cell defines the same fusion again, and one that differs in a single argument:
 
 # %%
 with FusionDefinition(cache=cache) as again:
@@ -89,9 +90,8 @@ print("the same object:", again.fusion is fd.fusion)
 cache
 
 # %% [markdown]
-# **Predict:** if you define `rows_added` once more, but with the names `a` and `b` for `x` and `y`, is that a hit? If
-# `sum` is called as `sum(a, [-1])`, with the axis counted from the end? And if `b` is added first, `add(total, b)` instead of
-# `add(b, total)`?
+# **Predict:** is it a hit if you define `rows_added` once more, but with the names `a` and `b` for `x` and `y`? If you call `sum` as
+# `sum(a, [-1])`, with the axis counted from the end? And if `b` comes last, as in `add(total, b)` instead of `add(b, total)`?
 
 # %%
 question = predict("Is it a hit? True or False", {"other names": None, "other spelling": None, "other order": None})
@@ -123,19 +123,19 @@ for name, define in ways.items():
         define(attempt)
     hits[name] = cache.stats().hits > before
 outcomes = [question.reveal(
-    hits, hints={"other order": {True: "No rule of arithmetic is applied: other operands are another record."}},
-    because="What is compared is the record after its arguments are understood. Names and spelling are no part of it.",
+    hits, hints={"other order": {True: "The cache applies no rules of arithmetic, so operands in another order make another record."}},
+    because="The cache compares records, after the arguments are resolved. Names and spelling are not part of a record.",
 )]
 outcomes[0]
 
 # %% [markdown]
-# The last one is a fusion of its own, and harmless: it only costs its place in the tree. The printed definition, `print(fd)`,
-# is the same fusion as the definition that it was printed from.
+# The last one is a different fusion. That does no harm; it only takes a place in the tree. The printed definition, `print(fd)`, is the
+# same fusion as the definition that printed it.
 #
-# ## 4. Schedules: what stands at the end of a path
+# ## 4. Schedules: what the end of a path stores
 #
-# The fusion, its state, and, once something has run, all that was compiled. A definition that is found in the cache runs with
-# what the first one compiled.
+# The end of a path stores the fusion, its state, and, once something has run, everything that was compiled. A definition that hits the
+# cache runs what the first one compiled.
 
 # %%
 schedules = cache.schedules(fd.fusion_id)
@@ -151,8 +151,8 @@ print("one set of plans for both:", again.plan_for([x, y]) is fd.plan_for([x, y]
 # %% [markdown]
 # ## 5. Segments
 #
-# `segment` cuts the definition for inputs of these sizes and returns the segments as definitions, in the order in which they
-# run. nvFuser's kernels for reductions do not read another tensor after the reduction, so there are two:
+# `segment` cuts the definition for inputs of these sizes and returns the segments as definitions, in the order in which they run.
+# nvFuser's kernels for reductions do not read another tensor after the reduction, so there are two segments:
 
 # %%
 segments = fd.segment([x, y])
@@ -160,8 +160,8 @@ for segment in segments:
     print(segment)
 
 # %% [markdown]
-# Each has numbers of its own, beginning with 0. Which number is which, says a map per segment. Inputs have a blue frame,
-# outputs a green one; 3, in between, is neither: it is what passes from one segment to the other.
+# Each segment has numbers of its own, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a blue
+# frame and outputs a green one; 3 is neither, because it passes from one segment to the other.
 
 # %%
 fd.index_maps
@@ -172,8 +172,8 @@ for segment in segments:
 print("last read by segment:", fd.map_value_to_last_used_segment)
 
 # %% [markdown]
-# With the maps, running the segments is bookkeeping: keep values by their numbers, give each segment those that it reads,
-# store what it returns, and drop each value after the last segment that reads it. By hand:
+# With these maps, running the segments is bookkeeping: store values by their numbers, give each segment the values that it reads, store
+# what it returns, and drop each value after the last segment that reads it. By hand:
 
 # %%
 values = {0: x, 1: y}
@@ -188,7 +188,7 @@ print("left over:", {fid: value.shape for fid, value in values.items()})
 np.testing.assert_allclose(values[4], y + x.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-5)
 
 # %% [markdown]
-# `fd.execute` does the same from now on:
+# From now on, `fd.execute` does the same:
 
 # %%
 (result,) = fd.execute([x, y])
@@ -197,10 +197,11 @@ np.testing.assert_array_equal(result, values[4])
 # %% [markdown]
 # ## Why values are dropped
 #
-# Three sums, one after another. The first one leaves a tensor of half a megabyte, which is of no use once the second has run.
+# This fusion has three sums, one after another. The first one leaves a tensor of half a megabyte, which is useless once the second has
+# run.
 #
-# **Predict.** Which values are alive while each of the three segments runs? Number 0 is the input, 2 the input plus one, 3, 4
-# and 5 are the sums.
+# **Predict:** which values are alive while each of the three segments runs? Number 0 is the input, 2 is the input plus one, and 3, 4 and
+# 5 are the sums.
 
 # %%
 question = predict("What is alive while each segment runs?", None)  # as [{0}, {0}, {0}]
@@ -224,16 +225,16 @@ for index, part in enumerate(parts):
     alive = {fid for fid in alive if last.get(fid, len(parts)) > index or fid in three_sums.state.inputs}
 outcomes.append(
     question.reveal(
-        while_running, hints={tuple(map(frozenset, ([0, 3], [0, 3, 4], [0, 3, 4, 5]))): "Nobody reads 3 after the second segment, so it need not stay."},
-        because="2 lives in registers only. 3, the first sum, is gone when the last segment runs.",
+        while_running, hints={tuple(map(frozenset, ([0, 3], [0, 3, 4], [0, 3, 4, 5]))): "No segment reads 3 after the second one, so it is dropped."},
+        because="2 exists only in registers. 3, the first sum, is already dropped when the last segment runs.",
     ),
 )
 outcomes[1]
 
 # %% [markdown]
-# ## A size on its way into a segment
+# ## How a size reaches a segment
 #
-# A reshape to sizes that another input decides. Look for the line from a negative number:
+# This fusion reshapes to sizes that another input determines. Look for the line from a negative number:
 
 # %%
 with FusionDefinition(cache=cache) as reshaped:
@@ -249,7 +250,7 @@ reshaped.index_maps
 # %% [markdown]
 # ## Other sizes
 #
-# The segments were made for 2 rows, but nothing in them says so: sizes are symbolic in a segment where they are in the
+# The segments were made for 2 rows, but nothing in them depends on that: a size is symbolic in a segment if it is symbolic in the
 # definition.
 
 # %%
@@ -259,8 +260,8 @@ np.testing.assert_allclose(fd.execute(taller)[0], fd.reference(taller)[0])
 # %% [markdown]
 # ## Every plan becomes definitions
 #
-# The cut above is nvFuser's. Any other plan will do, by another strategy or with a cut of yours, with what its passes made.
-# The softmax is one kernel, and here it is cut behind the exponential:
+# The cut above is nvFuser's. Any other plan works too, from another strategy or with a cut of yours, and includes the results of its
+# passes. Softmax is one kernel; here it is cut after the exponential:
 
 # %%
 with FusionDefinition(cache=cache) as softmax:
@@ -275,8 +276,8 @@ softmax.segment(plan=edited)
 softmax.index_maps
 
 # %% [markdown]
-# **Predict.** How many definitions does the softmax become for each of these strategies? `"unfused"` makes a segment of each
-# op, and `keepdim=True` is a broadcast of its own.
+# **Predict:** how many definitions does softmax become with each of these strategies? `"unfused"` makes a segment of each op, and
+# `keepdim=True` adds a broadcast of its own.
 
 # %%
 question = predict("How many definitions?", {"as nvFuser": None, "cut once": None, "unfused": None})
@@ -286,13 +287,13 @@ question
 plans = {"as nvFuser": whole, "cut once": edited, "unfused": fl.segment(softmax, [rows], strategy="unfused")}
 outcomes.append(question.reveal(
     {name: len(plan.definitions()) for name, plan in plans.items()},
-    because="`plan.definitions()` has one definition for each segment, also where there is only one.",
-    hints={"unfused": {5: "The largest and the sum are put back as columns, by a broadcast each."}},
+    because="`plan.definitions()` has one definition per segment, even if there is only one.",
+    hints={"unfused": {5: "The maximum and the sum each need a broadcast to become columns again."}},
 ))
 outcomes[2]
 
 # %% [markdown]
-# Together they give what the softmax gives, and each is a definition as any other:
+# Together they compute softmax, and each of them is an ordinary definition:
 
 # %%
 for plan in plans.values():
@@ -302,8 +303,8 @@ edited.definitions()[1]
 # %% [markdown]
 # ## What is refused
 #
-# A pass or the segmenter may have used a size, as when the mean of a row became a sum that is divided by the row's length.
-# For rows of other lengths the answer is a sentence, never a wrong result:
+# A pass or the segmenter may have used a size, for example to turn the mean of a row into a sum divided by the row's length. For rows of
+# another length you get an error, never a wrong result:
 
 # %%
 with FusionDefinition(cache=cache) as centred:
@@ -327,5 +328,5 @@ score(*outcomes)
 # - A segment is a definition: `fl.explore(segments[1], [values[4], result[:, :1]])`, `segments[0].print_math()`,
 #   `segments[0].segment(...)`.
 # - `setup_segmentation`, `build_segment` and `finalize_segmentation` are the three steps inside `segment`.
-# - `cache.save("fusions.json")` and `FusionCache.load("fusions.json")` keep the tree, but nothing that is compiled.
-# - [docs/segments_as_definitions.md](../docs/segments_as_definitions.md) says what is different from nvFuser's.
+# - `cache.save("fusions.json")` and `FusionCache.load("fusions.json")` store the tree without anything compiled.
+# - [docs/segments_as_definitions.md](../docs/segments_as_definitions.md) lists the differences from nvFuser.

@@ -11,11 +11,13 @@
 # ---
 
 # %% [markdown]
-# # In which order do the axes lie?
+# # In which order are the axes stored?
 #
-# A tensor is a block of memory, read in some order of its axes. The numbers below are places in memory, for one matrix
-# of 3 rows and 5 columns in its two orders. A kernel that walks along the dark cells reads neighbours; one that walks
-# across them reads another stretch of memory for every element.
+# After this lesson, you can predict where a layout costs time, and let segments agree on a better one.
+#
+# A tensor is a block of memory, read in some order of its axes. The numbers below are positions in memory, for one matrix of 3 rows and 5
+# columns in both orders. A kernel that walks along the dark cells reads neighbours; a kernel that walks across them reads from a different
+# part of memory for every element. Which order does each segment want?
 
 # %%
 import numpy as np
@@ -28,7 +30,7 @@ from fuser_lab.teaching import predict, score
 
 
 def cells(order, title, shape=(3, 5)):
-    """Return a picture of where each element of a matrix lies, for an order of axes, slowest first."""
+    """Return a picture of the position of each element of a matrix in memory, for an order of axes, slowest first."""
     places = np.arange(np.prod(shape)).reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
     dark = {0: "#cfe3f7", 1: "#f2f2f2"}
     rows = ""
@@ -44,10 +46,10 @@ HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-ma
 # %% [markdown]
 # ## What nvFuser does
 #
-# An image is stored channels-last, order `0,2,3,1`. It is normalized; behind a cut it is scaled and goes through a relu.
-# nvFuser lays out the *result* like the input, and never touches what passes between segments.
+# An image is stored channels-last, order `0,2,3,1`. It is normalized; after a cut, it is scaled and passes through a relu. nvFuser gives
+# the *result* the layout of the input, and never changes the layout of what passes between segments.
 #
-# **Predict:** the second segment only scales. Which scheduler takes it, and why?
+# **Predict:** the second segment only scales and applies the relu. Which scheduler takes it, and why?
 
 # %%
 question = predict("Who takes the second segment?", None, choices=["pointwise", "transpose", "reduction", "resize"])
@@ -63,34 +65,34 @@ today
 # %%
 outcomes = [
     question.reveal(
-        today.segments[1].scheduler.value, hints={"pointwise": "If all it touches lay alike, yes. How does what it reads lie?"},
-        because="It reads what lies row-major and writes channels-last.",
+        today.segments[1].scheduler.value, hints={"pointwise": "Yes, if all its tensors had the same layout. Which layout does it read?"},
+        because="It reads a row-major tensor and writes a channels-last one.",
     ),
 ]
 outcomes[0]
 
 # %% [markdown]
-# The tensor between the segments is row-major. So the first kernel reads channels-last and writes row-major, and the
-# second one has to turn everything back: **transpose**. The last column of the lower table is what that costs in this
-# model: bytes that are moved only because somebody walks across rows.
+# The tensor between the segments is row-major. So the first kernel reads channels-last and writes row-major, and the second one has to
+# transpose everything back: **transpose**. The last column of the lower table shows what that costs in this model: bytes that move only
+# because a kernel walks across rows.
 #
-# ## Let them agree
+# ## Let the segments agree
 #
-# `layout_mode="negotiate"` asks each producer what it gives naturally, each consumer what it would like, and takes what
-# costs least. Then segments whose tensors changed are asked again.
+# `layout_mode="negotiate"` asks each producer which layout it writes naturally and each consumer which layout it prefers, and chooses the
+# cheapest. Then the schedulers are asked again about the segments whose tensors changed.
 
 # %%
 agreed = fl.segment(fd, options=fl.SegmenterOptions(layout_mode="negotiate"), name="negotiate")
 agreed.layouts()
 
 # %%
-fl.time([today, agreed], layouts.inputs_of(today.fusion), seconds=0.2, progress=False)  # results are checked first
+fl.time([today, agreed], layouts.inputs_of(today.fusion), seconds=0.2, progress=False)  # this checks the results first
 
 # %% [markdown]
 # ## Propagating is not yet negotiating
 #
-# A *hint* follows the inputs downwards: `layout_mode="propagate"` would have been enough above. Here it is not: an outer
-# sum of two vectors has no input that tells how it should lie, and its reader holds a column-major matrix beside it.
+# A *hint* follows the inputs downwards: `layout_mode="propagate"` would have been enough above. Here it is not enough. An outer sum of two
+# vectors has no input that suggests its layout, and its reader also reads a column-major matrix.
 
 # %%
 with FusionDefinition() as outer:
@@ -102,8 +104,8 @@ for mode in ("outputs", "propagate", "negotiate"):
     print(plan.layouts(), end="\n\n")
 
 # %% [markdown]
-# Read the last table: the tensor between the segments has no hint, its producer would give `0,1`, and the reader `S1`
-# decided. In the explorer the same stands in the inspector; click an arrow between two boxes.
+# Read the last table: the tensor between the segments has no hint, its producer would write `0,1`, and the reader `S1` decided. The
+# explorer shows the same in the inspector when you click an arrow between two boxes.
 
 # %%
 explorer = fl.explore(outer, options=fl.SegmenterOptions(layout_mode="negotiate"))
@@ -112,9 +114,9 @@ explorer
 # %% [markdown]
 # ## A hint is not a requirement
 #
-# What the inference proposes may be dropped by anyone. What *you* ask for is kept. nvFuser has one field for both, and
-# this is what went wrong there: for a linear of [b, m, k] and [n, k], nvFuser's inference steps over the axis that was
-# summed away and proposes n, b, m. The library gives b, m, n. (NVIDIA/Fuser issues #2354 and #2425.)
+# Any segment may drop a layout that the inference proposes. A layout that *you* ask for is kept. nvFuser has one field for both, which
+# caused this problem: for a linear of [b, m, k] and [n, k], nvFuser's inference skips the axis that the sum removed and proposes n, b, m.
+# The library returns b, m, n. (NVIDIA/Fuser issues #2354 and #2425.)
 
 # %%
 from fuser_lab.analysis.layout import propose_orders
@@ -128,8 +130,8 @@ for past in (True, False):
     print("past the sum:" if past else "up to the sum:", propose_orders(fusion, [product], past_reductions=past)[product])
 
 # %% [markdown]
-# With the run ended at the sum the proposal is what the library does anyhow. And if you do want another order, say so:
-# then it is required, and somebody has to pay for a copy.
+# If the inference stops at the sum, its proposal is what the library does anyway. If you want another order, ask for it: then it is
+# required, and some segment has to pay for a copy.
 
 # %%
 with FusionDefinition() as asked:
@@ -141,13 +143,12 @@ print("strides of the linear:", [s // 4 for s in result.strides])
 plan.layouts()
 
 # %% [markdown]
-# The second result was hinted to be row-major. Its segment dropped the hint: reading `0,2,1` and writing `0,2,1` is
-# cheaper.
+# The hint for the second result was row-major. Its segment dropped the hint, because it is cheaper to read `0,2,1` and write `0,2,1`.
 #
 # ## Your turn
 #
-# In the outer sum above the reader got what it wanted. Now require its *result* to be row-major. In which order does the
-# tensor between the segments lie (as in [0, 1]), who decides, and what does it cost?
+# In the outer sum above, the reader got the layout that it prefers. Now require its *result* to be row-major. In which order is the
+# tensor between the segments stored (as in [0, 1]), who decides, and what does it cost?
 
 # %%
 question = predict("The tensor between the segments", {"order": None, "decided by": None, "megabytes": None})
@@ -159,8 +160,8 @@ plan = fl.segment(required, options=fl.SegmenterOptions(layout_mode="negotiate")
 between = plan.layouts()[plan.segmented.crossing[0].name]
 outcomes.append(question.reveal(
     {"order": between.chosen, "decided by": between.by, "megabytes": between.cost / 1e6}, within=0.05,
-    because="Whoever reads the column-major matrix and writes a row-major result goes across the rows of one of them, "
-    "however the sum lies. So the reader no longer minds, and on a tie the producer decides.",
+    because="A kernel that reads the column-major matrix and writes a row-major result walks across the rows of one of them, "
+    "whatever the layout of the sum. So the reader has no preference any more, and in a tie the producer decides.",
 ))
 outcomes[1]
 
@@ -171,5 +172,5 @@ score(*outcomes)
 # ## Where to go on
 #
 # - [docs/layouts.md](../docs/layouts.md) has the rules and the cost model.
-# - A model of costs can be wrong: [06_cost_models](06_cost_models.ipynb).
-# - `plan.layouts().to_pandas()` is the table as data; in the explorer a click on an arrow shows its line.
+# - A cost model can be wrong: [06_cost_models](06_cost_models.ipynb).
+# - `plan.layouts().to_pandas()` is the table as data; in the explorer, a click on an arrow shows its row.

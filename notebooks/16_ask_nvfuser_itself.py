@@ -13,10 +13,12 @@
 # %% [markdown]
 # # Where did nvFuser cut?
 #
-# fuser_lab computes where nvFuser *should* cut. Where it *did* cut, only nvFuser knows, and it says so when it is asked:
-# `NVFUSER_DUMP=segmented_fusion python script.py`. You need no GPU to read the answer of somebody who has one.
+# After this lesson, you can read a dump of nvFuser's segments, compare it with fuser_lab's plan, and find the rule behind a difference.
 #
-# The dump below was written by hand, in nvFuser's form, with a cut that is not the one fuser_lab expects.
+# fuser_lab computes where nvFuser *should* cut. Only nvFuser knows where it *did* cut, and it says so on request:
+# `NVFUSER_DUMP=segmented_fusion python script.py`. You do not need a GPU to read the answer from somebody who has one.
+#
+# The dump below was written by hand, in nvFuser's format, with a cut that differs from the one that fuser_lab expects.
 
 # %%
 from pathlib import Path
@@ -31,8 +33,8 @@ dump.plan
 # %% [markdown]
 # ## Read the groups
 #
-# This is the part of the text that the segments come from. The numbers are expressions; what is behind the arrow is the
-# tensor that passes between the segments.
+# This part of the text defines the segments. The numbers are expressions; the name after the arrow is the tensor that passes between the
+# segments.
 
 # %%
 lines = TEXT.splitlines()
@@ -40,8 +42,7 @@ begin = lines.index("groups: ")
 print("\n".join(lines[begin : begin + 6]))
 
 # %% [markdown]
-# **Predict:** the sum `T2` is broadcast to `T3`, which is added to `T1`. How many expressions stand in another segment in
-# our plan?
+# **Predict:** the sum `T2` is broadcast to `T3`, which is added to `T1`. How many expressions are in a different segment in our plan?
 
 # %%
 question = predict("How many expressions are elsewhere?", None)
@@ -57,7 +58,7 @@ outcomes = [
     question.reveal(
         len(difference.moved),
         because="Only the broadcast is on the other side of the cut. T3 passes between the segments instead of T2.",
-        hints={0: "Both have two segments. Do the same expressions stand in them?", 2: "The add is alone in both."},
+        hints={0: "Both plans have two segments. Do these hold the same expressions?", 2: "The add is after the cut in both plans."},
     ),
 ]
 outcomes[0]
@@ -65,20 +66,20 @@ outcomes[0]
 # %% [markdown]
 # ## Whose rule is it?
 #
-# A difference has a rule behind it, on one side or the other. Ours can be asked: why are `T3` and `T4` apart?
+# Every difference comes from a rule on one side or the other. You can ask our side: why are `T3` and `T4` apart?
 
 # %%
 ours.why("T3", "T4")
 
 # %% [markdown]
-# nvFuser can be asked too, if the dump was made with `NVFUSER_DUMP=segmented_fusion,segmenter_logging`.
+# You can ask nvFuser too, if the dump was made with `NVFUSER_DUMP=segmented_fusion,segmenter_logging`.
 
 # %%
 for refusal in dump.refusals:
     print(f"{refusal.scheduler:>18}  {refusal.text}")
 
 # %% [markdown]
-# **Predict:** both sides refused one kernel for all three. Is the cut of the dump legal for our schedulers as well?
+# **Predict:** both sides refused one kernel for all three ops. Do our schedulers accept the cut of the dump as well?
 
 # %%
 question = predict("Does some scheduler take T2 alone, and one T3 with T4?", None, choices=["both", "neither"])
@@ -89,14 +90,14 @@ same_cut = fl.segment(dump.fd, passes=(), strategy=lambda fusion, oracle: [["T2"
 outcomes.append(
     question.reveal(
         "both" if all(segment.scheduler for segment in same_cut.segments) else "neither",
-        because="Both cuts are legal, so that legality does not explain the difference: the order of merges does.",
+        because="Both cuts are legal, so legality does not explain the difference; the order of merges does.",
     ),
 )
 outcomes[1]
 
 # %% [markdown]
-# So the rule is not one of a scheduler. It is the segmenter's: which of two legal merges comes first. The log of our plan
-# has the merge that decided.
+# So the rule does not belong to a scheduler. It belongs to the segmenter, and decides which of two legal merges comes first. The log of
+# our plan contains the decisive merge.
 
 # %%
 print(ours.decisions.filter(op="T3", accepted=True))
@@ -104,7 +105,7 @@ print(ours.decisions.filter(op="T3", accepted=True))
 # %% [markdown]
 # ## What does it cost?
 #
-# **Predict:** `T2` and `T3` have the same elements. How many bytes more does one of the cuts move?
+# **Predict:** `T2` and `T3` have the same elements. How many more bytes does one cut move than the other?
 
 # %%
 question = predict("How many bytes more?", None)
@@ -114,15 +115,15 @@ question
 outcomes.append(
     question.reveal(
         abs(difference.bytes_saved),
-        because="A broadcast axis takes no memory: T2 and T3 are one number for each row, written once and read once.",
+        because="A broadcast axis takes no memory: T2 and T3 both have one number per row, written once and read once.",
     ),
 )
 outcomes[2]
 
 # %% [markdown]
-# ## The other way
+# ## The other direction
 #
-# A plan prints itself as such a dump, for an issue or for somebody who reads nvFuser's form. Reading it gives the plan.
+# A plan can print itself as such a dump, for an issue or for a reader of nvFuser's format. Loading the dump gives the plan back.
 
 # %%
 fd, inputs = fl.example("softmax")
@@ -139,7 +140,7 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - [docs/dumps.md](../docs/dumps.md): what is read, in parts and in old versions.
+# - [docs/dumps.md](../docs/dumps.md): what is read, in part and from old versions.
 # - `python -m fuser_lab agree FILE...` compares many dumps at once.
 # - A script instead of a dump: [09_replay_an_issue](09_replay_an_issue.ipynb).
-# - Reasons, each with a fusion that gets it: [docs/reasons.md](../docs/reasons.md).
+# - Reasons, each with a fusion that causes it: [docs/reasons.md](../docs/reasons.md).

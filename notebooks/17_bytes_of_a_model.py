@@ -13,8 +13,10 @@
 # %% [markdown]
 # # Where does my model spend its bytes?
 #
-# A model in PyTorch, its gradients, and a question: which of its cuts move the most bytes between kernels, and why are they
-# there? Nothing below runs. Tensors on the device `"meta"` have sizes and no memory, so the model may be as large as yours.
+# After this lesson, you can find the most expensive cuts of a PyTorch model, and the rule and the source line behind each.
+#
+# The cells below capture a PyTorch model with its gradients. Which of its cuts move the most bytes between kernels, and why are they
+# there? Nothing below runs. Tensors on the device `"meta"` have sizes but no memory, so the model may be as large as yours.
 #
 # This lesson needs torch: `pip install torch`.
 
@@ -61,8 +63,8 @@ found
 # %% [markdown]
 # ## 1. What is a region?
 #
-# Matrix products have kernels of their own and are left to torch. Everything between two of them is a *region*: a fusion,
-# with a plan like any other. Equal regions, as those of equal layers, are planned once.
+# Matrix products have their own kernels and are left to torch. Everything between two of them is a *region*: a fusion with a plan like any
+# other. Equal regions, such as those of equal layers, are planned once.
 
 # %%
 for row in found.left_to_torch:
@@ -70,10 +72,10 @@ for row in found.left_to_torch:
         print(row)
 
 # %% [markdown]
-# ## 2. Which cut is the dearest?
+# ## 2. Which cut is the most expensive?
 #
-# Where a region is cut, what one segment writes the next one reads again. Those bytes would never leave the chip if the
-# region were one kernel.
+# At a cut in a region, one segment writes what the next one reads again. Those bytes would never leave the chip if the region were one
+# kernel.
 #
 # **Predict:** which part of the model has the cuts that move the most bytes, forward and backward together?
 
@@ -83,12 +85,12 @@ question
 
 # %%
 costs = found.costs()
-dearest = costs.boundaries[0]
-inner = dearest.module.rpartition(".")[2]
+costliest = costs.boundaries[0]
+inner = costliest.module.rpartition(".")[2]
 part = {"": "the loss", "norm": "a norm"}.get(inner, "silu and its product")
 first = question.reveal(
     part,
-    because=f"Its dearest boundary moves {dearest.bytes:,} bytes: logits have 32,000 columns, all other tensors 2,048.",
+    because=f"Its most expensive boundary moves {costliest.bytes:,} bytes: the logits have 32,000 columns, all other tensors 2,048.",
 )
 first
 
@@ -98,16 +100,16 @@ costs
 # %% [markdown]
 # ## 3. Why is it there?
 #
-# Each boundary knows the rule that keeps its two segments apart, and the line of the model that it comes from.
+# Each boundary records the rule that keeps its two segments apart, and the line of the model that it comes from.
 
 # %%
-print(dearest.line)
-print(dearest.why)
+print(costliest.line)
+print(costliest.why)
 
 # %% [markdown]
 # ## 4. What if the batch is half as large?
 #
-# **Predict:** with half as many tokens, how many times as many bytes cross segments?
+# **Predict:** with half as many tokens, by what factor does the number of bytes that cross segments change?
 
 # %%
 question = predict("Times as many bytes", None)
@@ -117,8 +119,8 @@ question
 half = capture(2048).costs()
 second = question.reveal(
     half.bytes_crossing / costs.bytes_crossing, within=0.02,
-    hints={1: "Weights are read by matrix products, which are no part of any region."},
-    because="What crosses are activations and their gradients, and each of them has a row for each token.",
+    hints={1: "Only matrix products read the weights, and these are not part of any region."},
+    because="Activations and their gradients cross, and each of them has one row per token.",
 )
 second
 
@@ -128,6 +130,6 @@ score(first, second)
 # %% [markdown]
 # ## Where to go on
 #
-# * [From PyTorch](../docs/pytorch.md): options, `torch.compile(model, backend="fuser_lab")`, and how far it goes.
+# * [From PyTorch](../docs/pytorch.md): options, `torch.compile(model, backend="fuser_lab")`, and its limits.
 # * [Why fusions split](02_why_fusions_split.ipynb): the rules behind `why`.
 # * `fl.explore(found)` opens the map of a model: click a module, then one of its regions.

@@ -13,8 +13,10 @@
 # %% [markdown]
 # # From a torch function to a better cut
 #
-# A function in PyTorch becomes two kernels. Is it cut at the best place, and if not, how does one tell the segmenter? The
-# function is the beginning of attention in today's language models: RMS norm, then rotary embedding.
+# After this lesson, you can find a better cut of a PyTorch function, express it as a hint, and measure the gain.
+#
+# A function in PyTorch becomes two kernels. Is it cut at the best place, and if not, how do you tell the segmenter? The function is the
+# beginning of attention in today's language models: RMS norm, then rotary embedding.
 #
 # This lesson needs torch: `pip install torch`.
 
@@ -37,7 +39,7 @@ plan = found.plan
 plan
 
 # %% [markdown]
-# Two segments. Each tensor stands beside the line of `query` that it comes from.
+# There are two segments. Each tensor is labelled with the line of `query` that it comes from.
 #
 # ## 1. Why two?
 
@@ -47,16 +49,16 @@ print(boundary.line)
 print(boundary.why)
 
 # %% [markdown]
-# `chunk` is two slices, and the kernels that hold a norm take no slice of what they compute: the normalized tensor has to lie
-# in memory first.
+# `chunk` is two slices, and the kernels that compute a norm cannot slice their own results, so the normalized tensor has to be written to
+# memory first.
 #
 # ## 2. Is this the best place to cut?
 #
-# The segmenter joins what it can, from the inputs on. Once the norm is one segment, the whole normalized tensor crosses.
-# Another place to cut is behind `torch.rsqrt`: one number for each row crosses, and the second kernel reads `x` again.
+# The segmenter merges what it can, starting from the inputs. Once the norm is one segment, the whole normalized tensor crosses. Another
+# place to cut is after `torch.rsqrt`: then one number per row crosses, and the second kernel reads `x` again.
 #
-# **Predict:** one row of `x` has 1,024 elements. The plan moves about four times the bytes of `x`: read, write, read, write.
-# How many times the bytes of `x` does the other plan move?
+# **Predict:** one row of `x` has 1,024 elements. The plan moves about four times the bytes of `x`: read, write, read, write. How many times
+# the bytes of `x` does the other plan move?
 
 # %%
 question = predict("Times the bytes of x", None)
@@ -67,8 +69,8 @@ best = plan.resegmented("optimal")
 times_x = sum(s.bytes_in + s.bytes_out for s in best.segments) / inputs[0].nbytes
 first = question.reveal(
     times_x, within=0.1,
-    hints={2: "One kernel would do that; here two kernels read x.", 4: "That is the plan above."},
-    because="x is read by both kernels, the result is written once, and next to nothing crosses.",
+    hints={2: "That would be one kernel; here two kernels read x.", 4: "That is the plan above."},
+    because="Both kernels read x, one of them writes the result, and next to nothing crosses.",
 )
 first
 
@@ -76,25 +78,25 @@ first
 best
 
 # %% [markdown]
-# The optimum is searched for under the same rules, and proved:
+# A search finds the optimum under the same rules, with a proof:
 
 # %%
 best.certificate()
 
 # %% [markdown]
-# ## 3. How does one get it from nvFuser?
+# ## 3. How do you get it from nvFuser?
 #
-# Its segmenter does not look for the fewest bytes, but it takes hints: a `segment_set` behind a tensor. Which hints, and how
-# few, is a question with an answer:
+# nvFuser's segmenter does not look for the fewest bytes, but it takes hints: a `segment_set` after a tensor. fuser_lab can find which hints
+# are needed, and the smallest number of them:
 
 # %%
 best.to_annotations(strategy="bottom_up", segment_set="hint")
 
 # %% [markdown]
-# In PyTorch's words: what leaves `torch.rsqrt` is a boundary. `annotate` takes functions and paths of modules, and so does
+# In terms of PyTorch, the result of `torch.rsqrt` is a boundary. `annotate` takes functions and paths of modules, and so does
 # `torch.compile(query, backend="fuser_lab", options={"annotate": [torch.rsqrt]})`.
 #
-# **Predict:** how many segments has the plan with that hint?
+# **Predict:** how many segments does the plan with that hint have?
 
 # %%
 question = predict("Segments", None)
@@ -104,7 +106,7 @@ question
 hinted = fl.from_torch(query, *inputs, annotate=[torch.rsqrt]).plan
 second = question.reveal(
     len(hinted.segments),
-    hints={3: "A hint keeps two pieces apart at one place; all others are joined as before."},
+    hints={3: "A hint keeps two pieces apart at one place; all others are merged as before."},
     because="The cut has moved: the norm's last product is now computed beside the rotation.",
 )
 second
@@ -115,8 +117,8 @@ hinted
 # %% [markdown]
 # ## 4. Measure
 #
-# Results first: each region is compared with torch's own. Then times on this machine; on a GPU the traffic decides alone,
-# on a CPU a tensor of this size may stay in a cache.
+# Check the results first: each region is compared with torch's own. Then measure the times on this machine. On a GPU, memory traffic alone
+# decides; on a CPU, a tensor of this size may stay in a cache.
 
 # %%
 found.check(*inputs)
@@ -129,5 +131,5 @@ score(first, second)
 # ## Where to go on
 #
 # * [Where does my model spend its bytes?](17_bytes_of_a_model.ipynb) finds such places in a whole model.
-# * [segment_set and top-down presegmentation](04_segment_set_and_top_down.ipynb): hints, cuts and their difference.
+# * [segment_set and top-down presegmentation](04_segment_set_and_top_down.ipynb): hints, cuts, and the difference between them.
 # * [The optimum and its certificate](../docs/optimal.md): what is searched, and what the proof says.
