@@ -6,14 +6,15 @@
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
-#              then random programs and short rows against torch (where it is installed), then random graphs cut by
-#              random schedulers
+#              then random programs, and random functions through the bridge, against torch (where it is installed), then
+#              random graphs cut by random schedulers
 #
 # PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
 # LAB_ARGS="--no-browser"    more arguments for JupyterLab
 # PYTEST_ARGS="-k softmax"   more arguments for pytest
 # N=20000 SEED=17            how many definitions make fuzz checks, and which
 # PROGRAMS=50000             how many programs make fuzz compares with torch
+# FUNCTIONS=3000             how many functions of torch make fuzz takes through the bridge
 # GRAPHS=100000              how many graphs make fuzz cuts
 
 PYTHON ?= python3
@@ -22,6 +23,7 @@ PYTEST_ARGS ?=
 N ?= 2000
 SEED ?= 17
 PROGRAMS ?= 2000
+FUNCTIONS ?= 200
 GRAPHS ?= 100000
 
 VENV := .venv
@@ -77,7 +79,9 @@ fuzz: $(TEST_READY)
 	$(PY) -m tests.fuzz --count $(N) --seed $(SEED)
 	@if $(PY) -c 'import torch' 2>/dev/null; then \
 	  echo "$(PY) -m tests.programs --count $(PROGRAMS) --seed $(SEED)"; \
-	  $(PY) -m tests.programs --count $(PROGRAMS) --seed $(SEED); \
+	  $(PY) -m tests.programs --count $(PROGRAMS) --seed $(SEED) && \
+	  echo "$(PY) -m tests.bridge.random_functions --count $(FUNCTIONS) --seed $(SEED)" && \
+	  $(PY) -m tests.bridge.random_functions --count $(FUNCTIONS) --seed $(SEED); \
 	else echo "Programs are not compared with torch: it is not installed ($(PY) -m pip install torch)."; fi
 	$(PY) -m tests.fuzz_segmentation --count $(GRAPHS) --seed $(SEED)
 

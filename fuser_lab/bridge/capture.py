@@ -104,7 +104,6 @@ def _told(reason: str) -> str:
 def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
     """Return a callable for a graph that Dynamo captured; AOTAutograd makes its forward and backward graphs."""
     common = importlib.import_module("torch._dynamo.backends.common")
-    partitioners = importlib.import_module("torch._functorch.partitioners")
 
     def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
         return lambda graph_module, inputs: graph_callable(graph_module, kind, capture)
@@ -112,10 +111,29 @@ def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callab
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
         decompositions=table(capture.options.wishes.left),
-        partition_fn=partitioners.min_cut_rematerialization_partition,
+        partition_fn=_partition,
     )
     made: Callable[..., Any] = backend(gm, example_inputs)
     return made
+
+
+def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
+    """Return forward and backward graphs, in which numbers that are compared for equality are computed once.
+
+    The gradient of an extreme asks which elements equal it: were they computed again, by another kernel, rounding might
+    leave none of them.
+    """
+    policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
+    partitioners = importlib.import_module("torch._functorch.partitioners")
+    # The partitioner would merge equal calls, and lose what is said of one of them.
+    joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
+    for node in joint_module.graph.nodes:
+        if target_of(node) == "aten.eq.Tensor":
+            for given in node.all_input_nodes:
+                held = given.meta.get("val")
+                if given.op == "call_function" and getattr(held, "is_floating_point", bool)():
+                    given.meta.setdefault("recompute", policies.MUST_SAVE)
+    return partitioners.min_cut_rematerialization_partition(joint_module, joint_inputs, **options)
 
 
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:

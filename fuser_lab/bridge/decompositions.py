@@ -36,9 +36,9 @@ NAMES = """
     sigmoid_backward silu_backward sinc slice_backward smooth_l1_loss smooth_l1_loss_backward soft_margin_loss
     soft_margin_loss_backward softplus softplus_backward softshrink special_entr special_log_ndtr special_ndtr
     special_xlog1py square squeeze_copy std std_mean t_copy take tanh_backward threshold threshold_backward trace
-    transpose_copy tril triu unbind_copy unfold_backward unfold_copy unsqueeze_copy upsample_bilinear2d
-    upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d value_selecting_reduction_backward vdot
-    view_copy xlogy zero
+    transpose_copy tril tril_indices triu triu_indices unbind_copy unfold_backward unfold_copy unsqueeze_copy
+    upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    value_selecting_reduction_backward vdot view_copy xlogy zero
 """
 
 

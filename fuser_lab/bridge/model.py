@@ -175,6 +175,8 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
         wanted = {
             "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
             ignored: {*getattr(config, ignored), *_messages()},
+            # Torch passes over LSTM and its kin unless it is told otherwise, and cannot partition their gradient.
+            "allow_rnn": not backward,
         }
         known = {name: value for name, value in wanted.items() if hasattr(config, name)}
         with config.patch(**known), torch.set_grad_enabled(backward):

@@ -60,6 +60,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
             node.meta["val"] = functools.reduce(getattr, node.target.split("."), gm)
     with_masks(gm)
     _as_views(gm)
+    _from_the_operand(gm)
     return tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
 
 
@@ -73,6 +74,31 @@ def _as_views(gm: Any) -> None:
         is_whole = source.numel() == result.numel() and source.storage_offset() == result.storage_offset()
         if is_whole and source.is_contiguous() and result.is_contiguous():
             node.target, node.args, node.kwargs = aten.view.default, (node.args[0], list(result.shape)), {}
+
+
+def _from_the_operand(gm: Any) -> None:
+    """Write ``as_strided`` that begins inside a dense row-major operand as one of what follows there.
+
+    The offset that torch gives counts from the beginning of memory; where the operand lies in it, only it knows.
+    """
+    aten = torch_for("fuser_lab.bridge").ops.aten
+    for node in gm.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        source, offset = node.args[0].meta.get("val"), node.args[3] if len(node.args) > 3 else None
+        if traced_tensor(source) is None or not isinstance(offset, int) or not source.is_contiguous():
+            continue
+        start = offset - source.storage_offset()
+        if not 0 <= start < source.numel():
+            continue
+        told = {key: value for key, value in node.meta.items() if key != "val"}
+        given = node.args[0]
+        with gm.graph.inserting_before(node):
+            for target, rest, value in (
+                (aten.view.default, ([source.numel()],), source.view(-1)),
+                (aten.slice.Tensor, (0, start, source.numel()), source.view(-1)[start:]),
+            ):
+                given = gm.graph.call_function(target, (given, *rest))
+                given.meta = {**told, "val": value}
+        node.args = (given, *node.args[1:3])
 
 
 def _depends_on_data(node: Node) -> bool:

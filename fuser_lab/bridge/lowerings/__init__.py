@@ -11,6 +11,7 @@ from fuser_lab.bridge.lowerings import (
     pointwise,
     reductions,
     views,
+    windows,
 )
 from fuser_lab.bridge.lowerings.registry import (
     DTYPES,
@@ -25,7 +26,8 @@ from fuser_lab.bridge.lowerings.registry import (
 )
 
 FAMILIES = (
-    pointwise, views, reductions, factories, indexing, matmul, lax_pointwise, lax_views, lax_reductions, lax_indexing,
+    pointwise, views, reductions, factories, indexing, windows, matmul, lax_pointwise, lax_views, lax_reductions,
+    lax_indexing,
 )
 
 __all__ = [

@@ -7,6 +7,7 @@ from numpy import broadcast_shapes
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, axis_of, lowering
 from fuser_lab.bridge.lowerings.views import sliced
+from fuser_lab.dtypes import DataType
 
 
 def _not_empty(call: Call) -> str | None:
@@ -89,16 +90,49 @@ def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     return added(to, x, index, source, axis_of(dim, x.ndim))
 
 
-def _adds(call: Call) -> str | None:
-    reduce = call.argument(4, "reduce")
-    if reduce not in {"sum", "mean"} or not call.result.is_float:
-        return f"it reduces {call.result.dtype} by {reduce}"
+def _reduces(call: Call) -> str | None:
+    reduce, kind = call.argument(4, "reduce"), call.result.dtype
+    known = {"sum", "mean", "amax", "amin"} if call.result.is_float else {"sum", "amax", "amin"}
+    if reduce not in known or kind == "bool":
+        return f"it reduces {kind} by {reduce}"
     return _has_axes(call)
 
 
+def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, include_self: bool) -> Any:
+    """Return ``x`` with the largest element of ``source`` for each position of an axis.
+
+    Sorted by position, and by size where positions are equal, the largest stand last; all others are written past the
+    end.
+    """
+    ops, size = to.ops, to.shape(x)[axis]
+    by_size = ops.argsort(source, axis, False, True)
+    index, source = ops.take_along_axis(index, by_size, axis), ops.take_along_axis(source, by_size, axis)
+    by_place = ops.argsort(index, axis, False, True)
+    index, source = ops.take_along_axis(index, by_place, axis), ops.take_along_axis(source, by_place, axis)
+    shape, count = to.shape(index), to.shape(index)[axis]
+    no_place = to.full([1 if at == axis else n for at, n in enumerate(shape)], -1, index.dtype)
+    following = ops.cat([sliced(to, index, axis, 1, count), no_place], axis) if count > 1 else no_place
+    place = ops.where(ops.ne(index, following), index, size)
+    longer = [size + 1 if at == axis else n for at, n in enumerate(to.shape(x))]
+    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    written = sliced(to, ops.scatter(to.full(longer, least, x.dtype), place, source, axis), axis, 0, size)
+    if include_self:
+        return ops.maximum(x, written)
+    hits = ops.scatter(to.full(longer, 0, DataType.Int), place, to.full(shape, 1, DataType.Int), axis)
+    return ops.where(ops.eq(sliced(to, hits, axis, 0, size), 1), written, x)
+
+
+def _reversed(to: Emitter, x: Any) -> Any:
+    """Return numbers whose order is the other way round; the same again gives them back."""
+    return to.ops.neg(x) if x.dtype.is_float else to.ops.sub(to.full((), -1, x.dtype), x)
+
+
 @lowering(
-    "aten.scatter_reduce.two", refuse=_adds,
-    samples=["aten.scatter_reduce.two(a, 1, g, p, 'sum')",
+    "aten.scatter_reduce.two", refuse=_reduces,
+    samples=["aten.scatter_reduce.two(a, 1, g, p, 'sum')", "aten.scatter_reduce.two(a, 0, g[:2], p, 'amax')",
+             "aten.scatter_reduce.two(n, 1, g, k, 'amin')", "aten.scatter_reduce.two(w, 1, g * 0, w, 'amin')",
+             "aten.scatter_reduce.two(a, 1, g[:1], p, 'amin', include_self=False)",
+             "aten.scatter_reduce.two(n, 0, g[:1], k, 'amax', include_self=False)",
              "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean', include_self=False)",
              "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean')"],
 )  # fmt: skip
@@ -109,8 +143,20 @@ def _scatter_reduce(
     for place, size in enumerate(shape):
         if to.shape(source)[place] != size:
             source = sliced(to, source, place, 0, size)
+    return _reduced_at(to, x, axis, index, source, reduce, include_self=include_self)
+
+
+def _reduced_at(
+    to: Emitter, x: Any, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool,
+) -> Any:
+    shape = to.shape(index)
+    if reduce == "amax":
+        return _extremes(to, x, index, source, axis, include_self=include_self)
+    if reduce == "amin":
+        x, source = _reversed(to, x), _reversed(to, source)
+        return _reversed(to, _extremes(to, x, index, source, axis, include_self=include_self))
     if not include_self:
-        x = to.ops.scatter(x, index, to.full(shape, 0.0, to.dtype), axis)
+        x = to.ops.scatter(x, index, to.full(shape, 0 if not to.dtype.is_float else 0.0, to.dtype), axis)
     total = added(to, x, index, source, axis)
     if reduce == "sum":
         return total
@@ -127,6 +173,19 @@ def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha:
     if alpha != 1:
         source = to.ops.mul(source, float(alpha) if to.dtype.is_float else int(alpha))
     return added(to, x, to.expanded(places, shape), source, axis)
+
+
+@lowering(
+    "aten.index_reduce.default", refuse=_reduces,
+    samples=["aten.index_reduce.default(a, 1, i, p[:, :3], 'amax')",
+             "aten.index_reduce.default(a, 0, i[:2] * 0, p[:2], 'mean', include_self=False)"],
+)  # fmt: skip
+def _index_reduce(
+    to: Emitter, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True,
+) -> Any:
+    axis, shape = axis_of(dim, x.ndim), to.shape(source)
+    places = to.reshaped(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
+    return _reduced_at(to, x, axis, to.expanded(places, shape), source, reduce, include_self=include_self)
 
 
 def _counts_nothing(call: Call) -> str | None:

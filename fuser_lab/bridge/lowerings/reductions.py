@@ -176,6 +176,32 @@ def _argsort(to: Emitter, x: Any, dim: int = -1, descending: bool = False) -> An
     return to.ops.argsort(x, axis_of(dim, x.ndim), descending, True)
 
 
+def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[Any]:
+    """Return the element of an axis that has a place in its order, and where it is; of equal ones, the first."""
+    order = to.ops.argsort(x, axis, False, True)
+    starts = [place if at == axis else 0 for at in range(x.ndim)]
+    ends = [place + 1 if at == axis else size for at, size in enumerate(to.shape(x))]
+    at = to.ops.slice(order, starts, ends)
+    if x.dtype.is_float:
+        # A NaN is the median of all that has one; the first of them is told.
+        first = to.ops.max(to.ops.where(to.ops.isnan(x), 1, 0), [axis], True)
+        at = to.ops.where(to.ops.eq(first, 1), place_of(to, x, "max", axis, keepdim=True)[1], at)
+    found = [to.ops.take_along_axis(x, at, axis), at]
+    return found if keepdim else [to.ops.squeeze(part, [axis]) for part in found]
+
+
+@lowering("aten.median.dim", refuse=_sortable, samples=["aten.median.dim(w, 1)", "aten.median.dim(n, 0, True)"])
+def _median(to: Emitter, x: Any, dim: int, keepdim: bool = False) -> list[Any]:
+    axis = axis_of(dim, x.ndim)
+    return _middle(to, x, axis, (to.shape(x)[axis] - 1) // 2, keepdim)
+
+
+@lowering("aten.median.default", refuse=_sortable, samples=["aten.median.default(a)", "aten.median.default(w)"])
+def _median_of_all(to: Emitter, x: Any) -> Any:
+    count = prod(to.shape(x))
+    return _middle(to, to.reshaped(x, [count]), 0, (count - 1) // 2, keepdim=False)[0]
+
+
 # Scans, which the array library computes inside the plan.
 
 def _has_axes(call: Call) -> str | None:
@@ -186,3 +212,47 @@ for _name in ("cumsum", "cumprod"):
     lowering(f"aten.{_name}.default", refuse=_has_axes, samples=[f"aten.{_name}.default(a, 1)"])(
         lambda to, x, dim, name=_name, **_: getattr(to.ops, name)(_wide(to, x, to.dtype), axis_of(dim, x.ndim)),
     )
+
+
+def _running(name: str) -> Callable[..., list[Any]]:
+    def lower(to: Emitter, x: Any, dim: int) -> list[Any]:
+        ops, axis = to.ops, axis_of(dim, x.ndim)
+        size = to.shape(x)[axis]
+        extremes = getattr(ops, name)(x, axis)
+        found = ops.eq(x, extremes)
+        if x.dtype.is_float:
+            found = ops.logical_or(found, ops.isnan(x))
+        places = to.reshaped(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
+        # The last of equal ones, and of NaNs.
+        return [extremes, ops.cummax(ops.where(found, places, 0), axis)]
+
+    return lower
+
+
+for _name in ("cummax", "cummin"):
+    lowering(
+        f"aten.{_name}.default", refuse=_has_axes,
+        samples=[f"aten.{_name}.default(w, 0)", f"aten.{_name}.default(n, 1)"],
+    )(_running(_name))
+
+
+def _known_bounds(call: Call) -> str | None:
+    x, *given = call.args
+    bins, least, most = (*given, 100, 0, 0)[:3] if len(given) < 3 else given
+    if not x.size or not x.is_float:
+        return "there is nothing to count"
+    return None if least < most and bins else "its bounds are data"
+
+
+@lowering("aten.histc.default", refuse=_known_bounds, samples=["aten.histc.default(a, 4, -1, 2)"])
+def _histc(to: Emitter, x: Any, bins: int = 100, least: float = 0, most: float = 0) -> Any:
+    ops, count = to.ops, prod(to.shape(x))
+    flat = to.reshaped(x, [count])
+    inside = ops.logical_and(ops.ge(flat, float(least)), ops.le(flat, float(most)))
+    scaled = ops.truediv(ops.mul(ops.sub(flat, float(least)), float(bins)), float(most) - float(least))
+    place = ops.cast(ops.where(inside, scaled, 0.0), DataType.Int)
+    ones = ops.where(inside, 1.0, 0.0)
+    found = to.made_by_passes(
+        "scatter_add", to.full((bins,), 0.0, DataType.Float), ops.minimum(place, bins - 1), ones, dim=0,
+    )
+    return to.cast(found, to.dtype)

@@ -197,15 +197,55 @@ def _beyond(call: Call) -> str | None:
     samples=["aten.as_strided.default(a, [3, 4], [4, 1])", "aten.as_strided.default(b, [2, 5, 2], [3, 2, 1])"],
 )
 def _as_strided(to: Emitter, x: Any, sizes: Any, strides: Any, _: None = None) -> Any:
-    shape, count = to.shape(x), len(sizes)
+    shape = to.shape(x)
     if tuple(sizes) == shape and to.call.result.strides == to.call.tensors[0].strides:
         return to.ops.set(x)
+    places = _strided_places(to, sizes, strides)
+    flat = to.ops.index_select(to.reshaped(x, [prod(shape)]), to.reshaped(places, [prod(sizes)]), 0)
+    return to.reshaped(flat, sizes)
+
+
+def _strided_places(to: Emitter, sizes: Any, strides: Any) -> Any:
+    count = len(sizes)
     places: Any = to.full((1,) * count, 0, DataType.Int)
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         along = to.reshaped(to.places(size, 0, stride), [size if place == axis else 1 for place in range(count)])
         places = to.ops.add(places, along)
-    flat = to.ops.index_select(to.reshaped(x, [prod(shape)]), to.reshaped(places, [prod(sizes)]), 0)
-    return to.reshaped(flat, sizes)
+    return places
+
+
+def _overlapping(call: Call) -> str | None:
+    x, source, sizes, strides = call.args[:4]
+    order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    dense = all(
+        x.shape[axis] == 1 or x.strides[axis] == prod(x.shape[after] for after in order[place + 1 :])
+        for place, axis in enumerate(order)
+    )
+    if not dense or not x.size or not source.size:
+        return "its operand is not dense"
+    if call.argument(4, "storage_offset"):
+        return "where its operand begins in memory is not known"
+    reached = 0
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size > 1 and stride <= reached:
+            return "it writes to some element twice"
+        reached += (size - 1) * stride
+    return "it writes beyond its operand" if reached >= x.size else None
+
+
+@lowering(
+    "aten.as_strided_scatter.default", refuse=_overlapping,
+    samples=["aten.as_strided_scatter.default(a, b[0, :2, :3], [2, 3], [6, 1])",
+             "aten.as_strided_scatter.default(b.permute(0, 2, 1), b.permute(0, 2, 1), [2, 4, 3], [12, 1, 4])"],
+)  # fmt: skip
+def _as_strided_scatter(to: Emitter, x: Any, source: Any, sizes: Any, strides: Any, _: None = None) -> Any:
+    given = to.call.tensors[0]
+    order = sorted(range(x.ndim), key=lambda axis: -given.strides[axis])
+    inverse = sorted(range(x.ndim), key=order.__getitem__)
+    places, count = to.reshaped(_strided_places(to, sizes, strides), [prod(sizes)]), prod(to.shape(x))
+    flat = to.reshaped(to.ops.permute(x, order), [count])
+    written = to.ops.scatter(flat, places, to.reshaped(to.cast(source, to.dtype), [prod(sizes)]), 0)
+    return to.ops.permute(to.reshaped(written, [to.shape(x)[axis] for axis in order]), inverse)
 
 
 @lowering(

@@ -1,0 +1,194 @@
+"""ATen's pools: extremes and means of windows.
+
+A window's elements are read at computed positions, so that a pool is one gather and one reduction over its window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
+from fuser_lab.dtypes import DataType
+
+_MOST = 64  # elements of a window, each of which is read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pool:
+    """Sizes along each pooled axis: of the operand, of the result, and of windows and the steps between them."""
+
+    sizes: tuple[int, ...]
+    results: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+def _pool(
+    sizes: Sequence[int], results: Sequence[int], kernel: Any, stride: Any, padding: Any, dilation: Any = 1,
+) -> _Pool:
+    def each(value: Any) -> tuple[int, ...]:
+        given = (value,) if isinstance(value, int) else tuple(value)
+        return given * len(sizes) if len(given) == 1 else given
+
+    return _Pool(
+        sizes=tuple(sizes), results=tuple(results), kernel=each(kernel), stride=each(stride or kernel),
+        padding=each(padding), dilation=each(dilation),
+    )
+
+
+def _small(call: Call) -> str | None:
+    kernel = call.argument(2 if "backward" in call.target else 1, "kernel_size")
+    ndim = 3 if "3d" in call.target else 2
+    count = kernel**ndim if isinstance(kernel, int) else prod(kernel) ** (ndim if len(kernel) == 1 else 1)
+    if count > _MOST:
+        return f"a window has {count} elements; {_MOST} at most are lowered"
+    return None if all(tensor.size for tensor in call.tensors) else "a tensor is empty"
+
+
+def _along(to: Emitter, x: Any, place: int, count: int) -> Any:
+    """Return a tensor of axes n and k as one of axes ``(n of each, k of each)``, of size 1 elsewhere."""
+    n, k = to.shape(x)
+    return to.reshaped(x, [n if at == place else k if at == place + count else 1 for at in range(2 * count)])
+
+
+def _pairs(to: Emitter, n: int, k: int, scale: int, step: int, start: int) -> Any:
+    """Return ``i * scale + j * step + start`` for i below n and j below k."""
+    rows = to.ops.broadcast(to.places(n, start, scale), [False, True])
+    return to.expanded(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
+
+
+def _read(
+    to: Emitter, x: Any, sizes: Sequence[int], positions: Sequence[Any], valid: Sequence[Any],
+) -> tuple[Any, Any, Any]:
+    """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they are there.
+
+    ``positions`` and ``valid`` have the axes of `_pairs`, one for each of the operand's last axes.
+    """
+    ops, count = to.ops, len(sizes)
+    flat: Any = 0
+    there: Any = None
+    for place, (size, position, inside) in enumerate(zip(sizes, positions, valid, strict=True)):
+        clipped = ops.maximum(ops.minimum(position, size - 1), 0)
+        flat = ops.add(ops.mul(_along(to, clipped, place, count), prod(sizes[place + 1 :])), flat)
+        known = _along(to, inside, place, count)
+        there = known if there is None else ops.logical_and(there, known)
+    grid = to.shape(flat)
+    pair = [prod(grid[:count]), prod(grid[count:])]
+    lead = to.shape(x)[: x.ndim - count]
+    at = to.reshaped(flat, [prod(pair)])
+    found = ops.index_select(to.reshaped(x, [*lead, prod(sizes)]), at, len(lead))
+    shown = [True] * len(lead) + [False, False]
+    return (
+        to.reshaped(found, [*lead, *pair]), ops.broadcast(to.reshaped(flat, pair), shown),
+        ops.broadcast(to.reshaped(there, pair), shown),
+    )
+
+
+def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
+    positions = [
+        _pairs(to, n, k, stride, dilation, -padding) for n, k, stride, dilation, padding
+        in zip(pool.results, pool.kernel, pool.stride, pool.dilation, pool.padding, strict=True)
+    ]
+    valid = [
+        to.ops.logical_and(to.ops.ge(position, 0), to.ops.lt(position, size))
+        for position, size in zip(positions, pool.sizes, strict=True)
+    ]
+    return _read(to, x, pool.sizes, positions, valid)
+
+
+@lowering(
+    "aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default", refuse=_small,
+    samples=["aten.max_pool2d_with_indices.default(b, [2, 2])",
+             "aten.max_pool2d_with_indices.default(w[None], [3, 2], [2, 1], [1, 1], 1, True)",
+             "aten.max_pool2d_with_indices.default(n[None], [2, 2], [1, 1], [0, 0], 2)",
+             "aten.max_pool3d_with_indices.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1])"],
+)  # fmt: skip
+def _max_pool(
+    to: Emitter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, _: bool = False,
+) -> list[Any]:
+    ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
+    pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding, dilation)
+    found, places, there = _windows(to, x, pool)
+    axis = found.ndim - 1
+    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    seen = ops.where(there, found, to.full((), least, x.dtype))
+    best = ops.max(seen, [axis], True)
+    # The first of equal ones, or the last NaN, whose place is told as a number below 0.
+    far = prod(pool.sizes)
+    key = ops.where(ops.logical_and(there, ops.eq(seen, best)), places, far)
+    if x.dtype.is_float:
+        key = ops.where(ops.isnan(seen), ops.sub(-1, places), key)
+    first = ops.min(key, [axis])
+    if x.dtype.is_float:
+        first = ops.where(ops.lt(first, 0), ops.sub(-1, first), first)
+    return [to.reshaped(ops.squeeze(best, [axis]), shape), to.reshaped(first, shape)]
+
+
+def _counts(to: Emitter, pool: _Pool, *, with_padding: bool) -> Any:
+    """Return by how many each window's sum is divided, in the shape of the windows."""
+    ops, count, product = to.ops, len(pool.sizes), None
+    for place, (n, k, stride, padding, size) in enumerate(
+        zip(pool.results, pool.kernel, pool.stride, pool.padding, pool.sizes, strict=True),
+    ):
+        begin = to.places(n, -padding, stride)
+        end = ops.minimum(ops.add(begin, k), size + padding)
+        if not with_padding:
+            begin, end = ops.maximum(begin, 0), ops.minimum(end, size)
+        here = to.reshaped(ops.sub(end, begin), [n if at == place else 1 for at in range(count)])
+        product = here if product is None else ops.mul(product, here)
+    assert product is not None
+    return ops.cast(to.reshaped(product, [prod(pool.results)]), DataType.Float)
+
+
+@lowering(
+    "aten.avg_pool2d.default", "aten.avg_pool3d.default", refuse=_small,
+    samples=["aten.avg_pool2d.default(b, [2, 2])", "aten.avg_pool2d.default(h[None], [2, 3], [1, 2], [1, 1])",
+             "aten.avg_pool2d.default(a[None], [2, 2], [2, 2], [1, 1], True, False)",
+             "aten.avg_pool2d.default(a[None], [2, 2], [2, 2], [0, 0], True, True, 3)",
+             "aten.avg_pool3d.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1])"],
+)  # fmt: skip
+def _avg_pool(
+    to: Emitter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, _: bool = False, with_padding: bool = True,
+    divisor: int | None = None,
+) -> Any:
+    ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
+    pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding)
+    found, _places, there = _windows(to, to.cast(x, to.dtype.compute), pool)
+    total = ops.sum(ops.where(there, found, 0.0), [found.ndim - 1])
+    by: Any = float(divisor) if divisor else to.cast(_counts(to, pool, with_padding=with_padding), to.dtype.compute)
+    return to.reshaped(ops.truediv(total, by), shape)
+
+
+@lowering(
+    "aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default", refuse=_small,
+    samples=["aten.avg_pool2d_backward.default(b[:, :1, :2], b, [2, 2], [], [0, 0], False, True, None)",
+             "aten.avg_pool2d_backward.default(a[None, :, :3], a[None], [3, 2], [1, 2], [1, 1], False, False, None)",
+             "aten.avg_pool3d_backward.default(b[None, :1, :1, :2], b[None], [2] * 3, [], [0] * 3, False, True, 5)"],
+)  # fmt: skip
+def _avg_pool_backward(
+    to: Emitter, gradient: Any, x: Any, kernel: Any, stride: Any, padding: Any, _: bool, with_padding: bool,
+    divisor: int | None,
+) -> Any:
+    ops, count = to.ops, 3 if "3d" in to.call.target else 2
+    shape = to.shape(x)
+    pool = _pool(shape[-count:], to.shape(gradient)[-count:], kernel, stride, padding)
+    wide = to.dtype.compute
+    by: Any = float(divisor) if divisor else to.cast(_counts(to, pool, with_padding=with_padding), wide)
+    lead = to.shape(gradient)[: gradient.ndim - count]
+    each = ops.truediv(to.reshaped(to.cast(gradient, wide), [*lead, prod(pool.results)]), by)
+    each = to.reshaped(each, [*lead, *pool.results])
+    # Of element h, the window that has it as its k-th begins at h - k.
+    positions, valid = [], []
+    for n, k, step, pad, windows in zip(
+        pool.sizes, pool.kernel, pool.stride, pool.padding, pool.results, strict=True,
+    ):
+        begin = _pairs(to, n, k, 1, -1, pad)
+        window = ops.div(ops.maximum(begin, 0), step)
+        inside = ops.logical_and(ops.ge(begin, 0), ops.lt(window, windows))
+        positions.append(window)
+        valid.append(ops.logical_and(inside, ops.eq(ops.mul(window, step), begin)))
+    found, _places, there = _read(to, each, pool.results, positions, valid)
+    return to.reshaped(ops.sum(ops.where(there, found, 0.0), [found.ndim - 1]), shape)
