@@ -11,7 +11,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
 from fuser_lab.dtypes import DataType
 
-_MOST = 64  # elements of a window, each of which is read
+_MOST = 16  # elements of a window, each of which is read from memory; torch reads larger ones once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
