@@ -1,9 +1,9 @@
 """``python -m tests.bridge.random_functions`` makes random functions of torch and compares regions with eager.
 
 The functions have views, writes in place, strides of several kinds, dropout, integers and casts between dtypes; results
-and gradients are compared, and each region with what torch makes of its inputs (``check=True``). Regions are evaluated
-by the NumPy reference; ``--compiled`` runs kernels. Where AOTAutograd, which makes the graphs, differs from eager by
-itself, as with `as_strided` of a tensor that is contiguous already, the difference is torch's and counted apart.
+and gradients are compared, and in half of them each region with what torch makes of its inputs (``check=True``). Regions
+are evaluated by the NumPy reference; ``--compiled`` runs kernels. Where AOTAutograd, which makes the graphs, differs from
+eager by itself, as with `as_strided` of a tensor that is contiguous already, the difference is torch's and counted apart.
 """
 
 import argparse
@@ -140,9 +140,14 @@ def disagreement(seed: int) -> tuple[str, bool]:
     torch._dynamo.reset()
     function, mix = program(seed)
     eager = outcome(function, seed)
-    ours = outcome(torch.compile(function, backend="fuser_lab", options={"check": True}), seed)
+    checked = mix == "dtypes" or seed % 2 == 0
+    compiled = torch.compile(function, backend="fuser_lab", options={"check": checked})
+    told = ""
+    for _ in range(1 if checked else 2):  # functions of graphs are written after a first run
+        ours = outcome(compiled, seed)
+        told = told or difference(ours, eager, mix)
     failed = next((region.failed for region in bridge.last().regions if region.failed), "")
-    told = difference(ours, eager, mix) or failed
+    told = told or failed
     if not told or failed:
         return told, False
     torch._dynamo.reset()
