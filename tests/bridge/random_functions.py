@@ -1,9 +1,10 @@
 """``python -m tests.bridge.random_functions`` makes random functions of torch and compares regions with eager.
 
-The functions have views, writes in place, strides of several kinds, dropout, integers and casts between dtypes; results
-and gradients are compared, and in half of them each region with what torch makes of its inputs (``check=True``). Regions
-are evaluated by the NumPy reference; ``--compiled`` runs kernels. Where AOTAutograd, which makes the graphs, differs from
-eager by itself, as with `as_strided` of a tensor that is contiguous already, the difference is torch's and counted apart.
+The functions have views, writes in place, strides of several kinds, dropout, integers and casts between dtypes;
+results and gradients are compared, and in half of them each region with what torch makes of its inputs
+(``check=True``). Regions are evaluated by the NumPy reference; ``--compiled`` runs kernels. Where AOTAutograd, which
+makes the graphs, differs from eager by itself, as with `as_strided` of a tensor that is contiguous already, the
+difference is torch's and counted apart.
 """
 
 import argparse
