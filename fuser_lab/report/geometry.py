@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fuser_lab.report.layers import Graph, Stand
 
 Point = tuple[float, float]
 
@@ -31,11 +33,40 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The room that a drawing should fit, in pixels; what counts most is its aspect."""
+
+    width: float
+    height: float
+
+
+ROOM: Final = Room(width=1000.0, height=520.0)  # a notebook's cell, less what stands around the drawing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What a layout leaves to the next, so that what an edit does not change stays where it is.
+
+    ``outer`` and ``inner`` are stands among segments and within a segment, by node ids (``label:`` before those of
+    labels' sources); ``graphs`` are the insides of segments by their nodes, with the number of bands of each.
+    """
+
+    across: bool
+    bands: int
+    scale: float
+    origins: tuple[float, ...]
+    outer: Mapping[str, Stand]
+    inner: Mapping[str, Stand]
+    graphs: Mapping[tuple[str, ...], tuple[Graph, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where everything is, by the ids of the view model."""
+    """Where everything is, by the ids of the view model; ``memory`` is for the layout after an edit."""
 
     width: float
     height: float
     nodes: Mapping[str, Box]
     segments: Mapping[int, Box]
     edges: Mapping[str, Curve]
+    memory: Memory

@@ -5,13 +5,17 @@ structures", IEEE Trans. SMC 11(2), 1981: ranks, bends where an edge passes a ra
 coordinates. Edges that leave the same port share their bends, so that a tensor with many readers is one trunk with
 branches; coordinates are the least-squares fit to the neighbours under the order (isotonic regression by pooling
 adjacent violators), swept down and up.
+
+A drawing that is too tall is broken into bands side by side; a wire passes from one band to the next in a lane of the
+gutter between them. An item that stood somewhere before (``Item.stood``) stays there unless something new needs the
+room.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -29,17 +33,36 @@ _FAR = 1e9
 _NEAR = 1e-4  # places in a rank that a pixel is worth: breaks ties between ports of one item
 _STEP = 1.0  # pixels aside that are worth a corner
 _STRAIGHT = 8.0  # how much more a way without branches wants to be straight than one with branches
+_PINNED = 1e4  # how much more an item wants to stay than a new one wants to be near its neighbours
+_LANE = 9.0  # between wires in a gutter
+_SLACK = 170.0  # pixels of empty room that are kept rather than moving what stood below
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where an item stood in an earlier drawing: its x before bands were set side by side, its band, its rank's top.
+
+    Without band and top only its place among its neighbours is kept.
+    """
+
+    x: float
+    band: int | None = None
+    top: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A box to place; ``first`` and ``last`` pin it to the outermost ranks, ``low`` to the foot of its rank."""
+    """A box to place; ``first`` and ``last`` pin it to the outermost ranks, ``low`` to the foot of its rank.
+
+    ``stood`` is where it was in the drawing before.
+    """
 
     width: float
     height: float
     first: bool = False
     last: bool = False
     low: bool = False
+    stood: Stand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +87,31 @@ class Graph:
     wires: tuple[Wire, ...]
     gap: float
     rank_gap: float
+    origins: tuple[float, ...] = ()  # how far the bands of the drawing before were shifted
+
+    @property
+    def anew(self) -> Graph:
+        """The graph without what is known of the drawing before."""
+        return replace(self, items=tuple(replace(item, stood=None) for item in self.items), origins=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Centres of items, and for each wire its corners from its source to its target, from (0, 0) on."""
+    """Centres of items, and for each wire its corners from its source to its target, from (0, 0) on.
+
+    ``stands`` and ``origins`` are what the next drawing needs to leave things where they are.
+    """
 
     width: float
     height: float
     centres: tuple[Point, ...]
     routes: tuple[tuple[Point, ...], ...]
+    stands: tuple[Stand, ...] = ()
+    origins: tuple[float, ...] = ()
 
 
 @lru_cache(maxsize=1024)
-def place(graph: Graph) -> Placed:
+def place(graph: Graph, bands: int = 1) -> Placed:
     """Return where the items of ``graph`` go and how its wires run; no two items overlap.
 
     Raises
@@ -87,11 +121,24 @@ def place(graph: Graph) -> Placed:
     """
     if not graph.items:
         return Placed(width=0.0, height=0.0, centres=(), routes=())
+    return _solved(graph).placed(bands)
+
+
+def extents(graph: Graph, most: int) -> list[tuple[float, float]]:
+    """Return the width and the height of the drawing in 1, 2, ... and at most ``most`` bands."""
+    if not graph.items:
+        return [(0.0, 0.0)]
+    net = _solved(graph)
+    return [net.extent(bands) for bands in range(1, min(most, net.depth) + 1)]
+
+
+@lru_cache(maxsize=256)
+def _solved(graph: Graph) -> _Net:
     net = _Net(graph)
     net.order()
     net.spread()
     net.straighten()
-    return net.placed()
+    return net
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +159,7 @@ class _Net:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._has_stood = any(item.stood is not None for item in graph.items)
         ranks = _ranks(graph)
         self._bends = [
             _Bend(rank=rank, width=item.width, item=n)
@@ -163,8 +211,35 @@ class _Net:
             yield n
             stack.extend(lower for lower, *_ in reversed(self._bends[n].below) if lower not in seen)
 
+    @property
+    def depth(self) -> int:
+        """The number of ranks."""
+        return len(self._ranks)
+
+    def _stood(self, n: int) -> Stand | None:
+        item = self._bends[n].item
+        return None if item is None else self._graph.items[item].stood
+
+    def _keep_order(self) -> None:
+        """Order each rank by where its items stood; what is new goes beside what it is connected with."""
+        bends = self._bends
+        for n, bend in enumerate(bends):
+            stood = self._stood(n)
+            bend.x = _FAR if stood is None else stood.x
+        for rank in self._ranks:
+            for n in rank:
+                if bends[n].x == _FAR:
+                    near = [bends[m].x + theirs for m, _, theirs, _ in bends[n].above if bends[m].x != _FAR]
+                    near = near or [bends[m].x + theirs for m, _, theirs, _ in bends[n].below if bends[m].x != _FAR]
+                    bends[n].x = sum(near) / len(near) if near else 0.0
+            rank.sort(key=lambda n: bends[n].x)
+            self._number(rank)
+
     def order(self) -> None:
         """Sweep down and up by barycentres; keep the order with the fewest crossings."""
+        if self._has_stood:
+            self._keep_order()
+            return
         best, fewest = [list(rank) for rank in self._ranks], self._crossings()
         for sweep in range(_ORDER_SWEEPS):
             if not fewest:
@@ -223,7 +298,8 @@ class _Net:
         """Set x coordinates: each rank as close to its neighbours as its order allows."""
         self._stiffen()
         for rank in self._ranks:
-            self._fit(rank, [(0.0, 1.0)] * len(rank))
+            stands = map(self._stood, rank)
+            self._fit(rank, [(0.0, 1.0) if s is None else (_PINNED * s.x, _PINNED) for s in stands])
         for sweep in range(_PLACE_SWEEPS):
             down = sweep % 2 == 0
             for rank in self._ranks if down else self._ranks[::-1]:
@@ -233,7 +309,9 @@ class _Net:
 
     def _wish(self, n: int, *, above: bool, below: bool) -> tuple[float, float]:
         """Return where a bend wants to stand, times how much, and how much."""
-        bend = self._bends[n]
+        bend, stood = self._bends[n], self._stood(n)
+        if stood is not None:
+            return _PINNED * stood.x, _PINNED
         total = weights = 0.0
         for links in (bend.above if above else (), bend.below if below else ()):
             for m, own, theirs, weight in links:
@@ -243,7 +321,8 @@ class _Net:
 
     def _fit(self, rank: Sequence[int], wishes: Sequence[tuple[float, float]]) -> None:
         """Set the x of a rank to the least-squares fit of ``wishes`` that keeps order and gaps."""
-        bends, gap = self._bends, self._graph.gap
+        bends = self._bends
+        gap = self._graph.gap / (2 if self._has_stood else 1)  # `straighten` may have put them closer
         blocks: list[tuple[float, float, int]] = []  # (weighted sum of what is left of the wishes, weight, how many)
         offsets: list[float] = []
         offset = before = 0.0
@@ -296,6 +375,8 @@ class _Net:
         self._set(stretch, low, high)
 
     def _set(self, stretch: Sequence[tuple[int, float]], low: float, high: float) -> None:
+        if any(self._stood(n) is not None for n, _ in stretch):
+            return
         middle = sum(self._bends[n].x - shift for n, shift in stretch) / len(stretch)
         at = min(max(middle, low), high)
         for n, shift in stretch:
@@ -313,36 +394,118 @@ class _Net:
             right = max(bend.x, other.x - (other.width + bend.width) / 2 - gap)
         return left, right
 
-    def placed(self) -> Placed:
-        """Return positions from (0, 0) on."""
-        bends, items = self._bends, self._graph.items
-        left = min(bend.x - bend.width / 2 for bend in bends)
-        right = max(bend.x + bend.width / 2 for bend in bends)
-        tops, heights, y = [], [], 0.0
-        for rank in self._ranks:
-            height = max((items[i].height for n in rank if (i := bends[n].item) is not None), default=0.0)
+    def _breaks(self, bands: int, heights: Sequence[float]) -> list[int]:
+        """Return the band of each rank: as before where that is known, else bands of about one height."""
+        known = [
+            [s.band for n in rank if (s := self._stood(n)) is not None and s.band is not None] for rank in self._ranks
+        ]
+        each = (sum(heights) + self._graph.rank_gap * len(heights)) / bands
+        band, done, found = 0, 0.0, list[int]()
+        for stood, height in zip(known, heights, strict=True):
+            wanted = min(stood, default=band) if any(known) else int((done + height / 2) / each)
+            band = max(band, min(wanted, band + 1, bands - 1)) if found else 0
+            found.append(band)
+            done += height + self._graph.rank_gap
+        return found
+
+    def _lanes(self, bands: Sequence[int]) -> list[dict[tuple[int, float], int]]:
+        """Return for each gutter the lane of every way through it: by the bend that it leaves, and where."""
+        lanes: list[dict[tuple[int, float], int]] = [{} for _ in range(bands[-1])]
+        for wire, path in zip(self._graph.wires, self._paths, strict=True):
+            for at, (above, below) in enumerate(pairwise(path)):
+                gutter = bands[self._bends[above].rank]
+                if gutter != bands[self._bends[below].rank]:
+                    lanes[gutter].setdefault((above, 0.0 if at else wire.leaves), len(lanes[gutter]))
+        return lanes
+
+    @lru_cache(maxsize=16)  # noqa: B019 - as many as are tried for one drawing, and nets are cached themselves
+    def _frame(self, bands: int) -> _Frame:
+        graph = self._graph
+        heights = [
+            max((graph.items[i].height for n in rank if (i := self._bends[n].item) is not None), default=0.0)
+            for rank in self._ranks
+        ]
+        band_of = self._breaks(bands, heights)
+        lanes = self._lanes(band_of)
+        head = max(map(len, lanes)) * _LANE + graph.gap if lanes else 0.0
+        tops, y = list[float](), head
+        for rank, height in enumerate(heights):
+            if rank and band_of[rank] != band_of[rank - 1]:
+                y = head
+            before = min((s.top for n in self._ranks[rank] if (s := self._stood(n)) is not None), default=y)
+            y = before if y < before <= y + _SLACK else y
             tops.append(y)
-            heights.append(height)
-            y += height + self._graph.rank_gap
+            y += height + graph.rank_gap
+        sides = [(_FAR, -_FAR)] * (band_of[-1] + 1)
+        for bend in self._bends:
+            left, right = sides[band_of[bend.rank]]
+            sides[band_of[bend.rank]] = min(left, bend.x - bend.width / 2), max(right, bend.x + bend.width / 2)
+        shifts, edges, x = list[float](), list[float](), 0.0
+        for band, (left, right) in enumerate(sides):
+            before = graph.origins[band] + left if band < len(graph.origins) else x
+            x = before if x < before <= x + _SLACK else x
+            shifts.append(x - left)
+            edges.append(x + right - left)
+            x = edges[-1] + (len(lanes[band]) * _LANE + 2 * graph.gap if band < len(lanes) else 0.0)
+        foot = max(top + height for top, height in zip(tops, heights, strict=True))
+        return _Frame(
+            heights=heights, bands=band_of, lanes=lanes, tops=tops, shifts=shifts, edges=edges, foot=foot, head=head,
+        )
+
+    def extent(self, bands: int) -> tuple[float, float]:
+        """Return the width and the height of the drawing in so many bands."""
+        frame = self._frame(bands)
+        return frame.edges[-1], frame.foot + frame.head
+
+    def placed(self, bands: int) -> Placed:
+        """Return positions from (0, 0) on."""
+        bends, items, frame = self._bends, self._graph.items, self._frame(bands)
+        tops, heights = frame.tops, frame.heights
+        across = [bend.x + frame.shifts[frame.bands[bend.rank]] for bend in bends]
         centres = []
-        for item, bend in zip(items, bends, strict=False):
+        for n, (item, bend) in enumerate(zip(items, bends, strict=False)):
             room = heights[bend.rank] - item.height if item.low else 0.0
-            centres.append((bend.x - left, tops[bend.rank] + room + item.height / 2))
+            centres.append((across[n], tops[bend.rank] + room + item.height / 2))
         routes = []
         for wire, path in zip(self._graph.wires, self._paths, strict=True):
             source, target = centres[wire.source], centres[wire.target]
             corners = [(source[0] + wire.leaves, source[1] + items[wire.source].height / 2)]
             end = target[0] + wire.enters, target[1] - items[wire.target].height / 2
-            for above, n in pairwise(path):
-                x, ahead = corners[-1][0], end[0] if n == wire.target else bends[n].x - left
-                if abs(ahead - x) >= _STEP:
-                    foot = tops[bends[above].rank] + heights[bends[above].rank]
-                    corners += ((x, foot), (ahead, tops[bends[n].rank]))
+            for at, (above, n) in enumerate(pairwise(path)):
+                x, ahead = corners[-1][0], end[0] if n == wire.target else across[n]
+                band, rank = frame.bands[bends[above].rank], bends[n].rank
+                start = x, tops[bends[above].rank] + heights[bends[above].rank]
+                if band != frame.bands[rank]:
+                    lane = frame.lanes[band][above, 0.0 if at else wire.leaves]
+                    below, aside = frame.foot + (lane + 1) * _LANE, frame.edges[band] + self._graph.gap + lane * _LANE
+                    over = frame.head - self._graph.gap / 2 - (lane + 0.5) * _LANE
+                    corners += (start, (x, below), (aside, below), (aside, over), (ahead, over), (ahead, tops[rank]))
+                elif abs(ahead - x) >= _STEP:
+                    corners += (start, (ahead, tops[rank]))
             corners.append(end)
             routes.append(tuple(point for point, _ in groupby(corners)))
         return Placed(
-            width=right - left, height=max(y - self._graph.rank_gap, 0.0), centres=tuple(centres), routes=tuple(routes),
+            width=frame.edges[-1], height=frame.foot + frame.head, centres=tuple(centres), routes=tuple(routes),
+            stands=tuple(Stand(bend.x, frame.bands[bend.rank], tops[bend.rank]) for bend in bends[: len(items)]),
+            origins=tuple(frame.shifts),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Bands side by side: height, band and top of each rank; lanes, shift and right edge of each band.
+
+    Wires that change bands run below ``foot`` and above ``head``.
+    """
+
+    heights: list[float]
+    bands: list[int]
+    lanes: list[dict[tuple[int, float], int]]
+    tops: list[float]
+    shifts: list[float]
+    edges: list[float]
+    foot: float
+    head: float
 
 
 def _ranks(graph: Graph) -> list[int]:

@@ -1,28 +1,401 @@
-"""Where everything in a view model goes."""
+"""A view model laid out in layers: each segment by itself, then the segments as boxes among inputs and outputs.
+
+Everything is computed from top to bottom; a drawing from left to right is the same with both axes exchanged. Which of
+the two it is, and in how many bands, depends on the room that the drawing should fit. Time is near linear in the size
+of the graph, an edit lays out again only the segments that it changed, and what it does not change stays where it is.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from fuser_lab.report.dot import GraphvizError, lay_out_with_dot
-from fuser_lab.report.layered import lay_out_in_layers
+from fuser_lab.report import measure
+from fuser_lab.report.geometry import ROOM, Box, Curve, Layout, Memory
+from fuser_lab.report.layers import Graph, Item, Stand, Wire, extents, place
 
 if TYPE_CHECKING:
-    from fuser_lab.report.geometry import Layout
-    from fuser_lab.report.view_model import ViewModel
+    from collections.abc import Mapping, Sequence
 
-_MOST_FOR_GRAPHVIZ: Final = 100  # nodes
+    from fuser_lab.report.geometry import Point, Room
+    from fuser_lab.report.layers import Placed
+    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
+
+_MARGIN = 11.0
+_PADDING = 16.0
+_GAP = 18.0
+_RANK_GAP = 26.0
+_OUTER_GAP = 26.0
+_OUTER_RANK_GAP = 30.0
+_ENTRANCES = 12.0  # between the tips of arrows into one box
+_ARROW = 7.0
+_ROUND = 8.0
+_MOST_BANDS = 16
+_MOST_TURNED = 500  # nodes, up to which both directions are tried
+_LARGEST = 1.3  # scale beyond which a drawing gains nothing
+_PER_BAND = 0.95  # what a drawing is worth with one band more, beside one of the same scale
+_PER_BAND_INSIDE = 0.8
+_ACROSS = 0.87  # what a drawing from left to right is worth beside one from top to bottom
+_WORN = 0.6  # of the scale that a drawing began with, below which it is laid out anew
+
+Size = tuple[float, float]
+Port = tuple[str, str]  # a node, and the tensor that leaves it there
 
 
-def lay_out(view: ViewModel) -> Layout:
-    """Return the coordinates of everything in ``view``: by Graphviz if it is there and the fusion is small.
+def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) -> Layout:
+    """Return the coordinates of everything in ``view``, so that it is as large as may be in ``room``.
 
-    Graphviz's time has no useful bound (a chain of 360 operations that all read one tensor kept it busy for more than
-    ten minutes), so that large fusions are laid out in layers, as all are where there is no Graphviz.
+    Parameters
+    ----------
+    view
+        What is drawn.
+    room
+        The canvas.
+    before
+        The layout of another plan of the same fusion: what both have in common stays where it is, unless the drawing
+        would become too small.
     """
-    if view.compact or len(view.nodes) > _MOST_FOR_GRAPHVIZ:
-        return lay_out_in_layers(view)
-    try:
-        return lay_out_with_dot(view)
-    except GraphvizError:
-        return lay_out_in_layers(view)
+    if before is not None:
+        kept = before.memory
+        drawing = _Drawing(view, room, across=kept.across, before=kept)
+        bands, scale, _ = drawing.chosen
+        if scale > _WORN * kept.scale:
+            return drawing.layout(bands, kept.scale)
+    ways = (False, True) if len(view.nodes) <= _MOST_TURNED else (False,)
+    best = max((_Drawing(view, room, across=across) for across in ways), key=lambda one: one.chosen[2])
+    bands, scale, _ = best.chosen
+    return best.layout(bands, scale)
+
+
+def _port(edge: EdgeView) -> Port:
+    return edge.source, edge.tensor
+
+
+def _fit(size: Size, room: Size, largest: float = _LARGEST) -> float:
+    """Return the scale at which a drawing fits into the room, as far as more of it is worth anything."""
+    return min(largest, *(have / max(need, 1.0) for need, have in zip(size, room, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inside:
+    """A segment laid out by itself; doors are where tensors come in and go out, by the port that they come from."""
+
+    graph: Graph
+    bands: int
+    placed: Placed
+    size: Size
+    centres: Mapping[str, Point]
+    routes: Mapping[str | Port, tuple[Point, ...]]
+    entering: Mapping[Port, float]
+    leaving: Mapping[Port, float]
+
+
+class _Drawing:
+    """A view model on its way to a layout; all sizes and points have their axes exchanged if it runs ``across``."""
+
+    def __init__(self, view: ViewModel, room: Room, *, across: bool, before: Memory | None = None) -> None:
+        self._view, self._across, self._before = view, across, before
+        self._room = self._turned((room.width, room.height))
+        compact = view.compact
+        self._sizes: dict[str, Size] = {}
+        for node in view.nodes:
+            text = measure.node_text(node, compact=compact)
+            self._sizes[node.id] = self._turned((text.width, text.height))
+        self._home = {name: segment.index for segment in view.segments for name in segment.nodes}
+        self._entrances = self._spread_entrances()
+        self._exits = self._spread_exits()
+        self._touching: dict[int, list[EdgeView]] = defaultdict(list)
+        for edge in view.edges:
+            for home in {self._home[end] for end in (edge.source, edge.target) if end in self._home}:
+                self._touching[home].append(edge)
+        self._segments = {s.index: s for s in view.segments}
+        self._insides = {s.index: self._inside(s) for s in view.segments if s.nodes}
+        self._number: dict[str | int, int] = {}
+        self._labels: dict[Port, int] = {}
+        self._legs: dict[str, list[int]] = {}
+        self._graph = self._outer_graph()
+        self.chosen = self._choose()
+
+    def _turned(self, pair: Size) -> Size:
+        return (pair[1], pair[0]) if self._across else pair
+
+    def _choose(self) -> tuple[int, float, float]:
+        """Return the number of bands, the scale at which the drawing then fits, and what it is worth."""
+        sizes = extents(self._graph, _MOST_BANDS)
+        ways = list(enumerate(sizes, 1))
+        if self._before is not None:
+            ways = [ways[min(self._before.bands, len(ways)) - 1]]
+        scored = [(bands, _fit(size, self._room)) for bands, size in ways]
+        worth = [scale * _PER_BAND ** (bands - 1) * (_ACROSS if self._across else 1.0) for bands, scale in scored]
+        at = max(range(len(scored)), key=worth.__getitem__)
+        return *scored[at], worth[at]
+
+    def _spread_entrances(self) -> dict[str, float]:
+        """Return for each edge where its tip stands on its target, from the middle."""
+        entering: dict[str, list[EdgeView]] = defaultdict(list)
+        for edge in self._view.edges:
+            entering[edge.target].append(edge)
+        places: dict[str, float] = {}
+        for target, edges in entering.items():
+            step = min(_ENTRANCES, self._sizes[target][0] / (len(edges) + 1))
+            places |= {e.id: (n - (len(edges) - 1) / 2) * step for n, e in enumerate(edges)}
+        return places
+
+    def _spread_exits(self) -> dict[Port, float]:
+        """Return where each tensor leaves its node, from the middle."""
+        leaving: dict[str, dict[Port, None]] = defaultdict(dict)
+        for edge in self._view.edges:
+            leaving[edge.source][_port(edge)] = None
+        places: dict[Port, float] = {}
+        for source, ports in leaving.items():
+            step = min(_ENTRANCES, self._sizes[source][0] / (len(ports) + 1))
+            places |= {port: (n - (len(ports) - 1) / 2) * step for n, port in enumerate(ports)}
+        return places
+
+    def _inside(self, segment: SegmentView) -> _Inside:
+        """Lay out one segment: its nodes, doors at the top for what comes in and below for what goes out."""
+        names = segment.nodes
+        number = {name: n for n, name in enumerate(names)}
+        items = [Item(width=self._sizes[name][0], height=self._sizes[name][1]) for name in names]
+        entering: dict[Port, int] = {}
+        leaving: dict[Port, int] = {}
+        wires: list[Wire] = []
+        carried: list[str | Port] = []
+        trunks: dict[Port, int] = {}
+        for edge in self._touching[segment.index]:
+            source, target, port = number.get(edge.source), number.get(edge.target), _port(edge)
+            leaves = self._exits[port] if source is not None else 0.0
+            if target is not None and source is None:
+                source = entering.get(port)
+                if source is None:
+                    source = entering[port] = len(items)
+                    items.append(Item(width=2.0, height=0.0, first=True))
+            elif source is not None and target is None:
+                if port in leaving:
+                    continue
+                target = leaving[port] = len(items)
+                items.append(Item(width=2.0, height=0.0, last=True))
+            if source is None or target is None:
+                continue
+            inward = edge.target in number
+            enters = self._entrances[edge.id] if inward else 0.0
+            trunk = trunks.setdefault(port, len(trunks))
+            wires.append(Wire(source=source, target=target, trunk=trunk, leaves=leaves, enters=enters))
+            carried.append(edge.id if inward else port)
+        graph, bands = self._kept(segment, Graph(items=tuple(items), wires=tuple(wires), gap=_GAP, rank_gap=_RANK_GAP))
+        placed = place(graph, bands)
+        header = self._turned((measure.header_width(segment), 0.0))
+        head = self._turned((0.0, measure.HEADER_HEIGHT))
+        width = max(placed.width + head[0], header[0]) + 2 * _PADDING
+        height = max(placed.height + head[1], header[1]) + 2 * _PADDING
+        shift = (width - placed.width + head[0]) / 2, head[1] + _PADDING
+        middle = width / 2
+        return _Inside(
+            graph=graph,
+            bands=bands,
+            placed=placed,
+            size=(width, height),
+            centres={name: _moved(placed.centres[number[name]], shift) for name in names},
+            routes={
+                name: tuple(_moved(p, shift) for p in route)
+                for name, route in zip(carried, placed.routes, strict=True)
+            },
+            entering={name: placed.centres[n][0] + shift[0] - middle for name, n in entering.items()},
+            leaving={name: placed.centres[n][0] + shift[0] - middle for name, n in leaving.items()},
+        )
+
+    def _kept(self, segment: SegmentView, graph: Graph) -> tuple[Graph, int]:
+        """Return the graph of a segment as it was drawn before, or with what is known of its ops, and its bands."""
+        if self._before is not None:
+            known = self._before.graphs.get(segment.nodes)
+            if known is not None and known[0].anew == graph:
+                return known
+            stood = [self._before.inner.get(name) for name in segment.nodes]
+            items = [replace(item, stood=s and Stand(s.x)) for item, s in zip(graph.items, stood, strict=False)]
+            graph = replace(graph, items=(*items, *graph.items[len(items) :]))
+        scores = [
+            _fit(size, self._room, 1.0) * _PER_BAND_INSIDE**n for n, size in enumerate(extents(graph, _MOST_BANDS))
+        ]
+        return graph, max(range(len(scores)), key=scores.__getitem__) + 1
+
+    def _outer_graph(self) -> Graph:
+        """Return segments, free nodes and labels as boxes, with the wires between them."""
+        view, items, number = self._view, list[Item](), self._number
+        outer = {} if self._before is None else self._before.outer
+        for index, inside in self._insides.items():
+            number[index] = len(items)
+            stood = next(filter(None, map(outer.get, self._view.segments[index].nodes)), None)
+            items.append(Item(width=inside.size[0], height=inside.size[1], stood=stood))
+        for node in view.nodes:
+            if node.id not in self._home:
+                number[node.id] = len(items)
+                width, height = self._sizes[node.id]
+                low = node.kind == "input"
+                items.append(Item(width=width, height=height, low=low, stood=outer.get(self._known_by(node))))
+        labels, legs = self._labels, self._legs
+        for edge in view.edges:
+            if edge.labelled and _port(edge) not in labels:
+                labels[_port(edge)] = len(items)
+                width, height = self._turned(measure.edge_label_size(edge))
+                items.append(Item(width=width, height=height, stood=outer.get(_label_of(_port(edge)))))
+        wires: list[Wire] = []
+        trunks: dict[Port, int] = {}
+        joined: dict[tuple[Port, str | int], int] = {}
+        for edge in view.edges:
+            home, goal, port = self._home.get(edge.source), self._home.get(edge.target), _port(edge)
+            if home is not None and home == goal:
+                continue
+            trunk = trunks.setdefault(port, len(trunks))
+            leaves = self._exits[port] if home is None else self._insides[home].leaving[port]
+            enters = self._entrances[edge.id] if goal is None else self._insides[goal].entering[port]
+            source = number[edge.source if home is None else home]
+            end: str | int = edge.target if goal is None else goal
+            label = labels.get(port)
+            legs[edge.id] = []
+            if label is not None:
+                legs[edge.id].append(_join(joined, wires, (port, "label"), Wire(
+                    source=source, target=label, trunk=trunk, leaves=leaves,
+                )))
+                source, leaves = label, 0.0
+            legs[edge.id].append(_join(joined, wires, (port, end), Wire(
+                source=source, target=number[end], trunk=len(view.edges) + trunk, leaves=leaves, enters=enters,
+            )))
+        origins = () if self._before is None else self._before.origins
+        return Graph(
+            items=tuple(items), wires=tuple(wires), gap=_OUTER_GAP, rank_gap=_OUTER_RANK_GAP, origins=origins,
+        )
+
+    def _known_by(self, node: NodeView) -> str:
+        """Return what a free node is known by from plan to plan: segments are numbered anew, so by what they write."""
+        if node.segment is None:
+            return node.id
+        return "segment of " + " ".join(self._segments[node.segment].outputs)
+
+    def layout(self, bands: int, scale: float) -> Layout:
+        """Return the layout in so many bands; ``scale`` is what it began with."""
+        number, labels, legs = self._number, self._labels, self._legs
+        placed = place(self._graph, bands)
+        corners = {}
+        for index, inside in self._insides.items():
+            x, y = placed.centres[number[index]]
+            corners[index] = x - inside.size[0] / 2 + _MARGIN, y - inside.size[1] / 2 + _MARGIN
+        nodes = {}
+        for node in self._view.nodes:
+            home = self._home.get(node.id)
+            centre = (
+                _moved(placed.centres[number[node.id]], (_MARGIN, _MARGIN))
+                if home is None
+                else _moved(self._insides[home].centres[node.id], corners[home])
+            )
+            width, height = self._sizes[node.id]
+            nodes[node.id] = self._box((centre[0] - width / 2, centre[1] - height / 2), (width, height))
+        edges = {}
+        for edge in self._view.edges:
+            home, goal = self._home.get(edge.source), self._home.get(edge.target)
+            route: list[Point] = []
+            if home is not None and home != goal:
+                route += (_moved(p, corners[home]) for p in self._insides[home].routes[_port(edge)])
+            for leg in legs.get(edge.id, ()):
+                route += (_moved(p, (_MARGIN, _MARGIN)) for p in placed.routes[leg])
+            if goal is not None:
+                route += (_moved(p, corners[goal]) for p in self._insides[goal].routes[edge.id])
+            label = _moved(placed.centres[labels[_port(edge)]], (_MARGIN, _MARGIN)) if edge.labelled else None
+            edges[edge.id] = self._curve(route, label)
+        width, height = self._turned((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
+        return Layout(
+            width=width,
+            height=height,
+            nodes=nodes,
+            segments={index: self._box(corner, self._insides[index].size) for index, corner in corners.items()},
+            edges=edges,
+            memory=self._memory(placed, bands, scale),
+        )
+
+    def _memory(self, placed: Placed, bands: int, scale: float) -> Memory:
+        number = self._number
+        outer = {
+            name: placed.stands[number[index]] for name, index in self._home.items()
+        }
+        outer |= {self._known_by(n): placed.stands[number[n.id]] for n in self._view.nodes if n.id in number}
+        outer |= {_label_of(port): placed.stands[at] for port, at in self._labels.items()}
+        nodes = {s.index: s.nodes for s in self._view.segments}
+        return Memory(
+            across=self._across,
+            bands=bands,
+            scale=scale,
+            origins=placed.origins,
+            outer=outer,
+            inner={
+                name: stand
+                for index, inside in self._insides.items()
+                for name, stand in zip(nodes[index], inside.placed.stands, strict=False)
+            },
+            graphs={nodes[index]: (inside.graph, inside.bands) for index, inside in self._insides.items()},
+        )
+
+    def _box(self, corner: Point, size: Size) -> Box:
+        (x, y), (width, height) = self._turned(corner), self._turned(size)
+        return Box(x=x, y=y, width=width, height=height)
+
+    def _curve(self, route: Sequence[Point], label: Point | None) -> Curve:
+        drawn = _curve(route, label)
+        if not self._across:
+            return drawn
+        turned = self._turned
+        return Curve(
+            points=tuple(map(turned, drawn.points)), tip=turned(drawn.tip),
+            label=None if drawn.label is None else turned(drawn.label),
+        )
+
+
+def _label_of(port: Port) -> str:
+    return f"label of {port[1]}"
+
+
+def _join(
+    joined: dict[tuple[Port, str | int], int], wires: list[Wire], key: tuple[Port, str | int], wire: Wire,
+) -> int:
+    """Return the number of the wire; a second edge on the same way takes the first one's."""
+    if key not in joined:
+        joined[key] = len(wires)
+        wires.append(wire)
+    return joined[key]
+
+
+def _moved(point: Point, by: Point) -> Point:
+    return point[0] + by[0], point[1] + by[1]
+
+
+def _curve(route: Sequence[Point], label: Point | None) -> Curve:
+    """Return a curve through the corners of a route, upright at each of them, with room for the arrow's tip.
+
+    Where a wire runs level, in the lanes between bands, its corners are rounded.
+    """
+    tip = route[-1]
+    corners = [*route[:-1], (tip[0], tip[1] - _ARROW)]
+    points = [corners[0]]
+
+    def to(x: float, y: float) -> None:
+        x0, y0 = points[-1]
+        middle = (y0 + y) / 2
+        points.extend(((x0, middle), (x, middle), (x, y)))
+
+    for before, corner, after in zip(corners, corners[1:], [*corners[2:], corners[-1]], strict=False):
+        if _is_level(before, corner) != _is_level(corner, after) and after != corner:
+            radius = min(_ROUND, math.dist(before, corner) / 2, math.dist(corner, after) / 2)
+            to(*_towards(corner, before, radius))
+            points += (corner, corner, _towards(corner, after, radius))
+        else:
+            to(*corner)
+    return Curve(points=tuple(points), tip=tip, label=label)
+
+
+def _is_level(a: Point, b: Point) -> bool:
+    return a[1] == b[1] and a[0] != b[0]
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    share = distance / (math.dist(start, end) or 1.0)
+    return start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1])

@@ -251,17 +251,3 @@ def test_a_hostile_name_stays_text_in_every_tab(open_explorer, name):
         assert desk.explorer.locator("script, img").count() == scripts == 0
     assert name in desk.explorer.locator(".fx-panel").inner_text()
     assert desk.complaints == []
-
-
-def test_without_graphviz_the_graph_is_laid_out_in_layers(open_explorer):
-    missing = "import os, sys\nsys.modules['pygraphviz'] = sys.modules['graphviz'] = None\nos.environ['PATH'] = ''"
-    desk = open_explorer(missing, SHOW, fresh=True)
-    assert desk.explorer.locator(".fl-op").count() == 3
-    assert desk.click_edge("T3", "inside") > 0
-    assert desk.facts().startswith("3 segments")
-    boxes = [op.bounding_box() for op in desk.explorer.locator(".fl-op .fl-shape").all()]
-    for n, a in enumerate(boxes):
-        for b in boxes[n + 1 :]:
-            apart = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
-            assert apart or a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
-    assert desk.complaints == []

@@ -27,6 +27,7 @@ from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisi
 from fuser_lab_widgets import answers, assets, panels, previews, scenes, selections, sources
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
+from fuser_lab_widgets.canvas import Canvas
 from fuser_lab_widgets.controls import controls, told, words
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
 from fuser_lab_widgets.saved import hidden_by, saved
@@ -163,6 +164,7 @@ class Explorer(anywidget.AnyWidget):
         self._compared = ""  # the strategy whose plan the shown one is compared with
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
+        self._canvas = Canvas()
         self._shapes = scenes.Shapes()
         self._known = 0  # how many shapes the page has
         self._log: Any = None  # the log of decisions that the page has
@@ -886,7 +888,10 @@ class Explorer(anywidget.AnyWidget):
         view = self._current()
         with self.hold_sync():
             detail = self._detail or ("segments" if is_large(view) else "ops")
-            drawn = scenes.scene(view, self._shapes, detail=detail, opened=self._opened)
+            family = detail, self._session.state.origin.hash
+            drawn = scenes.scene(
+                view, self._shapes, detail=detail, opened=self._opened, place=lambda v: self._canvas.lay_out(v, family),
+            )
             drawn["facts"] += self._amounts.facts(view.header)
             difference = self._difference()
             if difference is not None:

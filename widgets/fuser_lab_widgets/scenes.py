@@ -13,9 +13,10 @@ from fuser_lab.report.tables import segment_table
 from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from fuser_lab.report.diff import PlanDiff
+    from fuser_lab.report.geometry import Layout
     from fuser_lab.report.pieces import Piece
     from fuser_lab.report.view_model import ViewModel
 
@@ -37,7 +38,10 @@ class Shapes:
         return list(self._numbers)
 
 
-def scene(view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Collection[int] = ()) -> dict[str, Any]:
+def scene(
+    view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Collection[int] = (),
+    place: Callable[[ViewModel], Layout] = lay_out,
+) -> dict[str, Any]:
     """Return the drawing and the data beside it; ``detail="segments"`` draws one node for each that is not opened.
 
     Whatever is drawn ends with where it stands, its classes, its hue and the number of its shape. Before these a node
@@ -45,7 +49,7 @@ def scene(view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Co
     and the segments on both sides; the box and the header of a segment its number; a label the id of its edge.
     """
     shown = view if detail == "ops" else collapsed(view, opened)
-    layout = lay_out(shown)
+    layout = place(shown)
     pieces = view_pieces(shown, layout)
 
     def placed(piece: Piece) -> tuple[float, float, str, int | None, int]:

@@ -11,8 +11,8 @@ from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.report.layered import lay_out_in_layers
 from fuser_lab.report.layers import Graph, Item, Wire, place
+from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
 
 GAP = 10.0
@@ -115,18 +115,18 @@ def test_a_long_chain_with_a_shared_input_is_laid_out_at_once():
     view = view_plan(plan)
     place.cache_clear()
     start = time.perf_counter()
-    first = lay_out_in_layers(view)
+    first = lay_out(view)
     assert time.perf_counter() - start < 1
-    again = lay_out_in_layers(view)
+    again = lay_out(view)
     assert again == first
 
 
 def test_an_edit_lays_out_only_what_it_changed():
     plan = shared_input_chain(60)
     plan = plan.cut(plan.fusion.exprs[30].out.name)
-    lay_out_in_layers(view_plan(plan))
+    drawn = lay_out(view_plan(plan))
     before = place.cache_info()
-    lay_out_in_layers(view_plan(plan.cut(plan.fusion.exprs[50].out.name)))
+    lay_out(view_plan(plan.cut(plan.fusion.exprs[50].out.name)), before=drawn)
     after = place.cache_info()
     assert after.hits - before.hits == 1  # the segment above
     assert after.misses - before.misses == 3  # two new segments and what stands around them

@@ -1,13 +1,11 @@
 import itertools
-import shutil
 import threading
 import time
 
 import pytest
 
-from fuser_lab.report import dot
-from fuser_lab.report.dot import GraphvizError, lay_out_with_dot, to_dot
-from fuser_lab.report.layered import lay_out_in_layers
+from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.geometry import Room
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
 
@@ -25,11 +23,14 @@ def apart(a, b):
     return a.x + a.width <= b.x or b.x + b.width <= a.x or a.y + a.height <= b.y or b.y + b.height <= a.y
 
 
-@pytest.mark.parametrize("engine", [lay_out_with_dot, lay_out_in_layers])
+WIDE, TALL = Room(width=1600, height=400), Room(width=400, height=1600)
+
+
+@pytest.mark.parametrize("room", [WIDE, TALL])
 @pytest.mark.parametrize("name", ["sum_broadcast_add", "rope_like"])
-def test_boxes_hold_their_ops_and_nothing_overlaps(stubs, name, engine):
+def test_boxes_hold_their_ops_and_nothing_overlaps(stubs, name, room):
     view = view_plan(getattr(stubs, name)())
-    drawn = engine(view)
+    drawn = lay_out(view, room)
     for node in view.nodes:
         for index, box in drawn.segments.items():
             assert inside(drawn.nodes[node.id], box) is (node.segment == index)
@@ -37,33 +38,11 @@ def test_boxes_hold_their_ops_and_nothing_overlaps(stubs, name, engine):
     assert all(apart(a, b) for a, b in itertools.combinations(drawn.segments.values(), 2))
 
 
-@pytest.mark.parametrize("engine", [lay_out_with_dot, lay_out_in_layers])
-def test_every_edge_is_a_chain_of_bezier_curves(stubs, engine):
+def test_every_edge_is_a_chain_of_bezier_curves(stubs):
     view = view_plan(stubs.rope_like())
-    drawn = engine(view)
+    drawn = lay_out(view)
     assert all(len(drawn.edges[e.id].points) % 3 == 1 for e in view.edges)
     assert all((drawn.edges[e.id].label is not None) is e.labelled for e in view.edges)
-
-
-def test_no_program_is_needed(stubs, monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert lay_out(view_plan(stubs.sum_broadcast_add())).width > 0
-
-
-def test_without_any_graphviz_the_layers_stand_in(stubs, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pygraphviz", None)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    view = view_plan(stubs.sum_broadcast_add())
-    with pytest.raises(GraphvizError, match="install the Python package pygraphviz"):
-        lay_out_with_dot(view)
-    assert lay_out(view) == lay_out_in_layers(view)
-
-
-def test_no_name_of_the_user_reaches_dot(stubs):
-    hostile = 'T"]; evil [label="'
-    plan = stubs.sum_broadcast_add((hostile, "T1", "T2", "T3", "T4"))
-    assert "evil" not in to_dot(view_plan(plan))
-    assert lay_out(view_plan(plan)).nodes
 
 
 def test_several_threads_may_lay_out_at_once(stubs):
@@ -90,13 +69,51 @@ def test_layout_is_quick(stubs, heads, most):
     assert min(seconds) < most
 
 
-def test_the_program_draws_as_the_library_does(stubs, monkeypatch):
-    if shutil.which("dot") is None:
-        import pygraphviz
+def at(curve, share):
+    """Return the point of a curve at a share of its pieces, by Bézier's formula."""
+    pieces = (len(curve.points) - 1) // 3
+    n = min(int(share * pieces), pieces - 1)
+    t = share * pieces - n
+    weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
+    corners = curve.points[3 * n : 3 * n + 4]
+    return tuple(sum(w * p[axis] for w, p in zip(weights, corners, strict=True)) for axis in (0, 1))
 
-        def run(source):
-            return pygraphviz.AGraph(string=source).draw(format="json", prog="dot")
 
-        monkeypatch.setattr(dot, "_run_program", run)
-    monkeypatch.setitem(__import__("sys").modules, "pygraphviz", None)
-    assert lay_out_with_dot(view_plan(stubs.sum_broadcast_add())).nodes
+@pytest.mark.parametrize("room", [WIDE, TALL])
+@pytest.mark.parametrize("whole", [False, True])
+def test_no_edge_runs_below_a_box(stubs, room, whole):
+    view = view_plan(stubs.rope_like(12, 6))
+    view = collapsed(view) if whole else view
+    drawn = lay_out(view, room)
+    for edge in view.edges:
+        others = [box for name, box in drawn.nodes.items() if name not in {edge.source, edge.target}]
+        for n in range(1, 40):
+            x, y = at(drawn.edges[edge.id], n / 40)
+            assert not any(b.x < x < b.x + b.width and b.y < y < b.y + b.height for b in others), edge.id
+
+
+def test_the_drawing_turns_and_breaks_to_fit_its_room(stubs):
+    view = collapsed(view_plan(stubs.rope_like(24, 18)))
+
+    wide, tall = lay_out(view, WIDE), lay_out(view, TALL)
+    assert wide.width > 1.5 * wide.height
+    assert tall.height > 1.5 * tall.width
+
+
+def test_what_an_edit_does_not_change_stays_where_it_is(stubs):
+    plan = stubs.rope_like(12, 4)
+    view = view_plan(plan)
+    before = lay_out(view)
+    edited = plan.cut(plan.groups[2][len(plan.groups[2]) // 2])
+    after = lay_out(view_plan(edited), before=before)
+    same = [s for s in view.segments if s.nodes in {t.nodes for t in view_plan(edited).segments}]
+    assert len(same) == 3
+    moves = {
+        (round(after.nodes[name].x - box.x, 3), round(after.nodes[name].y - box.y, 3))
+        for segment in same for name, box in before.nodes.items() if name in segment.nodes
+    }
+    assert (0.0, 0.0) in moves
+    assert len(moves) <= 2, "what is below the cut moves as one, if at all"
+    again = lay_out(view, before=before)
+    for name, box in before.nodes.items():
+        assert (again.nodes[name].x, again.nodes[name].y) == pytest.approx((box.x, box.y), abs=0.01), name

@@ -56,14 +56,6 @@ def test_html_escapes(stubs):
         assert not [key for _, attrs in seen for key in attrs if key.startswith("on")]
 
 
-def test_html_has_its_picture_without_graphviz(stubs, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pygraphviz", None)
-    monkeypatch.setenv("PATH", "/nonexistent")
-    shown = html.plan_html(stubs.sum_broadcast_add())
-    assert {"svg", "table"} <= {name for name, _ in tags(shown)}
-    assert shown.count('class="fl-shape"') == len(view_plan(stubs.sum_broadcast_add()).nodes)
-
-
 def test_a_page_is_a_document(stubs):
     page = html.plan_page(view_plan(stubs.sum_broadcast_add()))
     assert page.startswith("<!DOCTYPE html>")

@@ -1,0 +1,80 @@
+"""The real explorer in a bare page: its script, and its Python side in this process instead of a kernel."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab_widgets import assets
+
+from fuser_lab.json_text import json_text
+
+if TYPE_CHECKING:
+    from fuser_lab_widgets import Explorer
+    from playwright.sync_api import Browser, Page
+
+_PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>explorer</title><style>%s
+body{margin:0}</style></head><body data-jp-theme-light="%s"><main></main><script type="module">%s
+class Model {
+  constructor(state) { this.state = state; this.listeners = []; this.changed = {}; }
+  get(name) { return this.state[name]; }
+  set(name, value) { this.state[name] = this.changed[name] = value; }
+  on(name, run) { this.listeners.push([name, run]); }
+  off(name, run) { this.listeners = this.listeners.filter(([n, r]) => n !== name || r !== run); }
+  async save_changes() {
+    const changed = this.changed;
+    this.changed = {};
+    this.take(JSON.parse(await window.toPython(JSON.stringify(changed))));
+  }
+  take(news) {
+    Object.assign(this.state, news);
+    for (const name of Object.keys(news)) for (const [n, run] of this.listeners) if (n === `change:${name}`) run();
+  }
+}
+window.open = (text) => {
+  const model = (window.model = new Model(JSON.parse(text)));
+  render({ model, el: document.querySelector("main") });
+};
+</script></body></html>"""
+
+
+class Stage:
+    """An explorer on a page; every message between the two is JSON, as it is between a notebook and its kernel."""
+
+    def __init__(
+        self, browser: Browser, explorer: Explorer, *, size: tuple[int, int] = (1280, 720), theme: str = "light",
+    ) -> None:
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)  # type: ignore[arg-type]
+        self.page: Page = context.new_page()
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda e: self.errors.append(f"{e} {e.stack}"))
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self._explorer = explorer
+        self._sent: dict[str, Any] = {}
+        self.page.expose_function("toPython", self._take)
+        self.page.set_content(_PAGE % (assets.style(), str(theme == "light").lower(), assets.script()))
+        self.page.evaluate("(text) => window.open(text)", self._news())
+        self.page.locator(".fl-node").first.wait_for(state="attached")
+
+    def close(self) -> None:
+        """Close the page."""
+        self.page.context.close()
+
+    def pump(self) -> None:
+        """Send what changed in Python meanwhile."""
+        self.page.evaluate("(text) => window.model.take(JSON.parse(text))", self._news())
+
+    def _take(self, text: str) -> str:
+        for name, value in json.loads(text).items():
+            setattr(self._explorer, name, value)
+        return self._news()
+
+    def _news(self) -> str:
+        state = self._explorer.get_state()
+        news = {
+            name: value for name, value in state.items()
+            if not name.startswith("_") and name not in {"layout", "tabbable", "tooltip"}
+            and self._sent.get(name) is not value and self._sent.get(name) != value
+        }
+        self._sent |= news
+        return json_text(news)

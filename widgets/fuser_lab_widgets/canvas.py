@@ -1,0 +1,45 @@
+"""Where the plans of one explorer are drawn: what an edit leaves alone stays put, and undoing restores the picture."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from fuser_lab.report.geometry import ROOM
+from fuser_lab.report.layout import lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from fuser_lab.report.geometry import Layout, Room
+    from fuser_lab.report.view_model import ViewModel
+
+_KEPT: Final = 32  # layouts of plans that were shown
+
+
+class Canvas:
+    """The layouts of the plans that were shown, for the room that the page has."""
+
+    def __init__(self) -> None:
+        self.room = ROOM
+        self._known: OrderedDict[Hashable, Layout] = OrderedDict()
+        self._last: tuple[Hashable, Layout] | None = None
+
+    def lay_out(self, view: ViewModel, family: Hashable) -> Layout:
+        """Return the layout of a view; it follows the one before if that was of the same ``family``."""
+        key = family, view.header.hash, tuple(node.id for node in view.nodes)
+        found = self._known.pop(key, None)
+        if found is None:
+            before = self._last[1] if self._last is not None and self._last[0] == family else None
+            found = lay_out(view, self.room, before)
+        self._known[key] = found
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        self._last = family, found
+        return found
+
+    def resize(self, room: Room) -> None:
+        """Draw for another room from now on."""
+        self.room = room
+        self._known.clear()
+        self._last = None
