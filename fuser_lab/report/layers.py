@@ -34,7 +34,7 @@ _NEAR = 1e-4  # places in a rank that a pixel is worth: breaks ties between port
 _STEP = 1.0  # pixels aside that are worth a corner
 _STRAIGHT = 8.0  # how much more a way without branches wants to be straight than one with branches
 _PINNED = 1e4  # how much more an item wants to stay than a new one wants to be near its neighbours
-_LANE = 9.0  # between wires in a gutter
+_LANE = 12.0  # between wires in a gutter
 _SLACK = 170.0  # pixels of empty room that are kept rather than moving what stood below
 
 

@@ -292,6 +292,7 @@ class _Drawing:
             width, height = self._sizes[node.id]
             nodes[node.id] = self._box((centre[0] - width / 2, centre[1] - height / 2), (width, height))
         edges = {}
+        unsaid = set(labels)
         for edge in self._view.edges:
             home, goal = self._home.get(edge.source), self._home.get(edge.target)
             route: list[Point] = []
@@ -301,7 +302,10 @@ class _Drawing:
                 route += (_moved(p, (_MARGIN, _MARGIN)) for p in placed.routes[leg])
             if goal is not None:
                 route += (_moved(p, corners[goal]) for p in self._insides[goal].routes[edge.id])
-            label = _moved(placed.centres[labels[_port(edge)]], (_MARGIN, _MARGIN)) if edge.labelled else None
+            label = None
+            if edge.labelled and _port(edge) in unsaid:  # one for all readers of the tensor
+                unsaid.remove(_port(edge))
+                label = _moved(placed.centres[labels[_port(edge)]], (_MARGIN, _MARGIN))
             edges[edge.id] = self._curve(route, label)
         width, height = self._turned((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
         return Layout(

@@ -46,7 +46,7 @@ _MARKS_DARK: Final = (
 )
 # Grounds that VS Code's themes set; the other colours are told apart on any of their kind.
 _HOST: Final = {"paper": "--vscode-editor-background", "panel": "--vscode-sideBar-background"}
-DETAIL_SIZE: Final = 10.5  # pixels: the second line and the aside of a box
+DETAIL_SIZE: Final = 11.0  # pixels: the second line and the aside of a box
 SANS: Final = '"Inter", "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 MONO: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
 

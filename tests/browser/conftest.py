@@ -110,6 +110,8 @@ def open_explorer(
         taken.add(theme)
         assert errors == []
         desk.explorer.wait_for()
+        if desk.explorer.locator(".fl-node").count():
+            desk.page.locator(".fl-explorer[data-settled]").first.wait_for()
         return desk
 
     yield open_it

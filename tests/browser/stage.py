@@ -11,7 +11,7 @@ from fuser_lab.json_text import json_text
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 _PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>explorer</title><style>%s
 body{margin:0}</style></head><body data-jp-theme-light="%s"><main></main><script type="module">%s
@@ -31,38 +31,68 @@ class Model {
     for (const name of Object.keys(news)) for (const [n, run] of this.listeners) if (n === `change:${name}`) run();
   }
 }
-window.open = (text) => {
+window.show = (text) => {
   const model = (window.model = new Model(JSON.parse(text)));
   render({ model, el: document.querySelector("main") });
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 };
 </script></body></html>"""
+# Milliseconds from a click on an element to the frame in which the picture that it asked for is on the screen.
+_CLICKED = """(item) => new Promise((done) => {
+  const start = performance.now();
+  const drawn = () => requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
+  item.closest(".fl-explorer").addEventListener("fuser-lab-drawn", drawn, { once: true });
+  setTimeout(() => done(-1), 20000);
+  item.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+})"""
 
 
 class Stage:
-    """An explorer on a page; every message between the two is JSON, as it is between a notebook and its kernel."""
+    """A page that shows an explorer; every message between the two is JSON, as it is between a notebook and its kernel.
 
-    def __init__(
-        self, browser: Browser, explorer: Explorer, *, size: tuple[int, int] = (1280, 720), theme: str = "light",
-    ) -> None:
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)  # type: ignore[arg-type]
+    What Python changes by itself, in the background, is sent with the answer to the next event.
+    """
+
+    def __init__(self, browser: Browser, *, size: tuple[int, int] = (1280, 720), theme: str = "light") -> None:
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=theme, reduced_motion="reduce",  # type: ignore[arg-type]
+        )
         self.page: Page = context.new_page()
         self.errors: list[str] = []
         self.page.on("pageerror", lambda e: self.errors.append(f"{e} {e.stack}"))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
-        self._explorer = explorer
         self._sent: dict[str, Any] = {}
         self.page.expose_function("toPython", self._take)
         self.page.set_content(_PAGE % (assets.style(), str(theme == "light").lower(), assets.script()))
-        self.page.evaluate("(text) => window.open(text)", self._news())
-        self.page.locator(".fl-node").first.wait_for(state="attached")
+
+    @property
+    def root(self) -> Locator:
+        """The explorer."""
+        return self.page.locator(".fl-explorer")
+
+    def show(self, explorer: Explorer) -> None:
+        """Show an explorer, and return when it was painted."""
+        self._explorer = explorer
+        self.page.evaluate("(text) => window.show(text)", self._news())
+        if self.errors or not self.page.locator(".fl-node").count():
+            message = f"the explorer did not open: {self.errors}"
+            raise RuntimeError(message)
+
+    def settle(self) -> None:
+        """Wait until the picture has the shape of the canvas."""
+        self.page.locator(".fl-explorer[data-settled]").wait_for()
+
+    def click(self, item: Locator) -> float:
+        """Click something and return the milliseconds until the picture was drawn anew, -1 if it was not."""
+        return float(item.first.evaluate(_CLICKED))
+
+    def status(self) -> str:
+        """Return the sentence in the status line."""
+        return self.page.locator(".fx-status").inner_text()
 
     def close(self) -> None:
         """Close the page."""
         self.page.context.close()
-
-    def pump(self) -> None:
-        """Send what changed in Python meanwhile."""
-        self.page.evaluate("(text) => window.model.take(JSON.parse(text))", self._news())
 
     def _take(self, text: str) -> str:
         for name, value in json.loads(text).items():
@@ -78,3 +108,5 @@ class Stage:
         }
         self._sent |= news
         return json_text(news)
+
+

@@ -31,6 +31,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
     page.keyboard.press("Escape")
     explorer.get_by_role("button", name="bottom-up").click()
     explorer.get_by_text("Bottom-up: ").wait_for()
+    explorer.get_by_role("button", name="Decisions", exact=True).click()
     explorer.get_by_role("button", name="One decision on").click()
     explorer.locator(".fx-stepping").wait_for()
     found["a step"] = serious_findings(page)

@@ -94,10 +94,13 @@ def test_the_buttons_on_the_graph(open_explorer):
     assert help_shown.evaluate("(e) => e === document.activeElement")
     desk.page.keyboard.press("?")
     assert not help_shown.is_visible()
-    button(desk, "Decisions").click()
-    assert not desk.explorer.locator(".fx-log").is_visible()
-    button(desk, "Decisions").click()
-    assert desk.explorer.locator(".fx-log").is_visible()
+    for name, panel in (("Decisions", ".fx-log"), ("Inspector", ".fx-inspector"), ("Tables", ".fx-panel")):
+        shown = desk.explorer.locator(panel).is_visible()
+        assert shown is (name == "Inspector")
+        button(desk, name).click()
+        assert desk.explorer.locator(panel).is_visible() is not shown
+        button(desk, name).click()
+        assert desk.explorer.locator(panel).is_visible() is shown
     button(desk, "Segments").click()
     desk.explorer.locator(".fl-whole").first.wait_for()
     button(desk, "Ops").click()
@@ -177,8 +180,8 @@ def test_every_key_that_the_help_lists_is_one_that_does_something(open_explorer)
     desk = open_explorer(SHOW)
     button(desk, "?").click()
     listed = " ".join(desk.explorer.locator(".fx-help dt").all_inner_texts()).split()
-    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "o", "e", "c", "g", "s", "u", "U",
-                "r", "y", "1", "9", "+", "−", "0", "Esc", "?"):
+    for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "i", "t", "f", "h", "o", "e", "c",
+                "g", "s", "u", "U", "r", "y", "1", "9", "+", "−", "0", "Esc", "?"):
         assert key in listed
 
 

@@ -80,11 +80,11 @@ def test_everything_can_be_done_with_keys(open_explorer):
     status.get_by_text("Glued S1 and S2: 3 → 2 segments, −65.5 kB moved.").wait_for()
     keys.press("c")
     status.get_by_text("Cut at T3: 2 → 3 segments, +65.5 kB moved.").wait_for()
-    before = desk.explorer.locator("svg").get_attribute("style")
+    before = desk.explorer.locator(".fx-canvas svg").get_attribute("style")
     keys.press("+")
-    assert desk.explorer.locator("svg").get_attribute("style") != before
+    assert desk.explorer.locator(".fx-canvas svg").get_attribute("style") != before
     keys.press("0")
-    assert desk.explorer.locator("svg").get_attribute("style") == before
+    assert desk.explorer.locator(".fx-canvas svg").get_attribute("style") == before
     keys.press("?")
     assert desk.explorer.get_by_role("dialog").is_visible()
     keys.press("Escape")
@@ -106,6 +106,7 @@ def test_the_source_of_the_selected_segment_for_both_targets(open_explorer):
 
 def test_decisions_are_filtered_by_words_outcome_and_selection(open_explorer):
     desk = open_explorer(SHOW)
+    desk.explorer.get_by_role("button", name="Decisions", exact=True).click()
     rows = desk.explorer.locator(".fx-decisions > li")
     assert rows.count() == 2
     desk.explorer.get_by_label("Outcome").select_option("no")
@@ -151,27 +152,27 @@ def test_a_run_can_be_cancelled_and_the_kernel_answers_meanwhile(open_explorer):
 
 def test_drag_pans_and_is_no_click(open_explorer):
     desk = open_explorer(SHOW)
-    before = desk.explorer.locator("svg").get_attribute("style")
+    before = desk.explorer.locator(".fx-canvas svg").get_attribute("style")
     x, y = desk.middle("T3", "inside")
     desk.page.mouse.move(x, y)
     desk.page.mouse.down()
     desk.page.mouse.move(x + 60, y + 30, steps=4)
     desk.page.mouse.up()
-    assert desk.explorer.locator("svg").get_attribute("style") != before
+    assert desk.explorer.locator(".fx-canvas svg").get_attribute("style") != before
     time.sleep(0.3)
     assert desk.facts().startswith("2 segments")
 
 
 def test_narrow_cells_have_one_column(open_explorer, shots):
     desk = open_explorer(SHOW)
-    boxes = [desk.explorer.locator(s).bounding_box() for s in (".fx-graph", ".fx-inspector")]
+    boxes = [desk.explorer.locator(s).bounding_box() for s in (".fx-graph", ".fx-side")]
     assert boxes[0]["y"] == pytest.approx(boxes[1]["y"], abs=2)
     desk.page.set_viewport_size({"width": 760, "height": 1300})
     desk.page.wait_for_timeout(500)
     boxes = [desk.explorer.locator(s).bounding_box() for s in (".fx-graph", ".fx-inspector")]
     assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"] - 2
     lowest = desk.explorer.locator(".fl-output-node").bounding_box()
-    assert lowest["y"] + lowest["height"] <= desk.explorer.locator(".fx-modes").bounding_box()["y"], "no button over it"
+    assert lowest["y"] + lowest["height"] <= boxes[0]["y"] + boxes[0]["height"]
     desk.explorer.screenshot(path=shots / "explorer-narrow.png")
 
 
@@ -247,13 +248,16 @@ def test_2000_ops_are_shown_by_segments_and_can_be_opened_searched_and_edited(op
     desk = open_explorer("Explorer(stub_plan.rope_like(201, 40), [], timer=timer)")
     explorer = desk.explorer
     assert "2009 ops" in desk.facts()
+    explorer.get_by_role("button", name="Segments", exact=True).click()
+    explorer.locator(".fl-whole").nth(39).wait_for()
     assert explorer.locator(".fl-whole").count() == 40
     start = time.perf_counter()
     tensor = explorer.locator(".fl-edge.fl-boundary").first.get_attribute("data-id").partition("|")[0]
     assert desk.click_edge(tensor, "boundary", mouse=False) > 0
     assert time.perf_counter() - start < 10
     assert desk.facts().startswith("39 segments")
-    explorer.locator(".fl-whole").first.dispatch_event("click")
+    glued = explorer.locator(".fl-whole:has(title:text-matches('102 ops'))")
+    glued.dispatch_event("click")
     explorer.get_by_role("button", name="Show or hide its ops").click()
     explorer.locator(".fl-box").wait_for()
     assert explorer.locator(".fl-op:not(.fl-whole)").count() == 2 * 51  # the two that were glued

@@ -116,11 +116,12 @@ def test_columns_follow_the_width_and_nothing_sticks_out(open_page, shots, width
     page = open_page("light", width=width)
     page.locator(".fl-op").first.click()
     page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
-    boxes = {name: page.locator(f".fx-{name}").bounding_box() for name in ("log", "graph", "inspector")}
+    page.get_by_role("button", name="Decisions", exact=True).click()
+    boxes = {name: page.locator(f".fx-{name}").bounding_box() for name in ("log", "graph", "side")}
     tops = {round(box["y"]) for box in boxes.values()}
     assert len(tops) == {3: 1, 2: 2, 1: 3}[columns]
     if columns == 3:
-        assert boxes["log"]["x"] < boxes["graph"]["x"] < boxes["inspector"]["x"]
+        assert boxes["graph"]["x"] < boxes["log"]["x"] < boxes["side"]["x"]
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     edges = page.locator(".fl-explorer button, .fl-explorer input, .fl-explorer select").evaluate_all(
         "(all) => all.filter((e) => e.offsetParent).map((e) => e.getBoundingClientRect().right)")

@@ -168,6 +168,7 @@ def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
 
 def test_playing_goes_on_by_itself_and_ends(open_report, plans):
     page, _, _ = open_report(plans[0])
+    page.get_by_role("button", name="Decisions").click()
     page.get_by_role("button", name="Play or pause").click()
     steps = len(plans[0].decisions)
     page.locator(".fx-status").get_by_text(f"Decision {steps} of {steps}").wait_for(timeout=60_000)

@@ -80,6 +80,7 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
 def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
     desk = open_explorer(REAL.replace('strategy="unfused").glue(0, 1).glue(2, 3)', 'strategy="bottom_up")'))
     explorer = desk.explorer
+    explorer.get_by_role("button", name="Decisions", exact=True).click()
     assert explorer.locator(".fx-mine").count() == 0
     assert explorer.locator(".fx-decision").count() > 1
     explorer.locator(".fl-op").first.click()

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from fuser_lab.errors import FuserLabError, IllegalEdit
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
-from fuser_lab.report.units import bytes_label
+from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_layouts, view_verdicts
 from fuser_lab_widgets import previews
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fuser_lab.report.repeats import Block
     from fuser_lab.report.view_model import (
         AnnotationView,
         DecisionView,
@@ -46,7 +48,25 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
     if node is not None:
         return _node(plan, view, node, editable=editable)
     segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
-    return {} if segment is None else _segment(view, segment)
+    if segment is not None:
+        return _segment(view, segment)
+    block = next((b for b in blocks(view) if b.id == selected), None) if selected.startswith("block:") else None
+    return {} if block is None else _block(view, block, editable=editable)
+
+
+def _block(view: ViewModel, block: Block, *, editable: bool) -> Answer:
+    inside = [s for s in view.segments if s.index in block]
+    schedulers = ", ".join(s.scheduler for s in inside[: block.period])
+    return {
+        "id": block.id,
+        "title": f"Segments {block.first} to {block.last}",
+        "sentence": f"{plural(block.period, 'segment')}, {block.count} times: {schedulers}.",
+        "facts": [
+            ["ops", str(sum(len(s.ops) for s in inside))],
+            ["moved", bytes_label(sum(s.bytes_in + s.bytes_out for s in inside))],
+        ],
+        "actions": [{"type": "open", "label": "Show its segments", "block": block.id}] if editable else [],
+    }
 
 
 def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:

@@ -19,7 +19,8 @@ def script() -> str:
     It comes without indentation, comments, spare spaces and most ends of lines: a notebook that saves its widgets
     stores it once for each.
     """
-    return "".join(map(_dense, ("explorer.js", "graph.js", "panels.js", "steps.js", "previews.js")))
+    names = ("explorer.js", "graph.js", "canvas.js", "panels.js", "steps.js", "previews.js")
+    return "".join(map(_dense, names))
 
 
 def report_script() -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import plan_diff
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, panels, scenes, sources
 from fuser_lab_widgets.amounts import Amounts, target_model
+from fuser_lab_widgets.heat import heat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,11 +54,14 @@ def _plan(
     shapes: scenes.Shapes,
 ) -> dict[str, Any]:
     plan, view = plans[n], views[n]
-    ids = [*(x.id for x in view.nodes), *(f"segment:{s.index}" for s in view.segments), *(e.id for e in view.edges)]
-    details: tuple[scenes.Detail, ...] = ("ops", "segments")
+    ids = [*(b.id for b in blocks(view)), *(x.id for x in view.nodes), *(e.id for e in view.edges)]
+    ids += [f"segment:{s.index}" for s in view.segments]
+    details: tuple[scenes.Detail, ...] = ("ops", "segments", *(("blocks",) if blocks(view) else ()))
     drawn = {detail: scenes.scene(view, shapes, detail=detail) for detail in details}
+    heated = heat(plan, view, rows)
     for one in drawn.values():
         one["facts"] += amounts.facts(view.header)
+        one["heat"] = heated
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
@@ -70,7 +74,7 @@ def _plan(
     written["certificate"] = panels.certificate(unsearched, searching=False, known=True)
     return {
         "name": plan.name,
-        "detail": "segments" if is_large(view) else "ops",
+        "detail": scenes.first_detail(view),
         "scenes": drawn,
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [

@@ -19,6 +19,7 @@ from fuser_lab.plan import FORMS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.geometry import Room
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
@@ -29,6 +30,7 @@ from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
 from fuser_lab_widgets.controls import controls, told, words
+from fuser_lab_widgets.heat import heat
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
 from fuser_lab_widgets.saved import hidden_by, saved
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
@@ -164,6 +166,7 @@ class Explorer(anywidget.AnyWidget):
         self._compared = ""  # the strategy whose plan the shown one is compared with
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
+        self._unfolded: frozenset[str] = frozenset()
         self._canvas = Canvas()
         self._shapes = scenes.Shapes()
         self._known = 0  # how many shapes the page has
@@ -387,6 +390,7 @@ class Explorer(anywidget.AnyWidget):
             "alternative": self._show_alternative,
             "detail": self._choose_detail,
             "open": self._open,
+            "room": self._resize,
             "panel": self._panel,
             "compare": self._compare_with,
             "select": self._select,
@@ -662,12 +666,18 @@ class Explorer(anywidget.AnyWidget):
         self._detail = "segments" if event["detail"] == "segments" else "ops"
         self._opened = frozenset()
         self._show()
-        self._say("One box per segment." if self._detail == "segments" else "One box per op.")
+        self._say({
+            "ops": "One box per op.", "segments": "One box per segment.",
+            "blocks": "One box for each run of segments that repeats, and for each other segment.",
+        }[self._detail])
 
     def _open(self, event: Event) -> None:
-        """Draw the ops of one segment among the others, or close it again."""
-        self._opened ^= {int(event["segment"])}
-        self._detail = "segments"
+        """Draw the ops of one segment or the segments of one block among the others, or close it again."""
+        if "block" in event:
+            self._unfolded ^= {str(event["block"])}
+        else:
+            self._opened ^= {int(event["segment"])}
+            self._detail = "blocks" if self._unfolded else "segments"
         self._show()
 
     def _panel(self, event: Event) -> None:
@@ -887,11 +897,13 @@ class Explorer(anywidget.AnyWidget):
         """Send the picture and the numbers of the current plan; decisions only when they differ."""
         view = self._current()
         with self.hold_sync():
-            detail = self._detail or ("segments" if is_large(view) else "ops")
+            detail = self._detail or scenes.first_detail(view)
             family = detail, self._session.state.origin.hash
             drawn = scenes.scene(
-                view, self._shapes, detail=detail, opened=self._opened, place=lambda v: self._canvas.lay_out(v, family),
+                view, self._shapes, detail=detail, opened=self._opened, unfolded=self._unfolded,
+                place=lambda v: self._canvas.lay_out(v, family), room=self._canvas.room,
             )
+            drawn["heat"] = heat(self._session.plan, view, self._rows)
             drawn["facts"] += self._amounts.facts(view.header)
             difference = self._difference()
             if difference is not None:
@@ -957,6 +969,11 @@ class Explorer(anywidget.AnyWidget):
             return None
         best = replace(found[0], share=presegmentation.bytes_moved(found[0].plan) / moved)
         return best if best.share < 1 else None
+
+    def _resize(self, event: Event) -> None:
+        """Lay out for a canvas of another shape."""
+        self._canvas.resize(Room(width=float(event["width"]), height=float(event["height"])))
+        self._show()
 
     def _show_alternative(self, _event: Event) -> None:
         found = self._mention()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from fuser_lab.report import theme
-from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.collapse import collapsed, is_large
+from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.pieces import view_pieces
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.units import bytes_label
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from fuser_lab.report.diff import PlanDiff
-    from fuser_lab.report.geometry import Layout
+    from fuser_lab.report.geometry import Box, Layout, Room
     from fuser_lab.report.pieces import Piece
     from fuser_lab.report.view_model import ViewModel
 
-Detail = Literal["ops", "segments"]
+Detail = Literal["ops", "segments", "blocks"]
 
 
 class Shapes:
@@ -40,15 +42,20 @@ class Shapes:
 
 def scene(
     view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Collection[int] = (),
-    place: Callable[[ViewModel], Layout] = lay_out,
+    unfolded: Collection[str] = (), place: Callable[[ViewModel], Layout] = lay_out, room: Room = ROOM,
 ) -> dict[str, Any]:
     """Return the drawing and the data beside it; ``detail="segments"`` draws one node for each that is not opened.
 
+    ``detail="blocks"`` draws one node for each run of segments that repeat, unless its id is among the ``unfolded``.
+
     Whatever is drawn ends with where it stands, its classes, its hue and the number of its shape. Before these a node
-    has its id, kind, segment, the names of its tensors, and what a search looks at; an edge its id, kind, ends, tensor,
-    and the segments on both sides; the box and the header of a segment its number; a label the id of its edge.
+    has its id, kind, segment, the names of its tensors, what a search looks at, width and height; an edge its id, kind,
+    ends, tensor, and the segments on both sides; the header of a segment its number, its box width and height as well;
+    a label the id of its edge.
     """
-    shown = view if detail == "ops" else collapsed(view, opened)
+    found = blocks(view)
+    folded = [block for block in found if detail == "blocks" and block.id not in unfolded]
+    shown = view if detail == "ops" else collapsed(view, opened, folded)
     layout = place(shown)
     pieces = view_pieces(shown, layout)
 
@@ -62,7 +69,10 @@ def scene(
         "about": describe(view),
         "size": [round(layout.width), round(layout.height)],
         "patterns": pieces.patterns,
-        "boxes": [[index, *placed(piece)] for index, piece in pieces.boxes.items()],
+        "room": [room.width, room.height],
+        "boxes": [
+            [index, *_size(layout.segments[index]), *placed(piece)] for index, piece in pieces.boxes.items()
+        ],
         "edges": [
             [e.id, e.kind, e.source, e.target, e.tensor, *e.segments, *placed(pieces.edges[e.id])] for e in shown.edges
         ],
@@ -75,6 +85,7 @@ def scene(
                 n.segment,
                 n.tensors,
                 f"{n.text} {n.dtype}" if n.kind != "segment" else f"{n.label} {n.text}",
+                *_size(layout.nodes[n.id]),
                 *placed(pieces.nodes[n.id]),
             ]
             for n in shown.nodes
@@ -82,7 +93,19 @@ def scene(
         "facts": facts(view),
         "segments": segment_table(view.segments).to_dict(),
         "detail": detail,
+        "repeats": bool(found),
     }
+
+
+def first_detail(view: ViewModel) -> Detail:
+    """Return how much of a fusion is drawn first: all of a small one, else its blocks or its segments."""
+    if not is_large(view):
+        return "ops"
+    return "blocks" if blocks(view) else "segments"
+
+
+def _size(box: Box) -> tuple[int, int]:
+    return round(box.width), round(box.height)
 
 
 def facts(view: ViewModel) -> list[list[str]]:

@@ -8,7 +8,8 @@ const KEYS = [
   ["Shift+Enter", "look at an edge without editing"],
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
-  ["d", "show or hide the decisions"],
+  ["d i t", "decisions, inspector, tables"],
+  ["f h", "full screen, next colouring"],
   ["o e", "ops or segments, what a click does"],
   ["c g", "cut, glue at the selected edge"],
   ["s", "insert or remove segment_set there"],
@@ -24,6 +25,7 @@ const MODES = [
   ["segment_set", "A click on an edge inserts it or removes it: it asks the segmenter"],
   ["Look", "A click only selects, and so does Shift and a click"],
 ];
+const DETAILS = [["ops", "Ops", "op"], ["segments", "Segments", "segment"], ["blocks", "Blocks", "run of segments that repeats"]];
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends
 const DRAG = 4; // pixels that tell a drag from a click
 const GLIDE = 220; // milliseconds
@@ -107,6 +109,7 @@ class Explorer {
     this.sizes.disconnect();
     clearInterval(this.playing);
     clearTimeout(this.waiting);
+    clearTimeout(this.roomTimer);
   }
 
   get(name) {
@@ -126,7 +129,7 @@ class Explorer {
   build(el) {
     const button = (label, title, act, extra = "") => h(`button.fx-button${extra}`, { title, onclick: act }, label);
     this.title = h("strong.fx-title", { role: "heading", "aria-level": 2 });
-    this.badge = h("span.fx-badge");
+    this.badge = h("span.fx-badge.fx-note");
     this.facts = h("div.fx-facts");
     this.notes = h("ul.fx-notes", { "aria-label": "Inputs and notes of the script", tabindex: 0 });
     this.controls = h("div.fx-controls");
@@ -136,7 +139,8 @@ class Explorer {
     this.undo = button("Undo", "Undo (u)", () => this.send("undo"));
     this.redo = button("Redo", "Redo (U)", () => this.send("redo"));
     this.reset = button("Reset", "Drop all edits", () => this.send("reset"));
-    this.copy = button("Copy as code", "Copy Python that makes this plan (y)", () => this.send("code"));
+    this.copy = button("Code", "Copy Python that makes this plan (y)", () => this.send("code"));
+    this.copy.setAttribute("aria-label", "Copy as code");
     this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
     this.bar = h("div.fx-bar");
     this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
@@ -148,7 +152,11 @@ class Explorer {
     const mode = (label, title, act) => option(label, false, act, { title });
     this.logButton = mode("Decisions", "Show or hide the decisions (d)", () => this.toggleLog());
     this.modes = MODES.map(([label, title], n) => mode(label, `${title} (e)`, () => this.setMode(n)));
-    this.details = ["ops", "segments"].map((d) => mode(d === "ops" ? "Ops" : "Segments", `One box for each of the ${d} (o)`, () => this.setDetail(d)));
+    this.details = DETAILS.map(([d, label, one]) => mode(label, `One box per ${one} (o)`, () => this.setDetail(d)));
+    this.sideButton = mode("Inspector", "Show or hide the inspector and the overview (i)", () => this.toggleSide());
+    this.tablesButton = mode("Tables", "Show or hide the tables below (t)", () => this.toggleTables());
+    this.heatBy = h("select", { "aria-label": "Colour", title: "Colour (h)", onchange: () => this.drawHeat() }, ...HEATS.map(([value, words]) => h("option", { value }, words)));
+    this.heatLegend = h("span.fx-legend.fx-note", { hidden: true });
     this.search = h("input.fx-search", { type: "search", placeholder: "search  /", "aria-label": "Search the graph", oninput: () => this.find(),
       onkeydown: (e) => {
         if (e.key === "Enter") this.findNext(e.shiftKey ? -1 : 1);
@@ -158,26 +166,31 @@ class Explorer {
         e.stopPropagation();
       } });
     this.matches = h("span.fx-note", { role: "status" });
-    this.graph = h("div.fx-graph", {}, this.canvas, this.badge, this.hint, this.help,
-      h("div.fx-find", { role: "search" }, this.matches, this.search),
-      h("div.fx-modes", {}, choice("What a click on an edge does", ...this.modes),
-        choice("What is drawn", ...this.details), this.logButton),
-      h("div.fx-zoom", { role: "group", "aria-label": "Zoom" },
+    this.graph = h("div.fx-graph", {}, this.canvas, this.hint, this.help);
+    this.bar2 = h("div.fx-bar2", { role: "toolbar", "aria-label": "Canvas" },
+      choice("What a click on an edge does", ...this.modes), choice("What is drawn", ...this.details), this.heatBy, this.heatLegend,
+      h("span.fx-find", { role: "search" }, this.search, this.matches),
+      h("span.fx-zoom", { role: "group", "aria-label": "Zoom" },
         button("+", "Zoom in (+)", () => this.zoom(1.25)), button("−", "Zoom out (−)", () => this.zoom(0.8)),
-        button("Fit", "Fit (0)", () => this.fit()), button("?", "Keys (?)", () => this.toggleHelp())));
+        button("Fit", "Fit (0)", () => this.fit()), button("Full", "Full screen (f)", () => this.toggleFull())),
+      choice("Panels", this.logButton, this.sideButton, this.tablesButton), button("?", "Keys (?)", () => this.toggleHelp()));
+    this.overview = h("div.fx-overview", { onpointerdown: (e) => this.onOverview(e), onpointermove: (e) => this.onOverview(e) });
     this.inspector = h("section.fx-inspector", { "aria-label": "Inspector", tabindex: 0 });
     this.tabs = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...this.views.map(([name, label]) =>
-      h("button.fx-tab", { role: "tab", "data-tab": name, onclick: () => this.openTab(name) }, label)));
+      h("button.fx-tab", { role: "tab", "data-tab": name, onclick: () => this.openTab(name, true) }, label)));
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0, onclick: (e) => this.onPanel(e) });
     this.status = h("div.fx-status", { role: "status", "aria-live": "polite" });
     this.root = h("div.fl-explorer.fx-nolog", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.onKey(e) },
       h("div.fx-head", {}, this.title, this.facts,
         h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
-          h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run), this.controls, this.notes),
-      this.progress, h("div.fx-main", {}, this.buildLog(), this.graph, this.inspector), this.tabs, this.panel, this.status);
+          h("span.fx-group", {}, this.undo, this.redo, this.reset), this.copy, this.run)),
+      this.bar2, h("div.fx-told", {}, this.status, this.badge, this.controls), this.notes, this.progress,
+      h("div.fx-main", {}, this.graph, this.buildLog(), h("div.fx-side", {}, this.overview, this.inspector)), this.tabs, this.panel);
+    this.toggleSide(true);
+    this.toggleTables(false);
     this.canvas.addEventListener("wheel", (e) => this.onWheel(e), { passive: false });
     this.setMode(0);
-    this.openTab("segments");
+    this.chooseTab("segments");
     el.append(this.root, h("style", {}, this.get("hides") || ""));
   }
 
@@ -194,6 +207,12 @@ class Explorer {
 
   setDetail(detail) {
     this.send("detail", { detail });
+  }
+
+  nextDetail() {
+    const { detail, repeats } = this.get("scene");
+    const offered = DETAILS.map(([name]) => name).filter((name) => repeats || name !== "blocks");
+    this.setDetail(offered[(offered.indexOf(detail) + 1) % offered.length]);
   }
 
   toggleHelp() {
@@ -354,8 +373,12 @@ class Explorer {
       k: () => this.stepBy(-1),
       p: () => this.play(),
       d: () => this.toggleLog(),
+      i: () => this.toggleSide(),
+      t: () => this.toggleTables(),
+      f: () => this.toggleFull(),
+      h: () => this.nextHeat(),
       y: () => this.send("code"),
-      o: () => this.setDetail(this.get("scene").detail === "ops" ? "segments" : "ops"),
+      o: () => this.nextDetail(),
       "+": () => this.zoom(1.25),
       "=": () => this.zoom(1.25),
       "-": () => this.zoom(0.8),

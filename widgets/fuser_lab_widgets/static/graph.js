@@ -19,7 +19,10 @@ class Picture {
       this.defs.innerHTML = this.patterns = scene.patterns; // this and the shapes are made in Python, which escapes every name
       for (const one of this.defs.children) one.id = this.name + one.id;
     }
-    LAYERS.forEach((layer, n) => this.put(n, scene[layer], shape));
+    const centres = new Map(scene.nodes.map((node) => [node[0], node.slice(-5)]));
+    const length = ([, , source, target]) => [0, 1].reduce((sum, axis) => sum + Math.abs(centres.get(source)[axis] - centres.get(target)[axis]), 0);
+    const edges = scene.edges.map((edge) => [length(edge), edge]).sort((a, b) => b[0] - a[0]).map(([, edge]) => edge); // short ones have the least to click
+    LAYERS.forEach((layer, n) => this.put(n, n === 1 ? edges : scene[layer], shape));
   }
 
   /** Show these pieces in a layer: those whose shape is there already are moved, only the others are made. */
@@ -83,8 +86,10 @@ Object.assign(Explorer.prototype, {
     this.picture.draw(scene, (n) => this.get(`shape${n}`));
     this.svg = this.picture.svg;
     this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to, , , css]) => [id, { id, kind, source, target, tensor, from, to, hint: css.includes("hinted") }]));
-    this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, x, y, , hue]) => [id, { id, kind, segment, x, y, names, text, hue }]));
-    press(this.details, scene.detail === "segments" ? 1 : 0);
+    this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, w, height, x, y, , hue]) => [id, { id, kind, segment, x, y, w, h: height, names, text, hue }]));
+    this.boxes = new Map(scene.boxes.map(([index, w, height, x, y, , hue]) => [index, { x, y, w, h: height, hue }]));
+    this.details[2].hidden = !scene.repeats;
+    press(this.details, DETAILS.findIndex(([name]) => name === scene.detail));
     this.title.textContent = scene.title;
     this.root.setAttribute("aria-label", `Fusion explorer: ${scene.title}`);
     this.drawFacts();
@@ -92,10 +97,14 @@ Object.assign(Explorer.prototype, {
     this.title.title = `plan ${scene.hash}`;
     this.size = { w: scene.size[0], h: scene.size[1] };
     this.prepare();
-    if (this.drawn !== scene.detail) this.chooseHeight();
+    if (this.drawn !== scene.detail) this.fitted = true;
     this.drawn = scene.detail;
     if (this.fitted || !anchor || !this.keepInPlace(anchor)) this.fit();
-    this.animate(before);
+    this.drawOverview();
+    this.drawHeat();
+    this.tellRoom();
+    if (String(this.drawnRoom) === String(scene.room)) this.animate(before);
+    this.drawnRoom = scene.room;
     for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
     this.markGraph();
     this.colourEdges();
@@ -135,7 +144,7 @@ Object.assign(Explorer.prototype, {
   /** The middle of something in the picture; asking the page for its box would make it lay out everything. */
   locate(id) {
     const edge = this.edges?.get(id);
-    const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null;
+    const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or the block that it is in
     const ends = edge ? [this.nodes.get(edge.source), this.nodes.get(edge.target)] : [...this.nodes.values()].filter((n) => n.id === id || n.segment === (index ?? -1));
     if (!ends.length) return null;
     const mean = (axis) => ends.reduce((sum, n) => sum + n[axis], 0) / ends.length;
@@ -159,77 +168,7 @@ Object.assign(Explorer.prototype, {
     }
   },
 
-  keepInPlace(old) {
-    const now = this.box && this.locate(this.selected);
-    if (!now) return false;
-    this.box.x += now.x - old.x;
-    this.box.y += now.y - old.y;
-    this.applyBox();
-    return true;
-  },
-
-  /** Give large graphs more height, until the height is the user's (the corner can be dragged). */
-  chooseHeight() {
-    const width = this.room?.w;
-    if (!width || (this.sized && this.graph.style.height !== this.sized)) return;
-    const needed = this.size.h * Math.min(1, (width - 24) / this.size.w) + 64;
-    // The tabs and the status line below it should stay on the screen.
-    const most = Math.min(640, Math.max(280, 0.5 * window.innerHeight));
-    this.graph.style.height = this.sized = `${Math.min(Math.max(needed, 280), most)}px`;
-  },
-
-  fit() {
-    if (!this.svg || !this.room?.w) return;
-    const { w, h: height } = this.room;
-    // Below this size text cannot be read: a long graph then starts at its top.
-    const free = height - 32; // above the buttons
-    const scale = Math.min(Math.max(this.size.w / (w - 24), this.size.h / (free - 24), 1 / 1.1), 2.4);
-    this.box = { w: w * scale, h: height * scale };
-    this.box.x = this.size.w > this.box.w ? -12 * scale : (this.size.w - this.box.w) / 2;
-    this.box.y = this.size.h > free * scale ? -12 * scale : (this.size.h - free * scale) / 2;
-    this.fitted = true;
-    this.applyBox();
-  },
-
-  zoom(factor, at) {
-    if (!this.box) return;
-    const centre = at || { x: this.box.x + this.box.w / 2, y: this.box.y + this.box.h / 2 };
-    const scale = Math.min(Math.max(1 / factor, this.room.w / 4 / this.box.w), (4 * Math.max(this.size.w, 400)) / this.box.w);
-    this.box.x = centre.x + (this.box.x - centre.x) * scale;
-    this.box.y = centre.y + (this.box.y - centre.y) * scale;
-    this.box.w *= scale;
-    this.box.h *= scale;
-    this.fitted = false;
-    this.applyBox();
-  },
-
-  applyBox() {
-    // The picture as a whole is moved and scaled: with another viewBox the page would lay out all text again.
-    const scale = this.room.w / this.box.w;
-    this.svg.style.transform = `scale(${scale}) translate(${-this.box.x}px, ${-this.box.y}px)`;
-  },
-
-  resized(room) {
-    this.room = { w: room.width, h: room.height }; // asking the page itself would make it lay out everything
-    if (!this.svg) return;
-    if (!this.sized) this.chooseHeight();
-    if (this.fitted || !this.box) return this.fit();
-    this.box.h = (this.box.w * room.height) / room.width;
-    this.applyBox();
-  },
-
   item(id) {
     return this.byId?.get(id);
-  },
-
-  /** Move the picture so that something is seen. */
-  reveal(id) {
-    const at = this.box && this.locate(id);
-    if (!at) return;
-    const { x, y, w, h: height } = this.box;
-    if (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + height - 30) return;
-    Object.assign(this.box, { x: at.x - w / 2, y: at.y - height / 2 });
-    this.fitted = false;
-    this.applyBox();
   },
 });

@@ -18,7 +18,7 @@ Object.assign(Explorer.prototype, {
     const buttons = (answer.actions || []).map((action) => this.actionButton(action, answer.plan));
     if (answer.segment != null) {
       buttons.push(h("button.fx-button", { onclick: () => this.showSource(answer.segment) }, "Show source"));
-      if (this.get("scene").detail === "segments" && this.editable) {
+      if (this.get("scene").detail !== "ops" && this.editable) {
         buttons.push(h("button.fx-button", { onclick: () => this.send("open", { segment: answer.segment, plan: answer.plan }) }, "Show or hide its ops"));
       }
     }
@@ -43,7 +43,15 @@ Object.assign(Explorer.prototype, {
 
   // ---- the tabs below
 
-  openTab(name) {
+  /** Open a tab; the open one is closed. */
+  openTab(name, again = false) {
+    const shut = this.root.classList.contains("fx-nopanel");
+    if (again && name === this.tab && !shut) return this.toggleTables(false);
+    this.chooseTab(name);
+    if (shut) this.toggleTables(true);
+  },
+
+  chooseTab(name) {
     this.tab = name;
     for (const tab of this.tabs.children) {
       const open = tab.dataset.tab === name;
@@ -55,6 +63,7 @@ Object.assign(Explorer.prototype, {
   },
 
   drawPanel() {
+    if (this.root?.classList.contains("fx-nopanel")) return;
     const draw = { segments: this.segmentPanel, source: this.sourcePanel, timings: this.timingPanel };
     const [, , written] = this.views.find(([name]) => name === this.tab);
     if (written) this.writtenPanel(this.tab);

@@ -68,7 +68,6 @@ Object.assign(Explorer.prototype, {
     const key = rows.map((row) => `${row.seq} ${row.ok} ${row.of} ${row.reason}`).join("\n");
     if (key === this.drawnLog) return; // as after most edits
     this.drawnLog = key;
-    if (this.logShown == null && rows.length) this.toggleLog(true);
     this.player.max = rows.length;
     this.playerBar.hidden = this.logFilters.hidden = this.mine.parentNode.hidden = !rows.length;
     this.drawRows();
@@ -150,7 +149,7 @@ Object.assign(Explorer.prototype, {
     if (step == null) this.stop();
     else if (!this.logShown) this.toggleLog(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), rows.length);
-    if (step != null && this.get("scene").detail === "segments") this.setDetail("ops");
+    if (step != null && this.get("scene").detail !== "ops") this.setDetail("ops");
     else this.showStep();
     this.drawPlayer();
   },

@@ -1,0 +1,68 @@
+"""Runs of segments that repeat one another, as the layers of a model do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.report.view_model import ViewModel
+
+_LONGEST: Final = 64  # segments of one period
+_FEWEST: Final = 3  # repetitions that are worth folding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """``count`` times ``period`` segments alike, from segment ``first`` on."""
+
+    first: int
+    period: int
+    count: int
+
+    @property
+    def id(self) -> str:
+        """The id of the node that stands for the block."""
+        return f"block:{self.first}-{self.last}"
+
+    @property
+    def last(self) -> int:
+        """The last segment."""
+        return self.first + self.period * self.count - 1
+
+    def __contains__(self, segment: object) -> bool:
+        return isinstance(segment, int) and self.first <= segment <= self.last
+
+
+def blocks(view: ViewModel) -> tuple[Block, ...]:
+    """Return the blocks of a plan, from the first segment to the last; no two overlap.
+
+    Segments are alike if they have the same scheduler and the same ops in the same order. There are no blocks where a
+    segment reads what a later one writes: a run of segments could then not be drawn as one box.
+    """
+    if any(a is not None and b is not None and a > b for a, b in (edge.segments for edge in view.edges)):
+        return ()
+    signatures = [(s.scheduler, s.ops) for s in view.segments]
+    found, at = list[Block](), 0
+    while at < len(signatures):
+        best = max(
+            (Block(first=at, period=period, count=_count(signatures, at, period)) for period in range(1, _LONGEST + 1)),
+            key=lambda block: (block.count >= _FEWEST) * block.period * block.count,
+        )
+        if best.count >= _FEWEST:
+            found.append(best)
+            at += best.period * best.count
+        else:
+            at += 1
+    return tuple(found)
+
+
+def _count(signatures: Sequence[object], first: int, period: int) -> int:
+    """Return how often the segments from ``first`` on repeat with this period."""
+    count = 1
+    pattern = signatures[first : first + period]
+    while len(pattern) == period and signatures[first + count * period :][:period] == pattern:
+        count += 1
+    return count

@@ -1,0 +1,183 @@
+"""The canvas at two sizes of a screen: everything fits, nothing lies over anything else, no word is too small."""
+
+from __future__ import annotations
+
+import pytest
+from browser.accessibility import serious_findings
+from browser.sizes import chain, layers, two_norms
+from browser.stage import Stage
+from fuser_lab_widgets import Explorer
+
+pytestmark = pytest.mark.browser
+
+SCREENS = [(1440, 900), (1280, 720)]
+PLANS = {"11": two_norms, "60": lambda: layers(3), "400": lambda: layers(22), "chain": lambda: chain(18)}
+# Everything that is wrong with what is drawn, as sentences.
+FAULTS = """(root) => {
+  const faults = [];
+  const shown = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden";
+  const box = (e) => e.getBoundingClientRect();
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const canvas = box(root.querySelector(".fx-canvas"));
+  const scale = root.querySelector(".fx-canvas svg").getScreenCTM().a;
+  const words = [...root.querySelectorAll(".fx-canvas svg text")].filter((t) => shown(t) && box(t).width > 1);
+  for (const t of words) for (const part of [t, ...t.querySelectorAll("tspan")]) {
+    if (part.textContent.trim() && shown(part)) {
+      const grown = part.closest(".fl-label") ? new DOMMatrix(getComputedStyle(t).transform).a : 1;
+      const size = parseFloat(getComputedStyle(part).fontSize) * scale * grown;
+      if (size < 10.95) faults.push(`${part.textContent} is ${size.toFixed(1)} px`);
+    }
+  }
+  const boxes = words.map(box);
+  const controls = [...root.querySelectorAll("button, input, select, .fx-status, .fx-facts, .fx-title")]
+    .filter((e) => shown(e) && !e.closest(".fx-decisions, .fx-panel"));
+  for (const [all, name] of [[boxes, words], [controls.map(box), controls]]) {
+    all.forEach((a, n) => all.slice(n + 1).forEach((b, m) => {
+      const [one, two] = [name[n], name[n + 1 + m]];
+      if (!meet(a, b) || one.contains(two) || two.contains(one)) return;
+      faults.push(`${one.textContent} meets ${two.textContent}`);
+    }));
+  }
+  for (const c of controls) if (meet(box(c), canvas)) faults.push(`${c.textContent} lies over the canvas`);
+  for (const e of [...controls, root.querySelector(".fx-canvas"), root.querySelector(".fx-tabs")]) {
+    const { left, top, right, bottom } = box(e);
+    const seen = left >= 0 && top >= 0 && right <= innerWidth + 0.5 && bottom <= innerHeight + 0.5;
+    if (!seen) faults.push(`${e.textContent} is off the screen`);
+  }
+  for (const s of root.querySelectorAll(".fl-node .fl-shape, .fl-box")) {
+    const { left, top, right, bottom } = box(s);
+    const inside = left >= canvas.left && top >= canvas.top && right <= canvas.right && bottom <= canvas.bottom;
+    if (!inside) faults.push("a box is outside of the canvas");
+  }
+  for (const edge of root.querySelectorAll(".fl-edge")) {
+    const wire = edge.querySelector(".fl-wire");
+    const tensor = (id) => id?.split("|")[0];
+    const hits = [0.5, 0.4, 0.6, 0.3, 0.7].map((share) => { // another wire may cross right in the middle
+      const at = wire.getPointAtLength(wire.getTotalLength() * share).matrixTransform(wire.getScreenCTM());
+      return document.elementFromPoint(at.x, at.y)?.closest("[data-id]")?.dataset.id;
+    });
+    const { id } = edge.dataset;
+    if (!hits.some((hit) => tensor(hit) === tensor(id))) faults.push(`the middle of ${id} hits ${hits}`);
+    if (hits.some((hit) => !hit?.includes("|"))) faults.push(`the middle of ${id} lies below ${hits}`);
+  }
+  return faults;
+}"""
+
+
+@pytest.fixture(scope="module")
+def plans():
+    return {name: make() for name, make in PLANS.items()}
+
+
+@pytest.fixture
+def open_stage(browser):
+    open_ones = []
+
+    def open_it(plan, **options):
+        explorer = Explorer(plan, [], strategies=["top_down", "optimal"], title="canvas")
+        stage = Stage(browser, **options)
+        open_ones.append((stage, explorer))
+        stage.show(explorer)
+        stage.settle()
+        return stage
+
+    yield open_it
+    for stage, explorer in open_ones:
+        stage.close()
+        explorer.close()
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("name", PLANS)
+def test_all_is_seen_and_nothing_overlaps(open_stage, plans, shots, screen, name):
+    stage = open_stage(plans[name], size=screen)
+    stage.page.screenshot(path=shots / f"canvas-{name}-{screen[0]}.png")
+    faults = stage.root.evaluate(FAULTS)
+    for detail in ("Segments", "Ops"):
+        stage.root.get_by_role("button", name=detail, exact=True).click()
+        faults += [f"{detail}: {fault}" for fault in stage.root.evaluate(FAULTS)]
+    stage.page.screenshot(path=shots / f"canvas-{name}-ops-{screen[0]}.png")
+    assert faults == []
+    assert stage.errors == []
+
+
+def test_words_come_and_go_with_the_scale_and_the_overview_moves(open_stage, plans):
+    stage = open_stage(plans["400"])
+    stage.root.get_by_role("button", name="Ops", exact=True).click()
+    words = stage.root.locator(".fl-nodes .fl-name")
+    drawn = "(all) => all.filter((t) => t.textContent.trim() && t.firstChild.data).length"
+    few = words.evaluate_all(drawn)
+    for _ in range(12):
+        stage.page.keyboard.press("+")
+    many = words.evaluate_all(drawn)
+    assert few < many == words.count()
+    frame = stage.root.locator(".fx-frame")
+    before = frame.get_attribute("x")
+    box = stage.root.locator(".fx-overview").bounding_box()
+    stage.page.mouse.click(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
+    assert frame.get_attribute("x") != before
+
+
+def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plans):
+    stage = open_stage(plans["11"])
+    canvas = stage.root.locator(".fx-canvas")
+    first = canvas.bounding_box()
+    for key, side in (("i", "width"), ("t", "height"), ("d", "width")):
+        stage.root.evaluate("(root) => root.focus()")
+        before = canvas.bounding_box()[side]
+        stage.page.keyboard.press(key)
+        assert abs(canvas.bounding_box()[side] - before) > 50
+        stage.settle()
+        assert stage.root.evaluate(FAULTS) == []
+        stage.page.keyboard.press(key)
+    assert canvas.bounding_box() == first
+    stage.page.keyboard.press("?")
+    assert stage.root.get_by_role("dialog", name="Keys").is_visible()
+    assert stage.root.evaluate(FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')) == []
+
+
+def test_an_edit_moves_only_what_it_has_to_and_undoing_it_moves_everything_back(open_stage, plans):
+    stage = open_stage(plans["60"])
+    places = "(all) => Object.fromEntries(all.map((g) => [g.dataset.id, g.getAttribute('transform')]))"
+    nodes = stage.root.locator(".fl-node")
+    before = nodes.evaluate_all(places)
+    stage.click(stage.root.locator(".fl-edge.fl-inside .fl-hit"))
+    assert stage.status().startswith("Cut at")
+    after = nodes.evaluate_all(places)
+    stayed = [name for name, place in before.items() if after.get(name) == place]
+    assert len(stayed) > len(before) / 2
+    stage.page.keyboard.press("u")
+    stage.page.locator(".fx-status").get_by_text("Undid").wait_for()
+    assert nodes.evaluate_all(places) == before
+
+
+def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_stage, plans, shots):
+    stage = open_stage(plans["11"])
+    fills = "(all) => all.map((box) => getComputedStyle(box).fill)"
+    boxes = stage.root.locator(".fl-segment .fl-box")
+    plain = boxes.evaluate_all(fills)
+    for by in ("bytes", "time", "roof"):
+        stage.root.get_by_label("Colour").select_option(by)
+        assert len(set(boxes.evaluate_all(fills))) > 1
+        assert stage.root.locator(".fx-legend").inner_text().strip()
+        assert stage.root.evaluate(FAULTS) == []
+    stage.page.screenshot(path=shots / "canvas-heat.png")
+    stage.root.evaluate("(root) => root.focus()")
+    stage.page.keyboard.press("h")
+    assert boxes.evaluate_all(fills) == plain
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_panel(open_stage, plans, theme):
+    stage = open_stage(plans["400"], theme=theme)
+    found = {"folded": serious_findings(stage.page)}
+    stage.root.locator(".fl-whole").last.click()
+    found["a block"] = serious_findings(stage.page)
+    assert "times" in stage.root.locator(".fx-inspector").inner_text()
+    stage.root.get_by_role("button", name="Show its segments").click()
+    stage.root.get_by_label("Colour").select_option("roof")
+    for key in "dt":
+        stage.root.evaluate("(root) => root.focus()")
+        stage.page.keyboard.press(key)
+    found["all panels"] = serious_findings(stage.page)
+    assert {state: said for state, said in found.items() if said} == {}

@@ -1,0 +1,57 @@
+"""By what the picture can be coloured: bytes, time, and distance from the roof, a number for each segment."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.cost.traffic import model_of
+from fuser_lab.report.roofline_plot import device_of, least_seconds, loads, measured_seconds
+from fuser_lab.report.units import bytes_label, seconds_label, three_digits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from fuser_lab.report.view_model import ViewModel
+    from fuser_lab_widgets.session import EditablePlan
+
+
+def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, Any]:
+    """Return for each colouring the share of the greatest number that each segment has, and what the colours mean.
+
+    Times are measured ones if there is one for each segment, else those of the cost model; the distance from the roof
+    is how many times the least time that the target's data sheet allows a segment takes by the cost model, or by
+    measurement on that device.
+    """
+    taken = list(rows)
+    moved = {s.index: s.bytes_in + s.bytes_out for s in view.segments}
+    found = {"bytes": _scale(moved, bytes_label, "bytes read and written")}
+    oracle = getattr(plan, "oracle", None)
+    if oracle is None:
+        return found
+    model, device = model_of(oracle), device_of(plan)
+    times = {index: count / model.bandwidth + model.launch for index, count in moved.items()}
+    measured = measured_seconds(plan, taken)
+    on_target = {row.device for row in taken} == {device.name}
+    by = f"predicted for {model.device}"
+    if set(measured) == set(times):
+        found["time"] = _scale(measured, seconds_label, f"measured on {', '.join(sorted({r.device for r in taken}))}")
+        if on_target:
+            times, by = measured, f"measured on {device.name}"
+    else:
+        found["time"] = _scale(times, seconds_label, by)
+    least = {load.segment: least_seconds(load, device) for load in loads(plan)}
+    away = {n: seconds / least[n] for n, seconds in times.items() if least.get(n, 0) > 0}
+    found["roof"] = _scale(away, lambda x: f"{three_digits(x)} ×", f"times the least time on {device.name}; {by}")
+    return found
+
+
+def _scale(numbers: Mapping[int, float], label: Callable[[Any], str], about: str) -> dict[str, Any]:
+    known = {n: value for n, value in numbers.items() if math.isfinite(value)}
+    most = max(known.values(), default=0.0)
+    return {
+        "values": {str(n): round(value / most, 3) if most else 0.0 for n, value in known.items()},
+        "least": label(min(known.values(), default=0)),
+        "most": label(most),
+        "about": about,
+    }
