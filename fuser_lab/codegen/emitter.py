@@ -134,6 +134,10 @@ class Emitter:
             self._line(f"#   {text}", name)
         self._line("#")
         self._line("# T0, T1, ... are buffers; t0, t1, ... one element of each tensor.")
+        sizes = dict.fromkeys(size for phase in kernel.phases for size in phase.sizes)
+        if sizes:
+            listed = ", ".join(f"{size.name} = {size.value}" for size in sizes)
+            self._line(f"# Sizes that the kernel takes as arguments, others are part of it: {listed}.")
         self._line("")
         for line in self.imports(body):
             self._line(line)
@@ -152,7 +156,7 @@ class Emitter:
 
     def _function(self, phase: Phase) -> None:
         self.decorator(phase)
-        names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars)]
+        names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars), *(n.name for n in phase.sizes)]
         self._line(f"def {phase.name}({', '.join(names)}):")
         with self._indented():
             self.prologue(phase)

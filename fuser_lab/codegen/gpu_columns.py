@@ -129,14 +129,14 @@ class ColumnNest(GpuReductions):
         if whole:
             rounds = -(-whole // split)
             with ExitStack() as stack:
-                turns = self._round(stack, "turn", rounds) * split + part
+                turns = self._loop(stack, "turn", rounds, ParallelType.SERIAL) * split + part
                 number = self._bound(stack, "number", turns, whole, rounds * split)
                 rows(number * turn, ahead, whole * turn)
         rest = depth - whole * turn
         if rest:
             with self._values.guard(apply("eq", part, whole % split)):
-                steps = -(-rest // height)
-                rows(index(whole * turn), steps, whole * turn + steps * height)
+                # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
+                rows(index(whole * turn), ahead, (whole + 1) * turn)
 
     def _some_rows(
         self, g: Term, row: Callable[[Term], Term], count: int, reach: int, folds: Sequence[Fold],
@@ -278,7 +278,7 @@ class ColumnNest(GpuReductions):
             lanes *= 2
         height = 1
         most = MEETING_BYTES // (lanes * max(self.space.sum_bytes, 1))
-        while height < TOTAL_THREADS // lanes and height * 2 <= min(split, most):
+        while height < TOTAL_THREADS // lanes and height * 2 <= most:
             height *= 2
         blocks = -(-count // lanes)
         with ExitStack() as stack:
@@ -289,9 +289,10 @@ class ColumnNest(GpuReductions):
 
             def visit(inner: ExitStack) -> Callable[[Fold], Term]:
                 c = self._bound(inner, "c", block * lanes + lane, count, blocks * lanes)
+                # Guarded for any number of parts, so that kernels for other depths are the same.
                 rounds = -(-split // height)
-                step = self._round(inner, "step", rounds)
-                part = self._bound(inner, "part", step * height + line, split, rounds * height)
+                step = self._loop(inner, "step", rounds, ParallelType.SERIAL)
+                part = self._bound(inner, "part", step * height + line, split, (rounds + 1) * height)
                 at = simplify(part * count + c, values.scope.ranges)
                 return lambda fold: Load(fold.identity.dtype, self._parts[fold.expr], at)
 

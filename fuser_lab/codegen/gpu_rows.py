@@ -383,8 +383,8 @@ class RowNest(GpuReductions):
             rest = self._row_groups - whole * turn
             if rest:
                 with values.guard(apply("eq", part, whole % split)):
-                    start, steps = index(whole * turn), -(-rest // lanes)
-                    self._take_turn(places, start, steps, whole * turn + steps * lanes, folds, fetched, words)
+                    # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
+                    self._take_turn(places, index(whole * turn), ahead, (whole + 1) * turn, folds, fetched, words)
             self._share(folds, self._scope())
             with values.guard(apply("eq", self._lane, 0)):
                 self._store_parts(folds, unit)

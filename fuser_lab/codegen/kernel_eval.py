@@ -77,6 +77,7 @@ class _Lanes:
     def __init__(self, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
         self._phase, self._memory, self._trace = phase, memory, trace
         self._env: dict[str, Any] = {v.name: np.asarray([memory[v.name]]) for v in phase.scalars}
+        self._env |= {size.name: np.asarray([size.value], size.dtype.compute.numpy) for size in phase.sizes}
         self._scratch: dict[str, Array] = {}
         self._mask = np.ones(1, bool)
         self._width = 1  # threads in x: what a warp or block reduction combines

@@ -217,8 +217,25 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A number that a kernel takes as an argument: an Index, or how many elements a mean is over, of a float's dtype.
+
+    ``value`` is what it is for the sizes that the kernel was lowered for.
+    """
+
+    name: str
+    dtype: DataType
+    value: int
+
+    @property
+    def word(self) -> int | float:
+        """The value as an argument of its dtype."""
+        return float(self.value) if self.dtype.is_float else self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One launch: a function over a subset of the kernel's parameters."""
+    """One launch: a function over a subset of the kernel's parameters, which are buffers, scalars, then sizes."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -226,6 +243,7 @@ class Phase:
     body: tuple[Statement, ...]
     launch: Launch = field(default_factory=Launch)
     schedule: LoopSchedule | None = None
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

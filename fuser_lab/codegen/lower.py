@@ -12,6 +12,7 @@ from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nests import fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
+from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text, level_of
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
@@ -28,6 +29,8 @@ def lower(
     device: Device = DEFAULT,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
+
+    It takes sizes as arguments: see `fuser_lab.codegen.sizes`.
 
     Parameters
     ----------
@@ -79,7 +82,7 @@ def lower(
     if phases is None:
         phases = lowering.phases(segment)
     workspace = dict.fromkeys(b for phase in phases for b in phase.buffers if b.role is Role.WORKSPACE)
-    return Kernel(
+    kernel = Kernel(
         name=name,
         target=target,
         scheduler=scheduler,
@@ -91,6 +94,7 @@ def lower(
         nests=lowering.choices(strict=strict),
         ops=tuple((name, call_text(expr)) for name, expr in ({e.name: e for e in fusion.exprs} | recorded).items()),
     )
+    return with_sizes(kernel)
 
 
 class _Lowering:

@@ -77,6 +77,7 @@ class CpuEmitter(Emitter):
         """Print the compilation options and the signature."""
         self._on_stack = 0
         types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
         parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
         if parallel:
             _check_shared(phase)

@@ -6,7 +6,7 @@ The source imports numba.cuda but printing it does not: kernels can be read on a
 import re
 
 from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.index_math import Range, linear, range_of
+from fuser_lab.codegen.index_math import Range, linear, range_of, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -24,7 +24,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Apply, Term, Var
+from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.schedule.state import Evict, ParallelType
 
 _TYPES = (
@@ -111,6 +111,7 @@ class CudaEmitter(Emitter):
         """Print the launch and the types of the parameters; the runtime compiles the function for its device."""
         x, y = phase.launch.threads
         types = [f"{pointed_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
         self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads{_memory(phase)}")
         self._line(f"# parameters: {', '.join(types)}")
 
@@ -119,7 +120,7 @@ class CudaEmitter(Emitter):
         if loop.parallel.is_cpu:
             msg = f"a loop of kind {loop.parallel.value} has no meaning on a GPU."
             raise CodegenError(msg)
-        start, stop = (range_of(linear(bound, self._ranges), self._ranges) for bound in (loop.start, loop.stop))
+        start, stop = map(self._range, (loop.start, loop.stop))
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
             self._line(f"{loop.var} = index32({_HARDWARE[loop.parallel]})", loop.origin)
@@ -129,12 +130,16 @@ class CudaEmitter(Emitter):
 
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
-            low, high = range_of(linear(statement.value, self._ranges), self._ranges)
+            low, high = self._range(statement.value)
             self._ranges[statement.name] = (low, high)
             if low >= 0 and high < _WORDS and isinstance(statement.value, Apply) and statement.value.fn != "cast":
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
         super()._statement(statement)
+
+    def _range(self, term: Term) -> Range:
+        """Return the least and the largest value of an index, for the sizes of this run."""
+        return range_of(linear(substitute(term, self._sizes), self._ranges), self._ranges)
 
     def alloc(self, statement: Alloc) -> None:
         """Print an array of the thread or the block; small ones with constant loops become registers."""
@@ -222,6 +227,8 @@ class CudaEmitter(Emitter):
         """Remember the shape of a block, and that no index is known yet."""
         self._threads_x = phase.launch.threads[0]
         self._ranges: dict[str, Range] = {}
+        sizes = (size for size in phase.sizes if size.dtype is DataType.Index)
+        self._sizes = {size.name: index(size.value) for size in sizes}
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""

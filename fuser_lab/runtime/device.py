@@ -97,17 +97,21 @@ class DeviceCall:
     def launch(self, env: Mapping[str, Any]) -> Launch:
         """Return the launch with its arguments in place; whoever calls it keeps the arrays alive."""
         words = {name: tuple(made(env[name]) for made in makers) for name, makers in self.parameters}
+        words |= {size.name: tuple(made(size.word) for made in _PARAMETERS[size.dtype]) for size in self.phase.sizes}
         return Launch(self.function, self.phase, words)
 
 
 MOST_MODULES = 256  # loaded beside those that are in use
 
-_FUNCTIONS: Recent[tuple[object, int], tuple[tuple[Phase, Function], ...]] = Recent(MOST_MODULES)
+_FUNCTIONS: Recent[tuple[object, int], tuple[Function, ...]] = Recent(MOST_MODULES)
 _LOCK = threading.Lock()
 
 
-def _loaded(generated: GeneratedKernel, device: int) -> tuple[tuple[Phase, Function], ...]:
-    """Return the phases of a kernel with their functions on a device, which is the current one."""
+def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
+    """Return the functions of a kernel's phases on a device, which is the current one.
+
+    Kernels that differ only in their arguments share them: in sizes, and in the number of blocks.
+    """
     torch = _torch()
     key = (kernel_key(generated), device)
     found = _FUNCTIONS.get(key)
@@ -119,7 +123,7 @@ def _loaded(generated: GeneratedKernel, device: int) -> tuple[tuple[Phase, Funct
                 # Torch makes its context current lazily; modules are loaded into the current one.
                 torch.cuda.current_stream().synchronize()
                 torch.empty(1, device="cuda")
-                functions = tuple((c.phase, Function(c.cubin, c.entry, c.phase, device)) for c in codes)
+                functions = tuple(Function(c.cubin, c.entry, c.phase, device) for c in codes)
                 found = _FUNCTIONS.keep(key, functions)
                 unload_unused()
     return found
@@ -241,7 +245,7 @@ class DeviceMemory:
                         *((v.name, _PARAMETERS[v.dtype]) for v in phase.scalars),
                     ),
                 )
-                for phase, function in _loaded(generated, self.number)
+                for phase, function in zip(generated.kernel_ir.phases, _loaded(generated, self.number), strict=True)
             )
 
     def capability(self) -> tuple[int, int]:

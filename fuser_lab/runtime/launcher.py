@@ -13,10 +13,11 @@ from fuser_lab.schedule.state import ParallelType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """One CPU function and the names of its arguments."""
+    """One CPU function and the names of its arguments, which `sizes` follow."""
 
     function: Callable[..., None]
     arguments: tuple[str, ...]
+    sizes: tuple[int | float, ...]
     parallel: bool
 
     def __call__(self, env: Mapping[str, Any]) -> None:
@@ -26,9 +27,9 @@ class HostCall:
     def on(self, values: list[Any]) -> None:
         """Run with arguments in order."""
         if self.parallel and not numba_compat.PARALLEL.free:
-            numba_compat.PARALLEL.call(self.function, values)
+            numba_compat.PARALLEL.call(self.function, [*values, *self.sizes])
         else:
-            self.function(*values)
+            self.function(*values, *self.sizes)
 
 
 def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
@@ -38,13 +39,16 @@ def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
         return ()
     functions = functions_of(generated.source, tuple(phase.name for phase in phases))
     return tuple(
-        HostCall(function=function, arguments=arguments_of(phase), parallel=_is_parallel(phase))
+        HostCall(
+            function=function, arguments=arguments_of(phase), sizes=tuple(size.word for size in phase.sizes),
+            parallel=_is_parallel(phase),
+        )
         for function, phase in zip(functions, phases, strict=True)
     )
 
 
 def arguments_of(phase: Phase) -> tuple[str, ...]:
-    """Return the names of a phase's parameters in order."""
+    """Return the names of a phase's buffers and scalars, in the order of its parameters."""
     return (*(b.name for b in phase.buffers), *(v.name for v in phase.scalars))
 
 

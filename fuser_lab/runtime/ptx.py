@@ -2,13 +2,14 @@
 
 import importlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser_lab.codegen.emitter import TYPE_NAMES
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CompilationError, FuserLabError
 from fuser_lab.runtime.compile import content_key, functions_of, source_path
 from fuser_lab.runtime.interrupts import interrupts_deferred
@@ -26,17 +27,23 @@ class CompiledPhase:
 
 
 def kernel_key(generated: GeneratedKernel) -> tuple[object, ...]:
-    """Return what decides the machine code and the launches of a kernel; equal keys may share both.
+    """Return what decides the machine code of a kernel; kernels with equal keys may share it.
 
-    The text is not enough: element types and the shape of the grid stand in its comments only.
+    The text is not enough: element types and the shape of a block stand in its comments only. How many blocks there are
+    is an argument of the launch, as sizes are.
     """
     return (
         content_key(generated.source),
         *(
-            (phase.launch, tuple(map(pointed_name, phase.buffers)), tuple(v.dtype for v in phase.scalars))
+            (replace(phase.launch, blocks=0), tuple(map(pointed_name, phase.buffers)), _words(phase))
             for phase in generated.kernel_ir.phases
         ),
     )
+
+
+def _words(phase: Phase) -> tuple[DataType, ...]:
+    """Return the types of the parameters that are numbers."""
+    return (*(v.dtype for v in phase.scalars), *(size.dtype for size in phase.sizes))
 
 
 def compile_phases(
@@ -82,7 +89,7 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool
     compiled = []
     for phase, function in zip(phases, functions, strict=True):
         x, y = phase.launch.threads
-        types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[dtype] for dtype in _words(phase)]
         ptx, entry = numba_compat.compile_ptx(
             function, *types, cc=cc, threads=x * y, resident=phase.launch.resident, lineinfo=lineinfo,
         )

@@ -207,7 +207,8 @@ def column_loops(space: Space) -> LoopSchedule:
     while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
         height *= 2
     blocks = max(-(-groups // lanes), 1)
-    unroll = max(min(IN_FLIGHT // space.streams, depth // height), 1)
+    # A power of two where few rows are all loaded together: there are fewer kernels for all numbers of them.
+    unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
     reasons = [f"{lanes} threads side by side read {lanes * width} neighbours, {height} rows at a time"]
     if split > 1:

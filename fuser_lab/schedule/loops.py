@@ -17,6 +17,10 @@ CPU_SUMS_BYTES = 256 << 10  # of running sums of columns: half of a core's secon
 CPU_FEW_UNITS = 8
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
+SPECIALIZED = (
+    "specialized by all sizes: rows that go by several times take a fifth longer where LLVM does not know how many "
+    "there are"
+)
 
 
 
@@ -46,7 +50,11 @@ def _cpu(space: Space) -> LoopSchedule:
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
     few = units < CPU_FEW_UNITS and space.passes == 1
     split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1
-    return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
+    again = space.passes > 1 and space.reduces_outermost
+    return LoopSchedule(
+        style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS, specialized=again,
+        reasons=(SPECIALIZED,) if again else (),
+    )
 
 
 def _gpu(space: Space) -> LoopSchedule:

@@ -35,24 +35,25 @@ _MEANINGS: Mapping[str, str] = {
     "grain": "rows of one parallel iteration", "parallel": "shared among cores",
     "partial": "additions before a subtotal", "shared": "sums of columns in shared memory, the others in registers",
     "constants": "what all rows share is loaded once",
+    "specialized": "all sizes are part of the kernel, none is an argument",
 }
 _NAMES: Mapping[tuple[str, Style], tuple[str, ...]] = {
-    ("cuda", Style.ELEMENTS): ("threads", "blocks", "unroll", "vector"),
-    ("cuda", Style.TILES): ("threads", "tile", "vector"),
-    ("cuda", Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident"),
-    ("cuda", Style.COLUMNS): ("threads", "unroll", "vector", "split"),
-    ("cpu", Style.ELEMENTS): ("parallel",),
-    ("cpu", Style.TILES): ("tile", "parallel"),
-    ("cpu", Style.ROWS): ("grain", "split", "partial", "parallel"),
-    ("cpu", Style.COLUMNS): ("tile", "split", "partial", "parallel"),
+    ("cuda", Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
+    ("cuda", Style.TILES): ("threads", "tile", "vector", "specialized"),
+    ("cuda", Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident", "specialized"),
+    ("cuda", Style.COLUMNS): ("threads", "unroll", "vector", "split", "specialized"),
+    ("cpu", Style.ELEMENTS): ("parallel", "specialized"),
+    ("cpu", Style.TILES): ("tile", "parallel", "specialized"),
+    ("cpu", Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),
+    ("cpu", Style.COLUMNS): ("tile", "split", "partial", "parallel", "specialized"),
 }
 
 
 _BITS = 63  # of a whole number
-_FLAGS = ("constants", "parallel", "persistent")
+_FLAGS = ("constants", "parallel", "persistent", "specialized")
 # Of rows that add to sums of columns on the way, on a GPU and on a CPU.
-BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident")
-BANDS_NAMES = ("grain", "parallel")
+BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
+BANDS_NAMES = ("grain", "parallel", "specialized")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +345,7 @@ def suggestions(choice: NestChoice) -> tuple[Values, ...]:
 def _grid(choice: NestChoice) -> list[dict[str, Value]]:
     space, names, now = choice.space, choice.names, choice.schedule
     y = now.threads[1]
-    grid: list[dict[str, Value]] = []
+    grid: list[dict[str, Value]] = [{"specialized": True}]
     if choice.target == "cuda":
         threads = [(n, y) for n in (32, 64, 128, 256, 512, 1024)]
         if now.style is Style.COLUMNS or y > 1:

@@ -107,6 +107,13 @@ class Space:
         return bool(self.reduced) and not self.inner_reduced and not self.goes_by_once
 
     @property
+    def reduces_outermost(self) -> bool:
+        """Whether the outermost axis in memory is a reduced one, so that a result's elements grow with it."""
+        if not self.reduced:
+            return False
+        return self.rows == 1 or (self.depth > self.reduced_run if self.inner_reduced else self.rows == self.kept_run)
+
+    @property
     def goes_by_once(self) -> bool:
         """Whether no element is needed again; a column's maximum and sum of exponentials are found together."""
         return self.passes == 1 or (self.online and self.passes == 2 and not self.inner_reduced)
@@ -158,6 +165,8 @@ class LoopSchedule:
         Elements of one memory access.
     evict
         GPU: what loads of inputs say of the L2 cache.
+    specialized
+        Whether all sizes are part of the kernel; else it takes those of its outermost loops as arguments.
     reasons
         Why, one sentence for each choice.
     """
@@ -180,4 +189,5 @@ class LoopSchedule:
     unroll: int = 1
     vector: int = 1
     evict: Evict = Evict.NORMAL
+    specialized: bool = False
     reasons: tuple[str, ...] = ()

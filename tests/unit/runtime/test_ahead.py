@@ -16,7 +16,7 @@ from fuser_lab.runtime.cpu_kernels import is_compiled
 def kernels(count: int, size: int) -> list[GeneratedKernel]:
     """Kernels that nobody else has."""
     return [
-        generate(build(lambda fd, x, n=n: fd.ops.mul(x, 1.0 + n / 1024), [(size,)], D.Float), S.POINTWISE)
+        generate(build(lambda fd, x, n=n: fd.ops.mul(x, size + n / 1024), [(size,)], D.Float), S.POINTWISE)
         for n in range(count)
     ]
 

@@ -111,7 +111,7 @@ def test_parameters_come_with_reasons() -> None:
     assert "the row stays in registers" in text
     assert f"threads = {nest.schedule.threads}: threads of a block" in text
     (cpu,) = softmax_plan().segments[0].params("cpu")
-    assert set(cpu.values) == {"grain", "split", "partial", "parallel"}
+    assert set(cpu.values) == {"grain", "split", "partial", "parallel", "specialized"}
 
 
 def test_what_is_given_is_in_the_source_the_hash_and_the_python_text() -> None:
@@ -211,7 +211,7 @@ def test_rows_that_add_to_sums_of_columns_have_parameters_of_their_own() -> None
     (segment,) = plan.segments
     assert segment.scheduler is S.INNER_OUTER_PERSISTENT
     first, *totals_of_parts = segment.params()
-    assert list(first.values) == ["threads", "blocks", "unroll", "vector", "shared", "constants", "resident"]
+    assert list(first.values) == list(BACKWARD_NAMES)
     assert first.space.column_sums == (4, 4)
     assert all("split" in nest.values for nest in totals_of_parts)
     given = plan.with_params(0, threads=512, blocks=264, shared=1, unroll=2, constants=True, resident=1)
@@ -227,7 +227,7 @@ def test_rows_that_add_to_sums_of_columns_have_parameters_of_their_own() -> None
     exec(given.to_python(), scope)
     assert scope["plan"].segments[0].source("cuda") == given.segments[0].source("cuda")
     (bands, *_) = segment.params("cpu")
-    assert list(bands.values) == ["grain", "parallel"]
+    assert list(bands.values) == ["grain", "parallel", "specialized"]
     assert plan.with_params(0, target="cpu", grain=64).segments[0].source("cpu") != segment.source("cpu")
 
 

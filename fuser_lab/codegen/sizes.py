@@ -1,0 +1,349 @@
+"""Sizes as arguments: which constants of Kernel IR become parameters of the kernel that is compiled.
+
+A segment is lowered for the sizes of one run. Constants that bound its outermost loops, or say how their rounds are
+shared out, are then put in parameters: kernels for other sizes that are lowered to the same loops have the same text
+and share machine code. Everything else stays part of the kernel, because the compiler needs it: strides and divisors of
+index arithmetic, rounds of loops that are unrolled or vectorized, and what lies in registers. A kernel computes the
+same whatever is chosen here, since each parameter is given the constant that it stands for.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from fuser_lab.codegen.index_math import is_index
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Size,
+    Statement,
+    Store,
+    VectorLoad,
+    VectorStore,
+    terms_of,
+    walk,
+)
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.schedule.state import ParallelType
+
+LEAST = 2  # below, index arithmetic is simpler: a kernel for one row has no row
+SHORT = 64  # rounds of an inner loop up to which the compiler has to know how many there are
+_COMPARED = frozenset({"lt", "le", "gt", "ge"})
+_SAME = frozenset({"eq", "ne"})
+_LINEAR = frozenset({"add", "sub", "mul"})
+_REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
+
+Block = tuple[Statement, ...]
+Names = frozenset[str]
+
+
+def with_sizes(kernel: Kernel) -> Kernel:
+    """Return a kernel that takes the extents of its outermost loops as arguments."""
+    taken = _Taken(used=_names(kernel))
+    counts = _counts(kernel)
+    writer = _GpuSizes if kernel.target == "cuda" else _CpuSizes
+    return replace(kernel, phases=tuple(
+        phase if phase.schedule is not None and phase.schedule.specialized else writer(taken, counts).phase(phase)
+        for phase in kernel.phases
+    ))
+
+
+def _names(kernel: Kernel) -> set[str]:
+    """Return all names that a kernel uses."""
+    names = {b.name for b in (*kernel.inputs, *kernel.outputs, *kernel.workspace)} | {v.name for v in kernel.scalars}
+    for phase in kernel.phases:
+        for statement in walk(phase.body):
+            if isinstance(statement, Let | Reduce):
+                names.add(statement.name)
+            elif isinstance(statement, Loop):
+                names.add(statement.var)
+            elif isinstance(statement, Alloc):
+                names.add(statement.buffer.name)
+    return names
+
+
+def _counts(kernel: Kernel) -> frozenset[int]:
+    """Return how many elements the means of a kernel are over, where the outermost axis in memory is among them."""
+    depths = {nest.space.depth for nest in kernel.nests if nest.space.reduces_outermost}
+    return frozenset(n for depth in depths for n in (depth, depth - 1) if n >= LEAST)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The parameters so far, by what they are and their value: equal constants of one kind are one parameter."""
+
+    used: set[str]
+    names: dict[tuple[str, DataType, int], Size] = field(default_factory=dict)
+
+    def take(self, kind: str, dtype: DataType, value: int) -> Term:
+        key = kind, dtype, value
+        if key not in self.names:
+            name = next(n for n in map("n{}".format, range(len(self.used) + 1)) if n not in self.used)
+            self.used.add(name)
+            self.names[key] = Size(name=name, dtype=dtype, value=value)
+        return Var(dtype, self.names[key].name)
+
+
+class _Sizes:
+    """Puts parameters in place of constants; targets say of which.
+
+    ``moving`` are the names of variables whose values depend on how many rounds the outermost loop has.
+    """
+
+    def __init__(self, taken: _Taken, counts: frozenset[int]) -> None:
+        self._taken, self._counts = taken, counts
+
+    def phase(self, phase: Phase) -> Phase:
+        """Return a phase with the parameters that it uses."""
+        body = self.block(phase.body, frozenset(), outermost=True)
+        sizes = {size.name: size for size in self._taken.names.values()}
+        terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+        found = dict.fromkeys(term.name for term in terms if isinstance(term, Var) and term.name in sizes)
+        return replace(phase, body=body, sizes=tuple(sizes[name] for name in found))
+
+    def block(self, statements: Block, moving: Names, *, outermost: bool) -> Block:
+        """Return statements with parameters in them."""
+        result: list[Statement] = []
+        for statement in statements:
+            match statement:
+                case Loop():
+                    result.append(self.loop(statement, moving, outermost=outermost))
+                case Let(name=name, value=value):
+                    moving = moving | {name} if self.moves(value, moving) else moving - {name}
+                    result.append(replace(statement, value=self.value(value, moving, outermost=outermost)))
+                case If():
+                    result.append(self.choice(statement, moving, outermost=outermost))
+                case Store(position=position, value=value):
+                    result.append(replace(
+                        statement, position=self.position(position), value=self.compared(value, moving),
+                    ))
+                case VectorLoad(position=position) | VectorStore(position=position):
+                    result.append(replace(statement, position=self.position(position)))
+                case _:
+                    result.append(statement)
+        return tuple(result)
+
+    def moves(self, value: Term, moving: Names) -> bool:
+        """Whether a value depends on what moves."""
+        return _mentions(value, moving)
+
+    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+        """Return a loop with parameters in its bounds and in its body."""
+        raise NotImplementedError
+
+    def value(self, value: Term, moving: Names, *, outermost: bool) -> Term:
+        """Return the value of a name with parameters in it."""
+        raise NotImplementedError
+
+    def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
+        """Return a choice with parameters in it."""
+        return replace(
+            statement, condition=self.compared(statement.condition, moving),
+            then=self.block(statement.then, moving, outermost=outermost),
+            otherwise=self.block(statement.otherwise, moving, outermost=outermost),
+        )
+
+    def position(self, position: Term) -> Term:
+        """Return a position in memory with parameters in it."""
+        return position
+
+    def bound(self, term: Term, least: int = LEAST) -> Term:
+        """Return the end of a loop, or what an index is compared with, as a parameter."""
+        match term:
+            case Const(DataType.Index as dtype, value) if (number := int(value.real)) >= least:
+                return self._taken.take("bound", dtype, number)
+            case Apply(dtype, "min", args):
+                return Apply(dtype, "min", tuple(self.bound(arg, least) for arg in args))
+            case Apply():
+                return self.steps(term, least)
+            case _:
+                return term
+
+    def steps(self, term: Term, least: int = LEAST) -> Term:
+        """Return a linear term with parameters for its numbers; what it is made of otherwise is left as it is."""
+        match term:
+            case Const(DataType.Index as dtype, value) if (number := int(value.real)) >= least:
+                return self._taken.take("step", dtype, number)
+            case Apply(dtype, fn, args) if fn in _LINEAR:
+                return Apply(dtype, fn, tuple(self.steps(arg, least) for arg in args))
+            case Apply(_, "min", _):
+                return self.bound(term, least)
+            case _:
+                return term
+
+    def compared(self, term: Term, moving: Names) -> Term:
+        """Return a term in which what moves is compared with parameters, and means are over as many elements."""
+        match term:
+            case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
+                return Apply(dtype, fn, (a, self.bound(limit))) if _mentions(a, moving) else term
+            case Apply(dtype, fn, args):
+                found = tuple(self.compared(arg, moving) for arg in args)
+                return term if found == args else Apply(dtype, fn, found)
+            case Const(DataType.Float | DataType.Double as dtype, value) if self._counts and value in self._counts:
+                return self._taken.take("count", dtype, int(value.real))
+            case _:
+                return term
+
+
+class _CpuSizes(_Sizes):
+    """What CPU kernels take: ends of loops that have others in them, and of outermost ones."""
+
+    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+        """Return a loop with parameters in its bounds: the innermost keep theirs where they are short."""
+        nested = any(isinstance(s, Loop) for s in walk(loop.body))
+        moves = _mentions(loop.start, moving) or _mentions(loop.stop, moving)
+        start, stop = loop.start, loop.stop
+        if moves:
+            least = LEAST if nested else SHORT + 1
+            start, stop = self.steps(start, least), self.bound(stop, least)
+        elif outermost or (nested and self._counts):
+            stop = self.bound(stop)
+        inner = moving | {loop.var} if outermost or moves or stop != loop.stop else moving
+        return replace(loop, start=start, stop=stop, body=self.block(loop.body, inner, outermost=False))
+
+    def value(self, value: Term, moving: Names, *, outermost: bool) -> Term:
+        """Return where a stretch begins, in parameters."""
+        del outermost
+        if value.dtype is DataType.Index and is_index(value):
+            return self.steps(value) if _mentions(value, moving) else value
+        return self.compared(value, moving)
+
+
+class _GpuSizes(_Sizes):
+    """What CUDA kernels take: what indices of the grid are compared with, and how blocks share out rounds."""
+
+    _block = ""
+    _apart: frozenset[int] = frozenset()  # what neighbouring blocks are apart where each has several rounds
+    _rounds: Names = frozenset()  # variables of the loops over them
+    _rest = False  # whether all indices move: what one block does after all rounds, and reductions along that axis
+
+    def phase(self, phase: Phase) -> Phase:
+        """Return a phase with the parameters that it uses."""
+        self._block = next((s.var for s in walk(phase.body) if isinstance(s, Loop) and _is_grid(s)), "")
+        shared = (s for s in walk(phase.body) if isinstance(s, Loop) and self._is_shared_out(s))
+        values = (s.value for loop in shared for s in loop.body if isinstance(s, Let))
+        self._apart = frozenset(n for value in values for n in _factors(value, self._block) if n >= LEAST)
+        self._rest = bool(self._counts)
+        return super().phase(phase)
+
+    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+        """Return a loop, with a parameter for its end if its rounds share out what the grid works through."""
+        rounds = self._rounds
+        if self._is_shared_out(loop):
+            self._rounds = rounds | {loop.var}
+            stop = self.bound(loop.stop, 1)
+            result = replace(loop, stop=stop, body=self.block(loop.body, moving | {loop.var}, outermost=False))
+        else:
+            self._rounds = rounds - {loop.var}
+            inner = moving | {loop.var} if _is_grid(loop) else moving - {loop.var}
+            result = replace(loop, body=self.block(loop.body, inner, outermost=False))
+        self._rounds = rounds
+        return result
+
+    def _is_shared_out(self, loop: Loop) -> bool:
+        """Whether blocks take turns at the rounds of a loop, or add up what blocks have found."""
+        if loop.parallel is not ParallelType.SERIAL or not isinstance(loop.stop, Const):
+            return False
+        names, turns, parts, placed = {loop.var}, False, False, False
+        for statement in walk(loop.body):
+            for buffer, position in _accesses(statement):
+                if _mentions(position, names):
+                    if buffer.role in _REGISTERS:
+                        return False
+                    parts |= buffer.role is Role.WORKSPACE and not isinstance(statement, Store)
+            if isinstance(statement, Let) and _mentions(statement.value, names):
+                names.add(statement.name)
+                placed |= statement.value.dtype is DataType.Index
+                turns |= statement in loop.body and _mentions(statement.value, {self._block})
+        return turns or parts or (placed and bool(self._counts))
+
+    def moves(self, value: Term, moving: Names) -> bool:
+        """Whether a value depends on how many rounds there are."""
+        return (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
+
+    def value(self, value: Term, moving: Names, *, outermost: bool) -> Term:
+        """Return an index of the grid with parameters for what its rounds are apart."""
+        if value.dtype is not DataType.Index or not is_index(value):
+            return self.compared(value, moving)
+        return self._placed(value)
+
+    def _placed(self, term: Term) -> Term:
+        match term:
+            case Const():
+                return self.steps(term) if self._rest else term
+            case Apply(dtype, "add" | "sub" as fn, args):
+                return Apply(dtype, fn, tuple(map(self._placed, args)))
+            case Apply(dtype, "mul", (Var(_, name) as a, Const() as factor)):
+                own = name == self._block and bool(self._rounds)
+                return Apply(dtype, "mul", (a, self.steps(factor))) if own or name in self._rounds else term
+            case _:
+                return term
+
+    def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
+        """Return a choice with parameters in it."""
+        match statement.condition:
+            case Apply(dtype, "eq", (a, Const() as block)) if _mentions(a, moving):
+                condition = Apply(dtype, "eq", (a, self.bound(block, 0)))
+                before, self._rest = self._rest, True
+                then = self.block(statement.then, moving, outermost=outermost)
+                self._rest = before
+                otherwise = self.block(statement.otherwise, moving, outermost=outermost)
+                return replace(statement, condition=condition, then=then, otherwise=otherwise)
+            case _:
+                return super().choice(statement, moving, outermost=outermost)
+
+    def position(self, position: Term) -> Term:
+        """Return a position in memory, with a parameter for what the first rows of neighbouring blocks are apart."""
+        match position:
+            case Apply(dtype, "add" | "sub" as fn, args):
+                return Apply(dtype, fn, tuple(map(self.position, args)))
+            case Apply(dtype, "mul", (Var(_, self._block) as block, Const(_, value) as factor)) if any(
+                int(value.real) % apart == 0 for apart in self._apart
+            ):
+                return Apply(dtype, "mul", (block, self.steps(factor)))
+            case _:
+                return position
+
+
+def _is_grid(loop: Loop) -> bool:
+    return loop.parallel is ParallelType.BIDX
+
+
+def _accesses(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
+    """Yield the buffers that a statement reads and writes, with the positions."""
+    match statement:
+        case Store(buffer=buffer, position=position):
+            yield buffer, position
+        case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
+            yield from ((buffer, position), (words, slot))
+        case VectorStore(words=words, slot=slot):
+            yield words, slot
+    for root in terms_of(statement):
+        yield from ((term.buffer, term.position) for term in root.walk() if isinstance(term, Load))
+
+
+def _factors(term: Term, name: str) -> Iterator[int]:
+    """Yield what a variable is multiplied by."""
+    for part in term.walk():
+        match part:
+            case Apply(_, "mul", (Var(_, found), Const(_, value))) if found == name:
+                yield int(value.real)
+
+
+def _mentions(term: Term, names: Iterable[str]) -> bool:
+    """Whether a term depends on some variables otherwise than by a remainder."""
+    match term:
+        case Var(_, name):
+            return name in names
+        case Apply(_, "mod", _):
+            return False
+        case _:
+            return any(_mentions(child, names) for child in term.children)
