@@ -81,7 +81,7 @@ class CpuBackward(CpuNest):
                     values.emit(Store(
                         buffer=self._running[fold.expr], position=c, value=fold.identity, origin=fold.expr.name,
                     ))
-            start, stop = self._chunk(band, self.schedule.grain, count)
+            start, stop = self._chunk(band, self.schedule.grain, count, guarded=True)
             with values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True) as row:
                 self._row(row, buffers, self._walk)
             with values.loop("c", self.space.depth, ParallelType.SIMD) as c:

@@ -63,7 +63,7 @@ class CpuNest(CpuTiles):
                 unit = self._loop(stack, "unit", count * chunks, many)
                 i = self._quotient(unit, chunks)
                 part = self._remainder(unit, chunks)
-                start, stop = self._chunk(part, CHUNK, length)
+                start, stop = self._chunk(part, CHUNK, length, guarded=not outer)
                 places = self._flat(outer, i)
                 j = stack.enter_context(
                     values.loop("j", stop, ParallelType.SIMD, start=start, largest=length),
@@ -102,7 +102,7 @@ class CpuNest(CpuTiles):
             if grain > 1:
                 group = self._loop(stack, "group", -(-count // grain), many)
                 buffers = self._allocate(self.space.depth)
-                start, stop = self._chunk(group, grain, count)
+                start, stop = self._chunk(group, grain, count, guarded=True)
                 row: Term = stack.enter_context(
                     values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
                 )
@@ -147,7 +147,7 @@ class CpuNest(CpuTiles):
         }
         for tile in tiles.values():
             values.emit(Alloc(buffer=tile))
-        start, stop = self._chunk(group, rows, count)
+        start, stop = self._chunk(group, rows, count, guarded=True)
         for tensor, tile in tiles.items():
             with values.loop("r", depth, ParallelType.SERIAL) as r, values.loop(
                 "row", stop, ParallelType.SIMD, start=start, largest=count,

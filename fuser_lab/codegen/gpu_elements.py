@@ -113,7 +113,8 @@ class ElementNest(GpuReductions):
         position: Term = block * schedule.threads[0] + thread
         rounds = -(-count // (grid * schedule.unroll))
         if rounds == schedule.unroll == 1:
-            return self._bound(stack, name, position, count, grid)
+            # The guard stands where all blocks are full as well: kernels for other numbers of elements are the same.
+            return self._bound(stack, name, position, count, max(grid, count + 1))
         position = self._bound(stack, "first", position, count, grid)
         if rounds > 1:
             position = position + self._loop(stack, "step", rounds, ParallelType.SERIAL) * (grid * schedule.unroll)

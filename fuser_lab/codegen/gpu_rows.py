@@ -56,7 +56,9 @@ class RowNest(GpuReductions):
                 self._rows_in_turn(block, each, stretches)
                 return Launch(blocks=blocks, threads=(lanes, height))
             # Lanes that share a row are all active or all not, so that what they exchange is defined.
-            row = self._bound(stack, "row", position, count, blocks * height) if count > 1 else index(0)
+            # The guard stands where all blocks are full as well: kernels for other numbers of rows are the same.
+            reach = blocks if height == 1 else max(blocks * height, count + 1)
+            row = self._bound(stack, "row", position, count, reach) if count > 1 else index(0)
             if self._parts:
                 self._total_of_parts(row)
             else:

@@ -350,14 +350,18 @@ class NestLowering:
     def _remainder(self, term: Term, divisor: int) -> Term:
         return simplify(apply("mod", term, divisor), self._values.scope.ranges)
 
-    def _chunk(self, number: Term, size: int, extent: int) -> tuple[Term, Term]:
-        """Return start and stop of one of the stretches of ``size`` that cover ``extent``."""
+    def _chunk(self, number: Term, size: int, extent: int, *, guarded: bool = False) -> tuple[Term, Term]:
+        """Return start and stop of one of the stretches of ``size`` that cover ``extent``.
+
+        Where it is ``guarded``, the last may be shorter whatever the extent: kernels for other extents are the same.
+        """
         ranges = self._values.scope.ranges
         start = simplify(number * size, ranges)
         if isinstance(start, Const) and size >= extent:
             return start, index(extent)
         end = simplify(start + size, ranges)
-        return start, end if extent % size == 0 and size else apply("min", end, extent)
+        exact = size > 0 and extent % size == 0 and not guarded
+        return start, end if exact else apply("min", end, extent)
 
     def _made_folds(self, exprs: Sequence[Expr]) -> list[Fold]:
         folds = []

@@ -41,7 +41,9 @@ def _cpu(space: Space) -> LoopSchedule:
         few = space.rows < CPU_FEW_UNITS and space.passes == 1
         split = CPU_SPLIT if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
         # A few rows per iteration amortize its scratch memory; enough iterations remain to balance the cores.
-        grain = max(1, min(space.rows // 64, PARTIAL_ELEMENTS // max(space.depth, 1)))
+        # Where rows are short, one is as a few, so that kernels for few and many rows are the same.
+        short = PARTIAL_ELEMENTS // max(space.depth, 1)
+        grain = max(min(2, short, space.rows), min(space.rows // 64, short), 1)
         return LoopSchedule(
             style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
             partial=PARTIAL_ELEMENTS,

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from backend.fusions import CASES, Case, D, S, build, one_of_each_kind
@@ -36,7 +37,8 @@ def test_compiles_for_hopper(case: Case) -> None:
         assert ".local" not in phase.ptx, "a row buffer in memory instead of registers"
         assert "trap" not in phase.ptx
         parameters = len(re.findall(r"\.param \.", phase.ptx.split("{")[0]))
-        assert parameters == len(phase.phase.buffers) + len(phase.phase.scalars), "a pointer is one parameter"
+        given = (*phase.phase.buffers, *phase.phase.scalars, *phase.phase.sizes)
+        assert parameters == len(given), "a pointer is one parameter"
 
 
 def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
@@ -98,13 +100,14 @@ def test_random_numbers_and_all_reductions_compile() -> None:
             compile_phases(generate(fusion, S.REDUCTION, "cuda"))
 
 
-def test_kernels_that_differ_in_their_launch_only_are_two_kernels() -> None:
-    sizes = [(512,), (4096,)]
-    small, large = (
-        generate(build(lambda fd, x: fd.ops.relu(x), [size], D.Float), S.POINTWISE, "cuda") for size in sizes
-    )
-    launched = replace(small.kernel_ir.phases[0], launch=large.kernel_ir.phases[0].launch)
-    other = replace(small, kernel_ir=replace(small.kernel_ir, phases=(launched,)))
-    assert kernel_key(small) == kernel_key(small)
-    assert kernel_key(small) != kernel_key(other)
-    assert kernel_key(small) != kernel_key(large)
+def test_kernels_that_differ_in_the_shape_of_their_blocks_only_are_two_kernels() -> None:
+    generated = generate(build(lambda fd, x: fd.ops.relu(x), [(4096,)], D.Float), S.POINTWISE, "cuda")
+    (phase,) = generated.kernel_ir.phases
+
+    def with_launch(**changes: Any) -> object:
+        launched = replace(phase, launch=replace(phase.launch, **changes))
+        return kernel_key(replace(generated, kernel_ir=replace(generated.kernel_ir, phases=(launched,))))
+
+    assert with_launch(blocks=7) == kernel_key(generated), "how many blocks there are is an argument of the launch"
+    for changes in ({"threads": (32, 4)}, {"shared": 1024}, {"resident": 3}):
+        assert with_launch(**changes) != kernel_key(generated)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from fuser_lab.codegen.kernel_ir import Buffer, Phase, Role, Size
 from fuser_lab.codegen.kernel_ir import Launch as LaunchShape
-from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.dtypes import DataType
 from fuser_lab.runtime import device, driver
 from fuser_lab.runtime.recent import Recent
 
@@ -127,6 +128,20 @@ def test_a_module_is_unloaded_in_its_context_once_nobody_holds_its_functions(mon
     alive[0] = False
     driver.unload_unused()
     assert done[4:] == [("push", 5)], "a context that has gone took its modules with it"
+
+
+def test_sizes_are_words_behind_the_buffers() -> None:
+    phase = Phase(
+        name="kernel", buffers=(Buffer(name="T0", dtype=DataType.Float, size=8, role=Role.INPUT),), scalars=(), body=(),
+        sizes=(Size(name="n0", dtype=DataType.Index, value=1 << 40), Size(name="n1", dtype=DataType.Float, value=3)),
+    )
+    function: Any = SimpleNamespace(handle=1, context=2, device=0)
+    call = device.DeviceCall(function=function, phase=phase, parameters=(("T0", (ctypes.c_void_p,)),))
+    words = call.launch({"T0": 4096}).words
+    assert list(words) == ["T0", "n0", "n1"]
+    assert [(type(word), word.value) for group in words.values() for word in group] == [
+        (ctypes.c_void_p, 4096), (ctypes.c_int64, 1 << 40), (ctypes.c_float, 3.0),
+    ]
 
 
 def test_the_least_recently_used_modules_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule.parameters import LoopChange, Values, changed, suggestions
+from fuser_lab.schedule.parameters import BACKWARD_NAMES, LoopChange, Values, changed, suggestions
 
 Shapes = list[tuple[int, ...]]
 CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
@@ -219,6 +219,7 @@ def test_rows_that_add_to_sums_of_columns_have_parameters_of_their_own() -> None
     assert changed_nest.schedule.registers == 8192 // 8 // 512
     assert changed_nest.values == {
         "threads": (512, 1), "blocks": 264, "unroll": 2, "vector": 8, "shared": 1, "constants": True, "resident": 1,
+        "specialized": False,
     }
     rows = given.segments[0].kernel("cuda").kernel_ir.phases[0]
     assert (rows.launch.blocks, rows.launch.threads, rows.launch.shared) == (256, (512, 1), 8192 * 4)
