@@ -1,10 +1,10 @@
-"""Sizes as arguments: which constants of Kernel IR become parameters of the kernel that is compiled.
+"""Sizes as arguments: which constants of Kernel IR become parameters of the compiled kernel.
 
-A segment is lowered for the sizes of one run. Constants that bound its outermost loops, or say how their rounds are
-shared out, are then put in parameters: kernels for other sizes that are lowered to the same loops have the same text
-and share machine code. Everything else stays part of the kernel, because the compiler needs it: strides and divisors of
-index arithmetic, rounds of loops that are unrolled or vectorized, and what lies in registers. A kernel computes the
-same whatever is chosen here, since each parameter is given the constant that it stands for.
+A segment is lowered for the sizes of one run. This pass then replaces constants that only bound its outermost loops,
+or distribute their rounds, by parameters; segments of other sizes that lower to the same loops give the same text and
+share machine code. All other constants stay, because the compiler needs them: strides and divisors of index arithmetic,
+trip counts of unrolled or vectorized loops, and sizes of register arrays. The choice cannot change a result, because
+each parameter is passed the constant that it replaces.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,6 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
     Size,
     Statement,
     Store,
+    Uniforms,
     VectorLoad,
     VectorStore,
     terms_of,
@@ -34,8 +35,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.schedule.state import ParallelType
 
-LEAST = 2  # below, index arithmetic is simpler: a kernel for one row has no row
-SHORT = 64  # rounds of an inner loop up to which the compiler has to know how many there are
+LEAST = 2  # index arithmetic with 0 and 1 is simpler: these extents have kernels of their own
+SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLVM to unroll or vectorize the whole loop
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
 _LINEAR = frozenset({"add", "sub", "mul"})
@@ -46,7 +47,7 @@ Names = frozenset[str]
 
 
 def with_sizes(kernel: Kernel) -> Kernel:
-    """Return a kernel that takes the extents of its outermost loops as arguments."""
+    """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
     taken = _Taken(used=_names(kernel))
     counts = _counts(kernel)
     writer = _GpuSizes if kernel.target == "cuda" else _CpuSizes
@@ -71,14 +72,17 @@ def _names(kernel: Kernel) -> set[str]:
 
 
 def _counts(kernel: Kernel) -> frozenset[int]:
-    """Return how many elements the means of a kernel are over, where the outermost axis in memory is among them."""
+    """Return the numbers of elements that means are taken over, where the outermost axis in memory is reduced.
+
+    One less is the divisor of an unbiased variance.
+    """
     depths = {nest.space.depth for nest in kernel.nests if nest.space.reduces_outermost}
     return frozenset(n for depth in depths for n in (depth, depth - 1) if n >= LEAST)
 
 
 @dataclass(slots=True)
 class _Taken:
-    """The parameters so far, by what they are and their value: equal constants of one kind are one parameter."""
+    """The parameters so far, by kind and value: equal constants of one kind share a parameter."""
 
     used: set[str]
     names: dict[tuple[str, DataType, int], Size] = field(default_factory=dict)
@@ -93,9 +97,9 @@ class _Taken:
 
 
 class _Sizes:
-    """Puts parameters in place of constants; targets say of which.
+    """Replaces constants by parameters; a subclass per target says which.
 
-    ``moving`` are the names of variables whose values depend on how many rounds the outermost loop has.
+    ``moving`` are the names of variables that depend on the outermost loop.
     """
 
     def __init__(self, taken: _Taken, counts: frozenset[int]) -> None:
@@ -118,7 +122,7 @@ class _Sizes:
                     result.append(self.loop(statement, moving, outermost=outermost))
                 case Let(name=name, value=value):
                     moving = moving | {name} if self.moves(value, moving) else moving - {name}
-                    result.append(replace(statement, value=self.value(value, moving, outermost=outermost)))
+                    result.append(replace(statement, value=self.value(value, moving)))
                 case If():
                     result.append(self.choice(statement, moving, outermost=outermost))
                 case Store(position=position, value=value):
@@ -132,15 +136,15 @@ class _Sizes:
         return tuple(result)
 
     def moves(self, value: Term, moving: Names) -> bool:
-        """Whether a value depends on what moves."""
+        """Whether a value depends on the outermost loop."""
         return _mentions(value, moving)
 
     def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
         """Return a loop with parameters in its bounds and in its body."""
         raise NotImplementedError
 
-    def value(self, value: Term, moving: Names, *, outermost: bool) -> Term:
-        """Return the value of a name with parameters in it."""
+    def value(self, value: Term, moving: Names) -> Term:
+        """Return the value of a variable with parameters in it."""
         raise NotImplementedError
 
     def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
@@ -168,7 +172,7 @@ class _Sizes:
                 return term
 
     def steps(self, term: Term, least: int = LEAST) -> Term:
-        """Return a linear term with parameters for its numbers; what it is made of otherwise is left as it is."""
+        """Return a linear term with parameters in place of its constants; other terms stay."""
         match term:
             case Const(DataType.Index as dtype, value) if (number := int(value.real)) >= least:
                 return self._taken.take("step", dtype, number)
@@ -180,7 +184,7 @@ class _Sizes:
                 return term
 
     def compared(self, term: Term, moving: Names) -> Term:
-        """Return a term in which what moves is compared with parameters, and means are over as many elements."""
+        """Return a term with parameters for what moving indices are compared with, and for divisors of means."""
         match term:
             case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
                 return Apply(dtype, fn, (a, self.bound(limit))) if _mentions(a, moving) else term
@@ -194,10 +198,10 @@ class _Sizes:
 
 
 class _CpuSizes(_Sizes):
-    """What CPU kernels take: ends of loops that have others in them, and of outermost ones."""
+    """Parameters of CPU kernels: bounds of outermost loops, and of loops around others that depend on them."""
 
     def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
-        """Return a loop with parameters in its bounds: the innermost keep theirs where they are short."""
+        """Return a loop with parameters in its bounds; short innermost loops keep constants."""
         nested = any(isinstance(s, Loop) for s in walk(loop.body))
         moves = _mentions(loop.start, moving) or _mentions(loop.stop, moving)
         start, stop = loop.start, loop.stop
@@ -209,35 +213,34 @@ class _CpuSizes(_Sizes):
         inner = moving | {loop.var} if outermost or moves or stop != loop.stop else moving
         return replace(loop, start=start, stop=stop, body=self.block(loop.body, inner, outermost=False))
 
-    def value(self, value: Term, moving: Names, *, outermost: bool) -> Term:
-        """Return where a stretch begins, in parameters."""
-        del outermost
+    def value(self, value: Term, moving: Names) -> Term:
+        """Return the value of a variable, with parameters in the index of a chunk's first element."""
         if value.dtype is DataType.Index and is_index(value):
             return self.steps(value) if _mentions(value, moving) else value
         return self.compared(value, moving)
 
 
 class _GpuSizes(_Sizes):
-    """What CUDA kernels take: what indices of the grid are compared with, and how blocks share out rounds."""
+    """Parameters of CUDA kernels: bounds of indices that depend on the block, and how blocks divide rounds."""
 
     _block = ""
-    _apart: frozenset[int] = frozenset()  # what neighbouring blocks are apart where each has several rounds
-    _rounds: Names = frozenset()  # variables of the loops over them
-    _rest = False  # whether all indices move: what one block does after all rounds, and reductions along that axis
+    _apart: frozenset[int] = frozenset()  # distances between neighbouring blocks that have several rounds each
+    _rounds: Names = frozenset()  # variables of the loops over these rounds
+    _rest = False  # whether all indices move: in what remains after all rounds, in reductions of the outermost axis
 
     def phase(self, phase: Phase) -> Phase:
         """Return a phase with the parameters that it uses."""
         self._block = next((s.var for s in walk(phase.body) if isinstance(s, Loop) and _is_grid(s)), "")
-        shared = (s for s in walk(phase.body) if isinstance(s, Loop) and self._is_shared_out(s))
+        shared = (s for s in walk(phase.body) if isinstance(s, Loop) and self._is_divided(s))
         values = (s.value for loop in shared for s in loop.body if isinstance(s, Let))
         self._apart = frozenset(n for value in values for n in _factors(value, self._block) if n >= LEAST)
         self._rest = bool(self._counts)
         return super().phase(phase)
 
     def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
-        """Return a loop, with a parameter for its end if its rounds share out what the grid works through."""
+        """Return a loop, with a parameter for its trip count if its rounds are divided among blocks."""
         rounds = self._rounds
-        if self._is_shared_out(loop):
+        if self._is_divided(loop):
             self._rounds = rounds | {loop.var}
             stop = self.bound(loop.stop, 1)
             result = replace(loop, stop=stop, body=self.block(loop.body, moving | {loop.var}, outermost=False))
@@ -248,14 +251,14 @@ class _GpuSizes(_Sizes):
         self._rounds = rounds
         return result
 
-    def _is_shared_out(self, loop: Loop) -> bool:
-        """Whether blocks take turns at the rounds of a loop, or add up what blocks have found."""
+    def _is_divided(self, loop: Loop) -> bool:
+        """Whether the rounds of a loop are divided among blocks, or read what blocks stored in a workspace."""
         if loop.parallel is not ParallelType.SERIAL or not isinstance(loop.stop, Const):
             return False
         names, turns, parts, placed = {loop.var}, False, False, False
         for statement in walk(loop.body):
             for buffer, position in _accesses(statement):
-                if _mentions(position, names):
+                if not names.isdisjoint(t.name for t in position.walk() if isinstance(t, Var)):
                     if buffer.role in _REGISTERS:
                         return False
                     parts |= buffer.role is Role.WORKSPACE and not isinstance(statement, Store)
@@ -266,11 +269,11 @@ class _GpuSizes(_Sizes):
         return turns or parts or (placed and bool(self._counts))
 
     def moves(self, value: Term, moving: Names) -> bool:
-        """Whether a value depends on how many rounds there are."""
+        """Whether a value depends on the outermost extent."""
         return (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
 
-    def value(self, value: Term, moving: Names, *, outermost: bool) -> Term:
-        """Return an index of the grid with parameters for what its rounds are apart."""
+    def value(self, value: Term, moving: Names) -> Term:
+        """Return the value of a variable, with parameters for the distance between the rounds of a thread."""
         if value.dtype is not DataType.Index or not is_index(value):
             return self.compared(value, moving)
         return self._placed(value)
@@ -301,7 +304,7 @@ class _GpuSizes(_Sizes):
                 return super().choice(statement, moving, outermost=outermost)
 
     def position(self, position: Term) -> Term:
-        """Return a position in memory, with a parameter for what the first rows of neighbouring blocks are apart."""
+        """Return a position in memory, with a parameter for the distance between the rows of neighbouring blocks."""
         match position:
             case Apply(dtype, "add" | "sub" as fn, args):
                 return Apply(dtype, fn, tuple(map(self.position, args)))
@@ -326,12 +329,14 @@ def _accesses(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
             yield from ((buffer, position), (words, slot))
         case VectorStore(words=words, slot=slot):
             yield words, slot
+        case Uniforms(numbers=numbers, slot=slot):
+            yield numbers, slot
     for root in terms_of(statement):
         yield from ((term.buffer, term.position) for term in root.walk() if isinstance(term, Load))
 
 
 def _factors(term: Term, name: str) -> Iterator[int]:
-    """Yield what a variable is multiplied by."""
+    """Yield the constants that a variable is multiplied by."""
     for part in term.walk():
         match part:
             case Apply(_, "mul", (Var(_, found), Const(_, value))) if found == name:
@@ -339,7 +344,7 @@ def _factors(term: Term, name: str) -> Iterator[int]:
 
 
 def _mentions(term: Term, names: Iterable[str]) -> bool:
-    """Whether a term depends on some variables otherwise than by a remainder."""
+    """Whether a term depends on some variables, except through a remainder, which an inner extent bounds."""
     match term:
         case Var(_, name):
             return name in names
