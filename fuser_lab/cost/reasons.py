@@ -137,19 +137,19 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.ACROSS_CUT: "{before} comes before the cut at {tensor} and {after} after it",
     ReasonCode.CYCLE: "one kernel for both would close a cycle through {through}",
     ReasonCode.SEGMENT_SET_INSIDE: "{tensor} is made by segment_set and used inside the candidate",
-    ReasonCode.DISABLED: "this scheduler is switched off",
+    ReasonCode.DISABLED: "this scheduler is disabled",
     ReasonCode.OWN_RULE: "{text}",
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
-    ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler holds",
+    ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler can contain",
     ReasonCode.NOT_CONNECTED: (
         "the expressions fall into {parts} groups that share no tensor: {first} has no path to {second}"
     ),
     ReasonCode.SELF_MAPPED: "axes {a} and {b} of {tensor} would have to be one loop, as in x + x.T",
     ReasonCode.CYCLIC_RESHAPE: "the reshape {tensor} leads from an axis back to itself, so no loops fit all tensors",
-    ReasonCode.CONFLICTING_RESHAPES: "the reshapes {first} and {second} take one axis apart in different ways",
+    ReasonCode.CONFLICTING_RESHAPES: "the reshapes {first} and {second} split one axis in different ways",
     ReasonCode.RESIZE_AND_INDEXING: (
-        "{resize} = {resize_op} is a resize and {indexed} = {indexed_op} reads at positions that are data: "
-        "no kernel holds both"
+        "{resize} = {resize_op} is a resize and {indexed} = {indexed_op} reads at data-dependent positions: "
+        "no kernel can contain both"
     ),
     ReasonCode.NO_REDUCTION: "nothing is reduced",
     ReasonCode.HAS_REDUCTION: "{tensor} is a reduction ({op})",
@@ -184,19 +184,21 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.VIEWS_OF_INPUTS: "all outputs are views of inputs: no kernel is needed",
     ReasonCode.LIBRARY_CALL: "{tensor} = {op} stands alone: the array library computes it",
-    ReasonCode.EVALUATED_ALONE: "no kernel takes {tensor} = {op}, so the array library evaluates it alone",
+    ReasonCode.EVALUATED_ALONE: "no scheduler accepts {tensor} = {op}, so the array library evaluates it alone",
     ReasonCode.CONCRETE_OUTPUT: "output {tensor} has {elements} elements to compute",
     ReasonCode.REDUCES_ELEMENTS: "{tensor} reduces {elements} elements",
     ReasonCode.NOTHING_TO_COMPUTE: "no output has more than one element to compute",
     ReasonCode.NO_MATMUL: "there is no matrix product",
     ReasonCode.MATMUL_OFF: "matmul fusion is off by default",
-    ReasonCode.SEVERAL_MATMULS: "{first} and {second} are both matrix products; a kernel holds one",
+    ReasonCode.SEVERAL_MATMULS: "{first} and {second} are both matrix products; a kernel can contain only one",
     ReasonCode.OTHER_MATMUL: "{tensor} is made by {op}; only matmul and linear are fused",
     ReasonCode.MATMUL_VECTOR: (
         "{operand}, which {tensor} multiplies, is a vector: this is not a product of two matrices"
     ),
     ReasonCode.MATMUL_DTYPE: "{operand}, which {tensor} multiplies, is {dtype}; only Half and BFloat16 are fused",
-    ReasonCode.MATMUL_OLD_DEVICE: "{device} has compute capability {cc}; matrix products are fused from {least} on",
+    ReasonCode.MATMUL_OLD_DEVICE: (
+        "{device} has compute capability {cc}; matrix products are fused only from {least} on"
+    ),
     ReasonCode.MATMUL_PROLOGUE: (
         "{operand} = {op} computes an operand of {tensor} on {device}, where operands are only {ways} on their way "
         "from memory"
@@ -214,8 +216,8 @@ TEXTS: dict[ReasonCode, str] = {
         "output {tensor} repeats a result of the reduction along axis {axis} ({extent} times), which no loop runs over"
     ),
     ReasonCode.INDEXED_BEFORE_REDUCTION: (
-        "{tensor} = {op} leaves one element of axis {axis} before the reduction {reduction}, so that the loops of the "
-        "reduction miss that axis of {operand}"
+        "{tensor} = {op} leaves one element of axis {axis} before the reduction {reduction}, so the loops of the "
+        "reduction lack that axis of {operand}"
     ),
     ReasonCode.NO_RESIZE: "there is no slice, pad or cat",
     ReasonCode.RESIZED_BROADCAST: (
@@ -231,23 +233,23 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.TRANSPOSE_LIKE: "{first} and {second} have different innermost axes: this is a transpose",
     ReasonCode.ONE_INNERMOST_AXIS: "the inputs and outputs that have all axes share their innermost one",
     ReasonCode.INDEXED_INNERMOST: (
-        "{tensor} = {op} reads at positions that are data along axis {axis} of {operand}, its innermost: no tile of it "
-        "can be transposed"
+        "{tensor} = {op} reads at data-dependent positions along axis {axis} of {operand}, its innermost axis: no tile "
+        "of it can be transposed"
     ),
     ReasonCode.TRANSPOSE_SMALL: (
         "{tensor} has {elements} elements, fewer than the {wave} of one tile of 32 x 32 on each SM"
     ),
     ReasonCode.TRANSPOSE_NARROW: (
-        "an axis of {tensor} that changes places has {size} elements, and all others together only {rest}, fewer than "
-        "the {side} of a tile's side"
+        "a transposed axis of {tensor} has {size} elements and all other axes together have only {rest}, fewer than "
+        "the {side} on a side of a tile"
     ),
     ReasonCode.TRANSPOSE_SMALL_INNER: (
-        "the axes of {tensor} from one to the other of the two that change places have {elements} elements together, "
-        "fewer than the {tile} of a tile"
+        "the two transposed axes of {tensor} and the axes between them have {elements} elements together, fewer than "
+        "the {tile} of a tile"
     ),
     ReasonCode.TRANSPOSE_SMALL_RESHAPED: (
-        "the axes that change places have {first} and {second} elements; below {side} they would be merged with "
-        "others, which the reshape {tensor} does not allow"
+        "the transposed axes have {first} and {second} elements; below {side} they would be merged with others, which "
+        "the reshape {tensor} does not allow"
     ),
     ReasonCode.TRANSPOSED_IN_TILES: (
         "{first} and {second} have different innermost axes: tiles of 32 x 32 go through shared memory"
@@ -271,16 +273,16 @@ TEXTS: dict[ReasonCode, str] = {
         "{bytes} bytes of each row are kept ({tensors}), more than the {limit} of one SM: a cluster of {cluster} blocks"
     ),
     ReasonCode.COLUMNS_TOO_LARGE: (
-        "{bytes} bytes of each column have to be kept ({tensors}), of {columns} columns at once: the registers of "
-        "{needed} SMs, and at most {most}, half of them, reduce together"
+        "{bytes} bytes of each column have to be kept ({tensors}), for {columns} columns at once: this needs the "
+        "registers of {needed} SMs, and at most {most}, half of all SMs, reduce together"
     ),
     ReasonCode.COLUMNS_NOT_WELFORD: (
-        "{columns} columns would be kept in the registers of {needed} SMs, which is done for Welford reductions only; "
+        "{columns} columns would be kept in the registers of {needed} SMs, which is done only for Welford reductions; "
         "{tensor} is a {op}"
     ),
     ReasonCode.COLUMNS_NOT_VECTORIZED: (
-        "{columns} columns would be kept in the registers of {needed} SMs, which takes accesses of {least} elements; "
-        "{vector} are possible"
+        "{columns} columns would be kept in the registers of {needed} SMs, which needs accesses of {least} elements; "
+        "only {vector} are possible"
     ),
     ReasonCode.COLUMNS_NO_GRID: (
         "no grid of at most {sms} blocks keeps {rows} columns of {bytes} bytes in registers and uses {least} blocks"
@@ -289,22 +291,25 @@ TEXTS: dict[ReasonCode, str] = {
         "{tensor} reduces {numel} elements for each of only {rows} columns, which keep {used} SMs busy; fewer than "
         "{needed} leave most of them idle"
     ),
-    ReasonCode.COLUMNS_FIT: "{bytes} bytes of each column are kept in registers ({tensors}), {columns} columns a block",
+    ReasonCode.COLUMNS_FIT: (
+        "{bytes} bytes of each column are kept in registers ({tensors}), {columns} columns per block"
+    ),
     ReasonCode.COLUMNS_ACROSS_BLOCKS: (
         "{bytes} bytes of each column are kept in registers ({tensors}), each column by {across} of {blocks} blocks"
     ),
     ReasonCode.NOT_COMPLEMENTARY: (
-        "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}: what one reduces, the other has to keep"
+        "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}: each has to keep what the other reduces"
     ),
     ReasonCode.NO_SHARED_INPUT: "the inner reduction {inner} and the outer reduction {outer} read no input in common",
     ReasonCode.SHARED_CONSUMER: (
-        "{user} joins what comes after the inner reduction {inner} with what comes after the outer reduction {outer}"
+        "{user} combines values that depend on the inner reduction {inner} with values that depend on the outer "
+        "reduction {outer}"
     ),
     ReasonCode.CONNECTED_BESIDES: (
-        "{tensor} connects the reductions {first} and {second}, which only what both are computed from may do"
+        "{tensor} connects the reductions {first} and {second}; only values that both are computed from may do so"
     ),
     ReasonCode.OUTER_BEFORE_INNER: (
-        "the reduction {second} needs the outer reduction {first}, which is complete only when all rows are through"
+        "the reduction {second} needs the outer reduction {first}, which is complete only after all rows are processed"
     ),
     ReasonCode.ROWS_AND_SUMS_TOO_LARGE: (
         "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums have to be kept; registers hold "
@@ -315,27 +320,28 @@ TEXTS: dict[ReasonCode, str] = {
         "shared memory"
     ),
     ReasonCode.NO_GREEDY_OP: "nothing is sorted, scanned or scattered",
-    ReasonCode.GREEDY_FOREIGN_OP: "{tensor} is made by {op}, which no kernel with a sort, scan or scatter holds",
+    ReasonCode.GREEDY_FOREIGN_OP: "{tensor} is made by {op}, which no kernel with a sort, scan or scatter can contain",
     ReasonCode.GREEDY_OTHER_AXES: (
-        "{first} and {second} run along an axis each, and their other axes, which blocks share out, are not the same"
+        "{first} and {second} each run along one axis, and their other axes, which are distributed over blocks, differ"
     ),
     ReasonCode.GREEDY_MERGED: (
-        "the reshape {tensor} merges an axis that a block holds whole for {first} with one that blocks share out"
+        "the reshape {tensor} merges an axis that a block holds whole for {first} with one that is distributed over "
+        "blocks"
     ),
     ReasonCode.SCATTER_INEXACT: (
         "axis {axis} of {tensor} has {extent} elements and that of its index {given}: only the scattered axis may "
         "differ"
     ),
-    ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is needed elsewhere too, by {user}",
+    ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is also used by {user}",
     ReasonCode.GREEDY_REGISTERS: (
-        "{tensor} = {op} along {extent} elements takes {registers} registers of each of {threads} threads; "
-        "at most {limit} are there"
+        "{tensor} = {op} along {extent} elements needs {registers} registers in each of {threads} threads; "
+        "at most {limit} are available"
     ),
     ReasonCode.GREEDY_SHARED_MEMORY: (
-        "{tensor} = {op} along {extent} elements takes {bytes} bytes of shared memory; a block has {limit}"
+        "{tensor} = {op} along {extent} elements needs {bytes} bytes of shared memory; a block has {limit}"
     ),
     ReasonCode.GREEDY_BLOCK: (
-        "{tensor} = {op} along {extent} elements: {threads} threads of a block, {items} for each; "
+        "{tensor} = {op} along {extent} elements: {threads} threads per block, {items} elements for each; "
         "the array library evaluates it"
     ),
 }

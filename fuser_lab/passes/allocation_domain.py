@@ -19,12 +19,12 @@ _REORDERING = frozenset({OpKind.COPY, OpKind.RESHAPE, OpKind.BROADCAST, OpKind.E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationDomain(Pass):
-    """An output computed from a channels-last input is channels-last, so that both are read and written in one order.
+    """An output computed from a channels-last input is channels-last, so both are accessed in the same order.
 
-    Among the inputs that an output depends on, the one with the most axes decides; if several have as many, they have
-    to agree. Axes that only the output has come first. Outputs with a layout of their own keep it, views are left
-    alone, and so is what the array library computes. With ``every_tensor``, what passes between segments lies so too;
-    ``past_reductions`` is nvFuser's way around its issue #2202, see `propose_orders`.
+    Among the inputs that an output depends on, the one with the most axes decides; if several have the most axes, their
+    orders have to agree. Axes that only the output has come first. Outputs with a layout of their own keep it; views
+    and results of the array library are unchanged. With ``every_tensor``, tensors between segments follow the same
+    rule; ``past_reductions`` is nvFuser's workaround for its issue #2202, see `propose_orders`.
     """
 
     name: ClassVar[str] = "allocation_domain"

@@ -28,11 +28,11 @@ _LOSSLESS = {
 class ConsecutiveCasts(Pass):
     """``cast(cast(x, wide), y) -> cast(x, y)`` when the first cast loses nothing, and ``-> x`` when y is x's dtype.
 
-    Casts that pass through a floating point type to an integer stay, unlike in nvFuser, where the shorter chain gives
-    another integer: Float to Double to Int32 (NaN), and a signed integer to Double to UInt64 (a negative number).
+    Unlike in nvFuser, casts through a floating point type to an integer stay where the shorter chain gives a different
+    integer: Float to Double to Int32 (NaN), and a signed integer to Double to UInt64 (a negative number).
 
-    A cast that does not widen moves above squeezes, reshapes and copies that nothing else reads, so that it meets other
-    casts and what follows moves fewer bytes: ``cast(reshape(x)) -> reshape(cast(x))``.
+    A cast that does not widen moves above squeezes, reshapes and copies that nothing else reads, so it can meet other
+    casts and the ops after it move fewer bytes: ``cast(reshape(x)) -> reshape(cast(x))``.
     """
 
     name: ClassVar[str] = "consecutive_casts"

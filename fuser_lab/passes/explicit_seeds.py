@@ -15,9 +15,9 @@ _OFFSET = "rng_offset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplicitSeeds(Pass):
-    """``uniform(a, b) -> uniform(a, b, rng_seed, rng_offset_T3)`` with seed and offsets as new inputs, last of all.
+    """``uniform(a, b) -> uniform(a, b, rng_seed, rng_offset_T3)`` with seed and offsets appended to the inputs.
 
-    The seed is one for the whole fusion; each expression has its own offset. Attention with dropout gets both as well.
+    The whole fusion has one seed; each expression has its own offset. Attention with dropout gets both as well.
     """
 
     name: ClassVar[str] = "explicit_seeds"

@@ -16,11 +16,12 @@ from fuser_lab.passes.base import Pass, rebuilt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FMinFMaxPromotion(Pass):
-    """``max(x) -> fmax(x)``, which passes over NaN and is one instruction, where a sum over the same axes repairs it.
+    """``max(x) -> fmax(x)``, a single instruction that ignores NaN, if a sum over the same axes restores the NaN.
 
-    As in a softmax: of a row with NaN, ``exp(x - max(x))`` keeps the NaN where it was, so its sum is NaN, and so is all
-    that is divided by the sum. ``min`` likewise. The result stays if it is an output, or if anything but arithmetic
-    that hands NaN on, casts between floats, broadcasts along the reduced axes and such sums reads it.
+    In a softmax, for example, ``exp(x - max(x))`` keeps a NaN in its place, so the sum of that row is NaN, and so is
+    everything divided by the sum. ``min`` is treated likewise. The op is unchanged if its result is an output, or if
+    its readers are anything other than arithmetic that propagates NaN, casts between floats, broadcasts along the
+    reduced axes and such sums.
     """
 
     name: ClassVar[str] = "fmin_fmax_promotion"

@@ -18,9 +18,9 @@ from fuser_lab.passes.rewriter import Rewriter
 class MarkAliases(Pass):
     """``output = permute(x)`` becomes ``output = permute(segment_set(x))``, for any run of views up to an output.
 
-    The hint goes to where the run leaves what is computed from: a view that also feeds arithmetic stays with it. Where
-    ``x`` is itself an output, it becomes the result of the hint, so that it is still written once. Each view gets the
-    memory order that makes it one, unless it is dense and row-major anyway.
+    The hint is placed where the run leaves the values that arithmetic reads: a view that also feeds arithmetic stays
+    with it. If ``x`` is itself an output, it becomes the result of the hint, so it is still written only once. Each
+    view gets the memory order that makes it a view, unless it is already dense and row-major.
     """
 
     name: ClassVar[str] = "mark_aliases_prepare"

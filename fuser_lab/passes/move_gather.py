@@ -16,8 +16,8 @@ from fuser_lab.passes.rewriter import Rewriter
 class MoveGather(Pass):
     """``take_along_axis(exp(x), i) -> exp(take_along_axis(x, i))``: fewer elements, and the lookup reads an input.
 
-    It moves above ops with one operand and above squeezes of one axis, as far as nothing else reads their results; only
-    where the fusion has a single take_along_axis.
+    It moves above ops with one operand and above squeezes of one axis, as long as nothing else reads their results. The
+    pass runs only if the fusion has a single take_along_axis.
     """
 
     name: ClassVar[str] = "move_gather"

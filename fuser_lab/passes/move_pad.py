@@ -23,10 +23,10 @@ _BINARY = frozenset({"add", "mul", "sub"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePad(Pass):
-    """``pad(mul(x, y)) -> mul(pad(x), pad(y))``, for pads by zeros and as far up as zeros stay zeros.
+    """``pad(mul(x, y)) -> mul(pad(x), pad(y))``, for zero pads, as far up as zeros stay zeros.
 
-    ``cat([relu(x), y]) -> relu(pad(x)) + pad(y)``, or ``logical_or`` of booleans, where a pad of the cat moves. A pad
-    stops at values that something else reads and at axes of size 1 that are padded.
+    ``cat([relu(x), y]) -> relu(pad(x)) + pad(y)``, or ``logical_or`` for booleans, if a pad of the cat moves. A pad
+    stops at values with other readers and at padded axes of size 1.
     """
 
     name: ClassVar[str] = "move_pad"

@@ -19,7 +19,7 @@ _Repeat = tuple[Expr, Expr, Expr]
 class MoveRepeatForward(Pass):
     """``exp(reshape(expand(broadcast(x)))) -> reshape(expand(broadcast(exp(x))))``: fewer elements are computed.
 
-    It moves behind pointwise ops that read no other tensor, as far as nothing else reads what was repeated.
+    The repeat moves below pointwise ops that read no other tensor, as long as nothing else reads its result.
     """
 
     name: ClassVar[str] = "move_repeat_forward"

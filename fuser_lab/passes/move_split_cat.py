@@ -16,7 +16,7 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveSplitCat(Pass):
-    """``cat([slice(x, first), slice(x, rest)]) -> x``; permutations between are done once, on all of ``x``."""
+    """``cat([slice(x, first), slice(x, rest)]) -> x``; permutations in between are applied once, to all of ``x``."""
 
     name: ClassVar[str] = "move_split_cat"
     nvfuser: ClassVar[str] = "MoveSplitCat"

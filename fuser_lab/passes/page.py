@@ -131,10 +131,10 @@ def pass_markdown() -> str:
         "",
         "<!-- Made by `python -m fuser_lab.passes.page > docs/passes.md`; a test fails when it is stale. -->",
         "",
-        "Before a fusion is cut, these passes rewrite it, in this order, which is nvFuser's. Sizes are known by then.",
-        "Each can be left out, `SegmenterOptions(disabled_passes=['move_gather'])`, by nvFuser's name too,",
-        "`SegmenterOptions.from_nvfuser(disable_preseg=['MoveGatherPass'])`. The log of decisions has those that",
-        "changed something: `plan.decisions.passes`.",
+        "These passes rewrite a fusion before it is segmented, in this order, which is nvFuser's. All sizes are known",
+        "at that point. Each pass can be disabled, `SegmenterOptions(disabled_passes=['move_gather'])`, also by",
+        "nvFuser's name, `SegmenterOptions.from_nvfuser(disable_preseg=['MoveGatherPass'])`. The decision log lists the",
+        "passes that changed something: `plan.decisions.passes`.",
         "",
     ]
     for one in PRESEGMENTATION.passes:
@@ -147,7 +147,7 @@ def _section(one: Pass) -> list[str]:
     before = example(one.name)
     text = " ".join((getdoc(one) or "").split()).replace("``", "`")
     upstream = f"nvFuser: `{one.nvfuser}Pass`." if one.nvfuser else "Not in nvFuser."
-    only = f" Runs only where the scheduler `{one.only_without}` is off." if one.only_without else ""
+    only = f" Runs only if the scheduler `{one.only_without}` is disabled." if one.only_without else ""
     shown = ["```", *fusion_lines(before), "```", "", "becomes", "", "```", *fusion_lines(one.run(before)), "```", ""]
     return [f"## {one.name}", "", text, "", upstream + only, "", *shown]
 
@@ -155,10 +155,10 @@ def _section(one: Pass) -> list[str]:
 _LEFT_OUT = (
     "## nvFuser's other passes",
     "",
-    "| pass | why it is not here |",
+    "| pass | why fuser_lab does not have it |",
     "|---|---|",
-    "| `AddAxiomsPass` | tells that sizes are positive; here they are numbers |",
-    "| `ExactMappedExtentSubstitutionPass` | makes equal sizes one symbol; here they are numbers |",
+    "| `AddAxiomsPass` | states that sizes are positive; in fuser_lab they are numbers |",
+    "| `ExactMappedExtentSubstitutionPass` | gives equal sizes one symbol; in fuser_lab they are numbers |",
     "| `PropagateShardingsPass`, `DecomposeReshardingsPass`, `ReorderShardedAxisPass` | for several GPUs |",
     "| `FinalizeMultideviceDomainsPass` | for several GPUs |",
     "",

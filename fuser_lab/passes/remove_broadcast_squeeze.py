@@ -13,7 +13,7 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveBroadcastSqueeze(Pass):
-    """``squeeze(broadcast(x)) -> x``, or what is left of the two where they concern different axes."""
+    """``squeeze(broadcast(x)) -> x``, or the remaining broadcast or squeeze if their axes differ."""
 
     name: ClassVar[str] = "remove_broadcast_squeeze"
     nvfuser: ClassVar[str] = "RemoveBcastSqueeze"

@@ -16,7 +16,7 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveEmpty(Pass):
-    """What has no elements, and what is computed from that alone, becomes ``full``; a cat loses its empty operands.
+    """Tensors without elements, and results computed from them alone, become ``full``; a cat loses empty operands.
 
     ``cat([x, nothing]) -> set(x)``, ``sum(nothing) -> full(0)``, ``pad(nothing, value=v) -> full(v)``.
     """

@@ -15,9 +15,9 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentInplaceUpdate(Pass):
-    """``x <- y`` becomes ``x <- set(segment_set(y))`` where a broadcast leads to or from x or y.
+    """``x <- y`` becomes ``x <- set(segment_set(y))`` if a path to or from x or y contains a broadcast.
 
-    An input that overwrites another input is copied by an expression in any case.
+    An input that overwrites another input is always copied by an expression.
     """
 
     name: ClassVar[str] = "segment_inplace_update"

@@ -14,9 +14,9 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslateNoReductionMatmul(Pass):
-    """``matmul(a, b) -> squeeze(mul(broadcast(a), broadcast(b)))`` where the axis that is summed has size 1.
+    """``matmul(a, b) -> squeeze(mul(broadcast(a), broadcast(b)))`` if the contracted axis has size 1.
 
-    A kernel can compute that, with whatever stands around it.
+    A kernel can compute the result, fused with its neighbours.
     """
 
     name: ClassVar[str] = "translate_no_reduction_matmul"

@@ -15,7 +15,7 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslateRepeat(Pass):
-    """``cat([x, x, x], dim) -> reshape(expand(broadcast(x)))``, which any scheduler for pointwise ops takes."""
+    """``cat([x, x, x], dim) -> reshape(expand(broadcast(x)))``, which every scheduler for pointwise ops accepts."""
 
     name: ClassVar[str] = "translate_repeat_to_expand"
     nvfuser: ClassVar[str] = "TranslateRepeatToExpand"

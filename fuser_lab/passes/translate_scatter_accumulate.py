@@ -18,10 +18,11 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslateScatterAccumulate(Pass):
-    """``sum(scatter(zeros, i, x, dim)) -> scatter_add(zeros, i, x)``: rows of zeros are never made.
+    """``sum(scatter(zeros, i, x, dim)) -> scatter_add(zeros, i, x)``, which never stores the rows of zeros.
 
-    As when tokens of each expert are counted: each row of the index names one place, and the sum is over all axes
-    but ``dim``, of integers. Casts to wider integers may stand between. Nothing else reads what is scattered.
+    An example is counting the tokens of each expert: each row of the index names one position, and the sum runs over
+    all axes except ``dim`` and is of integers. Casts to wider integers may lie between the two. The scattered tensor
+    has no other reader.
     """
 
     name: ClassVar[str] = "translate_scatter_accumulate"

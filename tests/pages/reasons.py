@@ -97,9 +97,9 @@ def codes(plan: fl.Plan) -> set[str]:
 def kind(code: ReasonCode) -> str:
     """Return what kind of reason it is."""
     if code in ACCEPTING:
-        return "said with an acceptance"
+        return "given with an acceptance"
     if code in MONOTONE:
-        return "a refusal, of every larger set as well where the scheduler promises it"
+        return "a refusal, which also holds for every larger set if the scheduler promises it"
     return "a refusal: this scheduler is for another kind of fusion" if code in OTHER_KIND else "a refusal"
 
 
@@ -110,10 +110,11 @@ def page() -> str:
         "",
         "# Reasons",
         "",
-        "Every reason that a scheduler or the segmenter gives, in nvFuser's order of schedulers: what is said, a small",
-        "fusion that gets it, and what can be done. The sentences are those of the run that made this page. In the",
-        "examples `tensor(8, 16)` is a contiguous float32 input of that shape, `ops` is `fd.ops`, and the target is an",
-        "H200 unless another stands there. `plan.decisions.filter(code=...)` finds the attempts with a reason.",
+        "This page lists every reason that a scheduler or the segmenter gives, in nvFuser's order of schedulers: its",
+        "text, a small fusion that triggers it, and what to do about it. The texts come from the run that generated",
+        "this page. In the examples `tensor(8, 16)` is a contiguous float32 input of that shape, `ops` is `fd.ops`,",
+        "and the target is an H200 unless stated otherwise. `plan.decisions.filter(code=...)` finds the attempts with",
+        "a reason.",
         "",
     ]
     for code in ReasonCode:
@@ -124,7 +125,8 @@ def page() -> str:
             call.append(f"options=fl.SegmenterOptions({inside})")
         lines += [f"## {code.value}", "", f"> {said.who}: {said.text}", "", f"{kind(code).capitalize()}.", ""]
         if code in DIRECT:
-            lines += [f"No segment of a plan gets it: {example.source}", "", f"**What to do:** {example.remedy}", ""]
+            lines += [f"No segment of a plan has this reason: {example.source}", ""]
+            lines += [f"**What to do:** {example.remedy}", ""]
             continue
         lines += ["```python", example.source.strip()]
         if call:
@@ -160,8 +162,8 @@ def one_op(facts: Any, device: fl.Device) -> str | None:
 
 RULED = fl.with_rule(one_op, "pointwise")
 FUSED = {"fuse_matmul": True}
-OTHER = "nothing: another scheduler is meant for this fusion, and its reason is the one to read."
-TAKEN = "nothing: this says how the segment runs."
+OTHER = "nothing: this fusion is for another scheduler; read that scheduler's reason."
+TAKEN = "nothing: this describes how the segment runs."
 
 
 def _product(rest: str, left: str = "16, 8", right: str = "8, 32", dtype: str = "Half") -> str:
@@ -187,13 +189,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.SEGMENT_SET_INSIDE: Example(
         source="x = ops.exp(tensor(8))\nfd.add_output(ops.neg(ops.segment_set(x)))",
         remedy=(
-            'drop the `segment_set`, or read it as a copy with `segment_set="ignore"`; `plan.cut` cuts elsewhere.'
+            'remove the `segment_set`, or read it as a copy with `segment_set="ignore"`; `plan.cut` cuts elsewhere.'
         ),
     ),
     R.ACROSS_CUT: Example(
         source=(
-            'with `segment_set="cut"` it is said of expressions from before and after a `segment_set` without '
-            "what lies between, which would close a cycle as well."
+            'with `segment_set="cut"` it applies to expressions before and after a `segment_set` without those '
+            "between them, which would also close a cycle."
         ),
         remedy="move the `segment_set`, or read it as a hint.",
     ),
@@ -202,23 +204,23 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "x = tensor(64, 32)\na = ops.add(x, 1.0)\ns = ops.sum(ops.sum(a, dims=[0]), dims=[0])\n"
             "fd.add_output(ops.add(a, s))"
         ),
-        remedy="join what lies between as well, or cut before the first of them; `plan.why` names the way.",
+        remedy="include the expressions on the path between, or cut before the first one; `plan.why` names the path.",
     ),
     R.DISABLED: Example(
-        source="fd.add_output(ops.neg(tensor(8)))", remedy="take the scheduler out of `disabled_schedulers`.",
+        source="fd.add_output(ops.neg(tensor(8)))", remedy="remove the scheduler from `disabled_schedulers`.",
         options={"disabled_schedulers": frozenset({"resize"})},
     ),
     R.OWN_RULE: Example(
-        source="fd.add_output(ops.neg(ops.exp(tensor(8))))", remedy="change the rule that `schedulers=` brings along.",
+        source="fd.add_output(ops.neg(ops.exp(tensor(8))))", remedy="change the rule passed with `schedulers=`.",
         cut={"schedulers": RULED},
     ),
     R.MATMUL_INSIDE: Example(
         source=_product("fd.add_output(ops.neg(p))"),
-        remedy="`fuse_matmul=True` lets the matmul scheduler take them with what is around; else they stay alone.",
+        remedy="set `fuse_matmul=True` to fuse the product with its neighbours; otherwise it runs by itself.",
     ),
     R.EVALUATED_ONLY: Example(
         source="i = tensor(8, 4, dtype=DataType.Int)\nfd.add_output(ops.neg(ops.gather(tensor(8, 16), i, 1)))",
-        remedy="leave the op alone: the array library computes it; `take_along_axis` is fused where `gather` is not.",
+        remedy="leave the op to the array library; `take_along_axis` can be fused where `gather` cannot.",
     ),
     R.NOT_CONNECTED: Example(
         source="fd.add_output(ops.add(tensor(8), 1.0))\nfd.add_output(ops.add(tensor(9), 1.0))",
@@ -226,28 +228,28 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.SELF_MAPPED: Example(
         source="x = tensor(8, 8)\nfd.add_output(ops.add(x, ops.permute(x, dims=[1, 0])))",
-        remedy="pass the transposed tensor as a second input, or cut behind the permute.",
+        remedy="pass the transposed tensor as a second input, or cut after the permute.",
     ),
     R.CYCLIC_RESHAPE: Example(
         source=(
             "x = ops.add(tensor(12), 1.0)\ny = ops.neg(ops.reshape(x, new_shape=[3, 4]))\n"
             "fd.add_output(ops.add(x, ops.reshape(y, new_shape=[12])))"
         ),
-        remedy="do the op in the shape that the tensor has; a reshape there and back only names axes.",
+        remedy="apply the op in the tensor's own shape; a reshape and its inverse only rename axes.",
     ),
     R.CONFLICTING_RESHAPES: Example(
         source=(
             "x = ops.add(tensor(12), 1.0)\nfd.add_output(ops.neg(ops.reshape(x, new_shape=[3, 4])))\n"
             "fd.add_output(ops.neg(ops.reshape(x, new_shape=[4, 3])))"
         ),
-        remedy="use one shape for both, or reshape the outputs after the fusion: views cost nothing there.",
+        remedy="use one shape for both, or reshape the outputs after the fusion, where views cost nothing.",
     ),
     R.RESIZE_AND_INDEXING: Example(
         source=(
             "rows = ops.slice(tensor(9, dtype=DataType.Int), start_indices=[1], end_indices=[7])\n"
             "fd.add_output(ops.index_select(tensor(8, 16), rows, 0))"
         ),
-        remedy="slice or pad before the fusion, so that the indexed op reads an input.",
+        remedy="slice or pad before the fusion so that the indexing op reads an input.",
     ),
     R.NO_REDUCTION: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
     R.HAS_REDUCTION: Example(source=_norm(64, 32), remedy=OTHER),
@@ -256,16 +258,16 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "ones = ops.full(shape=[8, 4], fill_value=1.0, dtype=DataType.Float)\n"
             "fd.add_output(ops.neg(ops.sum(ones, dims=[1])))"
         ),
-        remedy="a reduction of constants is a constant: write it as one.",
+        remedy="a reduction of constants is a constant: define it as one.",
     ),
     R.NO_OUTPUT: Example(
-        source="it is said of expressions none of whose results is read by others or returned.",
-        remedy="return what the expressions compute with `fd.add_output`, or leave them out.",
+        source="the expressions have no result that is read by others or returned.",
+        remedy="return the results with `fd.add_output`, or remove the expressions.",
     ),
     R.INDEX_INPUT: Example(
         source="x = ops.add(tensor(8, 16), 1.0)\nfd.add_output(ops.index_select(x, tensor(5, dtype=DataType.Int), 0))",
         remedy=(
-            "apply pointwise ops behind the lookup instead of before it; for take_along_axis, `memory_promotion=True`."
+            "apply pointwise ops after the lookup, not before it; for take_along_axis, set `memory_promotion=True`."
         ),
     ),
     R.BROADCAST_NOT_UNIQUE: Example(
@@ -273,14 +275,14 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "bias = ops.add(tensor(1, 16), 1.0)\nfd.add_output(ops.add(tensor(8, 16), bias))\n"
             "fd.add_output(ops.add(tensor(9, 16), bias))"
         ),
-        remedy="compute the small tensor once for each reader, or accept two kernels: the loops differ in size.",
+        remedy="compute the small tensor once per reader, or accept two kernels: the loops differ in size.",
     ),
     R.OUTPUT_NOT_COVERED: Example(
         source=(
             "factor = tensor(1, 1)\nfd.add_output(ops.mul(tensor(8, 1), factor))\n"
             "fd.add_output(ops.mul(tensor(1, 7), factor))"
         ),
-        remedy="give outputs of different axes fusions of their own, or an output that has all the axes.",
+        remedy="put outputs with different axes into separate fusions, or add an output that has all the axes.",
     ),
     R.INPUT_NOT_COVERED: Example(
         source=(
@@ -289,13 +291,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "fd.add_output(ops.add(x, tensor(2, 2, 3)))"
         ),
         options={"disabled_passes": frozenset({"remove_empty"})},
-        remedy="compute the part that reads the other axes in a fusion of its own.",
+        remedy="compute the part that reads the other axes in a separate fusion.",
     ),
     R.RESHAPE_MIXES: Example(
         source=(
             "x = ops.reshape(ops.add(tensor(6, 4), 1.0), new_shape=[8, 3])\nfd.add_output(ops.sum(x, dims=[1]))"
         ),
-        remedy="reduce before the reshape, or reshape only axes that are all reduced or all kept.",
+        remedy="reduce before the reshape, or reshape only axes that are either all reduced or all kept.",
     ),
     R.PATTERN_MISMATCH: Example(
         source="x = tensor(8, 16, 4)\nfd.add_output(ops.sum(x, dims=[2]))\nfd.add_output(ops.sum(x, dims=[1, 2]))",
@@ -303,21 +305,21 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.PERSISTENT_BUFFER: Example(
         source=_norm(64, 32),
-        remedy="nothing if a persistent scheduler takes it; else see why it does not: usually a row is too long.",
+        remedy="nothing if a persistent scheduler accepts it; otherwise read its reason: usually a row is too long.",
     ),
     R.NO_PERSISTENT_BUFFER: Example(
         source=(
             "total = ops.sum(tensor(64, 16), dims=[0])\n"
             "fd.add_output(ops.add(ops.broadcast(total, [True, False]), tensor(8, 16)))"
         ),
-        remedy="nothing: there is nothing to keep, so the reduction and what follows are two kernels.",
+        remedy="nothing: no buffer persists, so the reduction and the ops after it are two kernels.",
     ),
     R.NOT_VIEWS: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
     R.VIEWS_OF_INPUTS: Example(source="fd.add_output(ops.permute(tensor(8, 4), dims=[1, 0]))", remedy=TAKEN),
     R.LIBRARY_CALL: Example(source=_product("fd.add_output(p)"), remedy=TAKEN),
     R.EVALUATED_ALONE: Example(
         source="x = tensor(64, 64)\nfd.add_output(ops.add(x, ops.permute(x, dims=[1, 0])))",
-        remedy="leave the pointwise scheduler on; every single expression has to end up somewhere.",
+        remedy="leave the pointwise scheduler enabled; every expression has to run somewhere.",
         options={"disabled_schedulers": frozenset({"pointwise"})},
     ),
     R.CONCRETE_OUTPUT: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
@@ -325,11 +327,12 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.NOTHING_TO_COMPUTE: Example(source="fd.add_output(ops.neg(tensor()))", remedy=TAKEN),
     R.NO_MATMUL: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
     R.MATMUL_OFF: Example(
-        source=_product("fd.add_output(ops.neg(p))"), remedy="`fuse_matmul=True`, nvFuser's `fuse_matmul` option.",
+        source=_product("fd.add_output(ops.neg(p))"),
+        remedy="set `fuse_matmul=True`, which is nvFuser's `fuse_matmul` option.",
     ),
     R.SEVERAL_MATMULS: Example(
         source=_product(f"fd.add_output(ops.matmul(p, tensor(32, 4, {HALF})))"), options=FUSED,
-        remedy="one product a fusion; `plan.cut` between them.",
+        remedy="keep one product per fusion; `plan.cut` separates them.",
     ),
     R.OTHER_MATMUL: Example(
         source=(
@@ -338,7 +341,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "out = ops.grouped_mm(x, w, tensor(2, dtype=DataType.Int32))\n"
             "fd.add_output(ops.neg(out[0] if isinstance(out, tuple) else out))"
         ),
-        remedy="use `matmul` or `linear` where that is the same product; others run alone.", options=FUSED,
+        remedy="use `matmul` or `linear` if they compute the same product; other products run alone.", options=FUSED,
     ),
     R.MATMUL_VECTOR: Example(
         source=_product("fd.add_output(ops.neg(p))", right="8"), options=FUSED,
@@ -346,21 +349,21 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.MATMUL_DTYPE: Example(
         source=_product("fd.add_output(ops.neg(p))", dtype="Float"), options=FUSED,
-        remedy="multiply half or bfloat16 operands; sums are float32 all the same.",
+        remedy="multiply half or bfloat16 operands; sums are accumulated in float32 anyway.",
     ),
     R.MATMUL_OLD_DEVICE: Example(
         source=_product("fd.add_output(ops.neg(p))"), options=FUSED, cut={"target": V100},
-        remedy="on such devices products run in the library; name a target that fuses them.",
+        remedy="products run in the library on such devices; choose a target that fuses them.",
     ),
     R.MATMUL_PROLOGUE: Example(
         source=(
             f"x = ops.cast(tensor(16, 8), dtype=DataType.Half)\nfd.add_output(ops.matmul(x, tensor(8, 32, {HALF})))"
         ),
-        options=FUSED, remedy="compute operands in an earlier fusion; Ampere kernels take them, Hopper's do not.",
+        options=FUSED, remedy="compute operands in an earlier fusion; Ampere kernels fuse them, Hopper's do not.",
     ),
     R.MATMUL_EPILOGUE: Example(
         source=_product("fd.add_output(ops.sum(p, dims=[1]))"), options=FUSED,
-        remedy="only pointwise ops end a product's kernel; `plan.cut` behind it for all else.",
+        remedy="only pointwise ops can be an epilogue; for other ops, cut after the product with `plan.cut`.",
     ),
     R.MATMUL_TOO_LARGE: Example(
         source=_product("fd.add_output(ops.neg(p))", "4, 2147483648", "2147483648, 2"), options=FUSED,
@@ -372,11 +375,11 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "total = ops.broadcast(ops.sum(tensor(64, 32), dims=[1]), [False, True])\n"
             "fd.add_output(ops.add(total, tensor(64, 32)))"
         ),
-        remedy="nothing within one kernel, unless the reduced tensor itself is used again: then rows are kept.",
+        remedy="nothing within one kernel, unless the reduced tensor itself is used again: then its rows persist.",
     ),
     R.NEW_INPUT_AFTER_REDUCTION: Example(
         source="fd.add_output(ops.add(ops.sum(tensor(8, 16), dims=[1]), tensor(8)))",
-        remedy="read the tensor before the reduction where the arithmetic allows it, or accept a second, small kernel.",
+        remedy="read the tensor before the reduction if the arithmetic allows it, or accept a second, small kernel.",
     ),
     R.EXPANDED_AFTER_REDUCTION: Example(
         source="fd.add_output(ops.expand(ops.sum(tensor(8, 16), dims=[1], keepdim=True), [8, 5]))",
@@ -388,7 +391,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)\n"
             "fd.add_output(ops.neg(ops.sum(one, dims=[0, 1])))"
         ),
-        remedy="look elements up in a fusion of their own; what is reduced afterwards is small.",
+        remedy="look up the elements in a separate fusion; the tensor that is then reduced is small.",
     ),
     R.NO_RESIZE: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
     R.RESIZED_BROADCAST: Example(
@@ -400,7 +403,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "x = ops.add(tensor(16, 8), tensor(1, 8))\n"
             "fd.add_output(ops.neg(ops.slice(x, start_indices=[2, 0], end_indices=[9, 8])))"
         ),
-        remedy="slice or pad before the broadcast axis comes in: add the bias to the part that is needed.",
+        remedy="slice or pad before the broadcast: add the bias only to the part that is needed.",
     ),
     R.RESIZE_BETWEEN_OUTPUTS: Example(
         source=(
@@ -422,7 +425,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "x = ops.take_along_axis(tensor(8, 16), tensor(8, 4, dtype=DataType.Int), 1)\n"
             "fd.add_output(ops.neg(ops.permute(x, dims=[1, 0])))"
         ),
-        remedy="index along an outer axis, or permute outside; the pointwise scheduler takes it, with strided writes.",
+        remedy="index along an outer axis, or permute outside; the pointwise scheduler accepts it with strided writes.",
     ),
     R.TRANSPOSE_SMALL: Example(
         source="fd.add_output(ops.add(ops.permute(tensor(16, 8), dims=[1, 0]), tensor(8, 16)))",
@@ -430,7 +433,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.TRANSPOSE_NARROW: Example(
         source="fd.add_output(ops.add(ops.permute(tensor(16, 1 << 20), dims=[1, 0]), tensor(1 << 20, 16)))",
-        remedy="nothing: rows that are this short are read and written in whole sectors by a pointwise kernel as well.",
+        remedy="nothing: a pointwise kernel also reads and writes rows this short in whole sectors.",
     ),
     R.TRANSPOSE_SMALL_INNER: Example(
         source="fd.add_output(ops.add(ops.permute(tensor(4096, 8, 8), dims=[0, 2, 1]), tensor(4096, 8, 8)))",
@@ -441,7 +444,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "x = ops.add(ops.permute(tensor(16, 512, 64), dims=[2, 1, 0]), tensor(64, 512, 16))\n"
             "fd.add_output(ops.neg(ops.reshape(x, new_shape=[64 * 512, 16])))"
         ),
-        remedy="reshape outside of the fusion, so that small axes may be merged with others into a tile.",
+        remedy="reshape outside the fusion so that small axes can be merged with others into a tile.",
     ),
     R.TRANSPOSED_IN_TILES: Example(
         source="fd.add_output(ops.add(ops.permute(tensor(512, 512), dims=[1, 0]), tensor(512, 512)))", remedy=TAKEN,
@@ -452,7 +455,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.REDUCTION_IS_OUTER: Example(source=_norm(64, 32, op=COLUMNS), remedy=OTHER),
     R.REDUCTIONS_OF_BOTH_KINDS: Example(
         source="x = tensor(8, 16)\nfd.add_output(ops.sum(x, dims=[0]))\nfd.add_output(ops.sum(x, dims=[1]))",
-        remedy="one kernel for both exists only for a norm of rows with sums of columns beside it.",
+        remedy="a single kernel for both exists only for a row norm with column sums beside it.",
     ),
     R.ONE_KIND_OF_REDUCTION: Example(
         source=(
@@ -468,32 +471,33 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "other = ops.broadcast(ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])\n"
             "fd.add_output(ops.mul(ops.neg(other), tensor(8, 5)))"
         ),
-        remedy="widen the reduced value only to the axes that were reduced; do the rest in another fusion.",
+        remedy="broadcast the reduced value only to the axes that were reduced; do the rest in another fusion.",
     ),
     R.BUFFER_TOO_LARGE: Example(
         source=_norm(512, 65536), cut={"target": "A100"},
-        remedy="shorter rows, a narrower dtype for what is kept, or a target with clusters (from Hopper on).",
+        remedy="use shorter rows, a narrower dtype for what persists, or a target with clusters (Hopper or later).",
     ),
     R.NOT_ENOUGH_BLOCKS: Example(
         source=_norm(15, 8192, "fd.add_output(ops.sum(x, dims=[0]))"),
-        remedy="more rows at once; for few long rows two kernels use the device better.",
+        remedy="use more rows at once; for few long rows two kernels use the device better.",
     ),
     R.BUFFER_FITS: Example(source=_norm(64, 32), remedy=TAKEN),
     R.BUFFER_NEEDS_CLUSTER: Example(source=_norm(512, 65536), remedy=TAKEN),
     R.COLUMNS_TOO_LARGE: Example(
         source=_norm(135169, 4096, op=COLUMNS),
-        remedy="fewer rows; or compute sums first and apply them in a second pass.",
+        remedy="use fewer rows, or compute the sums first and apply them in a second pass.",
     ),
     R.COLUMNS_NOT_WELFORD: Example(
         source=_norm(8192, 4096, op=COLUMNS),
-        remedy="use `var_mean` where statistics are wanted: its parts may be combined across blocks.",
+        remedy="use `var_mean` for statistics: its partial results can be combined across blocks.",
     ),
     R.COLUMNS_NOT_VECTORIZED: Example(
         source=_statistics(16384, 1026), remedy="make the inner size a multiple of four elements.",
     ),
-    R.COLUMNS_NO_GRID: Example(source=_statistics(65536, 4096), remedy="fewer rows or columns at once."),
+    R.COLUMNS_NO_GRID: Example(source=_statistics(65536, 4096), remedy="use fewer rows or columns at once."),
     R.NOT_ENOUGH_COLUMNS: Example(
-        source=_norm(8192, 32, op=COLUMNS), remedy="more columns at once; for few tall columns two kernels do better.",
+        source=_norm(8192, 32, op=COLUMNS),
+        remedy="use more columns at once; for few tall columns two kernels are faster.",
     ),
     R.COLUMNS_FIT: Example(source=_norm(64, 32, op=COLUMNS), remedy=TAKEN),
     R.COLUMNS_ACROSS_BLOCKS: Example(source=_statistics(8192, 512), remedy=TAKEN),
@@ -502,7 +506,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "x = tensor(8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[2], keepdim=True)))\n"
             "fd.add_output(ops.sum(x, dims=[0]))"
         ),
-        remedy="merge outer axes by a reshape before the fusion, so that one reduction keeps what the other reduces.",
+        remedy="merge outer axes by a reshape before the fusion so that one reduction keeps what the other reduces.",
     ),
     R.NO_SHARED_INPUT: Example(
         source=(
@@ -510,14 +514,14 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "n = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))\nfd.add_output(ops.mul(ops.add(n, y), scale))\n"
             "fd.add_output(ops.sum(y, dims=[0]))"
         ),
-        remedy="nothing is saved by one kernel where the two sums read different tensors; leave them apart.",
+        remedy="one kernel saves nothing if the two sums read different tensors; keep them separate.",
     ),
     R.SHARED_CONSUMER: Example(
         source=(
             "x = tensor(64, 32)\nn = ops.truediv(x, ops.sum(x, dims=[1], keepdim=True))\n"
             "fd.add_output(ops.add(n, ops.broadcast(ops.sum(x, dims=[0]), [True, False])))"
         ),
-        remedy="return the sums of columns and join them in a second fusion: they are complete only after all rows.",
+        remedy="return the column sums and combine them in a second fusion: they are complete only after all rows.",
     ),
     R.CONNECTED_BESIDES: Example(
         source=(
@@ -525,18 +529,18 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "fd.add_output(ops.mul(n, ops.broadcast(scale, [True, False])))\n"
             "fd.add_output(ops.mul(ops.sum(x, dims=[0]), scale))"
         ),
-        remedy="apply the shared tensor to the sums of columns in a second fusion.",
+        remedy="apply the shared tensor to the column sums in a second fusion.",
     ),
     R.OUTER_BEFORE_INNER: Example(
         source=(
             "x = tensor(64, 32)\ny = ops.sub(x, ops.sum(x, dims=[0], keepdim=True))\n"
             "fd.add_output(ops.truediv(y, ops.sum(y, dims=[1], keepdim=True)))"
         ),
-        remedy="two kernels: rows can begin only after all of them were added up.",
+        remedy="use two kernels: rows can start only after all of them are summed.",
     ),
     R.ROWS_AND_SUMS_TOO_LARGE: Example(
         source=_norm(2048, 65536, "fd.add_output(ops.sum(x, dims=[0]))"),
-        remedy="shorter rows or a narrower dtype; else the sums of columns are a kernel of their own.",
+        remedy="use shorter rows or a narrower dtype; otherwise the column sums run in a separate kernel.",
     ),
     R.ROWS_AND_SUMS_FIT: Example(source=_norm(64, 32, "fd.add_output(ops.sum(x, dims=[0]))"), remedy=TAKEN),
     R.NO_GREEDY_OP: Example(
@@ -545,37 +549,37 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.GREEDY_FOREIGN_OP: Example(
         source="fd.add_output(ops.sum(ops.cumsum(tensor(4, 64), 1), dims=[0]))",
-        remedy="only pointwise ops and pads share a kernel with a sort, scan or scatter; `plan.cut` before all else.",
+        remedy="only pointwise ops and pads share a kernel with a sort, scan or scatter; `plan.cut` before other ops.",
     ),
     R.GREEDY_MERGED: Example(
         source="fd.add_output(ops.neg(ops.reshape(ops.cumsum(ops.neg(tensor(4, 64)), 1), [256])))",
-        remedy="keep the rows apart, and reshape what the fusion returns.",
+        remedy="keep the rows separate, and reshape the result of the fusion.",
     ),
     R.GREEDY_OTHER_AXES: Example(
         source="fd.add_output(ops.cumsum(ops.cumsum(tensor(4, 64), 1), 0))",
-        remedy="sort or scan along one axis a fusion.",
+        remedy="sort or scan along one axis per fusion.",
     ),
     R.SCATTER_INEXACT: Example(
         source=(
             "i = tensor(2, 8, dtype=DataType.Int)\n"
             "out = ops.scatter(ops.add(tensor(4, 64), 1.0), i, tensor(2, 8), 1)\nfd.add_output(ops.neg(out))"
         ),
-        remedy="give index and source the full size on the other axes, or leave the scatter alone.",
+        remedy="give index and source the full size on the other axes, or leave the scatter by itself.",
     ),
     R.SCATTER_SHARED: Example(
         source=(
             "x, i = ops.add(tensor(4, 64), 1.0), tensor(4, 8, dtype=DataType.Int)\n"
             "fd.add_output(ops.add(ops.scatter(x, i, tensor(4, 8), 1), x))"
         ),
-        remedy="scatter into a copy: what is overwritten cannot be read as well.",
+        remedy="scatter into a copy: an overwritten tensor cannot be read as well.",
     ),
     R.GREEDY_REGISTERS: Example(
         source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 8193), 1.0), 1), 1))",
-        remedy="shorter rows, or leave the sort alone.",
+        remedy="use shorter rows, or leave the sort by itself.",
     ),
     R.GREEDY_SHARED_MEMORY: Example(
         source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 4096), 1.0), 1), 1))", cut={"target": SMALL},
-        remedy="shorter rows, or a target with more shared memory for a block.",
+        remedy="use shorter rows, or a target with more shared memory per block.",
     ),
     R.GREEDY_BLOCK: Example(
         source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 64), 1.0), 1), 1))", remedy=TAKEN,
