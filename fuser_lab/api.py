@@ -1,6 +1,7 @@
 """The public functions: define, segment, explore, time."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -18,18 +19,20 @@ from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.host_memory import free_bytes
 from fuser_lab.ir import Number
+from fuser_lab.lab.comparison import Comparison, compared
+from fuser_lab.lab.environment import environment, now
+from fuser_lab.lab.ledger import Ledger
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
 from fuser_lab.planning import definition_of, described_input, flattened, segment
-from fuser_lab.report import html, plots, records, save, timings
-from fuser_lab.report.bars import bars_svg
+from fuser_lab.report import save
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.runnable import runnable
+from fuser_lab.shown_timings import Timings, shown
 
 if TYPE_CHECKING:
-    import pandas as pd
     from fuser_lab_widgets import Explorer, ModelExplorer
 
 
@@ -37,89 +40,6 @@ _EXPLORED = ("bottom_up", "top_down", "optimal", "unfused")
 _PLAN = instance(Plan)
 _PLANS = (_PLAN | listed(_PLAN, "a plan or a list of plans", least=1)).worded("a plan or a list of plans")
 _TIMES = instance(measured.Timings, accepted="what time() returns")
-
-
-class Timings(measured.Timings):
-    """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
-
-    @takes(verbose=FLAG)
-    def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
-        """Return the numbers with units in the columns' names; ``verbose`` adds each row's device and deviation."""
-        return timings.timings_frame(self, verbose=verbose)
-
-    @takes(path=PATH)
-    def save(self, path: str | Path) -> Path:
-        """Write the table as .csv, .json, .html or .txt, or the bars as .svg or .png, and return the path.
-
-        Raises
-        ------
-        InputError
-            If the extension is none of these.
-        UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
-        """
-        note = timings.timing_note(self)
-        table = timings.timing_table(self, verbose=True)
-        writers = save.table_writers(
-            table, lambda: records.timing_records(self), self.to_json, note=note, title="timings",
-        )
-        return save.save("timings", path, save.picture_writers(self.bars) | writers)
-
-    @takes(style=FLAG)
-    def bars(self, *, style: bool = True) -> str:
-        """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them.
-
-        Of a plan that was timed alone, the segments have bars too.
-        """
-        return bars_svg(timings.timing_bars(self), "Median times", style=style)
-
-    @takes(plan=_PLAN, before=optional(_PLAN), style=FLAG)
-    def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
-        """Return the roofline of a plan's segments in static SVG: what was measured, below the roof of what ran.
-
-        Parameters
-        ----------
-        plan
-            One of the plans that were timed.
-        before
-            Another plan, whose segments are drawn as well, with arrows to where their work is now.
-        style
-            Whether the picture brings its own style sheet.
-
-        Raises
-        ------
-        InputError
-            If no segment of the plan was measured.
-        """
-        found = plots.loads(plan, self._seconds(plan))
-        if not any(load.seconds > 0 for load in found):
-            names = dict.fromkeys(row.plan for row in self.rows if row.segment is not None and row.median > 0)
-            said = ", ".join(names) or "nothing"
-            msg = f"roofline: no segment of {plan.name!r} was measured; the times are of {said}."
-            raise InputError(msg)
-        model, target = model_that_ran(self, plan), plots.device_of(plan)
-        places = " and ".join(dict.fromkeys(row.device for row in self.rows))
-        ran = plots.roof_that_ran(target, model)
-        return plots.roofline_svg(
-            found, ran, style=style,
-            note=f"Hollow marks are what {ran.name} allows; full ones were measured on {places}.",
-            before=() if before is None else plots.loads(before, self._seconds(before)),
-            pairs=() if before is None else plots.flows(before, plan),
-        )
-
-    def _seconds(self, plan: Plan) -> dict[int, float]:
-        """Return the medians of a plan's segments; plans may share a name."""
-        rows = [row for row in self.rows if row.plan_hash == plan.hash and row.segment is not None]
-        return {row.segment: row.median for row in reversed(rows) if row.segment is not None and row.median > 0}
-
-    def __repr__(self) -> str:
-        """Return the table as text, with how the times were taken."""
-        return timings.timings_text(self)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the table as text, as static HTML with bars below, and the bars as a picture."""
-        table = html.table_html(timings.timing_table(self), note=timings.timing_note(self))
-        return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
 
 
 _PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")
@@ -131,6 +51,7 @@ _PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of f
     progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
     cancelled=optional(FUNCTION.worded("a function without arguments")),
     seconds=number(0),
+    ledger=optional(instance(Ledger)),
 )
 def time(
     plans: Plan | Sequence[Plan] | CapturedModel,
@@ -140,6 +61,7 @@ def time(
     progress: Callable[[int, int, measured.Timings], None] | bool | None = None,
     cancelled: Callable[[], bool] | None = None,
     seconds: float = 1.0,
+    ledger: Ledger | None = None,
 ) -> Timings:
     """Return measured times of plans, per segment and in total, and of peers; or of a captured model and its regions.
 
@@ -166,6 +88,8 @@ def time(
         Asked between measurements; once true, the rows measured so far are returned.
     seconds
         Time to spend on each measurement, at most, after warm-up.
+    ledger
+        Where the rows are kept as well.
 
     Raises
     ------
@@ -175,6 +99,7 @@ def time(
     ArgumentTypeError
         If an argument is of another type.
     """
+    several: list[Plan] = []
     if isinstance(plans, CapturedModel):
         if isinstance(peers, Mapping):
             msg = f"time: peers of a captured model are names, as {list(PEERS)}, given a dict."
@@ -187,9 +112,12 @@ def time(
         if peers is not None and not isinstance(peers, Mapping):
             msg = f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}."
             raise InputError(msg)
-        several = [plans] if isinstance(plans, Plan) else plans
+        several = [plans] if isinstance(plans, Plan) else list(plans)
         found = _time_plans(several, inputs, dict(peers or {}), progress, cancelled, seconds)
-    return Timings(rows=found.rows, preallocated=found.preallocated, load=found.load, cores=found.cores)
+    timed = shown(replace(found, environment={"measured_at": now(), **environment().to_dict()}))
+    if ledger is not None:
+        ledger.add(timed, several)
+    return timed
 
 
 def _time_plans(
@@ -212,6 +140,35 @@ def _time_plans(
             msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
             raise InputError(msg)
     return measure(plans, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
+
+
+@takes(
+    before=_TIMES.worded("timings, as fl.time and Timings.load return them"),
+    after=_TIMES.worded("timings, as fl.time and Timings.load return them"), confidence=number(0.5),
+)
+def compare(before: measured.Timings, after: measured.Timings, *, confidence: float = 0.95) -> Comparison:
+    """Return the ratios of two measurements with their intervals, and what changed between the environments.
+
+    Rows belong together by name of the plan, number of the segment and, of a model, the region. A ratio whose interval
+    holds 1 is called a tie. The interval is that of a bootstrap over blocks of samples (Efron 1979, Carlstein 1986): it
+    says how well the medians of these two runs are known, not what a third run would give.
+
+    Parameters
+    ----------
+    before, after
+        What `time` returned, `Timings.load` read, or a ledger's ``timings(measurement)``.
+    confidence
+        Of the intervals; below 1.
+
+    Raises
+    ------
+    InputError
+        If the two have no row in common, or if the confidence is not from 0.5 to below 1.
+    """
+    if confidence >= 1:
+        msg = f"compare: confidence must be below 1, given {confidence}."
+        raise InputError(msg)
+    return compared(before, after, confidence=confidence)
 
 
 @overload

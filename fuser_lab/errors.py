@@ -121,6 +121,10 @@ class CacheWarning(UserWarning):
     """A cache directory that others may write to: nothing is read from it or kept in it, and the text says why."""
 
 
+class LedgerWarning(UserWarning):
+    """A damaged file of a ledger: its rows, or some of them, are missing from the answer, and the text says why."""
+
+
 class ScheduleError(FuserLabError, RuntimeError):
     """A transform of a schedule by hand that is illegal, or a schedule that no kernel follows; the text says why."""
 

@@ -1,7 +1,8 @@
 """Timings: what was measured, as rows of numbers; NaN means not measured."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fuser_lab.json_text import plain
@@ -28,8 +29,8 @@ class TimingRow:
     kernels
         Seconds that the segments of a plan take inside its runs, added up: what the median has beyond it are gaps
         between them. Whole plans only.
-    samples
-        Number of measurements.
+    samples, seconds
+        Number of measurements, and each of them in seconds, in the order in which they were made.
     bandwidth
         Bytes read and written per second of the median, in GB/s.
     ratio, tie
@@ -60,6 +61,7 @@ class TimingRow:
     warm: float = math.nan
     kernels: float = math.nan
     samples: int = 0
+    seconds: tuple[float, ...] = field(default=(), repr=False)
     ratio: float = math.nan
     tie: bool = False
     device: str = ""
@@ -94,14 +96,16 @@ class TimingRow:
 class Timings:
     """Rows in order, the total of each plan after its segments.
 
-    ``preallocated`` says that outputs were allocated before the measurement, so that page faults do not count. ``load``
-    is how many processes wanted a core of the machine's ``cores`` in the minute before it, NaN where nothing says so.
+    ``preallocated`` says that outputs were allocated before the measurement, so that page faults do not count.
+    ``system_load`` is how many processes wanted a core of the machine's ``cores`` in the minute before it, NaN where
+    nothing says so. ``environment`` says when and where, by name: machine, processor, driver, versions and commit.
     """
 
     rows: tuple[TimingRow, ...]
     preallocated: bool = True
-    load: float = math.nan
+    system_load: float = math.nan
     cores: int = 1
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def totals(self) -> tuple[TimingRow, ...]:
@@ -114,7 +118,7 @@ class Timings:
         return replace(self, rows=tuple(_against(row, first.get(row.group, row)) for row in self.rows))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the rows as data that JSON can hold: None stands for NaN."""
+        """Return the rows as data that JSON can hold, single samples aside: None stands for NaN."""
         return [_record(row) for row in self.rows]
 
 
@@ -126,7 +130,7 @@ def _against(row: TimingRow, base: TimingRow) -> TimingRow:
 
 
 def _record(row: TimingRow) -> dict[str, Any]:
-    names = [f.name for f in fields(row)]
+    names = [f.name for f in fields(row) if f.name != "seconds"]
     record = {name: getattr(row, name) for name in names}
     record["bandwidth"] = row.bandwidth
     found: dict[str, Any] = plain(record)

@@ -80,8 +80,8 @@ def _doubts(timings: Timings) -> list[str]:
         found.append(f"The spread is above {100 * _WIDE:.0f} % in {_named(wide)}.")
     if few:
         found.append(f"There are fewer than {_FEW} samples of {_named(few)}.")
-    if timings.load > timings.cores:
-        found.append(f"The machine was busy: a load of {timings.load:.1f} on {timings.cores} cores.")
+    if timings.system_load > timings.cores:
+        found.append(f"The machine was busy: a load of {timings.system_load:.1f} on {timings.cores} cores.")
     return found
 
 

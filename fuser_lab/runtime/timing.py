@@ -181,7 +181,7 @@ class Measurement:
             row = self._row(found)
             parts = [r.median for r in rows if r.plan == row.plan]
             rows.append(replace(row, kernels=sum(parts)) if row.segment is None and parts and row.samples else row)
-        return Timings(rows=tuple(rows), load=self._load, cores=os.cpu_count() or 1).compared()
+        return Timings(rows=tuple(rows), system_load=self._load, cores=os.cpu_count() or 1).compared()
 
     def _row(self, found: _Measured) -> TimingRow:
         if found.cold is None or found.clock is None:
@@ -190,8 +190,8 @@ class Measurement:
         low, median, high = sample.quartiles()
         _, warm, _ = (Sample(seconds=()) if found.warm is None else self._warm_turns.sample(found.warm)).quartiles()
         return replace(
-            found.row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds), warm=warm,
-            timer=found.clock.name, clocks=found.clocks,
+            found.row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds),
+            seconds=sample.seconds, warm=warm, timer=found.clock.name, clocks=found.clocks,
         )
 
     def _take_turns(self, done: int, total: int, progress: Progress) -> None:

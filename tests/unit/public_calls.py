@@ -226,6 +226,8 @@ def calls(w: World) -> dict[str, Call]:
     explorer = fl.explore(plan)
     tuned = fl.tune(plan, INPUTS, segments=[], seconds=0.0, progress=False)
     softmax = fl.examples.get("softmax")
+    ledger = fl.Ledger(w.folder / "ledger")
+    measurement = ledger.add(w.times)
     softmax_fd, rows = fl.example("softmax", "small")
     found = {
         # fuser_lab
@@ -235,8 +237,16 @@ def calls(w: World) -> dict[str, Call]:
         }),
         "time": Call(known(fl.time), ([plan], INPUTS), {
             "peers": {}, "progress": False, "cancelled": lambda: True, "seconds": 0.0,
+            "ledger": ledger,
         }),
         "diff": Call(known(fl.diff), (plan, plan, plan)),
+        "compare": Call(known(fl.compare), (w.times, w.times), {"confidence": 0.9}),
+        "Comparison.save": Call(known(fl.compare(w.times, w.times).save), (w.folder / "compared.txt",)),
+        "Ledger": Call(known(fl.Ledger), (w.folder / "ledger",)),
+        "Ledger.append": Call(known(ledger.append), ({"plan": "a"},)),
+        "Ledger.add": Call(known(ledger.add), (w.times, [plan]), {"tags": {"a": "b"}}),
+        "Ledger.sql": Call(known(ledger.sql), ("SELECT ?", [1])),
+        "Ledger.timings": Call(known(ledger.timings), (measurement,)),
         "explore": Call(known(_closed(fl.explore)), (fd, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),
@@ -308,6 +318,7 @@ def calls(w: World) -> dict[str, Call]:
         "Segment.params": Call(known(segment.params), ("cpu",)),
         "Segment.save": Call(known(segment.save), (w.folder / "segment.txt",)),
         "PlanDiff.save": Call(known(fl.diff(plan, plan).save), (w.folder / "diff.txt",)),
+        "Timings.load": Call(known(fl.Timings.load), (w.times.save(w.folder / "loaded.json"),)),
         "Timings.save": Call(known(w.times.save), (w.folder / "times.json",)),
         "Timings.to_pandas": Call(known(w.times.to_pandas), (), {"verbose": True}),
         "Timings.bars": Call(known(w.times.bars), (), {"style": True}),

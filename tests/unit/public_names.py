@@ -15,6 +15,7 @@ from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dumps import Dump
+from fuser_lab.lab.comparison import Comparison
 from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
 from fuser_lab.report.diff import PlanComparison
@@ -30,7 +31,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer,
+        Dump, LoopAxis, Explorer, Comparison,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -107,8 +108,8 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        Dump LoopAxis Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk Tensor
-        TensorSpec Timings Tuning examples.Example nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
+        Comparison Dump LoopAxis Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk
+        Tensor TensorSpec Timings Tuning examples.Example nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
         nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
         nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split
         nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView nvfuser_direct.Val

@@ -1,0 +1,1 @@
+"""The lab: measurements that are kept, compared and queried."""

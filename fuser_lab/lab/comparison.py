@@ -1,0 +1,260 @@
+"""Two measurements side by side: ratios of medians with intervals, and what else has changed."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.errors import InputError
+from fuser_lab.report import records, save
+from fuser_lab.report.html import table_html
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import seconds_label, three_digits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_RESAMPLES: Final = 2000
+_SEED: Final = 20260101
+_BLOCKS: Final = 10  # as many as there are turns in a measurement
+_NOT_COMPARED: Final = frozenset({"measured_at"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """One row of both measurements.
+
+    Attributes
+    ----------
+    plan, segment, subject
+        What was measured; ``segment`` is None for a whole plan.
+    before, after
+        Medians in seconds; NaN where one of the two was not measured.
+    ratio, low, high
+        Time after / time before, and the bounds of its interval; NaN where there are no samples.
+    note
+        Why there is no ratio.
+    """
+
+    plan: str
+    segment: int | None
+    subject: str
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    note: str = ""
+
+    @property
+    def tie(self) -> bool:
+        """Whether the interval holds 1: the measurements do not show a difference."""
+        return self.low <= 1 <= self.high
+
+    @property
+    def verdict(self) -> str:
+        """``"faster"``, ``"slower"``, ``"tie"``, or why nothing can be said."""
+        if math.isnan(self.ratio):
+            return self.note
+        return "tie" if self.tie else "faster" if self.ratio < 1 else "slower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Rows that two measurements share, in the order of the first, then those that one of them alone has.
+
+    ``confidence`` is that of the intervals, ``changes`` what differs between the environments: name, before, after.
+    """
+
+    rows: tuple[ComparedRow, ...]
+    confidence: float
+    changes: tuple[tuple[str, str, str], ...]
+
+    @property
+    def note(self) -> str:
+        """How ratios are made, and what changed meanwhile."""
+        share = f"{100 * self.confidence:g} %"
+        said = f"Ratio: time after / time before, with its {share} interval (block bootstrap of the medians)."
+        if not self.changes:
+            return f"{said} The environment is the same."
+        return f"{said} Changed: {'; '.join(f'{name} {_shown(a)} -> {_shown(b)}' for name, a, b in self.changes)}."
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one line per row, times in microseconds."""
+        import pandas as pd
+
+        found = self._records()
+        return pd.DataFrame(found.rows, columns=list(found.columns))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table as .csv, .json, .html or .txt, and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        writers = save.table_writers(self._table(), self._records, self._data, note=self.note, title="comparison")
+        return save.save("a comparison", path, writers)
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        return f"{table_text(self._table())}\n{self.note}"
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the table as text and as HTML."""
+        return {"text/plain": str(self), "text/html": table_html(self._table(), note=self.note)}
+
+    def _table(self) -> Table:
+        columns = ("plan", "segment", "before", "after", "ratio", "interval", "verdict")
+        cells = tuple(
+            (
+                row.plan if not row.subject else f"{row.subject}: {row.plan}",
+                "" if row.segment is None else f"S{row.segment}", _time(row.before), _time(row.after),
+                _number(row.ratio), "" if math.isnan(row.ratio) else f"{_number(row.low)} to {_number(row.high)}",
+                row.verdict,
+            )
+            for row in self.rows
+        )
+        strong = frozenset(n for n, row in enumerate(self.rows) if row.segment is None)
+        return Table(columns=columns, rows=cells, numeric=frozenset(columns[2:6]), strong=strong)
+
+    def _records(self) -> records.Records:
+        columns = (
+            "subject", "plan", "segment", "before [us]", "after [us]", "ratio", "low", "high", "verdict",
+        )
+        rows = tuple(
+            (r.subject, r.plan, r.segment, r.before * 1e6, r.after * 1e6, r.ratio, r.low, r.high, r.verdict)
+            for r in self.rows
+        )
+        return records.Records(columns=columns, rows=rows)
+
+    def _data(self) -> dict[str, Any]:
+        found = self._records()
+        return {
+            "confidence": self.confidence, "changes": self.changes,
+            "rows": [dict(zip(found.columns, row, strict=True)) for row in found.rows],
+        }
+
+
+def compared(before: Timings, after: Timings, *, confidence: float = 0.95) -> Comparison:
+    """Return two measurements row by row: rows belong together by subject, name of the plan and number of the segment.
+
+    The interval is that of the percentile bootstrap (Efron 1979) of the ratio of medians, over blocks of samples
+    (Carlstein 1986), since neighbouring samples are alike: blocks of both are drawn anew 2,000 times, from a generator
+    with a fixed seed. It says how well the medians of these two runs are known, not what a third run would give.
+
+    Raises
+    ------
+    InputError
+        If no row is in both.
+    """
+    first, second = ({_key(row): row for row in timings.rows} for timings in (before, after))
+    shared = [key for key in first if key in second]
+    if not shared:
+        msg = (
+            f"compare: no row is in both; the first has {_names(before)}, the second {_names(after)}; "
+            "name plans alike (plan.renamed)."
+        )
+        raise InputError(msg)
+    generator = np.random.default_rng(_SEED)
+    rows = [_compared(first[key], second[key], confidence, generator) for key in shared]
+    rows += [_alone(row, is_first=True) for key, row in first.items() if key not in second]
+    rows += [_alone(row, is_first=False) for key, row in second.items() if key not in first]
+    return Comparison(rows=tuple(rows), confidence=confidence, changes=tuple(_changes(before, after)))
+
+
+def _key(row: TimingRow) -> tuple[str, str, int | None]:
+    return row.group, row.plan, row.segment
+
+
+def _names(timings: Timings) -> str:
+    return ", ".join(dict.fromkeys(repr(row.plan) for row in timings.rows)) or "no rows"
+
+
+def _compared(a: TimingRow, b: TimingRow, confidence: float, generator: np.random.Generator) -> ComparedRow:
+    plan, segment, subject = a.plan, a.segment, a.group
+    if not (a.median > 0 and b.median > 0):
+        which = "before" if not a.median > 0 else "after"
+        return ComparedRow(
+            plan=plan, segment=segment, subject=subject, before=a.median, after=b.median, ratio=math.nan, low=math.nan,
+            high=math.nan, note=f"not measured {which}",
+        )
+    if a.device != b.device:
+        return ComparedRow(
+            plan=plan, segment=segment, subject=subject, before=a.median, after=b.median, ratio=math.nan, low=math.nan,
+            high=math.nan, note=f"other devices: {a.device}, {b.device}",
+        )
+    ratio, low, high = b.median / a.median, 0.0, math.inf
+    if a.seconds and b.seconds:
+        drawn = _medians(b, generator) / _medians(a, generator)
+        low, high = (float(q) for q in np.quantile(drawn, ((1 - confidence) / 2, (1 + confidence) / 2)))
+    return ComparedRow(
+        plan=plan, segment=segment, subject=subject, before=a.median, after=b.median, ratio=ratio, low=low, high=high,
+    )
+
+
+def _medians(row: TimingRow, generator: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return medians of samples that are drawn anew in blocks: what slows a machine down lasts for many samples."""
+    seconds = np.asarray(row.seconds)
+    length = max(len(seconds) // _BLOCKS, 1)
+    blocks = seconds[: len(seconds) // length * length].reshape(-1, length)
+    drawn = blocks[generator.integers(0, len(blocks), (_RESAMPLES, len(blocks)))]
+    found: np.ndarray[Any, np.dtype[np.float64]] = np.median(drawn.reshape(_RESAMPLES, -1), axis=1)
+    return found
+
+
+def _alone(row: TimingRow, *, is_first: bool) -> ComparedRow:
+    return ComparedRow(
+        plan=row.plan, segment=row.segment, subject=row.group, before=row.median if is_first else math.nan,
+        after=math.nan if is_first else row.median, ratio=math.nan, low=math.nan, high=math.nan,
+        note=f"only {'before' if is_first else 'after'}",
+    )
+
+
+def _changes(before: Timings, after: Timings) -> Iterator[tuple[str, str, str]]:
+    """Yield what differs: of versions each package, and names only where both sides know something."""
+    first, second = (_flat(timings) for timings in (before, after))
+    for name in {**first, **second}:
+        if first.get(name, "") != second.get(name, ""):
+            yield name, first.get(name, ""), second.get(name, "")
+
+
+def _flat(timings: Timings) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in timings.environment.items():
+        if name in _NOT_COMPARED:
+            continue
+        if name == "versions":
+            found |= _packages(value)
+        else:
+            found[name] = str(value)
+    devices = dict.fromkeys(row.device for row in timings.rows if row.device)
+    return {**found, "device": ", ".join(devices), "outputs": "allocated before" if timings.preallocated else "made"}
+
+
+def _packages(value: Any) -> dict[str, str]:
+    try:
+        found = json.loads(value)
+    except (TypeError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+
+
+def _shown(value: str) -> str:
+    return value or "none"
+
+
+def _time(seconds: float) -> str:
+    return "" if math.isnan(seconds) else seconds_label(seconds)
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else three_digits(value)

@@ -1,0 +1,100 @@
+"""Where measurements are made: machine, processor, driver, versions and commit."""
+
+import contextlib
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.json_text import json_text
+
+_PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numpy", "torch", "jax")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What may change between two measurements of one thing.
+
+    Attributes
+    ----------
+    host, cpu, cores
+        Name of the machine, model of its processor and number of cores.
+    driver
+        Version of the CUDA driver, "" without one.
+    versions
+        Versions of Python and of packages, as JSON.
+    commit
+        Git commit of the working directory, with "+" at the end where files differ from it; "" outside of a repository.
+    """
+
+    host: str = ""
+    cpu: str = ""
+    cores: int = 0
+    driver: str = ""
+    versions: str = "{}"
+    commit: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return asdict(self)
+
+
+def now() -> str:
+    """Return the time, UTC, as text that sorts."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+def environment() -> Environment:
+    """Return what this process runs on; the commit is that of the working directory at this moment."""
+    return Environment(
+        host=platform.node(), cpu=_cpu(), cores=os.cpu_count() or 0, driver=_driver(), versions=_versions(),
+        commit=_commit(str(Path.cwd())),
+    )
+
+
+@functools.cache
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def _driver() -> str:
+    with contextlib.suppress(OSError):
+        first = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0]
+        return next((word for word in first.split() if word[0].isdigit() and "." in word), "")
+    return ""
+
+
+@functools.cache
+def _versions() -> str:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return json_text(found)
+
+
+def _commit(folder: str) -> str:
+    head = _git(folder, "rev-parse", "HEAD")
+    return f"{head}{'+' if _git(folder, 'status', '--porcelain', '--untracked-files=no') else ''}" if head else ""
+
+
+def _git(folder: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's git, with arguments of our own
+            ("git", "-C", folder, *arguments), capture_output=True, text=True, check=False, timeout=10,  # noqa: S607
+            stdin=subprocess.DEVNULL, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,283 @@
+"""The ledger: a folder that keeps measurements, with what they were made of and where."""
+
+import contextlib
+import math
+import os
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, optional, shown, takes
+from fuser_lab.cost import timings as measured
+from fuser_lab.cost.timings import TimingRow
+from fuser_lab.definition.python_text import definition_text
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import FuserLabError, InputError, LedgerWarning, warn
+from fuser_lab.json_text import json_text
+from fuser_lab.lab.environment import environment, now
+from fuser_lab.lab.query import answered, duckdb_module, engine, written_as_parquet
+from fuser_lab.lab.records import timings_of
+from fuser_lab.lab.schema import BY_NAME, Row
+from fuser_lab.lab.store import (
+    Damage,
+    Journal,
+    abandoned,
+    files_of,
+    opened,
+    packing,
+    replace_by_parquet,
+    tidy,
+)
+from fuser_lab.plan import Plan
+from fuser_lab.shown_timings import Timings
+from fuser_lab.shown_timings import shown as with_views
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LARGEST_JOURNAL: Final = 1 << 26  # bytes, after which a writer begins another one
+_MANY_JOURNALS: Final = 64  # beyond, or beyond so many bytes, readers pack them first
+_MUCH_IN_JOURNALS: Final = 1 << 24
+_MANY_PARQUET: Final = 64
+
+
+class Ledger:
+    """A folder of measurements, which any number of processes add to and read.
+
+    A context manager: leaving it closes the ledger's own journal. Rows are lines of JSON until the journal of a process
+    that has ended is packed into Parquet, which needs DuckDB (``pip install duckdb``); without it, rows stay JSON, and
+    SQLite answers queries. The columns are those of `fuser_lab.lab.schema`.
+
+    Attributes
+    ----------
+    folder
+        Where the files are.
+    damaged
+        Files that the last query could not read, or not wholly, as ``(file, why)``; other rows are there all the same.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be made or read, or was written by a newer version.
+    """
+
+    @takes(folder=PATH)
+    def __init__(self, folder: str | Path) -> None:
+        """Open the ledger of a folder, which is made if it does not exist."""
+        self.folder = opened(Path(folder))
+        self.damaged: tuple[Damage, ...] = ()
+        self._journal: Journal | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """Return the ledger."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        """Close the journal."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the folder."""
+        return f"Ledger({str(self.folder)!r})"
+
+    def close(self) -> None:
+        """Close the journal; a row that is added later begins another one."""
+        with self._lock:
+            if self._journal is not None and self._journal.pid == os.getpid():
+                self._journal.close()
+            self._journal = None
+
+    @takes(row=mapping(TEXT, ANYTHING, "a mapping of columns to values"))
+    def append(self, row: Mapping[str, Any]) -> str:
+        """Add one row and return its identifier; the row is in the file when this returns.
+
+        Parameters
+        ----------
+        row
+            Values by column. ``id``, ``measured_at`` and ``measurement`` are set where they are left out.
+
+        Raises
+        ------
+        InputError
+            If a column is unknown or a value of another type, or if the file system takes no more.
+        """
+        for name, value in row.items():
+            if name not in BY_NAME:
+                msg = f"Ledger.append: unknown column {name!r}; choose from {', '.join(sorted(BY_NAME))}."
+                raise InputError(msg)
+            if not BY_NAME[name].kind.holds(value):
+                msg = f"Ledger.append: the column {name!r} is {BY_NAME[name].kind.duckdb}, given {shown(value)}."
+                raise InputError(msg)
+        identifier = uuid.uuid4().hex
+        whole: Row = {"id": identifier, "measurement": identifier, "measured_at": now(), **row}
+        with self._lock:
+            journal = self._journal
+            if journal is not None and (journal.pid != os.getpid() or journal.size > _LARGEST_JOURNAL):
+                if journal.pid == os.getpid():  # else the parent process writes to it
+                    journal.close()
+                journal = None
+            if journal is None:
+                journal = self._journal = Journal(self.folder)
+            journal.append(whole)
+        return str(whole["id"])
+
+    @takes(
+        timings=instance(measured.Timings, accepted="what fl.time returns"),
+        plans=listed(instance(Plan), "a list of plans"),
+        tags=optional(mapping(TEXT, TEXT, "a mapping of names to text")),
+    )
+    def add(
+        self, timings: measured.Timings, plans: Sequence[Plan] = (), *, tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """Add the rows of timings and return the identifier of the measurement that they share.
+
+        Parameters
+        ----------
+        timings
+            What `fl.time` returned.
+        plans
+            The plans that were timed: they say what was measured.
+        tags
+            What else to know, as ``{"experiment": "larger blocks"}``.
+        """
+        measurement = uuid.uuid4().hex
+        where = dict(timings.environment) or {"measured_at": now(), **environment().to_dict()}
+        known = {plan.hash: plan for plan in plans}
+        shared = {
+            "measurement": measurement, **where, "load": timings.system_load, "cores": timings.cores,
+            "preallocated": timings.preallocated, "tags": json_text(dict(tags or {})),
+        }
+        for row in timings.rows:
+            plan = known.get(row.plan_hash) or (next(iter(plans)) if plans and row.segment is None else None)
+            self.append({**shared, **_measured(row), **(_described(plan) if plan else {}), **_kernel(plan, row)})
+        return measurement
+
+    @takes(query=TEXT, parameters=listed(ANYTHING, "a list of values"))
+    def sql(self, query: str, parameters: Sequence[Any] = ()) -> "pd.DataFrame":
+        """Return the answer to a query of the table ``rows``, in DuckDB's SQL (SQLite's where DuckDB is missing).
+
+        Files that are damaged cost their own rows and are named in ``damaged`` and by a warning.
+
+        Parameters
+        ----------
+        query
+            As ``"select fusion_hash, commit, median(median) from rows group by all"``.
+        parameters
+            Values for the question marks in it.
+
+        Raises
+        ------
+        InputError
+            If the query is wrong.
+        UnsupportedError
+            If DuckDB is not installed and the ledger has Parquet files.
+        """
+        names, rows = self._asked(query, parameters)
+        import pandas as pd
+
+        return pd.DataFrame(rows, columns=names)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return all rows, the oldest first."""
+        return self.sql("SELECT * FROM rows ORDER BY measured_at")
+
+    @takes(measurement=optional(TEXT))
+    def timings(self, measurement: str | None = None) -> Timings:
+        """Return the rows of one measurement as timings, to be compared; of the last one if left out.
+
+        Raises
+        ------
+        InputError
+            If the ledger has no such measurement.
+        """
+        wanted = "measurement = ?" if measurement else (
+            "measurement = (SELECT measurement FROM rows ORDER BY measured_at DESC LIMIT 1)"
+        )
+        query = f"SELECT * FROM rows WHERE {wanted}"  # noqa: S608 - one of two texts of our own
+        names, rows = self._asked(query, [measurement] if measurement else [])
+        if not rows:
+            what = f"measurement {measurement!r}" if measurement else "measurement"
+            msg = f"Ledger.timings: {self.folder} has no {what}."
+            raise InputError(msg)
+        return with_views(timings_of([dict(zip(names, row, strict=True)) for row in rows]))
+
+    def pack(self) -> int:
+        """Pack the journals of writers that have ended into one Parquet file, and return how many files went into it.
+
+        Readers and writers need not wait, and queries do this by themselves where journals have become many. Without
+        DuckDB, or while another process packs, nothing happens.
+        """
+        if duckdb_module() is None:
+            return 0
+        with packing(self.folder) as may:
+            if not may:
+                return 0
+            tidy(self.folder)
+            files = files_of(self.folder)
+            journals = abandoned(files.journals)
+            parquet = list(files.parquet) if len(files.parquet) > _MANY_PARQUET else []
+            if not journals and not parquet:
+                return 0
+            replace_by_parquet(
+                self.folder, [*journals, *parquet], partial(written_as_parquet, journals, parquet),
+            )
+            return len(journals) + len(parquet)
+
+    def _asked(self, query: str, parameters: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        journals = files_of(self.folder).journals
+        size = 0
+        for journal in journals:
+            with contextlib.suppress(OSError):
+                size += journal.stat().st_size
+        if len(journals) > _MANY_JOURNALS or size > _MUCH_IN_JOURNALS:
+            self.pack()
+        asks = engine()
+        answer, damage = answered(lambda: asks.ask(files_of(self.folder), query, parameters))
+        self.damaged = tuple(damage)
+        if damage:
+            warn("; ".join(f"{self.folder / one.file} is damaged: {one.why}" for one in damage), LedgerWarning)
+        names, rows = answer
+        return names, rows
+
+
+def _measured(row: TimingRow) -> Row:
+    return {
+        "plan": row.plan, "segment": row.segment, "scheduler": row.scheduler, "plan_hash": row.plan_hash,
+        "ops": row.ops, "bytes_in": row.bytes_in, "bytes_out": row.bytes_out, "bytes_crossing": row.bytes_crossing,
+        "median": row.median, "low": row.low, "high": row.high, "warm": row.warm, "kernels": row.kernels,
+        "samples": list(row.seconds), "cache": "warm" if math.isnan(row.warm) else "cold",
+        "timer": row.timer, "clocks": row.clocks, "error": row.error, "note": row.note, "subject": row.group,
+        "device": row.device,
+    }
+
+
+def _described(plan: Plan) -> Row:
+    text = definition_text(plan.definition)
+    return {
+        "fusion": text, "fusion_hash": sha256(text.encode()).hexdigest()[:16], "plan_python": plan.to_python(),
+        "sizes": json_text([list(d.shape) if isinstance(d, TensorSpec) else d for d in plan.inputs]),
+        "dtypes": json_text([d.dtype.name if isinstance(d, TensorSpec) else type(d).__name__ for d in plan.inputs]),
+        "strides": json_text([list(d.strides) if isinstance(d, TensorSpec) else None for d in plan.inputs]),
+    }
+
+
+def _kernel(plan: Plan | None, row: TimingRow) -> Row:
+    """Return the schedule and the hash of the kernel that ran; nothing of what the array library evaluates."""
+    if plan is None or row.segment is None:
+        return {}
+    target = "cpu" if row.device.startswith("CPU") else "cuda"
+    try:
+        segment = plan.segments[row.segment]
+        schedule = "\n".join(str(nest) for nest in segment.params(target))
+        kernel = sha256(segment.kernel(target).source.encode()).hexdigest()[:16]
+    except FuserLabError:
+        return {}
+    return {"schedule": schedule, "kernel_hash": kernel}

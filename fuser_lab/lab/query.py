@@ -1,0 +1,214 @@
+"""Questions to the files of a ledger: DuckDB reads them where they lie; without it, SQLite gets a copy of the rows.
+
+The texts of queries made here hold names of columns, which are ours, and paths, which are quoted.
+"""
+# ruff: noqa: S608 - see above
+
+import json
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.lab.schema import COLUMNS, Kind, Row
+from fuser_lab.lab.store import Damage, Files, rows_of
+
+Answer = tuple[list[str], list[tuple[Any, ...]]]
+
+_ROWS: Final = ", ".join(f'"{column.name}"' for column in COLUMNS)
+_TRIES: Final = 5  # of reading files that are packed meanwhile
+
+
+class Engine(ABC):
+    """What answers questions about rows, which stand in the table ``rows``."""
+
+    @abstractmethod
+    def ask(self, files: Files, query: str, parameters: Sequence[Any]) -> tuple[Answer, list[Damage]]:
+        """Return the answer, and what was damaged among the files.
+
+        Raises
+        ------
+        InputError
+            If the query cannot be answered.
+        FileNotFoundError
+            If a file has been packed meanwhile.
+        """
+
+
+def engine() -> Engine:
+    """Return DuckDB's engine where DuckDB is installed, otherwise SQLite's."""
+    duckdb = duckdb_module()
+    return _Sqlite() if duckdb is None else _DuckDB(duckdb)
+
+
+def duckdb_module() -> Any:
+    """Return DuckDB, or None where it is not installed."""
+    try:
+        import duckdb
+    except ImportError:
+        return None
+    return duckdb
+
+
+def written_as_parquet(journals: Sequence[Path], parquet: Sequence[Path], place: Path) -> None:
+    """Write the rows of files to one Parquet file; damaged rows of journals are left out."""
+    duckdb = duckdb_module()
+    with duckdb.connect() as connection:
+        source = _source(Files(journals=tuple(journals), parquet=tuple(parquet)))
+        connection.execute(f"COPY (SELECT {_ROWS} FROM {source}) TO {_text(place)} (FORMAT parquet)")
+
+
+class _DuckDB(Engine):
+    def __init__(self, duckdb: Any) -> None:
+        self._duckdb = duckdb
+
+    def ask(self, files: Files, query: str, parameters: Sequence[Any]) -> tuple[Answer, list[Damage]]:
+        damage = self._damaged_journals(files.journals)
+        try:
+            return self._answer(files, query, parameters), damage
+        except self._duckdb.Error as error:
+            sound, damaged = self._sound(files)
+            if not damaged:
+                msg = f"Ledger.sql: {_first_line(error)}."
+                raise InputError(msg) from None
+        try:
+            return self._answer(sound, query, parameters), damage + damaged
+        except self._duckdb.Error as error:
+            msg = f"Ledger.sql: {_first_line(error)}."
+            raise InputError(msg) from None
+
+    def _answer(self, files: Files, query: str, parameters: Sequence[Any]) -> Answer:
+        with self._duckdb.connect() as connection:
+            # A view's definition takes no parameters; paths are quoted.
+            connection.execute(f"CREATE VIEW rows AS SELECT {_ROWS} FROM {_source(files)}")
+            found = connection.execute(query, list(parameters))
+            names = [entry[0] for entry in found.description or ()]
+            return names, found.fetchall() if names else []
+
+    def _damaged_journals(self, journals: Sequence[Path]) -> list[Damage]:
+        """Return what is damaged; DuckDB leaves damaged lines out without a word."""
+        if not journals:
+            return []
+        files = Files(journals=tuple(journals), parquet=())
+        query = f"SELECT filename, count(*) FROM {_source(files, damaged=True)} GROUP BY filename"
+        try:
+            with self._duckdb.connect() as connection:
+                found = connection.execute(query).fetchall()
+        except self._duckdb.Error:  # of a file that DuckDB refuses as a whole
+            found = [(str(journal), 2) for journal in journals]
+        # A last line that has no end yet is a row in flight.
+        suspects = [Path(name) for name, count in found if count > (not _is_ended(Path(name)))]
+        return [damage for journal in suspects for _, damage in (rows_of(journal),) if damage]
+
+    def _sound(self, files: Files) -> tuple[Files, list[Damage]]:
+        """Return the files that can be read to their end, and what is wrong with the others."""
+        sound: dict[str, list[Path]] = {"journals": [], "parquet": []}
+        damaged = []
+        for kind, paths in (("journals", files.journals), ("parquet", files.parquet)):
+            for path in paths:
+                alone = Files(**{"journals": (), "parquet": (), kind: (path,)})
+                try:
+                    with self._duckdb.connect() as connection:
+                        connection.execute(f"SELECT count(*), {_touched()} FROM {_source(alone)}").fetchall()
+                except self._duckdb.Error as error:
+                    if not path.exists():
+                        raise FileNotFoundError(path) from None
+                    damaged.append(Damage(path.name, _first_line(error)))
+                else:
+                    sound[kind].append(path)
+        return Files(**{kind: tuple(paths) for kind, paths in sound.items()}), damaged
+
+
+class _Sqlite(Engine):
+    def ask(self, files: Files, query: str, parameters: Sequence[Any]) -> tuple[Answer, list[Damage]]:
+        if files.parquet:
+            msg = f"Ledger: {files.parquet[0].name} is a Parquet file; DuckDB reads it: pip install duckdb."
+            raise UnsupportedError(msg)
+        damage = []
+        connection = sqlite3.connect(":memory:")
+        try:
+            types = ", ".join(f'"{column.name}" {column.kind.sqlite}' for column in COLUMNS)
+            connection.execute(f"CREATE TABLE rows ({types})")
+            marks = ", ".join("?" for _ in COLUMNS)
+            for journal in files.journals:
+                rows, damaged = rows_of(journal)
+                damage += [damaged] if damaged else []
+                connection.executemany(f"INSERT INTO rows VALUES ({marks})", map(_sqlite_values, rows))
+            try:
+                found = connection.execute(query, tuple(parameters))
+                names = [entry[0] for entry in found.description or ()]
+                return (names, found.fetchall()), damage
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                msg = f"Ledger.sql: {_first_line(error)}."
+                raise InputError(msg) from None
+        finally:
+            connection.close()
+
+
+def answered(asked: Any) -> Any:
+    """Return what a function returns; it is called again where files were packed while it read them."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return asked()
+        except FileNotFoundError:
+            if not left:
+                raise
+    raise AssertionError
+
+
+def _source(files: Files, *, damaged: bool = False) -> str:
+    """Return the rows of files as a table expression; or, of journals, only lines that are not rows."""
+    parts = []
+    if files.journals:
+        kinds = ", ".join(f"'{column.name}': '{column.kind.duckdb}'" for column in COLUMNS)
+        paths = ", ".join(_text(path) for path in files.journals)
+        read = (
+            f"read_json([{paths}], format='newline_delimited', ignore_errors=true, filename=true, "
+            f"maximum_object_size=67108864, columns={{{kinds}}})"
+        )
+        if damaged:
+            return f"(SELECT filename FROM {read} WHERE id IS NULL)"
+        parts.append(f"SELECT {_ROWS} FROM {read} WHERE id IS NOT NULL")
+    if files.parquet:
+        paths = ", ".join(_text(path) for path in files.parquet)
+        parts.append(f"SELECT {_ROWS} FROM read_parquet([{paths}], union_by_name=true)")
+    if not parts:
+        nothing = ", ".join(f'CAST(NULL AS {column.kind.duckdb}) AS "{column.name}"' for column in COLUMNS)
+        parts.append(f"SELECT {nothing} WHERE false")
+    return f"({' UNION ALL '.join(parts)})"
+
+
+def _touched() -> str:
+    """Return an expression that reads all columns; that of a count would be known without."""
+    return ", ".join(f'bit_xor(hash("{column.name}"))' for column in COLUMNS)
+
+
+def _sqlite_values(row: Row) -> tuple[Any, ...]:
+    return tuple(
+        json.dumps(row.get(column.name)) if column.kind is Kind.REALS else _plain(row.get(column.name))
+        for column in COLUMNS
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+
+
+def _text(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _is_ended(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except OSError:
+        return True
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,101 @@
+"""Timings as data and back: in a file of their own, or as rows of a ledger."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.errors import InputError
+from fuser_lab.lab.schema import Row
+
+FORMAT: Final = "fuser_lab timings"
+VERSION: Final = 1
+_TEXTS: Final = ("plan", "scheduler", "plan_hash", "timer", "clocks", "note", "device")
+_NUMBERS: Final = ("median", "low", "high", "warm", "kernels", "error")
+_COUNTS: Final = ("ops", "bytes_in", "bytes_out", "bytes_crossing")
+_ENVIRONMENT: Final = ("measured_at", "host", "cpu", "cores", "driver", "versions", "commit")
+
+
+def timings_of(rows: Sequence[Row]) -> Timings:
+    """Return rows of a ledger as timings, with ratios to the first total of each subject."""
+    found = []
+    for row in rows:
+        samples = row["samples"] or ()
+        seconds = tuple(json.loads(samples) if isinstance(samples, str) else samples)
+        values: dict[str, Any] = {name: row[name] or "" for name in _TEXTS}
+        values |= {name: _real(row[name]) for name in _NUMBERS} | {name: row[name] or 0 for name in _COUNTS}
+        values |= {"segment": row["segment"], "group": row["subject"] or "", "iqr": values["high"] - values["low"]}
+        found.append(TimingRow(**values, seconds=seconds, samples=len(seconds)))
+    first = rows[0]
+    return Timings(
+        rows=tuple(found), preallocated=bool(first["preallocated"]), system_load=_real(first["load"]),
+        cores=first["cores"] or 1, environment={name: _told(first[name]) for name in _ENVIRONMENT},
+    ).compared()
+
+
+def timings_data(timings: Timings) -> dict[str, Any]:
+    """Return timings as data for JSON, every sample included."""
+    rows = [{f.name: getattr(row, f.name) for f in fields(row)} for row in timings.rows]
+    return {
+        "format": FORMAT, "version": VERSION, "preallocated": timings.preallocated, "load": timings.system_load,
+        "cores": timings.cores, "environment": dict(timings.environment), "rows": rows,
+    }
+
+
+def loaded_timings(path: Path) -> Timings:
+    """Return what `timings_data` gave, read from a file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or holds something else.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not JSON"
+        msg = f"Timings.load: {path} cannot be read: {why}."
+        raise InputError(msg) from None
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        msg = f"Timings.load: {path} does not hold timings; give a file that Timings.save wrote as .json."
+        raise InputError(msg)
+    if data.get("version") != VERSION:
+        msg = f"Timings.load: {path} has version {data.get('version')!r}; this version of fuser_lab reads {VERSION}."
+        raise InputError(msg)
+    try:
+        return Timings(
+            rows=tuple(_row(row) for row in data["rows"]), preallocated=bool(data["preallocated"]),
+            system_load=_real(data["load"]), cores=int(data["cores"]), environment=dict(data["environment"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        msg = f"Timings.load: {path} is damaged: {type(error).__name__}: {error}."
+        raise InputError(msg) from None
+
+
+def _row(data: Mapping[str, Any]) -> TimingRow:
+    values: dict[str, Any] = {}
+    for field in fields(TimingRow):
+        value = data[field.name]
+        if field.name == "seconds":
+            values[field.name] = tuple(float(second) for second in value)
+        elif field.type in {"float", float}:
+            values[field.name] = _real(value)
+        else:
+            kind = {"str": str, "int": int, "bool": bool}.get(str(getattr(field.type, "__name__", field.type)))
+            if kind is not None and not isinstance(value, kind):
+                msg = f"{field.name} is {value!r}"
+                raise TypeError(msg)
+            values[field.name] = value
+    return TimingRow(**values)
+
+
+def _real(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _told(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,97 @@
+"""The columns of a ledger's rows, with their types in SQL and what stands in them."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+VERSION: Final = 1  # of the files; a ledger of a newer version is refused
+
+
+class Kind(Enum):
+    """The type of a column: its name in DuckDB and in SQLite."""
+
+    TEXT = ("VARCHAR", "TEXT")
+    WHOLE = ("BIGINT", "INTEGER")
+    REAL = ("DOUBLE", "REAL")
+    FLAG = ("BOOLEAN", "INTEGER")
+    TIME = ("TIMESTAMP", "TEXT")
+    REALS = ("DOUBLE[]", "TEXT")  # SQLite has no lists: JSON
+
+    def holds(self, value: Any) -> bool:
+        """Whether a column of this type takes a value; None and NaN stand for what is not known."""
+        return value is None or (isinstance(value, _TAKEN[self]) and not (
+            self in {Kind.WHOLE, Kind.REAL} and isinstance(value, bool)
+        ))
+
+    @property
+    def duckdb(self) -> str:
+        """The type in DuckDB."""
+        return self.value[0]
+
+    @property
+    def sqlite(self) -> str:
+        """The type in SQLite."""
+        return self.value[1]
+
+
+_TAKEN: Final[dict[Kind, tuple[type, ...]]] = {
+    Kind.TEXT: (str,), Kind.WHOLE: (int,), Kind.REAL: (float, int), Kind.FLAG: (bool,), Kind.TIME: (str,),
+    Kind.REALS: (list, tuple),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    name: str
+    kind: Kind
+    doc: str
+
+
+COLUMNS: Final = (
+    Column("id", Kind.TEXT, "Identifier of the row."),
+    Column("measurement", Kind.TEXT, "Identifier that the rows of one call of `fl.time` share."),
+    Column("measured_at", Kind.TIME, "When the measurement ended, UTC."),
+    Column("plan", Kind.TEXT, "Name of the plan or of the peer."),
+    Column("segment", Kind.WHOLE, "Number of the segment; NULL for a whole plan."),
+    Column("scheduler", Kind.TEXT, "Scheduler of the segment."),
+    Column("schedule", Kind.TEXT, "Parameters of the segment's kernel, as text."),
+    Column("kernel_hash", Kind.TEXT, "Hash of the kernel's source."),
+    Column("plan_hash", Kind.TEXT, "Hash of the plan's content."),
+    Column("plan_python", Kind.TEXT, "The plan as a Python script."),
+    Column("fusion", Kind.TEXT, "The fusion as text."),
+    Column("fusion_hash", Kind.TEXT, "Hash of that text."),
+    Column("sizes", Kind.TEXT, "Shapes of the inputs, as JSON; numbers stand as they are."),
+    Column("dtypes", Kind.TEXT, "Dtypes of the inputs, as JSON."),
+    Column("strides", Kind.TEXT, "Strides of the inputs in elements, as JSON."),
+    Column("ops", Kind.WHOLE, "How many expressions were measured."),
+    Column("bytes_in", Kind.WHOLE, "Bytes read."),
+    Column("bytes_out", Kind.WHOLE, "Bytes written."),
+    Column("bytes_crossing", Kind.WHOLE, "Bytes of both that pass between segments."),
+    Column("median", Kind.REAL, "Median time in seconds; NULL where nothing was measured."),
+    Column("low", Kind.REAL, "Lower quartile in seconds."),
+    Column("high", Kind.REAL, "Upper quartile in seconds."),
+    Column("warm", Kind.REAL, "Median in seconds with a warm second-level cache; GPU only."),
+    Column("kernels", Kind.REAL, "Seconds that the segments of a plan take inside its runs."),
+    Column("samples", Kind.REALS, "Every sample, in seconds, in the order of measurement."),
+    Column("cache", Kind.TEXT, "Whether the samples begin with a 'cold' or a 'warm' cache."),
+    Column("timer", Kind.TEXT, "How the time was taken."),
+    Column("clocks", Kind.TEXT, "Clock rates of the processor meanwhile."),
+    Column("error", Kind.REAL, "Largest deviation from the reference, as a share of what rounding explains."),
+    Column("note", Kind.TEXT, "Why nothing was measured, or what else to know."),
+    Column("subject", Kind.TEXT, "What the row measures where a table has several: a region of a model."),
+    Column("preallocated", Kind.FLAG, "Whether outputs were allocated before the measurement."),
+    Column("device", Kind.TEXT, "What ran the kernels."),
+    Column("load", Kind.REAL, "Processes that wanted a core in the minute before."),
+    Column("cores", Kind.WHOLE, "Cores of the machine."),
+    Column("host", Kind.TEXT, "Name of the machine."),
+    Column("cpu", Kind.TEXT, "Model of its processor."),
+    Column("driver", Kind.TEXT, "Version of the CUDA driver; '' without one."),
+    Column("versions", Kind.TEXT, "Versions of Python and of the packages that take part, as JSON."),
+    Column("commit", Kind.TEXT, "Git commit of the working directory; '+' at the end for uncommitted changes."),
+    Column("tags", Kind.TEXT, "What the user adds, as JSON."),
+)
+BY_NAME: Final = {column.name: column for column in COLUMNS}
+
+Row = dict[str, Any]

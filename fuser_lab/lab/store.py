@@ -1,0 +1,233 @@
+"""The files of a ledger: rows are appended to journals, and journals are packed into Parquet.
+
+A journal belongs to one writer, which holds a lock on it while it lives. Each row is one line of JSON, written by one
+call of the system, so that a process that is killed loses at most the row in flight and writers need not wait for each
+other. Journals that nobody holds any more are packed into a Parquet file. The names of what was packed are written to a
+file beside it first: whatever moment a process is killed at, each row is read once.
+"""
+
+import contextlib
+import json
+import math
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.errors import InputError
+from fuser_lab.json_text import json_text
+from fuser_lab.lab.schema import VERSION, Row
+
+try:
+    import fcntl
+except ImportError:  # Windows: journals are packed by those who wrote them
+    fcntl = None  # type: ignore[assignment]
+
+_HEAD: Final = "ledger.json"
+_LOCK: Final = "packing.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is damaged: its rows, or some of them, are missing from answers."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a reader reads: no row stands in two of these files."""
+
+    journals: tuple[Path, ...]
+    parquet: tuple[Path, ...]
+
+
+def opened(folder: Path) -> Path:
+    """Return the folder of a ledger, made if it does not exist.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be made or read, or if a newer version of the package has written it.
+    """
+    head = folder / _HEAD
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not head.exists():
+            _replace(head, json_text({"format": "fuser_lab ledger", "version": VERSION}))
+        found = json.loads(head.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else "its ledger.json is damaged"
+        msg = f"Ledger: {folder} cannot be used as a ledger: {said}."
+        raise InputError(msg) from None
+    version = found.get("version") if isinstance(found, dict) else None
+    if version != VERSION:
+        msg = f"Ledger: {folder} has version {version}, and this version of fuser_lab reads version {VERSION}."
+        raise InputError(msg)
+    return folder
+
+
+class Journal:
+    """A file that one writer appends rows to."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make a journal in a ledger's folder."""
+        self.path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.jsonl"
+        self.pid = os.getpid()
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self.size = 0
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def append(self, row: Row) -> None:
+        """Write a row; it is in the file when this returns."""
+        known = {name: value for name, value in row.items() if value is not None and not _is_nan(value)}
+        try:
+            text = json.dumps(known, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError):  # the slow way takes all that is like data
+            text = json_text(known)
+        line = f"{text}\n".encode()
+        try:
+            written = os.write(self._file, line)
+            why = "the disk is full"
+        except OSError as error:
+            written, why = 0, error.strerror or "it cannot be written"
+        if written != len(line):
+            os.ftruncate(self._file, self.size)  # a part of a line would spoil the next one
+            msg = f"Ledger: {self.path} cannot take a row: {why}."
+            raise InputError(msg)
+        self.size += written
+
+    def close(self) -> None:
+        """Give the journal up; it may be packed."""
+        os.close(self._file)
+
+
+def files_of(folder: Path) -> Files:
+    """Return the files that a reader reads now."""
+    names = {entry.name for entry in os.scandir(folder)}
+    parquet = sorted(name for name in names if name.endswith(".parquet"))
+    packed: set[str] = set()
+    for name in parquet:
+        packed.update(_sources(folder / f"{name}.sources"))
+    journals = sorted(name for name in names if name.endswith(".jsonl") and name not in packed)
+    return Files(
+        journals=tuple(folder / name for name in journals),
+        parquet=tuple(folder / name for name in parquet if name not in packed),
+    )
+
+
+def rows_of(journal: Path) -> tuple[list[Row], Damage | None]:
+    """Return the rows of a journal, and its damage: lines that are not rows. A last line without an end is in flight.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the journal has been packed meanwhile.
+    """
+    try:
+        content = journal.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        return [], Damage(journal.name, error.strerror or "it cannot be read")
+    whole, _, _ = content.rpartition(b"\n")
+    rows: list[Row] = []
+    damaged = 0
+    for line in whole.split(b"\n") if whole else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            damaged += 1
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            damaged += 1
+    return rows, Damage(journal.name, f"{damaged} of {damaged + len(rows)} lines are not rows") if damaged else None
+
+
+@contextlib.contextmanager
+def packing(folder: Path) -> Iterator[bool]:
+    """Hold the lock of those who pack; the value is False where another holds it, or nobody can."""
+    if fcntl is None:
+        yield False
+        return
+    lock = os.open(folder / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(lock)
+
+
+def abandoned(journals: Iterable[Path]) -> list[Path]:
+    """Return the journals that no writer holds."""
+    found = []
+    for journal in journals:
+        with contextlib.suppress(OSError):
+            file = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                found.append(journal)
+            finally:
+                os.close(file)
+    return found
+
+
+def replace_by_parquet(folder: Path, packed: Sequence[Path], write: Any) -> Path:
+    """Replace files by one Parquet file, which ``write`` writes to the path that it is given."""
+    place = folder / f"rows-{uuid.uuid4().hex}.parquet"
+    unfinished, sources = place.with_suffix(".unfinished"), folder / f"{place.name}.sources"
+    try:
+        write(unfinished)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        _replace(sources, json_text([path.name for path in packed]))
+        unfinished.replace(place)  # from here on readers leave out what was packed
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    for path in packed:
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.sources").unlink(missing_ok=True)
+    sources.unlink(missing_ok=True)
+    return place
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a packer that was killed has left; to be called by the one who packs."""
+    for sources in folder.glob("*.parquet.sources"):
+        if (folder / sources.name.removesuffix(".sources")).exists():
+            for name in _sources(sources):
+                (folder / name).unlink(missing_ok=True)
+        sources.unlink(missing_ok=True)
+    for unfinished in folder.glob("rows-*.unfinished"):
+        unfinished.unlink(missing_ok=True)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _sources(path: Path) -> list[str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [name for name in found if isinstance(name, str) and Path(name).name == name]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)

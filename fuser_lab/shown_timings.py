@@ -1,0 +1,123 @@
+"""Timings as a notebook shows them and as files; the numbers themselves know nothing of views."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuser_lab.arguments import FLAG, PATH, instance, optional, takes
+from fuser_lab.calibration import model_that_ran
+from fuser_lab.cost import timings as measured
+from fuser_lab.errors import InputError
+from fuser_lab.lab.records import loaded_timings, timings_data
+from fuser_lab.plan import Plan
+from fuser_lab.report import html, plots, records, save, timings
+from fuser_lab.report.bars import bars_svg
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PLAN = instance(Plan)
+
+
+class Timings(measured.Timings):
+    """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
+
+    @takes(verbose=FLAG)
+    def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
+        """Return the numbers with units in the columns' names; ``verbose`` adds each row's device and deviation."""
+        return timings.timings_frame(self, verbose=verbose)
+
+    @takes(path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the table as .csv, .html or .txt, all samples as .json, or the bars as .svg or .png; return the path.
+
+        `load` reads the .json again.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        UnsupportedError
+            If a PNG is asked for and nothing is there that makes one.
+        """
+        note = timings.timing_note(self)
+        table = timings.timing_table(self, verbose=True)
+        writers = save.table_writers(
+            table, lambda: records.timing_records(self), lambda: timings_data(self), note=note, title="timings",
+        )
+        return save.save("timings", path, save.picture_writers(self.bars) | writers)
+
+    @classmethod
+    @takes(path=PATH)
+    def load(cls, path: str | Path) -> "Timings":
+        """Return the timings that `save` wrote to a .json file.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read, or holds something else.
+        """
+        return shown(loaded_timings(Path(path)))
+
+    @takes(style=FLAG)
+    def bars(self, *, style: bool = True) -> str:
+        """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them.
+
+        Of a plan that was timed alone, the segments have bars too.
+        """
+        return bars_svg(timings.timing_bars(self), "Median times", style=style)
+
+    @takes(plan=_PLAN, before=optional(_PLAN), style=FLAG)
+    def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
+        """Return the roofline of a plan's segments in static SVG: what was measured, below the roof of what ran.
+
+        Parameters
+        ----------
+        plan
+            One of the plans that were timed.
+        before
+            Another plan, whose segments are drawn as well, with arrows to where their work is now.
+        style
+            Whether the picture brings its own style sheet.
+
+        Raises
+        ------
+        InputError
+            If no segment of the plan was measured.
+        """
+        found = plots.loads(plan, self._seconds(plan))
+        if not any(load.seconds > 0 for load in found):
+            names = dict.fromkeys(row.plan for row in self.rows if row.segment is not None and row.median > 0)
+            said = ", ".join(names) or "nothing"
+            msg = f"roofline: no segment of {plan.name!r} was measured; the times are of {said}."
+            raise InputError(msg)
+        model, target = model_that_ran(self, plan), plots.device_of(plan)
+        places = " and ".join(dict.fromkeys(row.device for row in self.rows))
+        ran = plots.roof_that_ran(target, model)
+        return plots.roofline_svg(
+            found, ran, style=style,
+            note=f"Hollow marks are what {ran.name} allows; full ones were measured on {places}.",
+            before=() if before is None else plots.loads(before, self._seconds(before)),
+            pairs=() if before is None else plots.flows(before, plan),
+        )
+
+    def _seconds(self, plan: Plan) -> dict[int, float]:
+        """Return the medians of a plan's segments; plans may share a name."""
+        rows = [row for row in self.rows if row.plan_hash == plan.hash and row.segment is not None]
+        return {row.segment: row.median for row in reversed(rows) if row.segment is not None and row.median > 0}
+
+    def __repr__(self) -> str:
+        """Return the table as text, with how the times were taken."""
+        return timings.timings_text(self)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the table as text, as static HTML with bars below, and the bars as a picture."""
+        table = html.table_html(timings.timing_table(self), note=timings.timing_note(self))
+        return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
+
+
+def shown(found: measured.Timings) -> Timings:
+    """Return timings with their views."""
+    return Timings(
+        rows=found.rows, preallocated=found.preallocated, system_load=found.system_load, cores=found.cores,
+        environment=found.environment,
+    )
