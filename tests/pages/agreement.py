@@ -10,7 +10,7 @@ from tests.pages.rules import RULES, Rule
 from tests.unit.segmentation.test_known_answers import CASES, holds, segmented
 
 COMMAND = "python -m tests.pages.agreement > docs/agreement.md"
-NOT_ASSERTED = "read from its source"
+NOT_ASSERTED = "no test; from nvFuser's source"
 GATE = "csrc/scheduler/registry.cpp: checkCanSchedule"
 REGISTRY = "csrc/scheduler/registry_utils.cpp"
 FINDER = "csrc/fusion_segmenter.cpp"
@@ -43,24 +43,24 @@ KNOWN = (
     Known(
         of="every kernel", nvfuser=GATE, ours=f"{FACTS}.gate",
         text=(
-            "No op that only a library evaluates: attention, embedding, gather of other sizes, and, but for "
+            "No op that only a library evaluates: attention, embedding, gather with other sizes, and, except for "
             "Greedy, sorts, scans and scatters."
         ),
         code=R.EVALUATED_ONLY,
     ),
     Known(
         of="every kernel", nvfuser=GATE, ours=f"{FACTS}.shape_gate",
-        text="All expressions are connected, through shared tensor inputs too.",
+        text="All expressions are connected, possibly through shared tensor inputs.",
         case="disconnected_pair", code=R.NOT_CONNECTED,
     ),
     Known(
         of="every kernel", nvfuser=GATE, ours=f"{FACTS}.shape_gate",
-        text="No tensor has two axes that are one.",
+        text="No tensor has two axes that map to one loop.",
         code=R.SELF_MAPPED,
     ),
     Known(
         of="every kernel", nvfuser=REGISTRY, ours=f"{FACTS}.shape_gate",
-        text="Slices, pads and cats do not stand beside indexing.",
+        text="Slices, pads and cats do not share a kernel with indexing.",
         case="slice_and_gather", code=R.RESIZE_AND_INDEXING,
     ),
     Known(
@@ -69,13 +69,13 @@ KNOWN = (
         code=R.CYCLIC_RESHAPE,
     ),
     Known(
-        of="every kernel but resize", nvfuser=REGISTRY, ours="fuser_lab.analysis.coverage.conflicting_reshapes",
+        of="every kernel except resize", nvfuser=REGISTRY, ours="fuser_lab.analysis.coverage.conflicting_reshapes",
         text="No two reshapes split or merge one axis differently.",
         case="reshape_conflict_same_source", code=R.CONFLICTING_RESHAPES,
     ),
     Known(
-        of="every kernel but resize", nvfuser=REGISTRY, ours=f"{FACTS}.index_input",
-        text="Slices, pads and indexed reads read inputs of the segment.",
+        of="every kernel except resize", nvfuser=REGISTRY, ours=f"{FACTS}.index_input",
+        text="Slices, pads and indexing ops read inputs of the segment.",
         case="dynamic_reshape_slice", code=R.INDEX_INPUT,
     ),
     Known(
@@ -90,7 +90,7 @@ KNOWN = (
     ),
     Known(
         of="matmul", nvfuser="csrc/scheduler/matmul_utils.cpp", ours="fuser_lab.schedule.matmul.Matmul",
-        text="Products are fused with what follows them only if fuse_matmul is enabled.",
+        text="Products are fused with their epilogues only if fuse_matmul is enabled.",
         case="matmul_sin_cast_fused", code=R.MATMUL_OFF,
     ),
     Known(
@@ -100,7 +100,7 @@ KNOWN = (
     ),
     Known(
         of="reduction", nvfuser="csrc/scheduler/reduction.cpp", ours="fuser_lab.schedule.reduction.Reduction",
-        text="Nothing is needed both before and after a reduction.",
+        text="No tensor is needed both before and after a reduction.",
         case="split_reshape_reduce_1_3", code=R.PERSISTENT_BUFFER,
     ),
     Known(
@@ -110,17 +110,17 @@ KNOWN = (
     ),
     Known(
         of="reduction", nvfuser=REGISTRY, ours="fuser_lab.schedule.reduction.Reduction",
-        text="No result of a reduction is widened again.",
+        text="No result of a reduction is broadcast again.",
         case="sum_keepdim_add", code=R.BROADCAST_AFTER_REDUCTION,
     ),
     Known(
         of="reduction", nvfuser=REGISTRY, ours="fuser_lab.schedule.reduction.Reduction",
-        text="After an inner reduction no new tensor is read.",
+        text="No new tensor is read after an inner reduction.",
         case="back_to_back_inner_sums", code=R.NEW_INPUT_AFTER_REDUCTION,
     ),
     Known(
         of="reductions", nvfuser=REGISTRY, ours=f"{FACTS}.unique_broadcasts",
-        text="No broadcast axis meets axes of two extents.",
+        text="No broadcast axis meets axes of two different extents.",
         case="multi_concretization_reduce", code=R.BROADCAST_NOT_UNIQUE,
     ),
     Known(
@@ -130,7 +130,7 @@ KNOWN = (
     ),
     Known(
         of="resize", nvfuser="csrc/scheduler/resize.cpp", ours="fuser_lab.schedule.resize.Resize",
-        text="It takes slices, pads and cats, and recomputes each element where it is needed.",
+        text="The scheduler accepts slices, pads and cats, and recomputes each element where it is needed.",
         case="rotate_halves", code=R.NO_RESIZE,
     ),
     Known(
@@ -150,7 +150,7 @@ KNOWN = (
     ),
     Known(
         of="transpose", nvfuser="csrc/scheduler/transpose.cpp", ours="fuser_lab.schedule.transpose.Transpose",
-        text="The axes from one to the other of those that change places hold a tile.",
+        text="The transposed axes and those between them have at least the elements of a tile.",
         code=R.TRANSPOSE_SMALL_INNER,
     ),
     Known(
@@ -160,7 +160,7 @@ KNOWN = (
     ),
     Known(
         of="transpose", nvfuser="csrc/scheduler/transpose.cpp", ours=f"{FACTS}.indexed_innermost",
-        text="No indexed read goes along the innermost axis.",
+        text="No indexing op reads along the innermost axis.",
         code=R.INDEXED_INNERMOST,
     ),
     Known(
@@ -170,47 +170,47 @@ KNOWN = (
     ),
     Known(
         of="pointwise", nvfuser="csrc/scheduler/pointwise.cpp", ours="fuser_lab.schedule.pointwise.PointWise",
-        text="It holds no reduction.",
+        text="The segment contains no reduction.",
         code=R.HAS_REDUCTION,
     ),
     Known(
         of="persistent", nvfuser="csrc/scheduler/normalization_utils.cpp", ours=f"{PERSISTENT}.needs_buffer",
-        text="Something is needed both before and after a reduction.",
+        text="Some tensor is needed both before and after a reduction.",
         case="welford_var_and_sum", code=R.NO_PERSISTENT_BUFFER,
     ),
     Known(
         of="persistent", nvfuser=REGISTRY, ours=f"{PERSISTENT}.broadcast_elsewhere",
-        text="A result is widened to the reduced axes only.",
+        text="A result is broadcast only to the reduced axes.",
         case="norm_with_new_input_first", code=R.BROADCAST_ELSEWHERE,
     ),
     Known(
         of="inner_persistent", nvfuser="csrc/scheduler/normalization_inner.cpp",
         ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
-        text="The rows that are kept fit registers, or clusters of blocks.",
+        text="The persistent rows fit into registers, or into clusters of blocks.",
         case="norm_too_big_3d", code=R.BUFFER_TOO_LARGE,
     ),
     Known(
         of="inner_persistent", nvfuser="csrc/scheduler/normalization_inner.cpp",
         ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
-        text="Long rows need enough of them to fill the GPU.",
+        text="There are enough long rows to fill the GPU.",
         code=R.NOT_ENOUGH_BLOCKS,
     ),
     Known(
         of="outer_persistent", nvfuser="csrc/scheduler/normalization_outer.cpp",
         ours="fuser_lab.schedule.outer_persistent.OuterPersistent",
-        text="The columns that are kept fit the registers of all multiprocessors.",
+        text="The persistent columns fit into the registers of all multiprocessors.",
         case="combine_vertical", code=R.COLUMNS_TOO_LARGE,
     ),
     Known(
         of="outer_persistent", nvfuser="csrc/scheduler/normalization_outer.cpp",
         ours="fuser_lab.schedule.outer_persistent.OuterPersistent",
-        text="Across blocks only Welford statistics are kept, with wide accesses.",
+        text="Only Welford statistics persist across blocks, with wide accesses.",
         code=R.COLUMNS_NOT_WELFORD,
     ),
     Known(
         of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp",
         ours=f"{INNER_OUTER}.InnerOuterPersistent",
-        text="Inner and outer reductions are of complementary axes.",
+        text="Inner and outer reductions reduce complementary axes.",
         case="inner_outer_match", code=R.NOT_COMPLEMENTARY,
     ),
     Known(
@@ -222,32 +222,32 @@ KNOWN = (
     Known(
         of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp",
         ours=f"{INNER_OUTER}.InnerOuterPersistent",
-        text="Rows and sums of columns fit registers and shared memory.",
+        text="Rows and column sums fit into registers and shared memory.",
         case="rms_norm_backward", code=R.ROWS_AND_SUMS_TOO_LARGE,
     ),
     Known(
         of="greedy", nvfuser="csrc/scheduler/greedy.cpp", ours="fuser_lab.schedule.greedy.Greedy",
-        text="There is a sort, scan, top-k or scatter, and nothing but certain ops around it.",
+        text="The segment has a sort, scan, top-k or scatter, and only certain ops around it.",
         case="topk_with_adds", code=R.GREEDY_FOREIGN_OP,
     ),
     Known(
         of="greedy", nvfuser="csrc/scheduler/greedy.cpp", ours="fuser_lab.schedule.greedy.Greedy",
-        text="The axes that blocks share out are the same for all such ops.",
+        text="All such ops distribute the same axes over blocks.",
         code=R.GREEDY_OTHER_AXES,
     ),
     Known(
         of="greedy", nvfuser="csrc/scheduler/greedy.cpp", ours="fuser_lab.schedule.greedy.Greedy",
-        text="A scatter has exact sizes and is the only reader of what it overwrites.",
+        text="A scatter has exact sizes and is the only reader of the tensor it overwrites.",
         code=R.SCATTER_SHARED,
     ),
     Known(
         of="greedy", nvfuser="csrc/scheduler/greedy.cpp", ours="fuser_lab.schedule.greedy.Greedy",
-        text="A row fits the registers and the shared memory of a block.",
+        text="A row fits into the registers and the shared memory of a block.",
         code=R.GREEDY_REGISTERS,
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.hints.refused_by_hint",
-        text="A segment_set is a hint: what it makes is not used in its segment.",
+        text="A segment_set is a hint: its result is not used in its own segment.",
         case="segment_set_chain", code=R.SEGMENT_SET_INSIDE,
     ),
     Known(
@@ -257,17 +257,17 @@ KNOWN = (
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.privatization.replicas_of",
-        text="Widening casts and squeezes are copied for each reader.",
+        text="Widening casts and squeezes are replicated for each reader.",
         case="privatize_upcast_and_squeeze",
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.privatization.repeated",
-        text="Copies that end in one segment become one again.",
+        text="Replicas in the same segment are merged again.",
         case="revert_privatized_upcast_and_squeeze",
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.forwarding.forwarded_chains",
-        text="Unary ops behind an input are forwarded up to the first other op.",
+        text="Unary ops after an input are forwarded up to the first other op.",
         case="forward_until_binary",
     ),
     Known(
@@ -287,12 +287,12 @@ KNOWN = (
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours=f"{BOTTOM_UP}.bottom_up",
-        text="Reductions of one signature in a line are combined.",
+        text="Consecutive reductions with one signature are combined.",
         case="combine_vertical",
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours=f"{BOTTOM_UP}.bottom_up",
-        text="Reductions of one signature beside each other are combined.",
+        text="Parallel reductions with one signature are combined.",
         case="combine_horizontal",
     ),
     Known(
@@ -302,32 +302,32 @@ KNOWN = (
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours=f"{BOTTOM_UP}.bottom_up",
-        text="What rounds leave is merged where no path leads around.",
+        text="The remaining groups are merged if no other path connects them.",
         case="reduction_chain_and_late_join", code=R.CYCLE,
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.definition.binding.bind",
-        text="Extents cross segments; here all sizes are known before the cut.",
+        text="Extents cross segments; in fuser_lab all sizes are known before segmentation.",
         case="reshape_cross_segment_extent",
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.welford.rewrite_answer",
-        text="A Welford is rewritten as two sums where rows are kept.",
+        text="A Welford is rewritten as two sums if its rows persist.",
         case="welford_twice",
     ),
     Known(
         of="presegmentation", nvfuser=PRESEG, ours="fuser_lab.passes.translate_matmul.TranslateNoReductionMatmul",
-        text="A product over one element is a multiplication.",
+        text="A matrix product over one element becomes a multiplication.",
         case="matmul_k1",
     ),
     Known(
         of="presegmentation", nvfuser=PRESEG, ours="fuser_lab.passes.translate_repeat.TranslateRepeat",
-        text="A cat of a tensor with itself is an expansion.",
+        text="A cat of a tensor with itself becomes an expand.",
         case="repeat_two_axes",
     ),
     Known(
         of="presegmentation", nvfuser=PRESEG, ours="fuser_lab.passes.segment_inplace_update.SegmentInplaceUpdate",
-        text="An update in place beside a broadcast is a segment of its own.",
+        text="An in-place update beside a broadcast is a separate segment.",
         case="inplace_across_segments",
     ),
     Known(
@@ -337,7 +337,7 @@ KNOWN = (
     ),
     Known(
         of="presegmentation", nvfuser=PRESEG, ours="fuser_lab.passes.mark_aliases.MarkAliases",
-        text="So are views of inputs that are computed with as well.",
+        text="Views of inputs that also feed arithmetic are split off.",
         case="bookend_input_side",
     ),
     Known(
@@ -347,7 +347,7 @@ KNOWN = (
     ),
     Known(
         of="presegmentation", nvfuser=PRESEG, ours="fuser_lab.passes.allocation_domain.AllocationDomain",
-        text="Outputs lie like the input with the most axes.",
+        text="Outputs have the layout of the input with the most axes.",
         case="permute_and_add_strided",
     ),
 )
@@ -440,20 +440,20 @@ def page() -> str:
         "# Agreement with nvFuser",
         "",
         f"Of {count} segmentations that nvFuser's own tests assert, {good} agree, in the number of segments and, where",
-        f"it is asserted, in the schedulers. Below stand {len(KNOWN) + len(RULES)} rules of its schedulers, its",
-        "segmenter and its presegmentation passes, with the code that has them here and what shows them; tests of",
-        f"nvFuser assert {tested} of them. A rule is shown by a [known answer](known_answers.md), by the example of a",
-        "[reason](reasons.md) or by the definitions below, which tests cut, and compute where they are small. Where",
-        "fuser_lab differs on purpose is said in [the design](design.md#differences-from-nvfuser-on-purpose).",
+        f"it is asserted, in the schedulers. The table lists {len(KNOWN) + len(RULES)} rules of nvFuser's schedulers,",
+        "segmenter and presegmentation passes, with the code that implements each rule and an example of it; nvFuser's",
+        f"tests assert {tested} of them. A rule is shown by a [known answer](known_answers.md), by the example of a",
+        "[reason](reasons.md) or by the definitions below, which tests segment and, if they are small, compute.",
+        "[The design](design.md#differences-from-nvfuser-on-purpose) lists the intended differences from nvFuser.",
         "",
-        "| of | rule | nvFuser | here | shown by | asserted by |",
+        "| applies to | rule | nvFuser | fuser_lab | shown by | asserted by |",
         "|---|---|---|---|---|---|",
         *rows(),
         "",
         "## Definitions",
         "",
         "`tensor(8, 16)` is a contiguous float32 input of that shape, `ops` is `fd.ops`, and the target is an H200.",
-        "Above each definition stand the schedulers of its segments.",
+        "Each definition follows the schedulers of its segments.",
         "",
     ]
     for number, rule in enumerate(RULES, 1):

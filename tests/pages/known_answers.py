@@ -20,9 +20,9 @@ from tests.unit.segmentation.test_known_answers import (
 COMMAND = "python -m tests.pages.known_answers > docs/known_answers.md"
 STATUS = {
     "asserted": "a test of nvFuser asserts it",
-    "derived": "read off nvFuser's rules",
-    "reported": "said in an issue",
-    "stated": "said in an issue, for this definition and today's nvFuser",
+    "derived": "derived from nvFuser's rules",
+    "reported": "stated in an issue",
+    "stated": "stated in an issue, for this definition and today's nvFuser",
 }
 RELATION = {"==": "", "<=": "at most ", ">=": "at least "}
 
@@ -36,7 +36,7 @@ def row(case: dict[str, Any]) -> tuple[bool, str]:
         mark = f" (no: rule {CONTRADICTED[case['id']][1]})"
     expected = f"{RELATION[case['relation']]}{case['segments']}"
     beside = "" if stated in (None, got) else " (NO)"
-    said = "not said" if stated is None else listed(stated)
+    said = "not stated" if stated is None else listed(stated)
     status = STATUS[case["segments_status"]]
     cells = (f"`{case['id']}`", expected, f"{count}{mark}", said, f"{listed(got)}{beside}", status)
     return holds(case, result), f"| {' | '.join(cells)} |"
@@ -51,9 +51,9 @@ def table(cases: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a table with a sentence before it that counts."""
     rows = [row(case) for case in cases]
     both = sum(stated_schedulers(case) is not None for case in cases)
-    yield f"{sum(good for good, _ in rows)} of {len(rows)} hold; {both} of them state the schedulers as well."
+    yield f"{sum(good for good, _ in rows)} of {len(rows)} hold; {both} of them also state the schedulers."
     yield ""
-    yield "| case | segments expected | got | schedulers expected | got | who says so |"
+    yield "| case | segments expected | got | schedulers expected | got | source |"
     yield "|---|---:|---:|---|---|---|"
     yield from (line for _, line in rows)
 
@@ -65,10 +65,10 @@ def page() -> str:
         "",
         "# Known answers",
         "",
-        "Fusions for which the number of segments is known, and for many the schedulers that take them: from nvFuser's",
-        "own tests, from its rules, and from issues of NVIDIA/Fuser. Each is cut bottom-up for an H200 with nvFuser's",
-        "passes and the case's switches (`SegmenterOptions.from_nvfuser`), as",
-        "`tests/unit/segmentation/test_known_answers.py` does.",
+        "This page lists fusions with a known number of segments, and for many also the schedulers, from nvFuser's own",
+        "tests, from its rules, and from issues of NVIDIA/Fuser. Each is cut bottom-up for an H200 with nvFuser's",
+        "passes and the case's switches (`SegmenterOptions.from_nvfuser`), as in",
+        "`tests/unit/segmentation/test_known_answers.py`.",
         "",
         "## From nvFuser's tests and rules",
         "",
@@ -76,11 +76,11 @@ def page() -> str:
         "",
     ]
     if CONTRADICTED:
-        lines += ["Where the answer differs, on principle:", ""]
+        lines += ["These answers differ by intention:", ""]
         said = {c["id"]: c for c in CASES}
         lines += [
-            f"- `{name}`: {said[name]['segments']} was read off the rules, and is {count} by the rule {rule}, which "
-            "nvFuser's own tests assert for fusions of the same shape."
+            f"- `{name}`: the rules alone suggest {said[name]['segments']}; the rule {rule}, which nvFuser's own tests "
+            f"assert for fusions of the same shape, gives {count}."
             for name, (count, rule) in CONTRADICTED.items()
         ]
         lines.append("")

@@ -71,8 +71,8 @@ RULES = (
         of="expr_eval", nvfuser=f"{EXPR_EVAL}, csrc/alias_analysis.cpp: okToRelayout",
         ours="fuser_lab.analysis.aliasing.settled_strides", options=UNMARKED,
         text=(
-            "A result without a layout of its own is row-major and dense: a permutation or slice is a view only where "
-            "MarkAliasesPrepare says so."
+            "A result without a layout of its own is row-major and dense: a permutation or slice is a view only if "
+            "MarkAliasesPrepare makes it one."
         ),
         asserted="test_transpose.cpp: TransposeTest.TransposeSplitAggregatedVectorizationWidth",
         shows={
@@ -85,7 +85,7 @@ RULES = (
     Rule(
         of="expr_eval", nvfuser="csrc/preseg_passes/mark_aliases_prepare.cpp",
         ours="fuser_lab.passes.mark_aliases.MarkAliases",
-        text="MarkAliasesPrepare gives each view the layout that makes it one.",
+        text="MarkAliasesPrepare gives each view the layout that makes it a view.",
         asserted="test_alias.cpp: AliasTest.PerfDebugVerboseWhenSomeKernelsNotLaunched",
         shows={
             "fd.add_output(ops.permute(tensor(8, 16), [1, 0]))": "expr_eval",
@@ -104,7 +104,7 @@ RULES = (
     Rule(
         of="fusion", nvfuser="csrc/fusion.cpp: Fusion::addOutput",
         ours="fuser_lab.definition.builder.FusionBuilder.add_output",
-        text="An output that is given twice is one value.", asserted="test_alias.cpp: AliasTest.DuplicateOutputs",
+        text="An output that is added twice is one value.", asserted="test_alias.cpp: AliasTest.DuplicateOutputs",
         shows={
             """
 x = ops.add(tensor(4, 8), 3.0)
@@ -118,7 +118,7 @@ fd.add_output(x)""": "expr_eval",
     ),
     Rule(
         of="pointwise", nvfuser=COVERED, ours=f"{FACTS}.reference",
-        text="Outputs may be slices, pads and cats of what the reference is made of.",
+        text="Outputs may be slices, pads and cats of the reference's operands.",
         shows={
             """
 x = tensor(4, 24)
@@ -140,7 +140,7 @@ fd.add_output(ops.neg(ops.cat([x, y], 1)))""": "pointwise",
     ),
     Rule(
         of="resize", nvfuser=RESIZE, ours=f"{FACTS}.resize_between_outputs",
-        text="No slice, pad or cat stands between the reference and another output.",
+        text="No slice, pad or cat lies between the reference and another output.",
         asserted="test_resize.cpp: ResizeSchedulerTest.PropagateMultipleSlicesToInputs2",
         shows={
             """
@@ -151,7 +151,7 @@ fd.add_output(ops.sin(ops.slice(ops.sin(x), [0, 2], [16, 100])))""": "resize, re
     ),
     Rule(
         of="resize", nvfuser=RESIZE, ours="fuser_lab.schedule.resize.Resize",
-        text="No broadcast axis meets an axis that is resized.",
+        text="No broadcast axis meets a resized axis.",
         shows={
             """
 x = ops.add(tensor(16, 8), tensor(8))
@@ -166,7 +166,7 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "resize",
     ),
     Rule(
         of="resize", nvfuser=INNER, ours=f"{FACTS}.inner_groups",
-        text="All inputs and outputs, incomplete ones too, have the same innermost axis.",
+        text="All inputs and outputs, including incomplete ones, have the same innermost axis.",
         shows={
             """
 x = ops.mul(tensor(16, 8), ops.broadcast(tensor(16), [False, True]))
@@ -174,8 +174,8 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
         },
     ),
     Rule(
-        of="all kernels but resize", nvfuser=PROMOTION, ours=f"{FACTS}.index_input",
-        text="With memory_promotion, what a slice or a pad reads may be computed in the same segment.",
+        of="all kernels except resize", nvfuser=PROMOTION, ours=f"{FACTS}.index_input",
+        text="With memory_promotion, the operand of a slice or pad may be computed in the same segment.",
         options={"enable": ["memory_promotion"]},
         shows={
             """
@@ -190,7 +190,7 @@ fd.add_output(x)""": "pointwise",
     ),
     Rule(
         of="reduction", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
-        text="An output may be a slice of what is reduced.",
+        text="An output may be a slice of a reduced tensor.",
         shows={
             """
 x = tensor(16, 8)
@@ -200,7 +200,7 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "reduction",
     ),
     Rule(
         of="inner_persistent", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
-        text="An output may be a slice of what is normalized.",
+        text="An output may be a slice of a normalized tensor.",
         shows={
             """
 x = tensor(16, 8)
@@ -210,7 +210,7 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "inner_persistent",
         },
     ),
     Rule(
-        of="all kernels but resize", nvfuser=TRANSFORMS, ours=f"{COVERAGE}.conflicting_reshapes",
+        of="all kernels except resize", nvfuser=TRANSFORMS, ours=f"{COVERAGE}.conflicting_reshapes",
         text="Slices of one axis may be split if their outer extents are equal; otherwise the reshapes conflict.",
         shows={
             """
@@ -231,8 +231,8 @@ fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))"""
         of="inner_outer_persistent", nvfuser=BESIDES,
         ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
         text=(
-            "Inner and outer reductions, and outer ones among themselves, are connected by nothing but values that "
-            "both kinds are computed from."
+            "Inner and outer reductions, and outer ones among themselves, are connected only by values that both "
+            "kinds are computed from."
         ),
         asserted="test_combined_inner_outer_reduction.cpp: TmaWarpSpecializedTest.RMSNormBwd",
         shows={
@@ -252,7 +252,7 @@ fd.add_output(ops.mul(ops.sum(dy, [0]), w))""": "inner_persistent, reduction",
     Rule(
         of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp: canScheduleCompileTime",
         ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
-        text="Outputs may have axes that no reduction has.",
+        text="Outputs may have axes that occur in no reduction.",
         shows={
             """
 x = tensor(64, 32)
@@ -281,7 +281,7 @@ fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, redu
     ),
     Rule(
         of="transpose", nvfuser=TRANSPOSE, ours="fuser_lab.schedule.transpose.Transpose", options=UNMARKED,
-        values=False, text="All axes but one that changes places have at least 32 elements together.",
+        values=False, text="All axes except one transposed axis have at least 32 elements together.",
         shows={
             "fd.add_output(ops.neg(ops.permute(tensor(16, 1 << 20), [1, 0])))": "pointwise",
             "fd.add_output(ops.neg(ops.permute(tensor(32, 1 << 20), [1, 0])))": "transpose",
@@ -290,7 +290,7 @@ fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, redu
     Rule(
         of="transpose", nvfuser="csrc/scheduler/transpose.cpp: TransposeViewPropagator",
         ours="fuser_lab.analysis.coverage.Neighbourhoods", options=UNMARKED, values=False,
-        text="Axes are followed across reshapes: permutes on both sides of one that cancel leave a PointWise kernel.",
+        text="Axes are traced across reshapes: permutes that cancel across a reshape leave a PointWise kernel.",
         asserted="test_transpose.cpp: TransposeTest.ViewTransposeReshape",
         shows={
             """
@@ -303,7 +303,7 @@ fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "t
     ),
     Rule(
         of="greedy", nvfuser=GREEDY, ours="fuser_lab.schedule.greedy.Greedy",
-        text="No reshape downstream merges an axis that an op runs along with another one.",
+        text="No reshape downstream merges the axis along which an op runs with another one.",
         shows={
             "fd.add_output(ops.neg(ops.cumsum(ops.neg(tensor(4, 64)), 1)))": "greedy",
             "fd.add_output(ops.neg(ops.reshape(ops.cumsum(ops.neg(tensor(4, 64)), 1), [2, 2, 64])))": "greedy",
@@ -312,7 +312,7 @@ fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "t
     ),
     Rule(
         of="greedy", nvfuser=GREEDY, ours="fuser_lab.schedule.greedy.Greedy",
-        text="The axes that a pad widens are held by one block as well.",
+        text="A block also holds the padded axes whole.",
         shows={
             "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, 3]), 1))": "greedy",
             "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, 0, 0, 3]), 1))": "expr_eval, resize",
@@ -320,7 +320,7 @@ fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "t
     ),
     Rule(
         of="all kernels", nvfuser="csrc/scheduler/registry_utils.cpp: hasResizeAndIndexOps",
-        ours=f"{FACTS}.shape_gate", text="A scatter counts as indexing: no slice, pad or cat stands beside it.",
+        ours=f"{FACTS}.shape_gate", text="A scatter counts as indexing: no slice, pad or cat shares its kernel.",
         shows={
             """
 x = ops.pad(tensor(4, 64), [0, 3])
@@ -329,7 +329,7 @@ fd.add_output(ops.scatter(x, tensor(4, 8, dtype=DataType.Int), tensor(4, 8), 1))
     ),
     Rule(
         of="greedy", nvfuser="csrc/logical_domain_map.cpp", ours="fuser_lab.ops.scatter",
-        text="Index and source of a scatter have the operand's axes beside the scattered one.",
+        text="Index and source of a scatter have the operand's extents except along the scattered axis.",
         shows={
             """
 places = ops.argsort(ops.neg(tensor(4, 8)), 1)
@@ -339,7 +339,7 @@ fd.add_output(ops.neg(ops.scatter(ops.neg(tensor(4, 64)), places, tensor(4, 8), 
     Rule(
         of="presegmentation", nvfuser="csrc/preseg_passes/move_pad.cpp: replaceCat, replaceCatOpWithBinaryOp",
         ours="fuser_lab.passes.move_pad.MovePad", options={"disable": ["resize_scheduler"]},
-        text="Without the Resize scheduler, a cat one of whose pads moves becomes a sum, and the pads move on.",
+        text="Without the Resize scheduler, a cat becomes a sum if one of its pads moves, and the pads move on.",
         shows={
             """
 x, y = tensor(4, 10), tensor(6, 10)
@@ -368,7 +368,7 @@ fd.add_output(ops.add(ops.slice(x, [0, 1], [16, 100]), ops.slice(x, [0, 0], [16,
     ),
     Rule(
         of="pointwise", nvfuser=f"{COVERED}; {TRANSFORMS}", ours=f"{FACTS}.reference",
-        text="The parts of a fused query, key and value matrix are one segment, with what they are scaled by.",
+        text="The parts of a fused query, key and value matrix are one segment, together with their scaling.",
         shows={
             """
 x = tensor(4, 8, 24)
