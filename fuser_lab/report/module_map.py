@@ -66,6 +66,17 @@ class CallGraph:
         return tuple(map(tuple, found))
 
 
+    @cached_property
+    def counted(self) -> dict[tuple[int, ...], _Counts]:
+        """What was counted of sets of calls: a map is drawn again and again, with few boxes opened or closed."""
+        return {}
+
+    @cached_property
+    def levels(self) -> dict[tuple[Path, tuple[int, ...], bool], _Level]:
+        """What was found of the levels that were drawn."""
+        return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """What goes from one box to another of its level, by place; ``back`` is against the order in which they run."""
@@ -173,21 +184,35 @@ class _Builder:
         self, name_id: str, kind: BoxKind, name: str, path: Path, calls: Sequence[int], *, times: int = 1,
         turns: int = 1, inside: Inside | None = None,
     ) -> ModuleBox:
-        graph, own = self._graph, frozenset(calls)
-        read = {f.tensor: f.bytes for n in calls for f in graph.into[n] if f.source not in own}
-        written = {f.tensor: f.bytes for n in calls for f in graph.out_of[n] if f.target not in own}
-        regions = dict.fromkeys(graph.calls[n].region for n in calls)
+        counts = _counted(self._graph, tuple(calls))
+        cls = self._graph.classes.get(path, "") if kind == "module" else ""
         return ModuleBox(
-            id=name_id, kind=kind, name=name, cls=graph.classes.get(path, "") if kind == "module" else "", times=times,
-            calls=tuple(calls), ops=tuple(dict.fromkeys(graph.calls[n].op for n in calls)),
-            regions=tuple(number for number in regions if number is not None),
-            left=sum(graph.calls[n].region is None for n in calls), library=graph.library,
-            bytes_in=sum(read.values()), bytes_out=sum(written.values()), inside=inside, turns=turns,
+            id=name_id, kind=kind, name=name, cls=cls, times=times, calls=tuple(calls), ops=counts.ops,
+            regions=counts.regions, left=counts.left, library=self._graph.library, bytes_in=counts.bytes_in,
+            bytes_out=counts.bytes_out, inside=inside, turns=turns,
         )
 
     def _inside(self, path: Path, calls: Sequence[int], level: int) -> Inside:
         """Return the boxes of a level, whose calls are all in the module of this path."""
+        found = self._level(path, tuple(calls))
+        boxes = []
+        for place, (key, own) in enumerate(found.groups):
+            kind, _, name = key.partition(" ")
+            if kind == "module" and found.folds[name].turns > 1:
+                boxes.append(self._pattern(path, found.folds[name], found.modules, own, level))
+            elif kind == "module":
+                boxes.append(self._module((*path, name), found.folds[name].names, found.modules, own, level))
+            else:
+                leaf: BoxKind = "region" if kind == "region" else "torch"
+                boxes.append(self._box(f"{'.'.join(path)}#{place}", leaf, name, path, own))
+        return Inside(boxes=tuple(boxes), links=found.links)
+
+    def _level(self, path: Path, calls: tuple[int, ...]) -> _Level:
+        """Return the boxes of a level in order, whatever is open."""
         graph, depth = self._graph, len(path)
+        known = graph.levels.get((path, calls, self._folded))
+        if known is not None:
+            return known
         modules: dict[str, list[int]] = {}
         for n in calls:
             if len(graph.calls[n].module) > depth:
@@ -201,20 +226,12 @@ class _Builder:
                 groups.add(n, f"module {leader[call.module[depth]]}", splits=False)
             else:
                 groups.add(n, f"torch {call.op}" if call.region is None else f"region {call.region}", splits=True)
-        members = {fold.names[0]: fold for fold in folds}
         order, links = groups.ordered()
-        boxes = []
-        for place, group in enumerate(order):
-            kind, _, name = groups.keys[group].partition(" ")
-            if kind == "module" and members[name].turns > 1:
-                boxes.append(self._pattern(path, members[name], modules, groups.calls[group], level))
-            elif kind == "module":
-                boxes.append(self._module((*path, name), members[name].names, modules, groups.calls[group], level))
-            else:
-                own = ".".join(path)
-                leaf: BoxKind = "region" if kind == "region" else "torch"
-                boxes.append(self._box(f"{own}#{place}", leaf, name, path, groups.calls[group]))
-        return Inside(boxes=tuple(boxes), links=links)
+        found = graph.levels[path, calls, self._folded] = _Level(
+            folds={fold.names[0]: fold for fold in folds}, modules=modules,
+            groups=tuple((groups.keys[group], tuple(groups.calls[group])) for group in order), links=links,
+        )
+        return found
 
     def _pattern(
         self, path: Path, fold: _Fold, modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
@@ -275,6 +292,44 @@ class _Fold:
     names: tuple[str, ...]
     turns: int
     times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """What a box says of its calls; see `ModuleBox`."""
+
+    ops: tuple[str, ...]
+    regions: tuple[int, ...]
+    left: int
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Level:
+    """The boxes of a level in order, each with its key and calls; folds by their first modules; calls by module."""
+
+    folds: Mapping[str, _Fold]
+    modules: Mapping[str, Sequence[int]]
+    groups: tuple[tuple[str, tuple[int, ...]], ...]
+    links: tuple[Link, ...]
+
+
+def _counted(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
+    known = graph.counted.get(calls)
+    if known is not None:
+        return known
+    own = frozenset(calls)
+    read = {f.tensor: f.bytes for n in calls for f in graph.into[n] if f.source not in own}
+    written = {f.tensor: f.bytes for n in calls for f in graph.out_of[n] if f.target not in own}
+    regions = dict.fromkeys(graph.calls[n].region for n in calls)
+    found = graph.counted[calls] = _Counts(
+        ops=tuple(dict.fromkeys(graph.calls[n].op for n in calls)),
+        regions=tuple(number for number in regions if number is not None),
+        left=sum(graph.calls[n].region is None for n in calls), bytes_in=sum(read.values()),
+        bytes_out=sum(written.values()),
+    )
+    return found
 
 
 def _repeated(alike: Sequence[int], at: int) -> tuple[int, int]:

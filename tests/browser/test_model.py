@@ -1,6 +1,8 @@
 """The map of a captured model: modules open, a region is opened by its module's path, edited and run."""
 
 import pytest
+from browser.accessibility import serious_findings
+from browser.test_explorer import PAINTED, crowding
 from needs import needs
 
 pytestmark = pytest.mark.browser
@@ -75,3 +77,88 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     page.screenshot(path=shots / "model-region.png")
     assert desk.complaints == []
     assert desk.strangers == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_explorer, theme):
+    desk = open_explorer(MODEL, theme=theme)
+    page, root = desk.page, desk.page.locator(".fl-modelmap")
+    found = {"first": serious_findings(page)}
+    root.get_by_role("button", name="1", exact=True).focus()
+    page.keyboard.press("Enter")
+    layers = root.locator('.fl-mapbox[data-box="layers.0"]')
+    layers.and_(root.locator("[aria-expanded=false]")).wait_for()
+    root.locator(".fl-mapbox[tabindex='0']").focus()
+    page.keyboard.press("Home")  # means nothing here
+    page.keyboard.press("Enter")
+    layers.and_(root.locator("[aria-expanded=true]")).wait_for()
+    found["a module"] = serious_findings(page)
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("() => document.activeElement.dataset.box").startswith("layers.0")
+    leaf = root.locator('.fl-mapbox.fl-region[data-box^="layers.0#"]').last
+    leaf.focus()
+    page.keyboard.press(" ")
+    root.get_by_role("button", name="Open region").wait_for()
+    found["a region"] = serious_findings(page)
+    root.get_by_role("button", name="what the cuts cost").focus()
+    page.keyboard.press("Enter")
+    root.get_by_text("What the cuts cost:").wait_for(timeout=60_000)
+    found["costs"] = serious_findings(page)
+    root.locator(".fm-side tr[data-send]").first.focus()
+    page.keyboard.press("Enter")
+    page.locator(".fl-explorer:not(.fl-modelmap) .fl-op").first.wait_for()
+    found["an open region"] = serious_findings(page)
+    assert {state: said for state, said in found.items() if said} == {}
+    assert desk.complaints == []
+
+
+LARGE = """\
+import jax
+import jax.numpy as jnp
+import fuser_lab as fl
+
+def layer(x, w):
+    with jax.named_scope("norm"):
+        x = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+    with jax.named_scope("mlp"):
+        for n in range(7):
+            x = jax.nn.gelu(x * n + 1) - jnp.sin(x) / 2
+    return x + jnp.tanh(x @ w) @ w
+
+def model(x, w):
+    for n in range(32):
+        with jax.named_scope(f"layers.{n}"):
+            x = layer(x, w)
+    return jax.nn.log_softmax(x)
+
+found = fl.from_jax(model, *[jax.ShapeDtypeStruct((64, 64), "float32")] * 2)
+assert found.graphs[0].nodes > 3000
+"""
+# Clicks a box; milliseconds until the map is drawn again and that frame is on the screen.
+REDRAWN = """(box) => new Promise((done) => {
+  const root = document.querySelector('.fl-modelmap');
+  const start = performance.now();
+  root.addEventListener('fuser-lab-drawn', () => {
+    requestAnimationFrame(() => setTimeout(() => done(performance.now() - start), 0));
+  }, { once: true });
+  root.querySelector(`[data-box="${box}"]`).dispatchEvent(new MouseEvent('click', { bubbles: true }));
+})"""
+
+
+@pytest.mark.benchmark
+def test_the_map_of_3000_calls_opens_and_answers_at_once(open_explorer):
+    needs("jax")
+    desk = open_explorer(LARGE, "shown = fl.explore(found)\nshown")
+    page, root = desk.page, desk.page.locator(".fl-modelmap")
+    painted = PAINTED.replace(".fl-op", ".fl-mapbox")
+    opened, redrawn = [], []
+    for _ in range(3):
+        before = crowding()
+        opened.append(page.evaluate(painted) / max(before, crowding()))
+    root.get_by_role("button", name="1", exact=True).click()
+    root.locator('.fl-mapbox[data-box="layers.0"][aria-expanded=false]').wait_for()
+    for _ in range(6):
+        before = crowding()
+        redrawn.append(page.evaluate(REDRAWN, "layers.0") / max(before, crowding()))
+    assert min(opened) < 1500, opened
+    assert min(redrawn) < 100, redrawn
