@@ -269,7 +269,7 @@ SDPFA_FWD = register(
         reference=_reference_fwd,
         library=_torch_fwd,
         axes=_fwd_axes,
-        doc="softmax(query @ key.T * scale) @ value, with logsumexp, and seed and offset of the dropout.",
+        doc="softmax(query @ key.T * scale) @ value, with logsumexp and the seed and offset of the dropout.",
         samples=(
             Sample("fd.ops.sdpfa_fwd(a, b, c)", (_Q, _K, _V)),
             Sample("fd.ops.sdpfa_fwd(a, b, c, scale=fd.define_scalar(0.3))", (_Q, _K, _V)),

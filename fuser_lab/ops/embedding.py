@@ -140,6 +140,6 @@ EMBEDDING = register(
             Misuse("fd.ops.embedding_fwd(n)", "missing a required argument: 'weight'", ArgumentTypeError),
             Misuse("fd.ops.embedding_fwd(i, x)", "embedding_fwd: input must be a tensor", ArgumentTypeError),
         ),
-        doc="Rows of weight at the positions input; rows above max_norm in norm norm_type (2) are scaled down to it.",
+        doc="Rows of weight at the indices input; rows whose norm_type norm (2) exceeds max_norm are scaled to it.",
     ),
 )

@@ -111,7 +111,7 @@ for _entry in (
     Composite(
         name="logical_right_shift",
         frontend=_logical_right_shift,
-        doc="x moved right by shift bits, zeros coming in from the left; in x's dtype.",
+        doc="x shifted right by shift bits and filled with zeros, in x's dtype.",
         samples=(
             Sample("fd.ops.logical_right_shift(a, b)", _WHOLE),
             Sample("fd.ops.logical_right_shift(a, b)", (Arg((5,), N32, -60, 60), Arg((1,), N32, 0, 8))),

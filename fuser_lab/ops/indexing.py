@@ -157,7 +157,7 @@ SELECT = register(
             Misuse("fd.ops.select(x, fd.define_scalar(3), 0)", "select: index has the value 3, out of range"),
             Misuse("fd.ops.select(x, fd.define_scalar(-4), 0)", "select: index has the value -4, out of range"),
         ),
-        doc="arg at position index of axis dim, which goes away; a known index below 0 counts from the end.",
+        doc="arg at position index of axis dim, which is removed; a known negative index counts from the end.",
     ),
 )
 

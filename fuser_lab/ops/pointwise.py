@@ -148,7 +148,7 @@ def _as_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *xs: function(*(np.asarray(x).astype(np.int64) if np.asarray(x).dtype.kind == "b" else x for x in xs))
 
 
-pointwise("neg", lambda x: -x, _as_numbers(np.negative), "Negative.")
+pointwise("neg", lambda x: -x, _as_numbers(np.negative), "Negation.")
 pointwise(
     "abs", lambda x: t.apply("abs", x, dtype=x.dtype.real), np.abs, "Magnitude; real for complex input.", KEEP,
     ResultType.REAL,
@@ -157,7 +157,7 @@ pointwise(
     "relu",
     lambda x: t.select(x < 0, 0, x),
     lambda x: np.where(x < 0, np.zeros_like(x), x),
-    "max(x, 0), NaN kept.",
+    "max(x, 0); NaN propagates.",
     KEEP,
     takes_complex=False,
 )
@@ -196,7 +196,7 @@ pointwise(
     takes_complex=False,
 )
 for _name in ("isfinite", "isinf", "isnan"):
-    pointwise(_name, _math(_name), getattr(np, _name), f"Whether x {_name[2:]}, as NumPy's {_name}.", KEEP, BOOL)
+    pointwise(_name, _math(_name), getattr(np, _name), f"Whether x is {_name[2:]}, as NumPy's {_name}.", KEEP, BOOL)
 
 
 def _infinite(value: float) -> Callable[[Term], Term]:
@@ -288,11 +288,11 @@ pointwise(
     arity=2, domain=((0.2, 3.0), (0.0, 3.0)),
 )
 pointwise(
-    "maximum", _binary("max"), larger, "Larger of both, NaN propagates; 0.0 is larger than -0.0.", arity=2,
+    "maximum", _binary("max"), larger, "Larger of the two; NaN propagates; 0.0 is larger than -0.0.", arity=2,
     takes_complex=False,
 )
 pointwise(
-    "minimum", _binary("min"), smaller, "Smaller of both, NaN propagates; -0.0 is smaller than 0.0.", arity=2,
+    "minimum", _binary("min"), smaller, "Smaller of the two; NaN propagates; -0.0 is smaller than 0.0.", arity=2,
     takes_complex=False,
 )
 pointwise(
@@ -300,14 +300,14 @@ pointwise(
     takes_complex=False,
 )
 pointwise(
-    "nextafter", _binary("nextafter"), np.nextafter, "The number next to lhs in the direction of rhs.",
+    "nextafter", _binary("nextafter"), np.nextafter, "The next representable number after lhs towards rhs.",
     Promotion.FLOAT_ONLY, arity=2, takes_complex=False,
 )
 _SHIFTS: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
-    ("left", "shl", np.left_shift, "lhs moved left by rhs bits; 0 where rhs is negative or the width or more."),
+    ("left", "shl", np.left_shift, "lhs shifted left by rhs bits; 0 if rhs is negative or at least the width."),
     (
         "right", "shr", np.right_shift,
-        "lhs moved right by rhs bits, copies of the sign coming in; only those where rhs is negative or too large.",
+        "lhs shifted right by rhs bits, filled with its sign; only the sign if rhs is negative or too large.",
     ),
 )
 for _name, _fn, _reference, _doc in _SHIFTS:

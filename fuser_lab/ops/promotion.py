@@ -325,7 +325,7 @@ CAST = register(
         infer=_infer_cast,
         reference=_reference_cast,
         scalar=lambda x, *, dtype: t.cast(x, dtype),
-        doc="x converted to dtype; narrowing floats rounds to nearest even, complex loses its imaginary part.",
+        doc="x converted to dtype; narrowing floats round to nearest even, complex numbers lose their imaginary part.",
         samples=CAST_SAMPLES,
         misuses=CAST_MISUSES,
     ),

@@ -234,7 +234,7 @@ UNIFORM = register(
         infer=infer_filled,
         reference=_reference_uniform,
         element=_element_uniform,
-        doc="Uniform numbers in [minval, maxval), Philox 4x32-10 counted by element.",
+        doc="Uniform random numbers in [minval, maxval), from Philox 4x32-10 counted by element.",
         samples=_samples("uniform"),
         misuses=_misuses("uniform"),
     ),
@@ -247,7 +247,7 @@ NORMAL = register(
         infer=infer_filled,
         reference=_reference_normal,
         element=_element_normal,
-        doc="Normal numbers of a mean and standard deviation, Philox 4x32-10 counted by element.",
+        doc="Normal random numbers with this mean and standard deviation, from Philox 4x32-10 counted by element.",
         samples=_samples("normal"),
         misuses=_misuses("normal"),
     ),
@@ -272,8 +272,8 @@ def _randn_like(rec: Recorder, x: Operand, /) -> Val:
 
 
 for _name, _frontend, _doc in (
-    ("rand_like", _rand_like, "Uniform numbers in [0, 1) of x's shape and dtype."),
-    ("randn_like", _randn_like, "Standard normal numbers of x's shape and dtype."),
+    ("rand_like", _rand_like, "Uniform random numbers in [0, 1) with x's shape and dtype."),
+    ("randn_like", _randn_like, "Standard normal random numbers with x's shape and dtype."),
 ):
     _call = f"fd.ops.{_name}"
     register_composite(

@@ -290,7 +290,7 @@ SUM = _reduction(
     lambda x, *, dims: np.sum(x, axis=dims, dtype=x.dtype),
     converts=True,
     repeated="mul",
-    doc="Sum over dims (all axes if left out); bool and integers add up as Int.",
+    doc="Sum over dims (all axes if left out); bool and integers are summed as Int.",
 )
 PROD = _reduction(
     "prod",
@@ -298,7 +298,7 @@ PROD = _reduction(
     lambda x, *, dims: np.prod(x, axis=dims, dtype=x.dtype),
     converts=True,
     repeated="pow",
-    doc="Product over dims (all axes if left out); bool and integers multiply as Int.",
+    doc="Product over dims (all axes if left out); bool and integers are multiplied as Int.",
 )
 MAX = _reduction(
     "max",

@@ -282,7 +282,7 @@ SLICE = register(
             ),
             Misuse("fd.ops.slice(d, [], [])", "slice: arg must be a tensor", ArgumentTypeError),
         ),
-        doc="The block [start, end) of each axis, and of that each strides-th element; bounds are clamped to the size.",
+        doc="The range [start, end) of each axis, with a step of strides; bounds are clamped to the size.",
     ),
 )
 

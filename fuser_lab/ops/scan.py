@@ -192,7 +192,7 @@ def _scan(
     return register(entry)
 
 
-_AND_INIT = "; init stands before the first element."
+_AND_INIT = "; init precedes the first element."
 CUMSUM = _scan("cumsum", np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}")
 CUMPROD = _scan("cumprod", np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}")
 CUMMIN = _scan("cummin", np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", needs_order=True)

@@ -163,7 +163,7 @@ SCATTER = register(
             Misuse("fd.ops.scatter(x, i, x, 0)", "scatter: index must be a tensor", ArgumentTypeError),
             Misuse("fd.ops.scatter(x, fd.ops.cast(y, DataType.Int), y, 0)", "scatter: index has size 5 on axis 1, arg"),
         ),
-        doc="A copy of arg with src written at the positions index of axis dim; of equal positions any may win.",
+        doc="A copy of arg with src written at the positions index of axis dim; for equal positions, any may win.",
     ),
 )
 SCATTER_ADD = register(
@@ -211,6 +211,6 @@ SCATTER_ADD = register(
                 "scatter_add: index has size 5 on axis 1, arg only 4",
             ),
         ),
-        doc="A copy of arg to which src is added at the positions index of axis dim; equal positions add up.",
+        doc="A copy of arg to which src is added at the positions index of axis dim; equal positions accumulate.",
     ),
 )

@@ -103,7 +103,7 @@ ARGSORT = register(
             Misuse("fd.ops.argsort(z, 0)", "argsort: arg has dtype DataType.ComplexFloat"),
             Misuse("fd.ops.argsort(d, 0)", "argsort: arg must be a tensor", ArgumentTypeError),
         ),
-        doc="Positions along dim that sort arg; with stable, equal elements stay in order. NaN is the largest.",
+        doc="Indices along dim that sort arg; if stable, equal elements keep their order. NaN is the largest.",
     ),
 )
 
@@ -201,6 +201,6 @@ TOPK = register(
             Misuse(f"fd.ops.topk(z, {_THREE})", "topk: arg has dtype DataType.ComplexFloat"),
             Misuse("fd.ops.topk(x)", "missing a required argument: 'k'", ArgumentTypeError),
         ),
-        doc="The k largest (or smallest) elements along dim and their positions; NaN is the largest.",
+        doc="The k largest (or smallest) elements along dim and their indices; NaN is the largest.",
     ),
 )

@@ -275,7 +275,7 @@ register_composite(
     Composite(
         name="var",
         frontend=_var,
-        doc="Variance over dims: the mean, then the mean of squared deviations; a complex one's parts are added.",
+        doc="Variance over dims: the mean, then the mean of squared deviations, added over both parts if complex.",
         samples=(
             *_samples("var"),
             Sample("fd.ops.var(a, [1])", (Arg((3, 5), DataType.Half),)),
@@ -289,7 +289,7 @@ register_composite(
     Composite(
         name="var_mean",
         frontend=_var_mean,
-        doc="Variance and mean over dims, by welford; of complex numbers the variances of both parts are added.",
+        doc="Variance and mean over dims, by welford; for complex input, the variances of both parts are added.",
         samples=(
             *_samples("var_mean"),
             Sample("fd.ops.var_mean(a, [1])", (Arg((3, 5), DataType.ComplexFloat),)),

@@ -1,7 +1,7 @@
 """Names of ``fd.ops`` that nvFuser has and this package does not, each with the reason."""
 
 _CUTLASS = "it is a CUTLASS kernel for scaled low-precision operands"
-_BLOCKS = "tensors quantized in blocks, of 4-bit floats with scales of 8 bits, are not implemented"
+_BLOCKS = "tensors of 4-bit floats, quantized in blocks with 8-bit scales, are not implemented"
 
 UNSUPPORTED: dict[str, str] = {
     "scaled_mm": _CUTLASS,

@@ -208,16 +208,16 @@ def op_data() -> dict[str, Any]:
 
 
 _ACCURACY = (
-    "The largest error of each pointwise op that was found, in units in the last place of the result's dtype, against",
-    "a reference of higher precision: float64 for floats of up to 32 bits, long double or mpmath for Double. Operands",
-    "are random bit patterns, numbers of everyday size, neighbours of zeros and poles, and special values; an",
-    "infinity or NaN in the wrong place would be shown as NaN. Errors of complex results are distances in the plane,",
-    "for operands that are finite and whose squares neither overflow nor vanish. CUDA kernels may flush results below",
-    "the smallest normal number to zero; such results are left out there. `lerp` and `addcmul` add terms that may",
-    "cancel, so that their errors are small relative to the operands, not to the result; the real `sigmoid` and",
-    "`silu` give 0 where exp(-x) overflows. `exp2` and `pow` of ComplexDouble lose what their angle has of whole",
-    "turns. `python -m fuser_lab ops --accuracy` measures again; [numbers](numbers.md) has the rules for special",
-    "values.",
+    "These tables list the largest error found for each pointwise op, in units in the last place of the result's",
+    "dtype, against a reference of higher precision: float64 for floats of up to 32 bits, long double or mpmath for",
+    "Double. Operands are random bit patterns, numbers of ordinary size, neighbours of zeros and poles, and special",
+    "values; an infinity or NaN in the wrong place would appear as NaN. Errors of complex results are distances in the",
+    "plane, for finite operands whose squares neither overflow nor vanish. CUDA kernels may flush results below",
+    "the smallest normal number to zero; such results are left out. `lerp` and `addcmul` add terms that may",
+    "cancel, so their errors are small relative to the operands, not to the result; the real `sigmoid` and",
+    "`silu` return 0 if exp(-x) overflows. `exp2` and `pow` of ComplexDouble lose the precision that whole turns of",
+    "their angle take up. `python -m fuser_lab ops --accuracy` repeats the measurement; [numbers](numbers.md) has the",
+    "rules for special values.",
 )
 
 
@@ -230,10 +230,10 @@ def op_markdown() -> str:
         "",
         "<!-- Made by `python -m fuser_lab ops --markdown > docs/ops.md`; a test fails when it is stale. -->",
         "",
-        f"`fd.ops` has {len(rows)} ops. Each is called as its signature says; *dtypes* are operands and results of the",
-        "op's samples. The NumPy reference evaluates every op. *CPU* and *CUDA* say whether the op is computed in a",
-        "generated kernel or by the array library of the inputs; *library* is what evaluates torch tensors outside",
-        "kernels (torch itself, or NumPy on copies).",
+        f"`fd.ops` has {len(rows)} ops. The first column shows each op's signature; *dtypes* lists operands and",
+        "results of the op's samples. The NumPy reference evaluates every op. *CPU* and *CUDA* say whether a generated",
+        "kernel or the array library of the inputs computes the op; *library* names the library that evaluates torch",
+        "tensors outside kernels (torch itself, or NumPy on copies).",
         "",
     ]
     for title, _ in FAMILIES:
@@ -246,7 +246,7 @@ def op_markdown() -> str:
 
 
 def _family_table(rows: Sequence[OpRow]) -> Iterator[str]:
-    yield "| call | what it is | dtypes | reference | CPU | CUDA | library |"
+    yield "| call | description | dtypes | reference | CPU | CUDA | library |"
     yield "|---|---|---|---|---|---|---|"
     for row in rows:
         shown = [f"{operands} → {results}" for operands, results in row.dtypes[:_SHOWN_RULES]]
@@ -257,7 +257,7 @@ def _family_table(rows: Sequence[OpRow]) -> Iterator[str]:
 
 
 def _unsupported_table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield "nvFuser has these; a call raises `UnsupportedError`, which names the op."
+    yield "nvFuser has these ops; calling one raises an `UnsupportedError` that names it."
     yield ""
     yield "| name | why |"
     yield "|---|---|"

@@ -92,7 +92,7 @@ _SEEDS = "rng_seed=fd.define_scalar(7, DataType.Int), rng_offset=fd.define_scala
 
 composite(
     "gelu", _gelu,
-    'x * Phi(x), Phi the normal distribution\'s: by erf ("none") or by a tanh that is near it ("tanh").',
+    'x * Phi(x), with Phi the normal distribution function: by erf ("none") or by a tanh approximation ("tanh").',
     (
         Sample("fd.ops.gelu(a)"),
         Sample("fd.ops.gelu(a, approximate='tanh')"),
@@ -142,7 +142,7 @@ composite(
 )
 composite(
     "leaky_relu", _leaky_relu,
-    "x where it is above 0, else negative_slope * x.",
+    "x if it is above 0, otherwise negative_slope * x.",
     (
         Sample("fd.ops.leaky_relu(a)"),
         Sample("fd.ops.leaky_relu(a, 0.2)", (Arg((3, 4), H),)),
@@ -157,7 +157,7 @@ composite(
 )
 composite(
     "dropout", _dropout,
-    "arg with a share p of its elements set to 0 and the others divided by 1 - p; arg itself unless training.",
+    "arg with a fraction p of its elements set to 0 and the others divided by 1 - p; arg itself unless training.",
     (
         Sample(f"fd.ops.dropout(a, 0.25, {_SEEDS})"),
         Sample(f"fd.ops.dropout(a, p=0.5, {_SEEDS})", (Arg((3, 4), H),)),

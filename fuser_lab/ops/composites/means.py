@@ -121,7 +121,7 @@ def _misuses(name: str) -> tuple[Misuse, ...]:
 
 composite(
     "mean", _mean,
-    "Mean over dims (all axes if left out), in arg's dtype or the one that is asked for.",
+    "Mean over dims (all axes if left out), in arg's dtype or the requested one.",
     (
         Sample("fd.ops.mean(a)"),
         Sample("fd.ops.mean(a, 0)"),
@@ -165,7 +165,7 @@ composite(
 )
 composite(
     "norm", _norm,
-    "Vector norm over dims (all axes if left out): (sum of |arg|^p)^(1/p); p may be 0, which counts, and infinite.",
+    "Vector norm over dims (all axes if left out): (sum of |arg|^p)^(1/p); p may be infinite, or 0 to count nonzeros.",
     (
         Sample("fd.ops.norm(a)"),
         Sample("fd.ops.norm(a, 1, 0)"),

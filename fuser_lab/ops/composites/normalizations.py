@@ -196,7 +196,7 @@ def _shape_refusals(name: str) -> tuple[Misuse, ...]:
 _ROW = Arg((4,))
 composite(
     "layer_norm", _layer_norm,
-    "arg less its mean and divided by its standard deviation over the last axes, times weight plus bias.",
+    "arg minus its mean, divided by its standard deviation over the last axes, times weight plus bias.",
     (
         Sample("fd.ops.layer_norm(a, [4])"),
         Sample("fd.ops.layer_norm(a, [4], b, c)", (Arg((3, 4)), _ROW, _ROW)),
@@ -248,8 +248,8 @@ composite(
 )
 composite(
     "batch_norm", _batch_norm,
-    "arg standardized per channel (axis 1), times weight plus bias: by the running statistics, or in training by its "
-    "own mean and variance; then the new running statistics are returned behind it.",
+    "arg standardized per channel (axis 1), times weight plus bias: with the running statistics, or in training with "
+    "its own mean and variance, in which case the new running statistics are returned as well.",
     (
         Sample("fd.ops.batch_norm(a, b, c)", (Arg((3, 4, 5)), _ROW, Arg((4,), F, 0.5, 2))),
         Sample("fd.ops.batch_norm(a, training=True)", (Arg((3, 4, 5)),)),

@@ -323,12 +323,12 @@ for _name, _frontend, _what in (
     ("max_with_indices", _max_with_indices, "Largest"), ("min_with_indices", _min_with_indices, "Smallest"),
 ):
     composite(
-        _name, _frontend, f"{_what} element along dim and its first place, a NaN being the extreme.",
+        _name, _frontend, f"{_what} element along dim and its first index; NaN counts as the extreme.",
         _extreme_samples(_name), _extreme_misuses(_name),
     )
 for _name, _single, _what in (("argmax", _argmax, "largest"), ("argmin", _argmin, "smallest")):
     composite(
-        _name, _single, f"First place of the {_what} element along dim, or among all; a NaN is the extreme.",
+        _name, _single, f"First index of the {_what} element along dim, or among all; NaN counts as the extreme.",
         (
             *_extreme_samples(_name),
             Sample(f"fd.ops.{_name}(a)"),
@@ -339,7 +339,7 @@ for _name, _single, _what in (("argmax", _argmax, "largest"), ("argmin", _argmin
 _ROWS, _COLUMNS = Arg((2, 5), N, -3, 3), Arg((5,), N, 0, 4)
 composite(
     "index", _index,
-    "arg at the positions that tensors say, as torch's arg[indices]: None keeps an axis, numbers below 0 count from "
+    "arg at the positions given by tensors, as torch's arg[indices]: None keeps an axis, negative numbers count from "
     "the end.",
     (
         Sample("fd.ops.index(a, [b])", (Arg((3, 4)), _ROWS)),
@@ -361,7 +361,7 @@ composite(
 )
 composite(
     "index_put", _index_put,
-    "A copy of arg with values written at the positions that tensors say, or added there with accumulate=True.",
+    "A copy of arg with values written at the positions given by tensors, or added there with accumulate=True.",
     (
         Sample(
             "fd.ops.index_put(a, [b, c], d)",
@@ -390,8 +390,7 @@ composite(
 )
 composite(
     "as_strided", _as_strided,
-    "Element storage_offset + the sum of place * stride of arg, its elements counted in row-major order whatever its "
-    "layout.",
+    "Elements storage_offset + sum(index * stride) of arg, counted in row-major order whatever its layout.",
     (
         Sample("fd.ops.as_strided(a, [2, 2], [1, 3])"),
         Sample("fd.ops.as_strided(a, size=[3, 3], stride=[4, 1], storage_offset=1)", (Arg((3, 4), H),)),

@@ -83,7 +83,7 @@ def _misuses(name: str, arguments: str, axis: str) -> tuple[Misuse, ...]:
 
 composite(
     "softmax", _softmax,
-    "exp(arg) divided by its sum along dim; the largest element is taken away first.",
+    "exp(arg) divided by its sum along dim; the largest element is subtracted first.",
     _samples("softmax"),
     (
         *_misuses("softmax", "arg, dim=-1", "dim"),
