@@ -91,6 +91,7 @@ def _result(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     markup = data.get("text/html") or data.get("image/svg+xml")
     if markup:
+        markup = markup.replace('<details class="fl-skip">', '<details class="fl-skip" open>')  # in one of its own
         shown = re.sub(r"\n\s*\n", "\n", markup)  # an empty line would end the HTML
         return f'<div class="fl-out">\n{shown}\n</div>'
     if "image/png" in data:

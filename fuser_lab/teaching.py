@@ -1,24 +1,34 @@
-"""Questions of lessons: the reader predicts, runs the next cell, and is told whether the prediction holds."""
+"""Questions of lessons: the reader predicts, and is told whether the prediction holds; nobody is told before.
+
+In a notebook a question is a control. Elsewhere the prediction is written in place of None.
+"""
 
 import ctypes
 import importlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fuser_lab import arguments
-from fuser_lab.arguments import ANYTHING, TEXT, instance, listed, mapping, number, optional, takes
+from fuser_lab.answer_sheets import Answer, AnswerSheet, ClassAnswers, read_answers
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, optional, takes
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 
 INVITATION = "Write your prediction in place of None, then run the next cell."
 AGAIN = "Change the prediction and run both cells again; the answer stays hidden until then."
+HIDDEN = "The answer stays hidden until the question above is answered or skipped."
+_SHOW = "Skip the question and show the answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,8 @@ class Outcome:
         What those who predict this overlook; empty for all other predictions.
     unclear
         Why the prediction is none that could be compared, as a word where a number is asked for; empty if it is one.
+    skipped
+        Whether the reader asked for the answer without a prediction.
     """
 
     question: str
@@ -50,9 +62,24 @@ class Outcome:
     right: bool | None
     hint: str = ""
     unclear: str = ""
+    skipped: bool = False
+    _reply: "Reply | None" = field(default=None, compare=False, repr=False)
+    _again: "Callable[[], Outcome] | None" = field(default=None, compare=False, repr=False)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the answer is kept back: nothing was predicted, and the question was not skipped."""
+        return self.right is None and not self.skipped and not self.unclear
+
+    @property
+    def now(self) -> "Outcome":
+        """The outcome of what the reader has answered since."""
+        return self if self._again is None else self._again()
 
     def __repr__(self) -> str:
         """Return the verdict, the answer and the reason as text."""
+        if self.hidden:
+            return HIDDEN
         return "\n".join(part for part in (self._verdict, self._reason) if part)
 
     @property
@@ -73,9 +100,36 @@ class Outcome:
         return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML."""
+        """Return text and static HTML; an answer that is kept back is behind a summary that skips the question."""
         name = {None: "accent", True: "good", False: "bad"}[self.right]
-        return {"text/plain": repr(self), "text/html": _note(self._verdict, self._reason, colour=name)}
+        note = _note(self._verdict, self._reason, colour=name)
+        if self.hidden:
+            held = _note(HIDDEN, "", colour="accent")
+            note = f'{held}<details class="fl-skip"><summary>{_SHOW}</summary>{note}</details>'
+        return {"text/plain": repr(self), "text/html": note}
+
+    def _ipython_display_(self) -> None:
+        """Display the outcome, and again once the reader has answered or skipped the question."""
+        from IPython.core.display_functions import display
+
+        handle: Any = display(self._repr_mimebundle_(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        if self._reply is not None and handle is not None:
+            self._reply.listeners.append(lambda: handle.update(self.now._repr_mimebundle_(), raw=True))
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the reader has answered in the control of a question: a choice, a text, or texts by part."""
+
+    value: Any = None
+    skipped: bool = False
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def give(self, value: Any = None, *, skipped: bool = False) -> None:
+        """Take note of an answer, or that there is none, and show the outcomes anew."""
+        self.value, self.skipped = value, skipped
+        for tell in self.listeners:
+            tell()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +139,42 @@ class Prediction:
     question: str
     predicted: Any
     choices: tuple[Any, ...] | None = None
+    reply: Reply = field(default_factory=Reply, compare=False, repr=False)
+
+    @property
+    def given(self) -> Any:
+        """What was predicted, in the call or in the control."""
+        return self.reply.value if _nothing(self.predicted) else self.predicted
+
+    @takes(value=ANYTHING)
+    def answer(self, value: Any) -> None:
+        """Predict, as the control does: outcomes that are shown are told what they are.
+
+        Parameters
+        ----------
+        value
+            As `predict` takes it. A text is read as what is asked for: ``"3"`` as a number, ``"a, b"`` as a list.
+        """
+        self.reply.give(value)
+
+    def skip(self) -> None:
+        """Show the answer without a prediction."""
+        self.reply.give(skipped=True)
 
     @property
     def unclear(self) -> str:
         """Why this is none of the choices; empty if it is, or if anything may be predicted."""
-        if self.choices is None or _nothing(self.predicted):
+        if self.choices is None or _nothing(self.given):
             return ""
-        if shown(self.predicted).strip().casefold() in {shown(one).casefold() for one in self.choices}:
+        if shown(self.given).strip().casefold() in {shown(one).casefold() for one in self.choices}:
             return ""
-        return f"{shown(self.predicted)} is none of the choices; there are {', '.join(map(shown, self.choices))}."
+        return f"{shown(self.given)} is none of the choices; there are {', '.join(map(shown, self.choices))}."
 
     @takes(because=TEXT, within=number(0), hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")))
     def reveal(
         self, answer: Any, *, because: str = "", within: float = 0.0, hints: Mapping[Any, Any] | None = None,
     ) -> Outcome:
-        """Return whether the prediction holds.
+        """Return whether the prediction holds; the answer stays hidden until there is one, or the question is skipped.
 
         Texts are compared without regard to case and to spaces around them, lists and tuples in order, sets without.
         A question with parts has a dict for an answer; a prediction is then a dict as well, and parts that are None
@@ -118,19 +193,22 @@ class Prediction:
             For wrong predictions that many make, what they overlook: ``{3: "The write counts as well."}``. Of a
             question with parts, such a mapping for each part that has any.
         """
-        unclear, right = self.unclear, None
+        unclear, right, given = self.unclear, None, self.given
+        if _nothing(self.predicted) and not _nothing(given):
+            given = _read(given, answer)
         if not unclear:
             try:
-                right = _agrees(self.predicted, answer, within)
+                right = _agrees(given, answer, within)
             except FuserLabError as error:
                 unclear = str(error)
         hint = ""
         if right is False:
-            told = (_parts_told(self.predicted, answer, within), _hint(self.predicted, hints or {}, within))
+            told = (_parts_told(given, answer, within), _hint(given, hints or {}, within))
             hint = " ".join(filter(None, told))
         return Outcome(
-            question=self.question, predicted=self.predicted, answer=answer, because=because, right=right, hint=hint,
-            unclear=unclear,
+            question=self.question, predicted=given, answer=answer, because=because, right=right, hint=hint,
+            unclear=unclear, skipped=self.reply.skipped, _reply=self.reply,
+            _again=partial(self.reveal, answer, because=because, within=within, hints=hints),
         )
 
     def __repr__(self) -> str:
@@ -141,13 +219,29 @@ class Prediction:
     def _lines(self) -> tuple[str, str]:
         stop = "" if self.question.endswith(("?", ".", ":")) else "."
         options = "" if self.choices is None else f"{stop} One of: {', '.join(map(shown, self.choices))}."
-        state = INVITATION if _nothing(self.predicted) else f"Your prediction: {shown(self.predicted)}."
+        state = INVITATION if _nothing(self.given) else f"Your prediction: {shown(self.given)}."
         state = f"? {self.unclear}" if self.unclear else state
         return f"{self.question}{options}", state
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return text and static HTML."""
         return {"text/plain": repr(self), "text/html": _note(*self._lines, colour="accent")}
+
+    def _ipython_display_(self) -> None:
+        """Display the question, in a live notebook with a control, which hides what a saved notebook shows instead."""
+        from IPython.core.display_functions import display
+
+        control, bundle, key = None, self._repr_mimebundle_(), secrets.token_hex(6)
+        if _nothing(self.predicted) and _is_live():
+            with suppress(ImportError):  # without ipywidgets the prediction is written in place of None
+                from fuser_lab_widgets.question import question_control
+
+                control = question_control(self, key, shown)
+        if control is not None:
+            bundle["text/html"] = f'<div class="fl-asked" data-question="{key}">{bundle["text/html"]}{_UNLIVE}</div>'
+        display(bundle, raw=True)  # type: ignore[no-untyped-call]
+        if control is not None:
+            display(control)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +253,45 @@ class Score:
     @property
     def right(self) -> int:
         """Predictions that hold."""
-        return sum(outcome.right is True for outcome in self.outcomes)
+        return sum(outcome.right is True for outcome in self._now)
 
     @property
     def predicted(self) -> int:
         """Questions with a prediction."""
-        return sum(outcome.right is not None for outcome in self.outcomes)
+        return sum(outcome.right is not None for outcome in self._now)
+
+    @property
+    def _now(self) -> tuple[Outcome, ...]:
+        return tuple(outcome.now for outcome in self.outcomes)
+
+    @takes(path=PATH, name=TEXT)
+    def save(self, path: str | Path, name: str = "") -> Path:
+        """Write the predictions as .json, to be handed in, and return the path; `read_answers` reads those of a class.
+
+        Parameters
+        ----------
+        path
+            The file.
+        name
+            Who hands it in.
+
+        Raises
+        ------
+        InputError
+            If the extension is not .json, or nothing can be written there.
+        """
+        answers = tuple(
+            Answer(
+                question=o.question, predicted="" if _nothing(o.predicted) else shown(o.predicted), right=o.right,
+                skipped=o.skipped,
+            )
+            for o in self._now
+        )
+        return AnswerSheet(name=name, answers=answers).save(path)
 
     def __repr__(self) -> str:
         """Return one line, and one for each question whose prediction does not hold or is missing."""
-        rest = [f"{_mark(o, nothing='no prediction')}: {o.question}" for o in self.outcomes if not o.right]
+        rest = [f"{_mark(o, nothing='no prediction')}: {o.question}" for o in self._now if not o.right]
         return "\n".join([self._line, *rest])
 
     @property
@@ -181,9 +304,9 @@ class Score:
         rows = [
             element(
                 "tr", element("td", _mark(o, nothing="–")), element("td", o.question),
-                element("td", "" if o.unclear else shown(o.answer)),
+                element("td", "" if o.unclear or o.hidden else shown(o.answer)),
             )
-            for o in self.outcomes
+            for o in self._now
         ]
         page = element("div", element("p", self._line), element("table", *rows))
         return {"text/plain": repr(self), "text/html": to_html(page)}
@@ -331,6 +454,47 @@ def _mark(outcome: Outcome, *, nothing: str) -> str:
     return {None: nothing, True: "✓", False: "✗"}[outcome.right]
 
 
+def _read(given: Any, answer: Any) -> Any:
+    """Return what was typed as what is asked for; a text where it is none."""
+    if isinstance(given, Mapping) and isinstance(answer, Mapping):
+        return {name: _read(part, answer.get(name)) for name, part in given.items()}
+    if not isinstance(given, str):
+        return given
+    text = given.strip()
+    if not text:
+        return None
+    match _kind(answer):
+        case "yes or no":
+            return _YES_OR_NO.get(text.casefold(), text)
+        case "number":
+            return _number(text)
+        case "list" | "set" as kind:
+            first = next(iter(answer), "")
+            parts = [_read(part, first) for part in text.strip("[]{}()").split(",") if part.strip()]
+            return parts if kind == "list" else set(parts)
+    return text
+
+
+def _number(text: str) -> Any:
+    """Return a text as a number, ``1,024`` and ``20 %`` too; the text where it is none."""
+    plain = text.replace(",", "").replace("_", "")
+    share = plain.endswith("%")
+    try:
+        found = float(plain.removesuffix("%"))
+    except ValueError:
+        return text
+    if share:
+        return found / 100
+    return int(found) if found.is_integer() else found
+
+
+def _is_live() -> bool:
+    """Whether a notebook's kernel runs this."""
+    from IPython.core.getipython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
 def _hint(predicted: Any, hints: Mapping[Any, Any], within: float) -> str:
     """Return what was overlooked, if a hint is for this prediction or for parts of it."""
     if isinstance(predicted, Mapping):
@@ -345,6 +509,10 @@ def _nothing(predicted: Any) -> bool:
     return predicted is None or predicted == ()
 
 
+# Where a saved notebook has no kernel, JupyterLab puts one sentence in place of the control.
+_LEAF = '.jupyter-widgets:not(:has(*), [class*="widget-"])'
+_UNLIVE = f"<style>.jp-OutputArea:has(.fl-asked) {_LEAF}{{display:none}}</style>"
+_YES_OR_NO = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _KINDS = {
     "yes or no": "True or False", "number": "a number", "list": "a list", "set": "a set",
     "text": "a text",
@@ -371,3 +539,9 @@ def _note(first: str, second: str, *, colour: str) -> str:
     lines = [element("div", first, style="font-weight:600"), *([element("div", second)] if second else [])]
     bar = f"border-left:4px solid {theme.colour(colour)};padding:2px 0 2px 10px;max-width:46em"
     return to_html(element("div", *lines, style=bar))
+
+
+__all__ = [
+    "Answer", "AnswerSheet", "ClassAnswers", "Outcome", "Prediction", "Score", "on_gpu", "predict", "read_answers",
+    "score", "shown",
+]

@@ -31,7 +31,7 @@ import pandas as pd
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import predict, read_answers, score
 
 
 def game():
@@ -53,8 +53,9 @@ start
 # %% [markdown]
 # ## 1. A question in three lines
 #
-# `predict` asks, the reader replaces `None`, and `reveal` compares. The answer is an expression, so it cannot be out of date: if the tool
-# changes, the answer changes with it. Outdated answers are what usually ruins teaching notebooks.
+# `predict` asks, the reader answers below the question or skips it, and `reveal` compares; *Run All* reveals nothing before that. The
+# answer is an expression, so it cannot be out of date: if the tool changes, the answer changes with it. Outdated answers are what usually
+# ruins teaching notebooks.
 
 # %%
 question = predict("How many segments has the plan with the fewest bytes?", None)
@@ -328,6 +329,17 @@ fourth
 
 # %%
 score(first, second, third, fourth)
+
+# %% [markdown]
+# `score(...).save("ada.json", "Ada")` writes a file to hand in, and `read_answers` puts the files of a class side by side: who answered,
+# who was right, and the most frequent mistake.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    for name, guess in (("Ada", 2), ("Ben", 3), ("Cy", 3)):
+        score(predict("How many segments?", guess).reveal(2)).save(f"{folder}/{name}.json", name)
+    handed_in = read_answers(folder)
+handed_in
 
 # %% [markdown]
 # ## Where to go on

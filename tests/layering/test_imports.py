@@ -25,9 +25,9 @@ HOUSE = (
     ("runtime",),
     ("report",),
     (
-        "accuracy", "annotating", "bridge", "calibration", "plan", "planning", "presegmentation", "profiling",
-        "executors", "segments", "runnable", "segment_definitions", "torch", "validation", "fusion_definition", "api",
-        "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics", "shown_log",
+        "accuracy", "annotating", "answer_sheets", "bridge", "calibration", "plan", "planning", "presegmentation",
+        "profiling", "executors", "segments", "runnable", "segment_definitions", "torch", "validation",
+        "fusion_definition", "api", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics", "shown_log",
         "shown_timings", "shrinking", "teaching", "tuning", "__main__",
     ),
 )
@@ -36,7 +36,7 @@ PUBLIC = RANKS["api"]  # names of the package itself lead to the public API
 WIDGETS = len(HOUSE)
 NEEDS_NO_NUMBA = {*range(8), RANKS["report"]}
 
-IMPORTS_WIDGETS = {"fuser_lab.api"}  # and only inside a function
+IMPORTS_WIDGETS = {"fuser_lab.api", "fuser_lab.teaching"}  # and only inside a function
 IMPORTS_NUMBA_CUDA = {"fuser_lab.runtime.numba_compat", "fuser_lab.runtime.intrinsics_cuda"}
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fuser_lab.teaching import AGAIN, INVITATION, on_gpu, predict, score, shown
+from fuser_lab.errors import InputError
+from fuser_lab.teaching import AGAIN, HIDDEN, INVITATION, on_gpu, predict, read_answers, score, shown
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,78 @@ def test_wrong_predictions(predicted, answer):
 
 
 @pytest.mark.parametrize("nothing", [None, {"a": None, "b": None}, {}])
-def test_without_a_prediction_the_answer_is_given(nothing):
+def test_without_a_prediction_the_answer_stays_hidden_until_the_question_is_skipped(nothing):
     question = predict("How many?", nothing)
     assert INVITATION in str(question)
-    outcome = question.reveal({"a": 1, "b": 2})
+    outcome = question.reveal({"a": 1, "b": 2}, because="Both.")
     assert outcome.right is None
-    assert str(outcome) == "The answer: a: 1, b: 2."
+    assert outcome.hidden
+    assert str(outcome) == HIDDEN
+    assert outcome._repr_mimebundle_()["text/html"].count("<details") == 1
+    question.skip()
+    assert not outcome.now.hidden
+    assert str(outcome.now) == "The answer: a: 1, b: 2.\nBoth."
+    assert "<details" not in outcome.now._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer", "right"),
+    [
+        ("3", 3, True), (" 1,024 ", 1024, True), ("20 %", 0.2, True), ("2.5", 2, False), ("Yes", True, True),
+        ("n", False, True), ("T3+T4, T5+T6", {"T5+T6", "T3+T4"}, True), ("[1, 0]", (1, 0), True), ("1", (1, 0), False),
+        ("Pointwise", "pointwise", True), ({"a": "1", "b": "yes"}, {"a": 1, "b": True}, True),
+        ({"a": "1"}, {"a": 1, "b": True}, False), ("many", 3, None), ("maybe", True, None),
+    ],
+)
+def test_what_is_typed_into_the_control_is_read_as_what_is_asked_for(typed, answer, right):
+    question = predict("?", None)
+    outcome = question.reveal(answer)
+    question.answer(typed)
+    assert outcome.now.right is right
+    assert bool(outcome.now.unclear) == (right is None)
+    assert "The answer: " not in str(outcome.now) or right is False
+
+
+def test_outcomes_on_show_are_told_of_an_answer():
+    question, told = predict("How many?", None), []
+    outcome = question.reveal(3)
+    question.reply.listeners.append(lambda: told.append(str(outcome.now)))
+    question.answer("4")
+    question.answer("3")
+    assert told == ["✗ Predicted: 4. The answer: 3.", "✓ As predicted: 3."]
+    assert score(outcome).right == 1
+    assert str(question).endswith("Your prediction: 3.")
+
+
+def test_the_answers_of_a_class_are_handed_in_and_summarised(tmp_path):
+    for name, given in (("Ada", "3"), ("Ben", "4"), ("Cy", "4"), ("Di", None), ("Eve", "skip")):
+        one, two = predict("How many?", None), predict("Who?", "resize")
+        outcomes = one.reveal(3), two.reveal("resize")
+        if given == "skip":
+            one.skip()
+        elif given is not None:
+            one.answer(given)
+        score(*outcomes).save(tmp_path / f"{name}.json", name)
+    found = read_answers(tmp_path)
+    assert [sheet.name for sheet in found.sheets] == ["Ada", "Ben", "Cy", "Di", "Eve"]
+    assert found.rows()[0] == {
+        "question": "How many?", "answered": 3, "right": 1, "wrong": 2, "skipped": 1, "open": 1, "mistake": "4",
+        "times": 2,
+    }
+    assert found.rows()[1]["right"] == 5
+    assert "4 (2)" in str(found)
+    assert found.save(tmp_path / "class.csv").read_text().startswith("question,answered,right")
+    assert len(read_answers([tmp_path / "Ada.json", tmp_path / "Ben.json"]).sheets) == 2
+    (tmp_path / "other.json").write_text('{"schema": "another"}')
+    with pytest.raises(InputError, match=r"other\.json' holds no answers"):
+        read_answers(tmp_path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_answers(tmp_path / "gone.json")
+
+
+def test_a_score_shows_no_answer_that_is_hidden():
+    shown_page = score(predict("?").reveal(12345))._repr_mimebundle_()["text/html"]
+    assert "12,345" not in shown_page
 
 
 @pytest.mark.parametrize(("predicted", "right"), [(90, True), (110, True), (89, False), (111, False), (100.0, True)])
@@ -93,7 +160,9 @@ def test_what_cannot_be_compared_is_no_wrong_answer_and_gives_nothing_away(predi
 
 def test_answers_of_numpy_are_yes_or_no():
     assert predict("?", True).reveal(np.bool(True)).right is True
-    assert str(predict("?").reveal(np.bool(False))) == "The answer: no."
+    question = predict("?")
+    question.skip()
+    assert str(question.reveal(np.bool(False))) == "The answer: no."
 
 
 def test_hints_are_for_those_who_predict_wrongly():

@@ -1,0 +1,176 @@
+"""What readers of a lesson predicted, as files that are handed in, and those of a class beside each other."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.arguments import PATH, listed, takes
+from fuser_lab.errors import InputError
+from fuser_lab.json_text import json_text
+from fuser_lab.report import save
+from fuser_lab.report.html import table_html
+from fuser_lab.report.records import Records
+from fuser_lab.report.tables import Table, table_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SCHEMA: Final = "fuser_lab.answers"
+_VERSION: Final = 1
+_NUMERIC: Final = ("answered", "right", "wrong", "skipped", "open")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a reader predicted for a question, as text; ``right`` is None without a prediction."""
+
+    question: str
+    predicted: str
+    right: bool | None
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSheet:
+    """The predictions of one reader."""
+
+    name: str
+    answers: tuple[Answer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sheet as data that JSON can hold."""
+        return {"schema": _SCHEMA, "version": _VERSION, "name": self.name, "answers": list(map(asdict, self.answers))}
+
+    @takes("AnswerSheet.save", path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the sheet as .json and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is another one, or nothing can be written there.
+        """
+        return save.save("answers", path, {".json": lambda: json_text(self.to_json(), indent=1)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAnswers:
+    """The predictions of several readers; it shows one row per question."""
+
+    sheets: tuple[AnswerSheet, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per question: how many answered, were right, wrong, skipped it or left it open.
+
+        ``mistake`` is the most frequent wrong prediction, as text, and ``times`` how often it was made.
+        """
+        asked: dict[str, list[Answer]] = {}
+        for sheet in self.sheets:
+            for answer in sheet.answers:
+                asked.setdefault(answer.question, []).append(answer)
+        return [_row(question, answers) for question, answers in asked.items()]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the rows as a DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame.from_records(self.rows())
+
+    @takes("ClassAnswers.save", path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the rows as .csv, .json, .html or .txt and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these, or nothing can be written there.
+        """
+        rows = self.rows()
+        columns = tuple(rows[0]) if rows else ("question",)
+        records = Records(columns=columns, rows=tuple(tuple(row.values()) for row in rows))
+        writers = save.table_writers(self._table, lambda: records, lambda: rows, note=self._note, title="answers")
+        return save.save("answers", path, writers)
+
+    @property
+    def _table(self) -> Table:
+        rows = [
+            (
+                row["question"], *(str(row[name]) for name in _NUMERIC),
+                f"{row['mistake']} ({row['times']})" if row["times"] else "",
+            )
+            for row in self.rows()
+        ]
+        columns = ("question", *_NUMERIC, "most frequent mistake")
+        return Table(columns=columns, rows=tuple(rows), numeric=frozenset(_NUMERIC))
+
+    @property
+    def _note(self) -> str:
+        return f"{len(self.sheets)} sheet{'s' * (len(self.sheets) != 1)}."
+
+    def __repr__(self) -> str:
+        """Return the table as text."""
+        return f"{table_text(self._table)}\n{self._note}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML."""
+        return {"text/plain": repr(self), "text/html": table_html(self._table, note=self._note)}
+
+
+@takes(paths=(PATH | listed(PATH, "a list of paths")).worded("a file, a folder of .json files, or a list of files"))
+def read_answers(paths: str | Path | Sequence[str | Path]) -> ClassAnswers:
+    """Return the answers of a class, from the files that `Score.save` wrote.
+
+    Parameters
+    ----------
+    paths
+        One file, a folder of which all .json files are read, or a list of files.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or holds no answers; the text names it.
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    files = [file for path in map(Path, given) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    return ClassAnswers(sheets=tuple(map(_sheet, files)))
+
+
+def _sheet(path: Path) -> AnswerSheet:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        known = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)
+        answers = tuple(_answer(**one) for one in data["answers"]) if known else None
+    except OSError as error:
+        msg = f"read_answers: {path.name!r} cannot be read ({error.strerror or error})."
+        raise InputError(msg) from None
+    except (KeyError, TypeError, ValueError, RecursionError):
+        answers = None
+    if answers is None:
+        msg = f"read_answers: {path.name!r} holds no answers as Score.save of fuser_lab.teaching writes them."
+        raise InputError(msg)
+    return AnswerSheet(name=str(data.get("name", "")), answers=answers)
+
+
+def _answer(question: object, predicted: object, right: object, skipped: object) -> Answer:
+    return Answer(
+        question=str(question), predicted=str(predicted), right=None if right is None else right is True,
+        skipped=skipped is True,
+    )
+
+
+def _row(question: str, answers: Sequence[Answer]) -> dict[str, Any]:
+    right = sum(answer.right is True for answer in answers)
+    wrong = [answer.predicted for answer in answers if answer.right is False]
+    skipped = sum(answer.right is None and answer.skipped for answer in answers)
+    mistake, times = Counter(wrong).most_common(1)[0] if wrong else ("", 0)
+    answered = right + len(wrong)
+    return {
+        "question": question, "answered": answered, "right": right, "wrong": len(wrong), "skipped": skipped,
+        "open": len(answers) - answered - skipped, "mistake": mistake, "times": times,
+    }
+
+
+__all__ = ["Answer", "AnswerSheet", "ClassAnswers", "read_answers"]

@@ -1,0 +1,45 @@
+"""The control of a question: a choice, a text, or a text for each part; nothing is told before."""
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+import ipywidgets
+from fuser_lab_widgets.question import question_control
+
+from fuser_lab.teaching import HIDDEN, predict, shown
+
+
+def pressed(control, name):
+    buttons = [one for row in control.children if isinstance(row, ipywidgets.HBox) for one in row.children]
+    next(one for one in buttons if getattr(one, "description", "") == name).click()
+    return next(one.value for one in buttons if isinstance(one, ipywidgets.Label))
+
+
+def test_a_choice_is_answered():
+    question = predict("Who takes it?", choices=["resize", "pointwise"])
+    outcome = question.reveal("resize")
+    control = question_control(question, "abc", shown)
+    assert "Predict something first" in pressed(control, "Answer")
+    assert str(outcome.now) == HIDDEN
+    control.children[0].value = "pointwise"
+    pressed(control, "Answer")
+    assert str(outcome.now) == "✗ Predicted: pointwise. The answer: resize."
+
+
+def test_each_part_has_a_field():
+    question = predict("How many?", {"rows": None, "columns": None})
+    outcome = question.reveal({"rows": 2, "columns": 3})
+    control = question_control(question, "abc", shown)
+    for field, text in zip(control.children[:2], ("2", "3"), strict=True):
+        field.value = text
+    pressed(control, "Answer")
+    assert outcome.now.right
+
+
+def test_a_question_is_skipped():
+    question = predict("How many?", None)
+    outcome = question.reveal(2, because="So it is.")
+    pressed(question_control(question, "abc", shown), "Skip")
+    assert str(outcome.now) == "The answer: 2.\nSo it is."
+    assert outcome.now.skipped

@@ -1,0 +1,77 @@
+"""The control of a question in a lesson: choices or a field, a button that answers and one that skips."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import ipywidgets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Asked(Protocol):
+    """A question that takes an answer."""
+
+    @property
+    def predicted(self) -> Any:
+        """What stands in its place: None, or a dict with a None for each part."""
+
+    @property
+    def choices(self) -> tuple[Any, ...] | None:
+        """What may be answered; None for anything."""
+
+    def answer(self, value: Any) -> None:
+        """Take an answer."""
+
+    def skip(self) -> None:
+        """Show the answer without one."""
+
+
+def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> ipywidgets.VBox:
+    """Return the control of a question, which hides the static note that carries the same key.
+
+    Parameters
+    ----------
+    question
+        What takes the answers.
+    key
+        The value of ``data-question`` of the note.
+    shown
+        Puts a choice into words.
+    """
+    parts = question.predicted if isinstance(question.predicted, dict) and question.predicted else {"": None}
+    fields = {name: _field(str(name), question.choices, shown) for name in parts}
+    state = ipywidgets.Label("The answer stays hidden until you answer or skip.")
+    answer = ipywidgets.Button(description="Answer", button_style="primary")
+    skip = ipywidgets.Button(description="Skip")
+
+    def answered(_button: Any) -> None:
+        values = {name: field.value for name, field in fields.items()}
+        given = {name: value for name, value in values.items() if value not in (None, "")}
+        if not given:
+            state.value = "Predict something first, or skip the question."
+            return
+        question.answer(given if "" not in fields else values[""])
+        state.value = "The outcome stands below."
+
+    def skipped(_button: Any) -> None:
+        question.skip()
+        state.value = "Skipped: the answer stands below."
+
+    answer.on_click(answered)
+    skip.on_click(skipped)
+    instead = f'.fl-asked[data-question="{key}"]>div:first-child>div:last-child'  # of writing it in place of None
+    hides = ipywidgets.HTML(f"<style>{instead}{{display:none}}</style>")
+    hides.layout.display = "none"
+    return ipywidgets.VBox([*fields.values(), ipywidgets.HBox([answer, skip, state]), hides])
+
+
+def _field(name: str, choices: tuple[Any, ...] | None, shown: Callable[[Any], str]) -> Any:
+    if choices is None:
+        wide = ipywidgets.Layout(width="30em")
+        style = {"description_width": "initial"}
+        words = name or "Prediction"
+        return ipywidgets.Text(description=words, placeholder="your prediction", layout=wide, style=style)
+    options = [(shown(choice), choice) for choice in choices]
+    return ipywidgets.RadioButtons(options=options, value=None, description=name or "Prediction")
