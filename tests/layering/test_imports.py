@@ -27,8 +27,8 @@ HOUSE = (
     (
         "accuracy", "annotating", "answer_sheets", "bridge", "calibration", "plan", "planning", "presegmentation",
         "profiling", "executors", "segments", "runnable", "segment_definitions", "torch", "validation",
-        "fusion_definition", "api", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics", "shown_log",
-        "shown_timings", "shrinking", "teaching", "tuning", "__main__",
+        "fusion_definition", "api", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics",
+        "shown_log", "shown_timings", "shrinking", "teaching", "tuning", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}
