@@ -26,14 +26,14 @@ class FusionMagics(Magics):
     """``%%fusion``, ``%fusion_time`` and ``%fusion_diff``."""
 
     @magic_arguments()
-    @argument("name", nargs="?", default="fd", help="a variable; NAME_inputs and NAME_plan are set too")
+    @argument("name", nargs="?", default="fd", help="the variable to set, besides NAME_inputs and NAME_plan")
     @argument("--strategy", default="bottom_up", help=f"one of {', '.join(STRATEGIES)}")
-    @argument("--target", help="whose limits decide: A100, H100, H200, B200 or 'this machine'")
-    @argument("--segment-set", choices=[m.value for m in SegmentSetMeaning], default="hint", help="how hints are read")
-    @argument("--explore", action="store_true", help="show the explorer, not the picture")
+    @argument("--target", help="the device to segment for: A100, H100, H200, B200 or 'this machine'")
+    @argument("--segment-set", choices=[m.value for m in SegmentSetMeaning], default="hint", help="meaning of hints")
+    @argument("--explore", action="store_true", help="show the explorer instead of the picture")
     @cell_magic("fusion")
     def fusion(self, line: str, cell: str) -> Any:
-        """Return the plan of the definition in a cell, which is read as a repro script: nothing of it is executed."""
+        """Return the plan of the definition in a cell, which is read as a repro script and never executed."""
         given = parse_argstring(self.fusion, line)
         if not given.name.isidentifier():
             msg = f"%%fusion: {given.name!r} is not a variable name."
@@ -48,12 +48,12 @@ class FusionMagics(Magics):
         return api.explore(plan) if given.explore else plan
 
     @magic_arguments()
-    @argument("plans", nargs="+", help="variables that hold plans; the first is the baseline")
-    @argument("--inputs", help="the variable with the inputs; without it, random ones of the plan's sizes")
-    @argument("--seconds", type=float, default=1.0, help="to spend on each measurement, at most")
+    @argument("plans", nargs="+", help="variables that hold plans; ratios are relative to the first")
+    @argument("--inputs", help="the variable with the inputs (default: random inputs of the plan's sizes)")
+    @argument("--seconds", type=float, default=1.0, help="the most seconds to spend on each measurement")
     @line_magic("fusion_time")
     def fusion_time(self, line: str) -> api.Timings:
-        """Return measured times of plans."""
+        """Return the measured times of plans."""
         given = parse_argstring(self.fusion_time, line)
         plans = [self._plan(name) for name in given.plans]
         try:
@@ -67,7 +67,7 @@ class FusionMagics(Magics):
     @argument("after", help="a variable that holds a plan")
     @line_magic("fusion_diff")
     def fusion_diff(self, line: str) -> PlanDiff:
-        """Return what differs between two plans."""
+        """Return the differences between two plans."""
         given = parse_argstring(self.fusion_diff, line)
         try:
             return api.diff(self._plan(given.before), self._plan(given.after))
@@ -83,7 +83,7 @@ class FusionMagics(Magics):
     def _plan(self, name: str) -> Plan:
         value = self._value(name)
         if not isinstance(value, Plan):
-            msg = f"{name!r} must hold a plan, as fl.segment and %%fusion give it; it holds a {type(value).__name__}."
+            msg = f"{name!r} must hold a plan from fl.segment or %%fusion, but holds a {type(value).__name__}."
             raise UsageError(msg)
         return value
 

@@ -1,6 +1,6 @@
-"""Questions of lessons: the reader predicts, and is told whether the prediction holds; nobody is told before.
+"""Questions of lessons: the reader predicts, and then sees whether the prediction is right.
 
-In a notebook a question is a control. Elsewhere the prediction is written in place of None.
+In a notebook, a question is a control. Elsewhere, the prediction replaces None in the cell.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 
-INVITATION = "Write your prediction in place of None, then run the next cell."
+INVITATION = "Replace None with your prediction, then run the next cell."
 AGAIN = "Change the prediction and run both cells again; the answer stays hidden until then."
 HIDDEN = "The answer stays hidden until the question above is answered or skipped."
 _SHOW = "Skip the question and show the answer"
@@ -38,21 +38,21 @@ class Outcome:
     Attributes
     ----------
     question
-        What was asked.
+        The question as the reader sees it.
     predicted
-        What the reader thought; None if nothing was predicted.
+        What the reader predicts; None without a prediction.
     answer
-        What is the case.
+        The answer as the tool or a measurement gives it.
     because
-        Why, in a sentence or two.
+        The reason for the answer, in a sentence or two.
     right
-        Whether the prediction holds; None without one. Of a prediction in parts, whether all parts hold.
+        Whether the prediction is right; None without one. A prediction in parts is right if all parts are.
     hint
-        What those who predict this overlook; empty for all other predictions.
+        What a reader with this prediction overlooks; empty if there is no hint for it.
     unclear
-        Why the prediction is none that could be compared, as a word where a number is asked for; empty if it is one.
+        Why the prediction cannot be compared, such as a word where the answer is a number; empty if it can.
     skipped
-        Whether the reader asked for the answer without a prediction.
+        Whether the reader skipped the question to see the answer.
     """
 
     question: str
@@ -94,7 +94,7 @@ class Outcome:
         if self.right is None:
             return f"The answer: {answer}."
         if self.right and shown(self.predicted).strip().casefold() != answer.casefold():
-            return f"✓ Predicted: {shown(self.predicted)}. The answer: {answer}, which is near enough."
+            return f"✓ Predicted: {shown(self.predicted)}. The answer: {answer}, which is close enough."
         if self.right:
             return f"✓ As predicted: {answer}."
         return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."
@@ -134,7 +134,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A question, and what the reader thinks before the answer is known."""
+    """A question, and what the reader predicts before seeing the answer."""
 
     question: str
     predicted: Any
@@ -163,35 +163,35 @@ class Prediction:
 
     @property
     def unclear(self) -> str:
-        """Why this is none of the choices; empty if it is, or if anything may be predicted."""
+        """Why the prediction is not one of the choices; empty if it is, or if there are no choices."""
         if self.choices is None or _nothing(self.given):
             return ""
         if shown(self.given).strip().casefold() in {shown(one).casefold() for one in self.choices}:
             return ""
-        return f"{shown(self.given)} is none of the choices; there are {', '.join(map(shown, self.choices))}."
+        return f"{shown(self.given)} is not one of the choices; choose from {', '.join(map(shown, self.choices))}."
 
     @takes(because=TEXT, within=number(0), hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")))
     def reveal(
         self, answer: Any, *, because: str = "", within: float = 0.0, hints: Mapping[Any, Any] | None = None,
     ) -> Outcome:
-        """Return whether the prediction holds; the answer stays hidden until there is one, or the question is skipped.
+        """Return the outcome, whose answer stays hidden until there is a prediction or the question is skipped.
 
-        Texts are compared without regard to case and to spaces around them, lists and tuples in order, sets without.
-        A question with parts has a dict for an answer; a prediction is then a dict as well, and parts that are None
-        or missing count as not predicted. What cannot be compared, as a word where a number is asked for, is told so,
-        and the answer is kept back.
+        Texts are compared regardless of case and surrounding spaces, lists and tuples in order, sets in any order.
+        A question with parts has a dict as its answer; the prediction is then a dict as well, and parts that are None
+        or missing count as not predicted. If a prediction cannot be compared, such as a word where the answer is a
+        number, the outcome says so and hides the answer.
 
         Parameters
         ----------
         answer
-            What is the case, as the tool or a measurement gives it.
+            The answer as the tool or a measurement gives it.
         because
-            Why, shown below the answer.
+            The reason, shown below the answer.
         within
-            How far a number may be off, as a part of the answer: 0.1 is 10 %.
+            How far a number may be off, as a fraction of the answer: 0.1 is 10 %.
         hints
-            For wrong predictions that many make, what they overlook: ``{3: "The write counts as well."}``. Of a
-            question with parts, such a mapping for each part that has any.
+            What common wrong predictions overlook: ``{3: "The write counts as well."}``. For a question with parts,
+            one such mapping for each part that has hints.
         """
         unclear, right, given = self.unclear, None, self.given
         if _nothing(self.predicted) and not _nothing(given):
@@ -203,8 +203,8 @@ class Prediction:
                 unclear = str(error)
         hint = ""
         if right is False:
-            told = (_parts_told(given, answer, within), _hint(given, hints or {}, within))
-            hint = " ".join(filter(None, told))
+            notes = (_parts_graded(given, answer, within), _hint(given, hints or {}, within))
+            hint = " ".join(filter(None, notes))
         return Outcome(
             question=self.question, predicted=given, answer=answer, because=because, right=right, hint=hint,
             unclear=unclear, skipped=self.reply.skipped, _reply=self.reply,
@@ -212,7 +212,7 @@ class Prediction:
         )
 
     def __repr__(self) -> str:
-        """Return the question, and what was predicted or how to predict."""
+        """Return the question, and the prediction or how to make one."""
         return "\n".join(self._lines)
 
     @property
@@ -246,18 +246,18 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How many predictions hold."""
+    """How many predictions are right."""
 
     outcomes: tuple[Outcome, ...]
 
     @property
     def right(self) -> int:
-        """Predictions that hold."""
+        """The number of right predictions."""
         return sum(outcome.right is True for outcome in self._now)
 
     @property
     def predicted(self) -> int:
-        """Questions with a prediction."""
+        """The number of questions with a prediction."""
         return sum(outcome.right is not None for outcome in self._now)
 
     @property
@@ -266,19 +266,19 @@ class Score:
 
     @takes(path=PATH, name=TEXT)
     def save(self, path: str | Path, name: str = "") -> Path:
-        """Write the predictions as .json, to be handed in, and return the path; `read_answers` reads those of a class.
+        """Return the path of a .json file with the predictions, to hand in; `read_answers` reads those of a class.
 
         Parameters
         ----------
         path
             The file.
         name
-            Who hands it in.
+            The name of the reader.
 
         Raises
         ------
         InputError
-            If the extension is not .json, or nothing can be written there.
+            If the extension is not .json, or the file cannot be written.
         """
         answers = tuple(
             Answer(
@@ -290,14 +290,14 @@ class Score:
         return AnswerSheet(name=name, answers=answers).save(path)
 
     def __repr__(self) -> str:
-        """Return one line, and one for each question whose prediction does not hold or is missing."""
+        """Return a summary, and one line for each question whose prediction is wrong or missing."""
         rest = [f"{_mark(o, nothing='no prediction')}: {o.question}" for o in self._now if not o.right]
         return "\n".join([self._line, *rest])
 
     @property
     def _line(self) -> str:
         count = len(self.outcomes)
-        return f"{self.right} of {count} questions as predicted, {count - self.predicted} without a prediction."
+        return f"{self.right} of {count} questions answered correctly, {count - self.predicted} without a prediction."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return text and static HTML."""
@@ -321,9 +321,9 @@ def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | No
     question
         A sentence.
     predicted
-        A number, a text, True or False, a list, a set, or a dict of these for a question with parts; None for none.
+        A number, a text, True or False, a list, a set, or a dict of these for a question with parts; None if open.
     choices
-        What may be predicted; what is none of them is told so.
+        The predictions to choose from; the outcome says so if a prediction is not one of them.
     """
     listed = None if choices is None else tuple(choices)
     return Prediction(question=question, predicted=predicted, choices=listed)
@@ -331,13 +331,13 @@ def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | No
 
 @takes(outcomes=instance(Outcome))
 def score(*outcomes: Outcome) -> Score:
-    """Return how many of these predictions hold."""
+    """Return how many of these predictions are right."""
     return Score(outcomes=outcomes)
 
 
 @takes(inputs=listed(ANYTHING, "a list of arrays and numbers"))
 def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
-    """Return the inputs with NumPy arrays as torch tensors on the GPU; None where there is no GPU, or no torch."""
+    """Return the inputs with NumPy arrays as torch tensors on the GPU; None without a GPU or without torch."""
     try:
         ctypes.CDLL("libcuda.so.1")  # torch takes seconds to load, only to find no driver
         torch: Any = importlib.import_module("torch")
@@ -377,7 +377,7 @@ def _shown(value: Any) -> str:
 
 
 def _inside(value: Any) -> str:
-    """Return what `shown` returns, lists in brackets: they are part of something with commas of its own."""
+    """Return what `shown` returns, with lists in brackets, because commas separate the parts around them."""
     return f"[{_shown(value)}]" if isinstance(value, list | tuple) else _shown(value)
 
 
@@ -394,8 +394,8 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
         return _parts_agree(predicted, answer, within)
     kind, given = _kind(answer), _kind(predicted)
     if kind != given:
-        asked, told = (_KINDS.get(one, f"a {one}") for one in (kind, given))
-        msg = f"The answer is {asked}; the prediction is {shown(predicted)}, {told}."
+        expected, actual = (_KINDS.get(one, f"a {one}") for one in (kind, given))
+        msg = f"The answer is {expected}; the prediction is {shown(predicted)}, {actual}."
         raise ArgumentTypeError(msg)
     if kind == "text":
         return str(predicted).strip().casefold() == str(answer).strip().casefold()
@@ -422,7 +422,7 @@ def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bo
         raise ArgumentTypeError(msg)
     unknown = [name for name in predicted if name not in answer]
     if unknown:
-        msg = f"{unknown[0]!r} is not asked for; the parts are {', '.join(map(str, answer))}."
+        msg = f"The question has no part {unknown[0]!r}; choose from {', '.join(map(str, answer))}."
         raise InputError(msg)
     right = True
     for name, part in answer.items():
@@ -434,8 +434,8 @@ def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bo
     return right
 
 
-def _parts_told(predicted: Any, answer: Any, within: float) -> str:
-    """Return which parts of a question were right, wrong, and not predicted; nothing where all were wrong."""
+def _parts_graded(predicted: Any, answer: Any, within: float) -> str:
+    """Return which parts of a question are right, wrong, and not predicted; an empty text if all are wrong."""
     if not isinstance(answer, Mapping):
         return ""
     found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
@@ -444,8 +444,8 @@ def _parts_told(predicted: Any, answer: Any, within: float) -> str:
     if not found[True] and not found[None]:
         return ""
     words = {True: "right", False: "wrong", None: "not predicted"}
-    told = "; ".join(f"{word}: {', '.join(found[state])}" for state, word in words.items() if found[state])
-    return f"{told[:1].upper()}{told[1:]}."
+    graded = "; ".join(f"{word}: {', '.join(found[state])}" for state, word in words.items() if found[state])
+    return f"{graded[:1].upper()}{graded[1:]}."
 
 
 def _mark(outcome: Outcome, *, nothing: str) -> str:
@@ -455,7 +455,7 @@ def _mark(outcome: Outcome, *, nothing: str) -> str:
 
 
 def _read(given: Any, answer: Any) -> Any:
-    """Return what was typed as what is asked for; a text where it is none."""
+    """Return what the reader typed as a value of the kind of the answer, or as text if it is not of that kind."""
     if isinstance(given, Mapping) and isinstance(answer, Mapping):
         return {name: _read(part, answer.get(name)) for name, part in given.items()}
     if not isinstance(given, str):
@@ -476,7 +476,7 @@ def _read(given: Any, answer: Any) -> Any:
 
 
 def _number(text: str) -> Any:
-    """Return a text as a number, ``1,024`` and ``20 %`` too; the text where it is none."""
+    """Return a text such as ``1,024`` or ``20 %`` as a number, or unchanged if it is not a number."""
     plain = text.replace(",", "").replace("_", "")
     share = plain.endswith("%")
     try:
@@ -489,14 +489,14 @@ def _number(text: str) -> Any:
 
 
 def _is_live() -> bool:
-    """Whether a notebook's kernel runs this."""
+    """Return whether this runs in the kernel of a notebook."""
     from IPython.core.getipython import get_ipython
 
     return getattr(get_ipython(), "kernel", None) is not None
 
 
 def _hint(predicted: Any, hints: Mapping[Any, Any], within: float) -> str:
-    """Return what was overlooked, if a hint is for this prediction or for parts of it."""
+    """Return the hints for this prediction, or for its parts."""
     if isinstance(predicted, Mapping):
         return " ".join(filter(None, (_hint(predicted.get(part), of, within) for part, of in hints.items())))
     of_kind = (one for one in hints if _kind(one) == _kind(predicted))

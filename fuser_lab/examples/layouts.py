@@ -1,6 +1,6 @@
 """Fusions in which the order of axes in memory decides what a kernel costs.
 
-Each function records one into an open definition, with fixed sizes; `inputs_of` gives what it is run with.
+Each function records one into an open definition, with fixed sizes; `inputs_of` returns its inputs.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ CHANNELS_LAST = (3, 0, 2, 1)  # of [n, c, h, w]: c is the fastest
 
 
 def channels_last_norm(fd: Any, batch: int = 8, channels: int = 64, side: int = 56) -> None:
-    """Record an instance norm of a channels-last image, cut off from a scale and a relu.
+    """Record an instance norm of a channels-last image, then, after a cut, a scale and a relu.
 
-    What passes between is row-major in nvFuser, so that both kernels go across rows.
+    The tensor between the segments is row-major in nvFuser, so both kernels walk across rows.
     """
     x = fd.define_tensor([batch, channels, side, side], contiguity=True, stride_order=CHANNELS_LAST)
     scale = fd.define_tensor([1, channels, 1, 1], contiguity=True)
@@ -27,16 +27,16 @@ def channels_last_norm(fd: Any, batch: int = 8, channels: int = 64, side: int = 
 
 
 def vanishing_transpose(fd: Any, rows: int = 2048, columns: int = 1024) -> None:
-    """Record a transpose of a column-major matrix behind a cut: nothing has to be turned if nobody turns it before."""
+    """Record a transpose of a column-major matrix after a cut; if the order is kept, no kernel has to transpose."""
     x = fd.define_tensor([rows, columns], contiguity=True, stride_order=(0, 1))
     y = fd.define_tensor([columns, rows], contiguity=True)
     fd.add_output(fd.ops.add(fd.ops.permute(fd.ops.segment_set(fd.ops.exp(x)), [1, 0]), y))
 
 
 def reader_decides(fd: Any, rows: int = 2048, columns: int = 1024) -> None:
-    """Record an outer sum that is read beside a column-major matrix: its writer takes any order, its reader does not.
+    """Record an outer sum whose writer takes any order, and whose reader also reads a column-major matrix.
 
-    No input says how the sum should lie, so an inference leaves it row-major.
+    No input determines the order of the sum, so an inference leaves it row-major.
     """
     u = fd.define_tensor([rows, 1], contiguity=True)
     v = fd.define_tensor([1, columns], contiguity=True)
@@ -54,7 +54,7 @@ def linear_and_product(fd: Any) -> None:
 
 
 def required_copy(fd: Any) -> None:
-    """Record the same where the user wants the linear itself as (b, n, m): the library's result has to be copied."""
+    """Record the same with the linear required as (b, n, m), so that the library's result has to be copied."""
     x = fd.define_tensor([6, 2, 4], contiguity=True)
     weight = fd.define_tensor([8, 4], contiguity=True)
     product = fd.ops.linear(x, weight)

@@ -54,7 +54,7 @@ def _softmax_reference(inputs: Sequence[Any], outputs: Sequence[Array]) -> list[
 SOFTMAX = Example(
     name="softmax",
     title="Softmax over rows",
-    look_at="One InnerPersistent segment: x is needed before and after both reductions, so a row stays on the chip.",
+    look_at="One InnerPersistent segment: x is needed before and after both reductions, so a row stays on chip.",
     full=_LARGE,
     small=_SMALL,
     record=_softmax,
@@ -87,7 +87,7 @@ def _softmax_backward_reference(inputs: Sequence[Any], outputs: Sequence[Array])
 SOFTMAX_BACKWARD = Example(
     name="softmax_backward",
     title="Softmax backward",
-    look_at="dy and y are read before and after the row sum: again one persistent segment.",
+    look_at="One persistent segment again: dy and y are read before and after the row sum.",
     full=_LARGE,
     small=_SMALL,
     record=_softmax_backward,
@@ -171,8 +171,7 @@ LAYER_NORM_BACKWARD = Example(
     title="Layer norm backward: dx, dweight, dbias",
     look_at=(
         "Row sums for dx and column sums for the weights reduce different axes of the same tensors. nvFuser's "
-        "InnerOuterPersistent scheduler takes both in one kernel; without it the column sums are segments of their "
-        "own."
+        "InnerOuterPersistent scheduler computes both in one kernel; without it, the column sums are separate segments."
     ),
     full=_LARGE,
     small=_SMALL,
@@ -202,7 +201,7 @@ def _rms_norm_reference(inputs: Sequence[Any], outputs: Sequence[Array]) -> list
 RMS_NORM = Example(
     name="rms_norm",
     title="RMS norm forward",
-    look_at="One reduction, one persistent buffer: the row of x.",
+    look_at="One reduction and one persistent buffer, the row of x.",
     full=_LARGE,
     small=_SMALL,
     record=_rms_norm,
@@ -244,7 +243,7 @@ def _rms_norm_backward_reference(inputs: Sequence[Any], outputs: Sequence[Array]
 RMS_NORM_BACKWARD = Example(
     name="rms_norm_backward",
     title="RMS norm backward: dx, dweight",
-    look_at="As layer norm backward with one column sum less; look at which tensors cross the boundary.",
+    look_at="Like layer norm backward, but with one column sum less; see which tensors cross the boundary.",
     full=_LARGE,
     small=_SMALL,
     record=_rms_norm_backward,
@@ -284,8 +283,8 @@ DROPOUT_ADD_LAYER_NORM = Example(
     name="dropout_add_layer_norm",
     title="Dropout, residual add and layer norm",
     look_at=(
-        "Random numbers are counted by element, so they are the same under every segmentation; the mask is an output "
-        "and the reference uses it."
+        "The index of an element determines its random number, so the numbers are the same under every segmentation; "
+        "the mask is an output, which the reference uses."
     ),
     full=_LARGE,
     small=_SMALL,

@@ -42,8 +42,8 @@ SUM_BROADCAST_ADD = Example(
     name="sum_broadcast_add",
     title="Sum over rows, broadcast, add another tensor",
     look_at=(
-        "Two segments: the reduction cannot take the add, which reads a new tensor of full size after the sum. "
-        "Cut between sum and broadcast and a third kernel appears that only copies the sums."
+        "Two segments: the reduction cannot include the add, which reads a new tensor of full size after the sum. "
+        "If you cut between sum and broadcast, a third kernel appears that only copies the sums."
     ),
     full={"rows": 16384, "columns": 8192},
     small={"rows": 256, "columns": 384},
@@ -77,7 +77,7 @@ def _bias_gelu_reference(inputs: Sequence[Any], outputs: Sequence[Array]) -> lis
 BIAS_GELU = Example(
     name="bias_gelu",
     title="Bias and GELU (tanh form)",
-    look_at="Twelve expressions, one kernel: x is read once and the result written once, nothing in between.",
+    look_at="Twelve expressions in one kernel, which reads x once and writes the result once.",
     full={"rows": 16384, "columns": 8192},
     small={"rows": 64, "columns": 256},
     record=_bias_gelu,
@@ -105,7 +105,7 @@ def _silu_mul_reference(inputs: Sequence[Any], outputs: Sequence[Array]) -> list
 SILU_MUL = Example(
     name="silu_mul",
     title="SiLU of a gate times another tensor (the SwiGLU middle)",
-    look_at="Forwarding at work: the casts of both inputs are unary chains, put back into the one segment.",
+    look_at="Forwarding: the casts of both inputs are unary chains, which are put back into the single segment.",
     full={"rows": 16384, "columns": 14336},
     small={"rows": 64, "columns": 256},
     record=_silu_mul,

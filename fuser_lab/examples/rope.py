@@ -86,8 +86,8 @@ ROPE_BACKWARD = Example(
     name="llama3_rope_backward",
     title="Llama-3 rotary embedding, backward (nvFuser PR #4269)",
     look_at=(
-        "A full of zeros feeds two segments: it is forwarded like an input and made anew in each, so no boundary "
-        "carries it. Slices, pads and the final cat decide where the cuts fall."
+        "Two segments read a full of zeros: it is forwarded like an input, and each segment makes its own, so it "
+        "crosses no boundary. Slices, pads and the final cat determine where the cuts are."
     ),
     full={"T": 8192, "G": 8, "R": 4, "D": 128},
     small={"T": 32, "G": 2, "R": 2, "D": 16},

@@ -63,7 +63,7 @@ def test_plans_are_timed_and_compared(shell):
     ("magic", "line", "says"),
     [
         ("fusion_time", "missing", "there is no variable 'missing'"),
-        ("fusion_time", "number", "'number' must hold a plan, .* it holds a int"),
+        ("fusion_time", "number", "'number' must hold a plan .*, but holds a int"),
         ("fusion_diff", "fd_plan", "the following arguments are required: after"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_score_shows_no_answer_that_is_hidden():
 def test_numbers_may_be_off_by_a_part_of_the_answer(predicted, right):
     outcome = predict("?", predicted).reveal(100, within=0.1)
     assert outcome.right is right
-    assert ("near enough" in str(outcome)) is (right and predicted != 100)
+    assert ("close enough" in str(outcome)) is (right and predicted != 100)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_numbers_may_be_off_by_a_part_of_the_answer(predicted, right):
         (3, {"a": 3}, "has parts: give a dict with a, not 3"),
         (len, 3, "a builtin_function_or_method"),
         ({"a": 1, "b": "x"}, {"a": 1, "b": 77}, "b: The answer is a number"),
-        ({"c": 1}, {"a": 1, "b": 2}, "'c' is not asked for; the parts are a, b"),
+        ({"c": 1}, {"a": 1, "b": 2}, "The question has no part 'c'; choose from a, b"),
     ],
 )
 def test_what_cannot_be_compared_is_no_wrong_answer_and_gives_nothing_away(predicted, answer, said):
@@ -186,7 +186,7 @@ def test_choices():
     assert "Who takes it. One of: resize." in str(predict("Who takes it", choices=["resize"]))
     assert "Your prediction: Resize." in str(predict("Who?", "Resize", choices=["resize", "pointwise"]))
     other = predict("Who?", "reduction", choices=["resize", "pointwise"])
-    assert str(other).endswith("? reduction is none of the choices; there are resize, pointwise.")
+    assert str(other).endswith("? reduction is not one of the choices; choose from resize, pointwise.")
     assert other.reveal("resize").unclear == other.unclear
     assert "The answer" not in str(other.reveal("resize"))
 
@@ -196,7 +196,7 @@ def test_score():
     result = score(*outcomes)
     assert (result.right, result.predicted) == (1, 2)
     assert str(result).splitlines() == [
-        "1 of 3 questions as predicted, 1 without a prediction.", "✗: two", "no prediction: three",
+        "1 of 3 questions answered correctly, 1 without a prediction.", "✗: two", "no prediction: three",
     ]
     assert result._repr_mimebundle_()["text/html"].count("<tr>") == 3
 

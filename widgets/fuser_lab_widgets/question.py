@@ -53,11 +53,11 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
             state.value = "Predict something first, or skip the question."
             return
         question.answer(given if "" not in fields else values[""])
-        state.value = "The outcome stands below."
+        state.value = "The outcome is below."
 
     def skipped(_button: Any) -> None:
         question.skip()
-        state.value = "Skipped: the answer stands below."
+        state.value = "Skipped. The answer is below."
 
     answer.on_click(answered)
     skip.on_click(skipped)
