@@ -84,7 +84,7 @@ class Stage:
 
     def click(self, item: Locator) -> float:
         """Click something and return the milliseconds until the picture was drawn anew, -1 if it was not."""
-        return float(item.first.evaluate(_CLICKED))
+        return float(item.evaluate(_CLICKED))
 
     def status(self) -> str:
         """Return the sentence in the status line."""

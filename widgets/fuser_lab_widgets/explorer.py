@@ -677,7 +677,7 @@ class Explorer(anywidget.AnyWidget):
             self._unfolded ^= {str(event["block"])}
         else:
             self._opened ^= {int(event["segment"])}
-            self._detail = "blocks" if self._unfolded else "segments"
+            self._detail = "blocks" if self.scene["detail"] == "blocks" else "segments"
         self._show()
 
     def _panel(self, event: Event) -> None:
