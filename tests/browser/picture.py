@@ -30,11 +30,11 @@ WIDTH, HEIGHT = 1360, 935  # pixels of the page's width, and of the picture's he
 def take(desk: Desk) -> None:
     """Write the picture of a notebook's explorer while it tells about the edge behind the segment_set."""
     page, explorer = desk.page, desk.explorer
-    page.set_viewport_size({"width": WIDTH, "height": 1250})
+    page.set_viewport_size({"width": WIDTH, "height": 820})
     explorer.wait_for()
     explorer.get_by_role("button", name="Look", exact=True).click()
     page.mouse.click(*desk.middle("T5_hint", "boundary"))
-    explorer.locator(".fx-inspector .fx-facts-list").wait_for()
+    explorer.locator(".fx-inspector .fx-facts-list").first.wait_for()
     page.mouse.move(0, 0)
     page.wait_for_timeout(500)
     box = explorer.bounding_box()

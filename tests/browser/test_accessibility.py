@@ -17,7 +17,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
         edges = explorer.locator(f".fl-edge.fl-{kind}")
         if edges.count():
             edges.first.dispatch_event("click", {"shiftKey": True, "bubbles": True})
-            explorer.locator(".fx-facts-list").wait_for()
+            explorer.locator(".fx-facts-list").first.wait_for()
             found[name] = serious_findings(page)
     explorer.locator(".fl-op").first.click()
     explorer.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()

@@ -34,7 +34,7 @@ def look_at(desk, tensor, kind):
     desk.page.keyboard.down("Shift")
     desk.page.mouse.click(x, y)
     desk.page.keyboard.up("Shift")
-    desk.explorer.locator(".fx-inspector .fx-facts-list").wait_for()
+    desk.explorer.locator(".fx-inspector .fx-facts-list").first.wait_for()
 
 
 def test_the_buttons_of_the_inspector_and_the_header_edit_and_go_back(open_explorer):
