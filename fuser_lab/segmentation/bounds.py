@@ -7,6 +7,7 @@ expressions means m launches. Each of these terms is charged to other (tensor, s
 their sum is a bound.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from itertools import combinations
 from operator import itemgetter
 
 from fuser_lab.cost.amounts import bytes_label
-from fuser_lab.cost.traffic import CostModel
+from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Term, TermKind
@@ -78,6 +79,7 @@ class Space:
         self._oracle = oracle
         self._options = options
         self._copied = frozenset(name for chain in chains for name in chain.names)
+        self.never_read = 0  # chains that no segment may read from memory
         self.while_kept = f" while {options.segment_set.value}s are kept" if has_hints(fusion, options) else ""
         self.units: tuple[Expr, ...] = tuple(e for e in fusion.tensor_exprs if e.name not in self._copied)
         self.all = (1 << len(self.units)) - 1
@@ -136,6 +138,26 @@ class Space:
         """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
         chain = self.chains[number]
         return sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs), chain.end.nbytes
+
+    def without_reads(self, number: int) -> "Space":
+        """Return the space of those partitions in which no segment reads the end of a chain from memory."""
+        narrowed = copy.copy(self)
+        narrowed.never_read |= 1 << number
+        return narrowed
+
+    def stored_cost(self, number: int) -> int:
+        """Return what segments cost that make and store a chain."""
+        exprs = self.chains[number].exprs
+        parts = [exprs] if self.takes(exprs) else [(expr,) for expr in exprs]
+        return sum(self._launch + traffic(self.fusion, part, self._copied).total for part in parts)
+
+    def stored_in(self, segments: Iterable[int]) -> int:
+        """Return the chains that some of these segments read from memory, as a mask."""
+        found = 0
+        for mask in segments:
+            way = self.legal_way(mask)
+            found |= self.copies(mask) & ~(way[1] if way else 0)
+        return found
 
     @property
     def kept_chains(self) -> int:
@@ -206,6 +228,8 @@ class Space:
             ),
             key=itemgetter(0),  # of equally cheap ways the first copies most: a chain that is stored is a launch more
         )
+        if self.never_read:
+            found = [(cost, copied) for cost, copied in found if not self.never_read & self.copies(mask) & ~copied]
         if len(found) <= MOST_WAYS and len(shown) == len(reads):
             return found
         more = min([entry[0] for entry in found[MOST_WAYS:]] + [extra[n] for n in reads if n not in shown])
@@ -223,7 +247,7 @@ class Space:
         A single expression may always read its chains from memory.
         """
         found = next((way for way in self.ways(mask) if way[1] != -1 and self.is_legal(mask, way[1])), None)
-        if found is None and not mask & (mask - 1):
+        if found is None and not mask & (mask - 1) and not self.copies(mask) & self.never_read:
             reads = map(self._ways, bits(self.copies(mask)))
             return sum(max(stored - copied, 0) for copied, stored in reads), 0
         return found
@@ -290,6 +314,12 @@ class Conflicts:
             answer = space.ask(hull)
             if is_final(answer):
                 self._note(i, j, Conflict(i, j, final_text(answer), is_by_hint(answer)))
+
+    def within(self, space: Space) -> "Conflicts":
+        """Return the same conflicts in a narrower space of the same units."""
+        narrowed = copy.copy(self)
+        narrowed.space = space
+        return narrowed
 
     def _note(self, i: int, j: int, conflict: Conflict) -> None:
         self.of[i] |= 1 << j

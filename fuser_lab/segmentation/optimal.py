@@ -13,7 +13,7 @@ from fuser_lab.cost.traffic import CostModel, model_of, traffic
 from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, clique_bound, lifted_bound, with_paths
+from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound, lifted_bound, with_paths
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
 from fuser_lab.segmentation.contraction import bound, contracted
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
@@ -281,16 +281,43 @@ class _Finder:
             order = in_order(space, plan)
             if order is not None:
                 self._realise(space, order)
+                if proof.bound < self.best.cost:
+                    self._store_or_copy(conflicts, base, parts, plan)
                 return best
             # Parts solved apart may form a cycle together: then they are one problem.
             parts = _joined_parts(space, parts, plan)
             if self.budget.is_spent:
                 return best
 
+    def _store_or_copy(
+        self, conflicts: Conflicts, base: Bound, parts: Sequence[int], plan: Parts, decided: int = 0, paid: int = 0,
+    ) -> None:
+        """Look for better plans where a plan reads a chain that the bound charges nobody for storing.
+
+        Either some segment stores the chain, which costs something, or all of its readers hold copies: one chain after
+        the other is decided, in both ways. ``decided`` are the chains that are, ``paid`` is what storing them costs.
+        """
+        space = conflicts.space
+        charged = {term.subject for term in base.terms if term.kind is TermKind.STORED}
+        free = sum(1 << n for n, chain in enumerate(space.chains) if chain.end.name not in charged)
+        open_chains = space.stored_in(plan) & free & ~decided
+        if not open_chains:
+            return
+        number = next(bits(open_chains))
+        for where, cost in ((conflicts, space.stored_cost(number)), (conflicts.within(space.without_reads(number)), 0)):
+            _, found = self._solve(where, base, parts, paid + cost)
+            order = None if found is None else in_order(where.space, found)
+            if found is not None and order is not None:
+                self._realise(where.space, order)
+                self._store_or_copy(where, base, parts, found, decided | 1 << number, paid + cost)
+
     def _solve(
-        self, conflicts: Conflicts, base: Bound, parts: Sequence[int],
+        self, conflicts: Conflicts, base: Bound, parts: Sequence[int], more: int = 0,
     ) -> tuple[dict[int, int], Parts | None]:
-        """Return what each part costs at least and, if that is reached in all of them, the segments."""
+        """Return what each part costs at least and, if that is reached in all of them, the segments.
+
+        ``more`` is what every plan pays beside the parts and the bound's stored chains.
+        """
         space = conflicts.space
         floors = {part: part_share(space, base, part) for part in parts}
         plan: list[int] = []
@@ -301,7 +328,7 @@ class _Finder:
             own = [(sum(cost for m, cost in seed.items() if m & part), seed) for seed in seeds]
             limits[part] = min(own, key=lambda entry: entry[0], default=None)
         for part in sorted(parts, key=int.bit_count):
-            total = sum(floors.values()) + base.stored
+            total = sum(floors.values()) + base.stored + more
             if total >= self.best.cost:
                 return floors, None
             limit = self.best.cost - total + floors[part]

@@ -6,6 +6,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.events import DecisionLog
 from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning, certify, replay, segment, verify
@@ -132,6 +133,15 @@ def test_a_chain_that_no_reader_can_hold_is_stored_and_read():
     }
     assert copying.bound == certificate.cost
     assert verify(certificate, plan.segmented, plan.oracle).holds
+
+
+def test_a_chain_is_not_read_from_memory_where_storing_it_costs_more_than_copies():
+    fusion = random_dag([(1, 2, 17), (5, 23, 9), (1, 21, 17), (1, 8, 25)], 2)
+    oracle = chance(547, 59)
+    oracle.device = replace(DEFAULT, bandwidth=0.003)  # a launch costs as much as three tensors
+    model, options = CostModel.of(oracle.device), SegmenterOptions(segment_set="cut", privatize=False)
+    segmented = segment(fusion, oracle, strategy="optimal", options=options)
+    assert plan_cost(segmented, model) == least_cost(fusion, oracle, options, model) == 112
 
 
 def test_segments_that_would_rather_be_one_are_not_searched_on():
