@@ -65,31 +65,32 @@ def time(
 ) -> Timings:
     """Return measured times of plans, per segment and in total, and of peers; or of a captured model and its regions.
 
-    Results are checked first: against the reference evaluation, those of regions against torch's. Outputs of plans are
-    allocated beforehand. All rows take turns, so that what else the machine does hits them alike. The first plan is the
-    baseline of the ratios. On a GPU times are device times, the second-level cache cold, and warm beside it.
+    Results are checked first: against the reference evaluation, or for regions against torch's results. Outputs of
+    plans are preallocated. Rows are measured round-robin, so drift affects all of them equally. The first plan is the
+    baseline of the ratios. On a GPU, times are device times, with a cold L2 cache and, beside it, a warm one.
 
     Parameters
     ----------
     plans
-        Plans for the same inputs, or what `from_torch` returns. Then the rows are the whole model and each region,
-        equal ones once with their number, each followed by the peers' times for the same.
+        Plans for the same inputs, or the result of `from_torch`. For the latter, the rows are the whole model and each
+        region (equal regions once, with a count), each followed by the peers' times for the same computation.
     inputs
-        Arrays and numbers; a captured model is called with those that it was captured with if left out.
+        Arrays and numbers; for a captured model, by default those with which it was captured.
     peers
-        Functions that compute the same as plans, by the names of their rows, as
-        ``{"eager": f, "compile": torch.compile(f)}``. They are called with the inputs, and with ``out``, the array to
-        write to or a list of them, if they have a parameter of that name; then they may return None. One that changes
-        its inputs is not timed. For a captured model: ``"eager"`` and backends of ``torch.compile``, by name; eager,
-        inductor and aot_eager if left out.
+        Functions that compute the same as plans, by the names of their rows, for example
+        ``{"eager": f, "compile": torch.compile(f)}``. They are called with the inputs and, if they have a parameter
+        ``out``, with the array to write to or a list of them; they may then return None. A peer that changes its
+        inputs is not timed. For a captured model: ``"eager"`` and backends of ``torch.compile``, by name; by default
+        eager, inductor and aot_eager.
     progress
-        Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False none.
+        Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False
+        shows none.
     cancelled
-        Asked between measurements; once true, the rows measured so far are returned.
+        Called between measurements; when it returns True, the rows measured so far are returned.
     seconds
-        Time to spend on each measurement, at most, after warm-up.
+        Maximum time for each measurement, after warm-up.
     ledger
-        Where the rows are kept as well.
+        A ledger that also stores the rows.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def time(
         If inputs do not fit, or are abstract or missing, if torch has no backend of a peer's name, or if seconds are
         negative or not finite.
     ArgumentTypeError
-        If an argument is of another type.
+        If an argument has the wrong type.
     """
     several: list[Plan] = []
     if isinstance(plans, CapturedModel):
@@ -149,16 +150,16 @@ def _time_plans(
 def compare(before: measured.Timings, after: measured.Timings, *, confidence: float = 0.95) -> Comparison:
     """Return the ratios of two measurements with their intervals, and what changed between the environments.
 
-    Rows belong together by name of the plan, number of the segment and, of a model, the region. A ratio whose interval
-    holds 1 is called a tie. The interval is that of a bootstrap over blocks of samples (Efron 1979, Carlstein 1986): it
-    says how well the medians of these two runs are known, not what a third run would give.
+    Rows are matched by the plan's name, the segment's number and, for a model, the region. A ratio whose interval
+    contains 1 is called a tie. The interval comes from a bootstrap over blocks of samples (Efron 1979, Carlstein 1986):
+    it says how well the medians of these two runs are known, not what a third run would give.
 
     Parameters
     ----------
     before, after
-        What `time` returned, `Timings.load` read, or a ledger's ``timings(measurement)``.
+        The result of `time`, of `Timings.load`, or of a ledger's ``timings(measurement)``.
     confidence
-        Of the intervals; below 1.
+        Confidence level of the intervals, below 1.
 
     Raises
     ------
@@ -181,9 +182,9 @@ def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
 
 @takes(before=_PLAN, after=_PLAN, others=_PLAN)
 def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
-    """Return what differs between two plans: what moved, which tensors now cross, and how many bytes that is.
+    """Return the differences between two plans: ops that moved, tensors that now cross segments, and their bytes.
 
-    Of more than two plans, the numbers stand beside each other, and each is compared with the first.
+    For more than two plans, the figures are listed side by side, and each plan is compared with the first.
 
     Parameters
     ----------
@@ -219,26 +220,26 @@ def explore(
     title: str | None = None,
     **segment_options: Any,
 ) -> "Explorer | ModelExplorer":
-    """Return the live explorer of a fusion, to be shown in a notebook.
+    """Return the live explorer of a fusion, for display in a notebook.
 
     Parameters
     ----------
     fd
-        A definition, a fusion, or a plan to begin with; or what `from_torch` and `from_jax` give, of which the map
-        by modules is shown, and the explorer of the region that is chosen.
+        A definition, a fusion, or a plan to start from; or the result of `from_torch` or `from_jax`, which is shown as
+        a map of its modules, with the explorer of the selected region.
     inputs
-        As for `segment`. A run makes arrays of abstract inputs, if need be smaller ones that fit into memory; the
-        header says which. An empty list, which `load_repro` gives for scripts without inputs, stands for inputs whose
-        open sizes are all the same. Without inputs, plans cannot be run.
+        As for `segment`. A run creates arrays for abstract inputs, smaller ones if necessary to fit into memory; the
+        header shows their sizes. An empty list, which `load_repro` returns for scripts without inputs, stands for
+        inputs whose open sizes are all equal. Without inputs, plans cannot be run.
     title
-        What stands in the header; the name of the plan that is shown if left out.
+        Title in the header; by default the name of the plan on show.
     **segment_options
-        Passed on to `segment`, which cuts a definition.
+        Passed to `segment`, which cuts a definition.
 
     Raises
     ------
     ArgumentTypeError
-        If there are options, but a plan or a captured model is given, which is cut already.
+        If there are options but a plan or a captured model is given, which is already segmented.
     UnsupportedError
         If the notebook packages are not installed.
     """
@@ -280,28 +281,29 @@ def report(
     *,
     title: str | None = None,
 ) -> Path:
-    """Write one HTML file to explore plans in without a kernel, and return its path.
+    """Write one HTML file in which plans can be explored without a kernel, and return its path.
 
-    The file opens from disk, asks nothing of any network, and does what the explorer does, other than edit and run.
+    The file opens from disk, makes no network requests, and does everything that the explorer does except edit and
+    run.
 
     Parameters
     ----------
     plans
-        One plan, or several of one definition: one tab each. The first is what the others are compared with.
+        One plan, or several of one definition, one tab each. The others are compared with the first.
         Annotations may differ (`Plan.annotate`).
     path
-        Where to write; the extension is ``.html``.
+        Path of the file; the extension is ``.html``.
     times
-        Measured times of these plans, maybe with others of the same inputs.
+        Measured times of these plans, possibly among others for the same inputs.
     title
         Title of the page; the first plan's name by default.
 
     Raises
     ------
     InputError
-        If the path has another extension, the plans are of different definitions or sizes, or the times are of others.
+        If the path has another extension, the plans differ in definition or sizes, or the times are of other plans.
     ArgumentTypeError
-        If an argument is of another type.
+        If an argument has the wrong type.
     """
     several = [plans] if isinstance(plans, Plan) else plans
     for other in several[1:]:
@@ -345,7 +347,7 @@ def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]
     Raises
     ------
     InputError
-        If there is no such example or size.
+        If the name or size is unknown.
     """
     chosen = examples.get(name)
     with FusionDefinition() as fd:
@@ -355,25 +357,25 @@ def example(name: str, size: str = "small") -> tuple[FusionDefinition, list[Any]
 
 @takes(text=TEXT, name=optional(TEXT))
 def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
-    """Return the definition that a repro script of nvFuser writes down, and descriptions of its inputs.
+    """Return the definition in an nvFuser repro script, and descriptions of its inputs.
 
-    Nothing of the text is executed. The descriptions are accepted wherever nothing runs and by `explore`, and
-    ``spec.materialize()`` makes arrays of them. A script without inputs gives those that its static sizes fix, or
-    none. ``fd.notes`` says what of the script was passed over or taken for granted.
+    No part of the text is executed. The descriptions are accepted by `explore` and wherever nothing runs, and
+    ``spec.materialize()`` makes arrays from them. For a script without inputs, the static sizes determine them, or the
+    list is empty. ``fd.notes`` says which lines were skipped and what was assumed.
 
     Parameters
     ----------
     text
         A script in any of nvFuser's forms, or a whole issue with one in a Markdown fence.
     name
-        Which of several definitions to read: its function, class or variable, or ``"line 12"``.
+        Selects one of several definitions by its function, class or variable, or as ``"line 12"``.
 
     Raises
     ------
     DefinitionError
-        If something of the script is not read, or no legal definition; the text names line and reason.
+        If part of the script cannot be read or is not a legal definition; the message names line and reason.
     UnsupportedError
-        If the script uses something of nvFuser that is not implemented.
+        If the script uses a feature of nvFuser that is not implemented.
     """
     return read_script(text, FusionDefinition, name)
 

@@ -229,60 +229,60 @@ def _read(file: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fuser_lab", description="See how a fusion is cut into segments.")
+    parser = argparse.ArgumentParser(prog="fuser_lab", description="Show how a fusion is cut into segments.")
     parser.add_argument("--version", action="version", version=f"fuser_lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    text = "segment, run and check the examples that come with fuser_lab; error/tol below 1 is right"
+    text = "segment, run and check the examples that come with fuser_lab; error/tol below 1 is correct"
     run = commands.add_parser("examples", help=text)
     run.add_argument("names", nargs="*", metavar="NAME", help="only these examples")
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)
-    ops = commands.add_parser("ops", help="all ops of fd.ops: signatures, dtypes, and who computes them")
+    ops = commands.add_parser("ops", help="list all ops of fd.ops with signatures, dtypes and what computes them")
     form = ops.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print Markdown: the page docs/ops.md")
+    form.add_argument("--markdown", action="store_true", help="print the page docs/ops.md as Markdown")
     form.add_argument("--json", action="store_true", help="print JSON")
     text = "measure the largest errors of the pointwise ops on this machine, in units in the last place"
     form.add_argument("--accuracy", action="store_true", help=text)
-    text = "with --accuracy: keep what is measured as the numbers that docs/ops.md states"
+    text = "with --accuracy: store the measured errors as the figures of docs/ops.md"
     ops.add_argument("--write", action="store_true", help=text)
     ops.set_defaults(call=_ops)
-    explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are apart")
-    explain.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
-    explain.add_argument("--name", help="which of several definitions: its function, class or variable")
+    explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are separate")
+    explain.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
+    explain.add_argument("--name", help="selects one of several definitions by its function, class or variable")
     explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
-    explain.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
+    explain.add_argument("--target", type=_target, help=f"device whose limits decide: {', '.join(_TARGETS)}")
     _add_switches(explain)
-    text = "look for a cheaper plan; say what it saves and why this one missed it, or why no plan costs less"
+    text = "search for a cheaper plan; say what it saves and why this plan misses it, or why no plan costs less"
     explain.add_argument("--certificate", action="store_true", help=text)
-    text = "how many partial segments to look at, at most, for --certificate and the optimal strategy"
+    text = "maximum number of partial segments to examine, for --certificate and the optimal strategy"
     explain.add_argument("--states", type=int, default=SegmenterOptions().search_states, help=text)
-    text = "how many seconds to search, at most; no limit if left out"
+    text = "maximum number of seconds to search; no limit by default"
     explain.add_argument("--seconds", type=float, default=None, help=text)
     form = explain.add_mutually_exclusive_group()
-    form.add_argument("--log", action="store_true", help="print every attempt as well")
-    form.add_argument("--json", action="store_true", help="print JSON: plan, boundaries and the whole decision log")
+    form.add_argument("--log", action="store_true", help="also print every attempt")
+    form.add_argument("--json", action="store_true", help="print plan, boundaries and the whole decision log as JSON")
     explain.set_defaults(call=_explain)
-    text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; 0 if all agree"
+    text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"
     agree = commands.add_parser("agree", help=text)
-    agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, maybe in a log or an issue; - for stdin")
-    agree.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
-    agree.add_argument("--long", action="store_true", help="print what differs, and why, as well")
+    agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, possibly in a log or an issue; - for stdin")
+    agree.add_argument("--target", type=_target, help=f"device whose limits decide: {', '.join(_TARGETS)}")
+    agree.add_argument("--long", action="store_true", help="also print the differences and their reasons")
     agree.add_argument("--json", action="store_true", help="print JSON")
     agree.set_defaults(call=_agree)
-    text = "one HTML file to explore the plans of a repro script in, without a kernel or a network"
+    text = "write one HTML file in which to explore the plans of a repro script, without a kernel or a network"
     page = commands.add_parser("report", help=text)
-    page.add_argument("-o", "--output", default="report.html", metavar="OUT", help="where to write; ends in .html")
+    page.add_argument("-o", "--output", default="report.html", metavar="OUT", help="path of the file; ends in .html")
     page.add_argument("--title", help="title of the page; the file's name by default")
     page.set_defaults(call=_report, strategies="bottom_up")
-    text = "what differs between plans of a repro script; the first is the baseline"
+    text = "compare plans of a repro script; the first is the baseline"
     compare = commands.add_parser("diff", help=text)
     compare.set_defaults(call=_diff, strategies="bottom_up,top_down")
     for command in (page, compare):
-        command.add_argument("file", metavar="FILE", help="a repro script, or an issue with one; - for stdin")
-        command.add_argument("--name", help="which of several definitions: its function, class or variable")
-        text = f"separated by commas, of {', '.join(STRATEGIES)}; %(default)s if left out"
+        command.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
+        command.add_argument("--name", help="selects one of several definitions by its function, class or variable")
+        text = f"comma-separated names from {', '.join(STRATEGIES)}; default: %(default)s"
         command.add_argument("--strategies", type=_strategies, metavar="NAMES", help=text)
-        command.add_argument("--target", type=_target, help=f"whose limits decide: {', '.join(_TARGETS)}")
+        command.add_argument("--target", type=_target, help=f"device whose limits decide: {', '.join(_TARGETS)}")
         _add_switches(command)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -292,13 +292,13 @@ def _add_switches(command: argparse.ArgumentParser) -> None:
     """Add the switches of the segmenter that `_options` reads."""
     meanings = [meaning.value for meaning in SegmentSetMeaning]
     command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
-    text = "do not try the fusion in one piece before anything else"
+    text = "do not try the whole fusion first"
     command.add_argument("--no-whole-fusion", dest="whole_fusion", action="store_false", help=text)
-    text = "top_down: cut edges into reshapes as well"
+    text = "top_down: also cut edges into reshapes"
     command.add_argument("--cut-reshape-inputs", action="store_true", help=text)
-    text = "top_down: cut edges into slices, pads and cats as well"
+    text = "top_down: also cut edges into slices, pads and cats"
     command.add_argument("--cut-resize-inputs", action="store_true", help=text)
-    text = "top_down: where another path leads around a cut, part the sides by depth instead of leaving one piece"
+    text = "top_down: if another path leads around a cut, divide the sides by depth instead of keeping one piece"
     command.add_argument("--pieces-by-depth", action="store_true", help=text)
 
 

@@ -14,7 +14,7 @@ _PASSED_THROUGH = frozenset({"fuser_lab", "fuser_lab_widgets", "torch", "numba",
 
 
 class FuserLabError(Exception):
-    """Base of every error that fuser_lab raises on purpose; a text of over 8,000 characters loses its middle."""
+    """Base of every error that fuser_lab raises deliberately; messages over 8,000 characters lose their middle."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_bounded(given) if isinstance(given, str) else given for given in args))
@@ -32,11 +32,11 @@ class DefinitionError(FuserLabError, RuntimeError):
 
 
 class ArgumentTypeError(FuserLabError, TypeError):
-    """An argument of a Python type that the called function does not take."""
+    """An argument of a Python type that the function does not accept."""
 
 
 class EmptyDefinitionError(FuserLabError, NotImplementedError):
-    """A fusion with nothing in it, or without outputs, where one is needed."""
+    """An empty fusion, or one without outputs, where a complete one is needed."""
 
 
 class UnknownNameError(FuserLabError, AttributeError):
@@ -44,11 +44,11 @@ class UnknownNameError(FuserLabError, AttributeError):
 
 
 class StateError(FuserLabError, AssertionError):
-    """A call that is not allowed at this moment of an object's life."""
+    """A call that is not allowed in the object's current state."""
 
 
 class ClosedDefinitionError(StateError, RuntimeError):
-    """An op outside of an open definition; nvFuser, which has no fusion to record into then, raises RuntimeError."""
+    """An op outside an open definition; nvFuser, which then has no fusion to record into, raises RuntimeError."""
 
 
 class InputError(FuserLabError, RuntimeError):
@@ -60,7 +60,7 @@ class UnsupportedDeviceError(InputError, ValueError):
 
 
 class UnsupportedDtypeError(InputError, KeyError):
-    """An array of a dtype that no fusion has."""
+    """An array of a dtype that no fusion supports."""
 
     def __str__(self) -> str:
         """Return the sentence, without the quotes that KeyError adds."""
@@ -68,19 +68,19 @@ class UnsupportedDtypeError(InputError, KeyError):
 
 
 class OutOfMemoryError(FuserLabError, RuntimeError, MemoryError):
-    """Memory that does not suffice for a tensor; the text says how much is asked for, and where."""
+    """Not enough memory for a tensor; the message says how much is requested, and where."""
 
 
 class ValidationError(FuserLabError, RuntimeError, AssertionError):
-    """Results that are not what the reference says; the text names the worst element."""
+    """Results that differ from the reference; the message names the worst element."""
 
 
 class UnsupportedError(FuserLabError):
-    """Something nvFuser has and fuser_lab does not implement (yet)."""
+    """A feature of nvFuser that fuser_lab does not implement."""
 
 
 class UnsupportedNameError(UnsupportedError, AttributeError):
-    """A name for something that is not implemented; whoever asks whether it is there is told that it is not."""
+    """The name of a feature that is not implemented; ``hasattr`` is False for it."""
 
 
 class VerificationError(FuserLabError, RuntimeError):
@@ -92,7 +92,7 @@ class SegmentationError(FuserLabError, RuntimeError):
 
 
 class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sentence that it is
-    """A cut, glue or move that would make an illegal plan; the text says why."""
+    """A cut, glue or move that would make an illegal plan; the message says why."""
 
 
 def warn(text: str, category: type[Warning]) -> None:
@@ -110,15 +110,15 @@ def _is_passed_through(frame: FrameType) -> bool:
 
 
 class EvaluationWarning(UserWarning):
-    """A segment that should have a kernel has none: the array library evaluates it, and the text says why."""
+    """A segment without the kernel it should have: the array library evaluates it, and the message says why."""
 
 
 class RegionWarning(UserWarning):
-    """A region of a captured model that torch runs itself, or an annotation without effect: the text says why."""
+    """A region of a captured model that torch runs itself, or an annotation without effect; the message says why."""
 
 
 class CacheWarning(UserWarning):
-    """A cache directory that others may write to: nothing is read from it or kept in it, and the text says why."""
+    """A cache directory that others may write to: nothing is read from it or stored in it; the message says why."""
 
 
 class LedgerWarning(UserWarning):
@@ -126,7 +126,7 @@ class LedgerWarning(UserWarning):
 
 
 class ScheduleError(FuserLabError, RuntimeError):
-    """A transform of a schedule by hand that is illegal, or a schedule that no kernel follows; the text says why."""
+    """An illegal transform of a schedule by hand, or a schedule without a kernel; the message says why."""
 
 
 class CodegenError(FuserLabError, RuntimeError):
@@ -134,4 +134,4 @@ class CodegenError(FuserLabError, RuntimeError):
 
 
 class CompilationError(FuserLabError, RuntimeError):
-    """Generated source that its compiler refuses; the text names the file that it is kept in."""
+    """Generated source that its compiler refuses; the message names the file in which it is kept."""

@@ -1,4 +1,4 @@
-"""FusionDefinition: what records a fusion, with all that can be asked of it afterwards."""
+"""FusionDefinition: records a fusion, and runs, checks and explains it afterwards."""
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
@@ -52,10 +52,10 @@ Library = Literal["torch", "numpy"]
 
 
 class Executable:
-    """What a finished definition can be asked: to run, to be checked, to be written down.
+    """The operations of a finished definition: running, checking and printing it.
 
-    ``fec`` holds the plans once `execute` has run, ``ke`` the kernel once `manual_execute` has; a definition runs in
-    one of these ways only.
+    ``fec`` holds the plans after `execute` has run, ``ke`` the kernel after `manual_execute`; a definition runs in only
+    one of these ways.
     """
 
     fec: FusionExecutorCache | None = None
@@ -64,7 +64,7 @@ class Executable:
 
     @property
     def recorded_fusion(self) -> Fusion:
-        """The recorded fusion; raises EmptyDefinitionError where there is none."""
+        """The recorded fusion; raises EmptyDefinitionError if there is none."""
         raise NotImplementedError
 
     def _executor_cache(self) -> FusionExecutorCache:
@@ -91,8 +91,8 @@ class Executable:
         _enable_options, _disable_options
             Names of nvFuser's options. Enabling ``memory_promotion`` is the segmenter's option of that name; disabling
             ``resize_scheduler``, ``transpose_scheduler`` or ``greedy_scheduler`` disables that scheduler. All others
-            (`fuser_lab.executors.ENABLE_OPTIONS` and ``DISABLE_OPTIONS``) are accepted and have no effect, since what
-            they switch is not here.
+            (`fuser_lab.executors.ENABLE_OPTIONS` and ``DISABLE_OPTIONS``) are accepted and have no effect, because
+            fuser_lab does not have what they switch.
 
         Raises
         ------
@@ -127,12 +127,12 @@ class Executable:
         inputs
             As for `execute`.
         heuristic_params
-            None, or the scheduler that shall take it (`fuser_lab.bindings.schedule.compute_heuristics`).
+            None, or the scheduler to use (`fuser_lab.bindings.schedule.compute_heuristics`).
 
         Raises
         ------
         UnsupportedError
-            If no scheduler takes the whole fusion.
+            If no scheduler accepts the whole fusion.
         StateError
             After `execute`.
         """
@@ -172,14 +172,14 @@ class Executable:
         inputs
             As for `execute`.
         reference_outputs
-            What should come out; evaluated op by op, without kernels, if left out (`fuser_lab.validation`).
+            The expected results; by default evaluated op by op, without kernels (`fuser_lab.validation`).
         device, **options
             As for `execute`.
 
         Raises
         ------
         ValidationError
-            If a result is wrong; the sentence names output, worst element, and what was expected and allowed.
+            If a result is wrong; the message names the output, the worst element, and the expected and allowed values.
         """
         flat = flattened(inputs)
         self._ready(inside="validate")
@@ -189,7 +189,7 @@ class Executable:
         return outputs
 
     def manual_validate(self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None) -> list[Any]:
-        """Run by `manual_execute`, compare the results with a reference, and return them."""
+        """Run with `manual_execute`, compare the results with a reference, and return them."""
         flat = flattened(inputs)
         self._ready(inside="manual_validate")
         expected = self._expected(flat, reference_outputs)
@@ -213,7 +213,7 @@ class Executable:
         return ()
 
     def validate_definition(self) -> tuple[bool, str]:
-        """Return whether there is something to run, and if not a sentence that says what is missing."""
+        """Return whether the definition can run, and if not a sentence that says what is missing."""
         try:
             _ = self.recorded_fusion
         except EmptyDefinitionError as error:
@@ -226,7 +226,7 @@ class Executable:
         Parameters
         ----------
         inputs
-            Arrays, abstract inputs and numbers; without them the script only defines.
+            Arrays, abstract inputs and numbers; without them the script contains only the definition.
         """
         if inputs is None:
             return self._script(None, "torch")
@@ -252,7 +252,7 @@ class Executable:
         return script_text(self.recorded_fusion, described, versions, devices=devices, library=library)
 
     def profile(self, inputs: Iterable[Any]) -> FusionProfile:
-        """Return what one run on these inputs took, segment by segment; what it computes is thrown away."""
+        """Return the times of one run on these inputs, by segment; its results are discarded."""
         found: list[FusionProfile] = []
         flat = flattened(inputs)
         with receiving(found.append):
@@ -263,7 +263,7 @@ class Executable:
         return joined(found, found[0].fusion_id, read, written)
 
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return what the NumPy reference evaluation gives, as NumPy arrays, rounding as the fusion's dtypes do."""
+        """Return the results of the NumPy reference evaluation as NumPy arrays, rounded as in the fusion's dtypes."""
         flat = flattened(inputs)
         bound, given = reference_form(bind(self.recorded_fusion, [describe(v) for v in flat]).fusion, flat)
         results = evaluate(bound, given)
@@ -274,14 +274,14 @@ class Executable:
         print(math_text(self.recorded_fusion))  # noqa: T201
 
     def save(self, path: str | Path) -> Path:
-        """Write the fusion uncut as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py and return the path.
+        """Write the unsegmented fusion as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py and return the path.
 
         Raises
         ------
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         view = fusion_view(self.recorded_fusion)
         writers = save.graph_writers(view) | {
@@ -326,7 +326,7 @@ def _with_range(value: Any) -> Described:
 
 
 def environment() -> tuple[dict[str, str], list[str]]:
-    """Return what a script mentions of where it was written: versions of what is loaded, and names of GPUs."""
+    """Return the environment that a script records: versions of loaded libraries, and names of GPUs."""
     torch = torch_module()
     if torch is None:
         return {"fuser_lab": importlib.import_module("fuser_lab").__version__}, []
@@ -342,11 +342,11 @@ def described_array(array: Any) -> TensorSpec:
     Raises
     ------
     ArgumentTypeError
-        If it is no array.
+        If it is not an array.
     UnsupportedDeviceError
-        If it lies neither on the CPU nor on a CUDA device.
+        If it is neither on the CPU nor on a CUDA device.
     UnsupportedDtypeError
-        If no fusion has its dtype.
+        If no fusion supports its dtype.
     """
     if isinstance(array, TensorSpec):
         return array
@@ -376,16 +376,16 @@ class FusionDefinition(Executable, FusionBuilder):
     Parameters
     ----------
     cache
-        Where equal definitions are looked up and kept, with what they have compiled; none if left out.
+        Cache in which equal definitions are looked up and stored, with their compiled kernels; none by default.
 
     Attributes
     ----------
     segments
-        What the last `segment` returned, in the order in which they run.
+        The result of the last `segment`, in run order.
     segment_index_space_maps
-        For each of them, the number here of each of its inputs and outputs, by its number there (`FusionState`).
+        For each segment, the number in this definition of each input and output, by its number there (`FusionState`).
     map_value_to_last_used_segment
-        The place of the last segment that reads a value, by the value's number here.
+        The position of the last segment that reads a value, by the value's number in this definition.
     """
 
     def __init__(self, cache: FusionCache[FusionExecutorCache] | None = None) -> None:
@@ -409,16 +409,16 @@ class FusionDefinition(Executable, FusionBuilder):
 
     @takes(tensor=TENSOR, readers=READERS)
     def with_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
-        """Return a definition with ``fd.ops.segment_set`` of a tensor, read by readers of it in place of the tensor.
+        """Return a definition with an ``fd.ops.segment_set`` between a tensor and its readers.
 
-        All other tensors keep their names; the new one is named after what it copies, as ``T2_hint``.
+        All other tensors keep their names; the new one is named after its operand, for example ``T2_hint``.
 
         Parameters
         ----------
         tensor
-            Name of an input or a result, as ``"T2"``.
+            Name of an input or a result, such as ``"T2"``.
         readers
-            Names of the results of those readers, as ``["T4", "T5"]``; all readers if left out.
+            Names of the results of these readers, such as ``["T4", "T5"]``; all readers by default.
 
         Raises
         ------
@@ -429,14 +429,14 @@ class FusionDefinition(Executable, FusionBuilder):
 
     @takes(tensor=TENSOR, readers=READERS)
     def without_segment_set(self, tensor: str, readers: str | Sequence[str] | None = None) -> "FusionDefinition":
-        """Return a definition in which readers of each ``segment_set`` of a tensor read the tensor itself.
+        """Return a definition in which readers of a tensor's ``segment_set`` read the tensor itself.
 
         Parameters
         ----------
         tensor
             Name of the tensor that is copied, or of the result of ``segment_set``.
         readers
-            Names of the results of those readers; all if left out.
+            Names of the results of these readers; all by default.
 
         Raises
         ------
@@ -466,19 +466,19 @@ class FusionDefinition(Executable, FusionBuilder):
     ) -> list["FusionDefinition"]:
         """Return the definition's segments as definitions; an empty list if it is one segment.
 
-        `execute` runs them in order from then on, for inputs of other sizes as well: sizes are symbolic in a segment
-        where they are in the definition. No pre-segmentation pass runs here; each segment goes through all of them when
-        it is executed, and may be segmented again. A plan has its passes behind it, and its segments are taken as they
-        are, edits included.
+        `execute` then runs them in order, also for inputs of other sizes: sizes that are symbolic in the definition
+        are symbolic in a segment. No pre-segmentation pass runs here; each segment goes through all passes when it is
+        executed, and may be segmented again. The passes of a plan have already run, and its segments are used
+        unchanged, including edits.
 
         Parameters
         ----------
         inputs
-            Arrays, abstract inputs and numbers, one per fusion input; left out where a plan is given.
+            Arrays, abstract inputs and numbers, one per fusion input; omitted if a plan is given.
         strategy, target, options
             As for `fuser_lab.segment`.
         plan
-            A plan of this definition, instead of all of these.
+            A plan of this definition, in place of all other arguments.
 
         Raises
         ------
@@ -506,9 +506,9 @@ class FusionDefinition(Executable, FusionBuilder):
     def defined_segments(
         self, plan: Plan, cache: FusionCache[FusionExecutorCache] | None = None,
     ) -> list["FusionDefinition"]:
-        """Return the segments of a plan of this definition as definitions of a cache, also where it is only one.
+        """Return the segments of a plan of this definition as definitions of a cache, even if there is only one.
 
-        `execute` runs them from then on; see `fuser_lab.Plan.definitions`.
+        `execute` then runs them; see `fuser_lab.Plan.definitions`.
         """
         self._segmented, self._is_one_segment = None, False
         self._define_segments(self._setup_plan(plan), lambda: FusionDefinition(cache))
@@ -516,11 +516,11 @@ class FusionDefinition(Executable, FusionBuilder):
 
     @property
     def argument_manager(self) -> ArgumentManager:
-        """What gives each segment its arguments; raises StateError if the definition is in no segments."""
+        """The object that passes arguments to segments; raises StateError if the definition is not segmented."""
         return self._in_segments("argument_manager").manager
 
     def segments_reference(self, inputs: Iterable[Any]) -> list[Any]:
-        """Return what `reference` of each segment gives, one after another; raises StateError as `argument_manager`."""
+        """Return the results of each segment's `reference` in order; raises StateError like `argument_manager`."""
         return self._in_segments("segments_reference").reference(flattened(inputs))
 
     def _in_segments(self, what: str) -> SegmentedDefinition:
@@ -563,12 +563,12 @@ class FusionDefinition(Executable, FusionBuilder):
 
     @property
     def index_maps(self) -> IndexMaps:
-        """The maps of the last `segment`, which a notebook draws.
+        """The maps of the last `segment`, drawn in a notebook.
 
         Raises
         ------
         StateError
-            If the definition is in no segments, or is one by itself.
+            If the definition is not segmented, or is a single segment.
         """
         if self._is_one_segment:
             msg = "index_maps: the definition is one segment by itself, so there are no maps."
@@ -590,12 +590,12 @@ class FusionDefinition(Executable, FusionBuilder):
         self, inputs: Iterable[Any], *, strategy: Strategy = "bottom_up", target: str | Device | None = None,
         options: SegmenterOptions | None = None,
     ) -> int:
-        """Cut the definition for these inputs, and return the number of segments; the first step of `segment`.
+        """Cut the definition for these inputs and return the number of segments; the first step of `segment`.
 
         Raises
         ------
         StateError
-            If the segmentation before it is not finalized.
+            If the previous segmentation is not finalized.
         """
         if options is not None and not isinstance(options, SegmenterOptions):
             msg = f"setup_segmentation: options must be SegmenterOptions, given {type(options).__name__}."
@@ -615,17 +615,17 @@ class FusionDefinition(Executable, FusionBuilder):
         StateError
             Before `setup_segmentation`, or if the definition has been opened.
         InputError
-            If there is no such segment.
+            If the segment does not exist.
         """
         return self._begun("build_segment").build_segment(definition, index)
 
     def finalize_segmentation(self) -> None:
-        """End what `setup_segmentation` has begun.
+        """End the segmentation that `setup_segmentation` began.
 
         Raises
         ------
         StateError
-            If nothing has begun.
+            If no segmentation has begun.
         """
         self._begun("finalize_segmentation").finalize_segmentation()
         self._segmentation = None
@@ -638,7 +638,7 @@ class FusionDefinition(Executable, FusionBuilder):
 
     @property
     def sched(self) -> "Sched":
-        """The schedule by hand, and questions to schedulers as ``can_schedule(fd.fusion, scheduler, inputs)``."""
+        """The schedule by hand, and queries to schedulers such as ``can_schedule(fd.fusion, scheduler, inputs)``."""
         from fuser_lab.bindings.schedule import Sched
 
         return Sched(self)
@@ -649,16 +649,16 @@ class FusionDefinition(Executable, FusionBuilder):
         Parameters
         ----------
         array
-            Its dtype, strides and the place of its axes of size 1 decide.
+            Its dtype, strides and axes of size 1 determine the input.
         static_sizes
-            Whether sizes are fixed; otherwise all but 1 are symbolic.
+            Whether sizes are fixed; otherwise all sizes except 1 are symbolic.
 
         Raises
         ------
         UnsupportedDeviceError
-            A ValueError, if it lies neither on the CPU nor on a CUDA device.
+            A ValueError, if it is neither on the CPU nor on a CUDA device.
         UnsupportedDtypeError
-            A KeyError, if no fusion has its dtype.
+            A KeyError, if no fusion supports its dtype.
         """
         self.require_open("from_array")
         return defined_like(self, described_array(array), static_sizes)

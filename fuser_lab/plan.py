@@ -1,4 +1,4 @@
-"""Plan: a fusion cut into segments, which can be edited, asked, drawn and run."""
+"""Plan: a fusion cut into segments, which can be edited, explained, drawn and run."""
 
 import re
 import threading
@@ -91,7 +91,7 @@ _PLACE = "a tensor's name, or the pair of a tensor and its reader"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentChange:
-    """Parameters given by hand for a segment, known by the names of its expressions, so that other edits keep them."""
+    """Parameters set by hand for a segment, found by the names of its expressions so that other edits keep them."""
 
     exprs: tuple[str, ...]
     change: LoopChange
@@ -108,7 +108,7 @@ class ShownCertificate(Certificate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One segment of a plan: what becomes one kernel.
+    """One segment of a plan, which becomes one kernel.
 
     ``bytes_in`` and ``bytes_out`` count each tensor once; ``bytes_crossing`` is the part of both that passes between
     segments.
@@ -124,12 +124,12 @@ class Segment:
 
     @property
     def scheduler(self) -> SchedulerType | None:
-        """The scheduler that takes it; None if none does."""
+        """The scheduler that accepts the segment, or None."""
         return self.group.scheduler
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What each scheduler said, in the order in which they were asked."""
+        """The answer of each scheduler, in the order in which they were asked."""
         return self.group.verdicts
 
     @property
@@ -149,7 +149,7 @@ class Segment:
 
     @property
     def fusion(self) -> Fusion:
-        """The segment as a fusion of its own."""
+        """The segment as a separate fusion."""
         return self.group.candidate.narrowed
 
     @property
@@ -175,28 +175,28 @@ class Segment:
 
     @takes(target=_TARGET)
     def source(self, target: str = "cpu") -> str:
-        """Return the generated kernel as a Python file; comments hold the user's lines where they are known.
+        """Return the generated kernel as a Python file; comments hold the user's lines if they are known.
 
         Parameters
         ----------
         target
-            ``"cpu"`` or ``"cuda"``; CUDA source is generated without a GPU as well.
+            ``"cpu"`` or ``"cuda"``; generating CUDA source needs no GPU.
 
         Raises
         ------
         CodegenError
-            If the segment has no kernel: no scheduler takes it, or the array library evaluates it.
+            If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
         """
         return with_sources(self.kernel(target).source, dict(self.plan.sources))
 
     @takes(target=_TARGET)
     def kernel(self, target: str = "cpu") -> "GeneratedKernel":
-        """Return the generated kernel: its source, its Kernel IR and which line is of which expression.
+        """Return the generated kernel: its source, its Kernel IR and the expression of each line.
 
         Raises
         ------
         CodegenError
-            If the segment has no kernel: no scheduler takes it, or the array library evaluates it.
+            If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
         """
         from fuser_lab.codegen.generate import generate
 
@@ -207,13 +207,13 @@ class Segment:
 
     @property
     def changes(self) -> tuple[LoopChange, ...]:
-        """Parameters given by hand, see `Plan.with_params`."""
+        """Parameters set by hand; see `Plan.with_params`."""
         own = _expr_names(self.exprs)
         return tuple(given.change for given in self.plan.given if given.exprs == own)
 
     @takes(target=_TARGET)
     def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
-        """Return the parameters of the kernel with the reasons for them, one entry per nest of loops; they print well.
+        """Return the parameters of the kernel with their reasons, one printable entry per loop nest.
 
         Parameters
         ----------
@@ -228,7 +228,7 @@ class Segment:
         return self.kernel(target).kernel_ir.nests
 
     def launches(self) -> "tuple[LaunchFacts, ...]":
-        """Return what each launch of the CUDA kernel is on the plan's target: PTX, machine code, registers, occupancy.
+        """Return each launch of the CUDA kernel on the plan's target: PTX, machine code, registers, occupancy.
 
         Raises
         ------
@@ -256,11 +256,11 @@ class Segment:
         Raises
         ------
         CodegenError
-            If the kernel of a segment without one is asked for.
+            If a kernel is requested of a segment without one.
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         title = f"segment {self.index} of {self.plan.name}"
         writers = save.graph_writers(fusion_view(self.fusion, title=title)) | {
@@ -287,8 +287,8 @@ class Segment:
 class Plan:
     """A fusion cut into segments. Immutable: every edit returns a new plan; keeping the old one is the undo.
 
-    Plans are equal, and have the same ``hash``, when fusion, partition, schedulers, order, options and target are.
-    ``sources`` pairs names of tensors with the lines of the user's code that they came from (`fuser_lab.from_torch`).
+    Plans are equal, and have the same ``hash``, if their fusion, partition, schedulers, order, options and target are.
+    ``sources`` pairs names of tensors with their lines in the user's code (`fuser_lab.from_torch`).
     """
 
     name: str
@@ -330,7 +330,7 @@ class Plan:
 
     @cached_property
     def hash(self) -> str:
-        """Content hash: the same cut made in the widget, in Python or by `to_python` has the same."""
+        """Content hash: the same cut made in the widget, in Python or by `to_python` has the same hash."""
         options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
         content: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
         if self.oracle.schedulers != SCHEDULERS:
@@ -351,10 +351,10 @@ class Plan:
 
     @takes(where=(TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
     def cut(self, where: str | tuple[str, str]) -> "Plan":
-        """Return the plan with the segment that computes a tensor cut behind it, as if by a ``segment_set``.
+        """Return the plan with the segment that computes a tensor cut after it, as if by a ``segment_set``.
 
-        What passes between segments from then on passes in its own dtype: the option ``io_to_lower_precision`` holds
-        for what the segmenter cut, not for edits, so that cutting behind a cast back to Float moves twice the bytes.
+        The tensors that then pass between segments keep their own dtype: the option ``io_to_lower_precision`` applies
+        to the segmenter's cuts, not to edits, so cutting after a cast back to Float moves twice the bytes.
 
         Parameters
         ----------
@@ -364,7 +364,7 @@ class Plan:
         Raises
         ------
         IllegalEdit
-            If there is nothing to cut there; the text says why.
+            If there is nothing to cut there; the message says why.
         """
         tensor, consumer = (where, None) if isinstance(where, str) else where
         self._check_kept(IllegalEdit, tensor, consumer)
@@ -374,18 +374,18 @@ class Plan:
 
     @takes(tensor=TENSOR, readers=READERS)
     def annotate(self, tensor: str, readers: str | Sequence[str] | None = None) -> "Plan":
-        """Return the plan of the definition with a ``segment_set`` of a tensor, which its readers read instead.
+        """Return the plan of the definition with a ``segment_set`` between a tensor and its readers.
 
-        The definition is segmented anew, by the plan's strategy and options: this is what nvFuser would do, whereas
-        `cut` overrules the segmenter. Edits of the partition (`cut`, `glue`, `move`, `with_params`) that were made
-        before are not repeated. All other tensors keep their names; the new one is called ``T2_hint``.
+        The definition is segmented again, by the plan's strategy and options: this is what nvFuser would do, whereas
+        `cut` overrules the segmenter. Earlier edits of the partition (`cut`, `glue`, `move`, `with_params`) are not
+        repeated. All other tensors keep their names; the new one is called ``T2_hint``.
 
         Parameters
         ----------
         tensor
-            Name of an input or a result of the definition, as ``"T2"``.
+            Name of an input or a result of the definition, such as ``"T2"``.
         readers
-            Names of the results of those readers, as ``["T4", "T5"]``; all readers if left out.
+            Names of the results of these readers, such as ``["T4", "T5"]``; all readers by default.
 
         Raises
         ------
@@ -398,21 +398,21 @@ class Plan:
 
     @takes(tensor=TENSOR, readers=READERS)
     def without_annotation(self, tensor: str, readers: str | Sequence[str] | None = None) -> "Plan":
-        """Return the plan of the definition in which readers of each ``segment_set`` of a tensor read the tensor.
+        """Return the plan of the definition in which readers of a tensor's ``segment_set`` read the tensor itself.
 
-        The definition is segmented anew, as by `annotate`.
+        The definition is segmented again, as by `annotate`.
 
         Parameters
         ----------
         tensor
             Name of the tensor that is copied, or of the result of ``segment_set``.
         readers
-            Names of the results of those readers; all if left out.
+            Names of the results of these readers; all by default.
 
         Raises
         ------
         IllegalEdit
-            If the definition has no such ``segment_set``; those that passes make are not the definition's.
+            If the definition has no such ``segment_set``; those created by passes do not count.
         """
         self._check_recorded(tensor)
         return self._annotated(without_segment_set(self.definition, tensor, readers))
@@ -429,20 +429,20 @@ class Plan:
     def to_annotations(
         self, *, strategy: str | None = None, segment_set: str | None = None, tries: int = 200,
     ) -> "Told":
-        """Return the fewest ``segment_set`` with which bottom-up or top-down gives this partition by itself.
+        """Return the smallest set of ``segment_set`` from which bottom-up or top-down makes this partition.
 
-        So what was found by editing, or by the strategy "optimal", can be told to a segmenter: ``.plan.to_python()`` is
-        the annotated definition. nvFuser as it is today goes bottom-up and reads hints. The partition is compared as
-        sets of expressions, ``segment_set`` aside; the annotations that the definition has already count like all
-        others. Of equally few, those are taken with which nvFuser's own segmenter gives it. The result is false, with
-        the reasons, where no way was found.
+        A partition found by editing, or by the strategy "optimal", can thus be passed to a segmenter:
+        ``.plan.to_python()`` is the annotated definition. nvFuser today goes bottom-up and reads hints. The partition
+        is compared as sets of expressions, ignoring ``segment_set``; annotations already in the definition count like
+        all others. Among sets of equal size, one that works in nvFuser's own segmenter is preferred. If no set is
+        found, the result is false and holds the reasons.
 
         Parameters
         ----------
         strategy, segment_set
-            Look at this strategy, or this reading, only: ``"bottom_up"`` and ``"hint"`` for nvFuser as it is today.
+            Consider only this strategy, or this reading: ``"bottom_up"`` and ``"hint"`` for nvFuser as it is today.
         tries
-            How many sets of annotations are segmented, about; a few more where the last set is reduced.
+            Approximate number of sets to segment; reducing the last set takes a few more.
         """
         from fuser_lab.annotating import WAYS, to_annotations
 
@@ -458,17 +458,17 @@ class Plan:
         Parameters
         ----------
         strategy
-            As for `fuser_lab.segment`; the plan's own if left out.
+            As for `fuser_lab.segment`; the plan's own by default.
         **switches
-            Fields of `SegmenterOptions` by name, as ``segment_set="cut"`` or ``cut_reshape_inputs=True``; all others
-            stay as they are, except that switches which the strategy does not take are off.
+            Fields of `SegmenterOptions` by name, such as ``segment_set="cut"`` or ``cut_reshape_inputs=True``; all
+            others are unchanged, except that switches which the strategy does not accept are off.
 
         Raises
         ------
         ArgumentTypeError
-            If there is no option of some name.
+            If an option is unknown.
         InputError
-            If the strategy is unknown, or does not take a switch.
+            If the strategy is unknown, or does not accept a switch.
         """
         unknown = sorted(switches.keys() - SegmenterOptions.__dataclass_fields__.keys())
         if unknown:
@@ -513,14 +513,14 @@ class Plan:
 
     @takes(a=_SEGMENT, b=_SEGMENT)
     def glue(self, a: int, b: int) -> "Plan":
-        """Return the plan with two segments made one.
+        """Return the plan with two segments merged into one.
 
-        It may overrule a ``segment_set`` that is read as a hint, but with ``segment_set="cut"`` none.
+        It may overrule a ``segment_set`` that is read as a hint, but not one with ``segment_set="cut"``.
 
         Raises
         ------
         IllegalEdit
-            If that would close a cycle or go across a cut, or no scheduler takes both; the text says which and why.
+            If that would create a cycle or cross a cut, or no scheduler accepts both; the message says which and why.
         """
         with self._lines_told():
             changed = edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set)
@@ -528,12 +528,12 @@ class Plan:
 
     @takes(tensor=TENSOR, segment=_SEGMENT)
     def move(self, tensor: str, segment: int) -> "Plan":
-        """Return the plan with the expression that computes a tensor in another segment.
+        """Return the plan with the expression that computes a tensor moved to another segment.
 
         Raises
         ------
         IllegalEdit
-            If that is no legal plan; the text says why.
+            If the plan would be illegal; the message says why.
         """
         self._check_kept(IllegalEdit, tensor)
         with self._lines_told():
@@ -544,28 +544,28 @@ class Plan:
     def with_params(
         self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
     ) -> "Plan":
-        """Return the plan with parameters of a segment's kernel given by hand; what is not given stays as chosen.
+        """Return the plan with parameters of a segment's kernel set by hand; the others stay as chosen.
 
         Parameters
         ----------
         segment
             Number of the segment.
         target
-            ``"cuda"`` or ``"cpu"``: whose kernel.
+            ``"cuda"`` or ``"cpu"``: the target of the kernel.
         nest
-            Which of the kernel's nests of loops, where it has several: see `Segment.params`.
+            Which of the kernel's loop nests, if it has several; see `Segment.params`.
         **values
-            Parameters by name, as ``threads=256`` or ``threads=(32, 8)``, ``unroll``, ``vector``, ``split``,
+            Parameters by name, such as ``threads=256`` or ``threads=(32, 8)``, ``unroll``, ``vector``, ``split``,
             ``persistent``, ``blocks``, ``resident``, ``tile``, ``shared``, ``constants``; on the CPU ``grain``,
-            ``tile``, ``split``, ``partial``, ``parallel``. Without any, the segment's nest goes back to what heuristics
-            choose.
+            ``tile``, ``split``, ``partial``, ``parallel``. Without any, the nest reverts to the
+            heuristics' choice.
 
         Raises
         ------
         ScheduleError
-            If a value is illegal for the kernel; the text says which are legal.
+            If a value is illegal for the kernel; the message lists the legal ones.
         ArgumentTypeError
-            If a name is no parameter's, or a value is of another type.
+            If a name is not a parameter, or a value has the wrong type.
         CodegenError
             If the segment has no kernel.
         """
@@ -593,7 +593,7 @@ class Plan:
     def preview_cut(self, where: str | tuple[str, str]) -> EditPreview:
         """Return what `cut` would give, without making the plan: segments, bytes, predicted time, and why.
 
-        What is refused is a preview with the reason; it raises nothing.
+        A refused edit gives a preview with the reason; nothing is raised.
 
         Parameters
         ----------
@@ -615,23 +615,23 @@ class Plan:
 
     @takes(most=whole(1), seconds=number(0))
     def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:
-        """Return the legal glues and moves that save predicted time, the best first; none where none saves any.
+        """Return the legal glues and moves that save predicted time, best first.
 
-        `with_edit` makes one of them. Cuts are not among them: under the cost model, which charges bytes and launches,
-        a cut alone saves nothing.
+        `with_edit` applies one of them. Cuts are not among them: under the cost model, which charges bytes and
+        launches, a cut alone saves nothing.
 
         Parameters
         ----------
         most
-            How many are returned.
+            Maximum number of edits.
         seconds
-            After which no more edits are looked at.
+            Time after which no further edits are examined.
         """
         return self._previews.best(most, seconds)
 
     @takes(preview=instance(EditPreview))
     def with_edit(self, preview: EditPreview) -> "Plan":
-        """Return the plan with an edit that was previewed, as `cut`, `glue` or `move` make it.
+        """Return the plan with a previewed edit applied, as by `cut`, `glue` or `move`.
 
         Raises
         ------
@@ -675,7 +675,7 @@ class Plan:
 
     @takes(a=_TENSOR_OR_SEGMENT, b=_TENSOR_OR_SEGMENT)
     def why(self, a: str | int, b: str | int) -> Why:
-        """Return why two tensors (or segments, by number) are together or apart, by whom and with which numbers.
+        """Return why two tensors (or segments, by number) are together or separate: who decided, with which numbers.
 
         Raises
         ------
@@ -713,38 +713,38 @@ class Plan:
         return origins(bound, self.fusion, self.options, self.decisions, self.passes)
 
     def boundaries(self) -> tuple[Why, ...]:
-        """Return, for each two segments between which a tensor passes, why they are apart."""
+        """Return, for each pair of segments between which a tensor passes, why they are separate."""
         after = self.segmented.successors
         pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
         return tuple(self._why(a, b) for a, b in pairs)
 
     @property
     def lifting(self) -> Lifting:
-        """How the segments come from the definition, of which sizes are symbolic."""
+        """How the segments derive from the definition with its symbolic sizes."""
         return Lifting(
             definition=self.definition, bound=bind(self.definition, self.inputs).fusion, segmented=self.segmented,
             passes=self.passes, options=self.options, attempts=tuple(self.decisions),
         )
 
     def definitions(self, cache: "FusionCache[FusionExecutorCache] | None" = None) -> "SegmentDefinitions":
-        """Return the segments as definitions, one each, with their index maps and what runs them together.
+        """Return the segments as definitions, one each, with their index maps and the code that runs them together.
 
-        Each can be printed, run, scheduled by hand and segmented again. Edits of the plan, replicas and layouts are in
-        them; parameters given by `with_params` and kernels are not, since a definition is scheduled when it runs.
-        Numbers are those of the plan's definition written with one call for each expression; for the numbers of a
-        definition of yours use its ``segment(plan=plan)``.
+        Each can be printed, run, scheduled by hand and segmented again. They include the plan's edits, replicas and
+        layouts, but not parameters set by `with_params` or kernels, because a definition is scheduled when it runs.
+        Numbers are those of the plan's definition written with one call per expression; for the numbers of your own
+        definition use its ``segment(plan=plan)``.
 
         Parameters
         ----------
         cache
-            Where equal definitions are looked up and kept; none if left out.
+            Cache in which equal definitions are looked up and stored; none by default.
         """
         from fuser_lab.segment_definitions import SegmentDefinitions
 
         return SegmentDefinitions(self, cache)
 
     def layouts(self) -> Layouts:
-        """Return how each tensor that a segment writes lies in memory: who wanted what, who decided, what it costs."""
+        """Return the memory layout of each tensor that a segment writes: who wanted what, what decided, the cost."""
         return self.agreed or self._layouts
 
     @cached_property
@@ -753,15 +753,15 @@ class Plan:
 
     @takes(states=optional(whole(0)), seconds=optional(number(0)))
     def certificate(self, *, states: int | None = None, seconds: float | None = None) -> ShownCertificate:
-        """Return what the plan costs in bytes and launches, what every plan costs at least, and why.
+        """Return the plan's cost in bytes and launches, a lower bound for every plan, and the reasons.
 
-        Where a cheaper plan turns up, the certificate says what that one does better, and why this one did not.
+        If a cheaper plan is found, the certificate says what it does better and why this plan does not.
 
         Parameters
         ----------
         states, seconds
-            How long may be searched where simple reasons do not prove the plan optimal; each ends the search. What is
-            left out is as the options say (``search_states``, ``search_seconds``).
+            Limits of the search if simple reasons do not prove the plan optimal; either ends the search. The defaults
+            are those of the options (``search_states``, ``search_seconds``).
         """
         options = replace(
             self.options,
@@ -783,14 +783,14 @@ class Plan:
         inputs
             One array or number per fusion input.
         out
-            Arrays to write the outputs to instead of new ones.
+            Arrays to which the outputs are written instead of new ones.
 
         Raises
         ------
         InputError
             If the inputs do not fit.
         SegmentationError
-            If no scheduler takes some segment.
+            If no scheduler accepts some segment.
         """
         from fuser_lab.runtime.arrays import describe
         from fuser_lab.runtime.binding import device_of
@@ -799,20 +799,20 @@ class Plan:
 
     @takes(target=_RUNS_ON, evaluate_refused=FLAG)
     def prepared(self, target: str = "cpu", *, evaluate_refused: bool = False) -> "PreparedPlan":
-        """Return the plan compiled for a target; made once and kept.
+        """Return the plan compiled for a target; it is compiled once and kept.
 
         Parameters
         ----------
         target
-            ``"cpu"``, ``"cuda"`` for torch's current device, or a device as ``"cuda:1"``.
+            ``"cpu"``, ``"cuda"`` for torch's current device, or a device such as ``"cuda:1"``.
         evaluate_refused
-            Whether the array library evaluates a segment whose kernel a compiler refuses; else a CompilationError
-            names the file that the kernel's source is kept in.
+            Whether the array library evaluates a segment whose kernel a compiler refuses; otherwise a CompilationError
+            names the file in which the kernel's source is kept.
 
         Raises
         ------
         SegmentationError
-            If no scheduler takes some segment.
+            If no scheduler accepts some segment.
         """
         from fuser_lab.runtime.executor import prepare
 
@@ -840,23 +840,23 @@ class Plan:
 
     @takes(form=one_of(*FORMS))
     def to_python(self, form: str = "fuser_lab") -> str:
-        """Return code that makes this plan again; its plan has the same hash.
+        """Return code that recreates this plan, with the same hash.
 
-        Schedulers and passes of your own cannot be written as code: they are taken from variables ``schedulers`` and
-        ``passes``, and a comment says what these have to hold.
+        Schedulers and passes of your own cannot be written as code: the code takes them from variables ``schedulers``
+        and ``passes``, and a comment lists what these must contain.
 
         Parameters
         ----------
         form
             ``"fuser_lab"``, or a script for nvFuser: ``"nvfuser_direct"`` for its direct bindings, ``"nvfuser"`` for
-            the frontend before them. Such a script holds the definition, ``segment_set`` included, and inputs;
-            strategy, options and edits of the partition stand in a comment, as nvFuser cannot be told them. Read by
-            `fuser_lab.load_repro` and segmented so, it gives a plan of the same hash.
+            the frontend that preceded them. Such a script contains the definition, including ``segment_set``, and
+            inputs; a comment lists strategy, options and edits of the partition, which nvFuser does not accept. Read
+            by `fuser_lab.load_repro` and segmented with these, it gives a plan with the same hash.
 
         Raises
         ------
         UnsupportedError
-            If a script for nvFuser is asked for, and an input has negative strides, which torch does not have.
+            If a script for nvFuser is requested and an input has negative strides, which torch does not support.
         """
         if form != "fuser_lab":
             return self._script(form)
@@ -872,7 +872,7 @@ class Plan:
         """Return the plan as nvFuser prints a segmented fusion (``NVFUSER_DUMP=segmented_fusion``).
 
         `fuser_lab.load_dump` reads it: the fusion after the passes with known sizes, and the same segments. Comments
-        hold what nvFuser's text does not tell, as the layouts of inputs.
+        hold what nvFuser's format cannot express, such as the layouts of inputs.
         """
         from fuser_lab.report.dump_text import dump_text
 
@@ -965,7 +965,7 @@ class Plan:
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         return save.save_plan(self, path)
 

@@ -31,14 +31,14 @@ _END = object()
 
 
 def flattened(inputs: object) -> list[Any]:
-    """Return inputs as a flat list: any iterable of arrays and numbers, whose lists and tuples are taken apart.
+    """Return inputs as a flat list: any iterable of arrays and numbers, whose lists and tuples are flattened.
 
     Raises
     ------
     ArgumentTypeError
-        If the inputs are no iterable, or one array.
+        If the inputs are not iterable, or are a single array.
     InputError
-        If a list contains itself, or there is no end of entries.
+        If a list contains itself, or the entries do not end.
     """
     if hasattr(inputs, "dtype"):
         msg = f"inputs must be a list of arrays and numbers, given {shown(inputs)}."
@@ -67,7 +67,7 @@ def definition_of(fd: object) -> Fusion:
     Raises
     ------
     ArgumentTypeError
-        If it is nothing of that kind.
+        If the object is neither.
     """
     found = fd if isinstance(fd, Fusion) else fd.fusion if isinstance(fd, FusionBuilder) else None
     if found is None:
@@ -112,27 +112,28 @@ def segment(
     fd
         A definition or a fusion.
     inputs
-        Arrays, abstract inputs (`fuser_lab.spec`) and numbers, one per fusion input; may be left out if the
-        definition fixes all sizes.
+        Arrays, abstract inputs (`fuser_lab.spec`) and numbers, one per fusion input; optional if the definition
+        fixes all sizes.
     strategy
-        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"saving"`` (merges that save most
-        bytes first), ``"optimal"`` (the fewest bytes and launches, as far as search gets), ``"unfused"``, or a function
-        of fusion and oracle that returns groups of expressions or of the names of their results.
+        ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"saving"`` (merges that save the
+        most bytes first), ``"optimal"`` (the fewest bytes and launches that the search finds), ``"unfused"``, or a
+        function of fusion and oracle that returns groups of expressions or of the names of their results.
     target
         Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the
-        GPU that is here, or a Device; an H200 if left out.
+        local GPU, or a Device; an H200 by default.
     options
-        Switches of the segmenter; nvFuser's defaults if left out.
+        Options of the segmenter; nvFuser's by default.
     schedulers
-        Who is asked for each candidate, in this order, until one accepts; nvFuser's if left out. `with_rule` adds a
-        rule to these; one of your own has a ``type``, whose kernels it gets, and ``can_schedule(facts, device)``.
+        Schedulers asked for each candidate, in this order, until one accepts; nvFuser's by default. `with_rule` adds
+        a rule to these. Your own scheduler has a ``type``, which selects its kernels, and
+        ``can_schedule(facts, device)``.
     passes
-        What rewrites the fusion before it is cut, in this order; nvFuser's if left out. One of your own is a
+        Passes that rewrite the fusion before it is cut, in this order; nvFuser's by default. Your own pass is a
         `fuser_lab.Pass`: ``[*fuser_lab.PASSES, Mine()]``.
     log
-        Where decisions are recorded; ``plan.decisions`` has them in any case.
+        Log in which decisions are also recorded; ``plan.decisions`` always has them.
     name
-        Name of the plan in tables and tabs; the strategy's if left out, or ``"custom"`` for a lambda.
+        Name of the plan in tables and tabs; by default the strategy's, or ``"custom"`` for a lambda.
 
     Raises
     ------

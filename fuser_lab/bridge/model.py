@@ -24,7 +24,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What was captured: the function that torch traced, and the arguments that it was given."""
+    """The captured function, as torch traced it, and its arguments."""
 
     function: Callable[..., Any]
     inputs: tuple[Any, ...]
@@ -32,7 +32,7 @@ class Source:
 
 
 class CapturedModel(Captured):
-    """What torch captured of a function or module, with its regions as fusions; made by `fuser_lab.from_torch`."""
+    """A function or module captured by torch, with its regions as fusions; the result of `fuser_lab.from_torch`."""
 
     library: ClassVar[str] = "torch"
     made_by: ClassVar[str] = "from_torch"
@@ -42,7 +42,7 @@ class CapturedModel(Captured):
 
     @property
     def source(self) -> Source | None:
-        """What was captured; None of a graph that torch gave a backend."""
+        """The captured function; None for a graph that torch passed to a backend."""
         return self._source
 
     @property
@@ -57,11 +57,11 @@ class CapturedModel(Captured):
 
     @property
     def left_to_torch(self) -> tuple[LeftOver, ...]:
-        """The ops that torch runs: how often, why, and the line that the first of them comes from."""
+        """The ops that torch runs: how often, why, and the source line of the first one."""
         return left_rows(self.graphs)
 
     def run(self, *inputs: Any, **keywords: Any) -> Any:
-        """Return what the function returns, computed by regions and by torch; gradients flow if it was captured so."""
+        """Return the function's results, computed by regions and by torch; gradients flow if they were captured."""
         if self._run is None:
             msg = "run: the model was captured from a graph alone."
             raise InputError(msg)
@@ -77,17 +77,17 @@ class CapturedModel(Captured):
 def from_torch(
     function: Any, *inputs: Any, backward: bool = False, keywords: Mapping[str, Any] | None = None, **options: Any,
 ) -> CapturedModel:
-    """Return the regions that fusions can compute of a torch function, and what is left to torch.
+    """Return the regions of a torch function that fusions can compute, and the ops left to torch.
 
-    The function is run once, by torch, on copies of the inputs; the state of torch's generators and the buffers of a
-    module are put back. Tensors on the device ``"meta"`` are captured without anything that runs.
+    Torch runs the function once, on copies of the inputs; the state of torch's generators and the buffers of a
+    module are restored. With tensors on the device ``"meta"``, the function is captured without running anything.
 
     Parameters
     ----------
     function
         A function of tensors, a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
     *inputs
-        Its arguments; an exported program's own examples if left out.
+        Its arguments; by default an exported program's own examples.
     backward
         Whether to capture the backward graph as well. Otherwise the function runs under ``torch.no_grad``.
     keywords
@@ -95,15 +95,15 @@ def from_torch(
     **options
         As for the backend: ``strategy``, ``target``, ``options``, ``min_region_ops``, ``max_region_ops``,
         ``left_to_torch``, ``check``, ``matmuls`` (`fuser_lab.bridge.backend.backend`). ``annotate`` puts a
-        ``segment_set`` at the boundaries of modules and of calls, forward and backward, before anything is cut. Each
-        entry is the path of modules or the end of one (``"layers.*.mlp"``; ``*`` stands for one part, ``**`` for any
+        ``segment_set`` at the boundaries of modules and of calls, forward and backward, before segmentation. Each
+        entry is a module path or the end of one (``"layers.*.mlp"``; ``*`` matches one component, ``**`` any
         number), a module class, a torch function (``torch.nn.functional.silu``) or an ATen op (``"aten.silu"``).
 
     Raises
     ------
     InputError
-        If an input requires a gradient and ``backward`` is not asked for, if nothing requires one and it is, if tensors
-        and parameters lie on different devices, if torch captures nothing, or if ``annotate`` names nothing in it.
+        If an input requires a gradient and ``backward`` is False, if ``backward`` is True and nothing requires one, if
+        tensors and parameters are on different devices, if torch captures nothing, or if ``annotate`` matches nothing.
     ArgumentTypeError
         If ``function`` cannot be called.
     UnsupportedError
