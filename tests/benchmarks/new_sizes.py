@@ -107,8 +107,8 @@ class Cost:
         return tuple(a - b for a, b in zip(self.first, self.again, strict=True))
 
 
-def measured(definition: Definition, device: str, *, specialized: bool = False) -> Cost:
-    """Return what new batch sizes cost on ``"cpu"`` or ``"cuda"``."""
+def measured(definition: Definition, device: str, *, constant: bool = False) -> Cost:
+    """Return what new batch sizes cost on ``"cpu"`` or ``"cuda"``; with ``constant`` sizes, kernels are specialized."""
     fd = definition.recorded()
     plans: dict[int, Plan] = {}
 
@@ -116,9 +116,9 @@ def measured(definition: Definition, device: str, *, specialized: bool = False) 
         inputs = definition.inputs(size, device)
         _wait(device)
         start = time.perf_counter()
-        if specialized:
+        if constant:
             if size not in plans:
-                plans[size] = _specialized(fl.segment(fd, inputs), device)
+                plans[size] = specialized(fl.segment(fd, inputs), device)
             plans[size].run(inputs)
         else:
             fd.execute(inputs)
@@ -131,7 +131,8 @@ def measured(definition: Definition, device: str, *, specialized: bool = False) 
     return Cost(name=definition.name, first=first, again=again)
 
 
-def _specialized(plan: Plan, device: str) -> Plan:
+def specialized(plan: Plan, device: str) -> Plan:
+    """Return a plan all of whose kernels for ``"cpu"`` or ``"cuda"`` take no sizes as arguments."""
     for number, segment in enumerate(plan.segments):
         for nest, _ in enumerate(segment.params(device)):
             plan = plan.with_params(number, target=device, nest=nest, specialized=True)
@@ -145,11 +146,11 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def summary(device: str, *, specialized: bool) -> Table:
+def summary(device: str, *, constant: bool) -> Table:
     """Return medians and largest values for all definitions, in milliseconds."""
     rows = []
     for definition in DEFINITIONS:
-        cost = measured(definition, device, specialized=specialized)
+        cost = measured(definition, device, constant=constant)
         times = (statistics.median(cost.again), statistics.median(cost.first), max(cost.beyond))
         rows.append((cost.name, *(f"{1e3 * seconds:.1f}" for seconds in times)))
     numeric = ("known size, ms", "new size, ms", "most beyond, ms")
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--specialized", action="store_true", help="all sizes are part of the kernels")
     given = parser.parse_args()
-    print(table_text(summary(given.device, specialized=given.specialized)))
+    print(table_text(summary(given.device, constant=given.specialized)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
 same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
-replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. Results are
+replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. The peer
+``specialized`` is fuser_lab with kernels that take no sizes as arguments. Results are
 checked against torch in Float before they are timed. The spread is that of the middle half of the samples; shares whose
 spreads meet are called ties.
 """
@@ -26,11 +27,12 @@ import triton.testing
 import fuser_lab as fl
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
+from tests.benchmarks.new_sizes import specialized
 from tests.benchmarks.second import SECOND, Written, several
 from tests.benchmarks.second import error as deviation
 
 SETS: dict[str, tuple[Workload | Written, ...]] = {"first": WORKLOADS, "second": SECOND, "all": (*WORKLOADS, *SECOND)}
-PEERS = ("compile", "max", "eager", "jax")
+PEERS = ("compile", "max", "eager", "jax", "specialized")
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
 
 
@@ -111,6 +113,17 @@ def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
     return found, time.perf_counter() - begin
 
 
+def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
+    """A plan's run into given outputs, and what is left to do after the last one."""
+    made = plan.prepared("cuda").bind(inputs, outputs)
+
+    def run() -> None:
+        for step in made.steps:
+            step()
+
+    return run, made.finish
+
+
 def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any]:
     begin = time.perf_counter()
     plan = fl.segment(load.definition(), inputs)
@@ -119,14 +132,9 @@ def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any
     first = time.perf_counter() - begin
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else 0)
-    bound = plan.prepared("cuda").bind(inputs, outputs)
-
-    def run() -> None:
-        for step in bound.steps:
-            step()
-
+    run, finish = bound(plan, inputs, outputs)
     run()
-    bound.finish()
+    finish()
     torch.cuda.synchronize()
     error = check(load, outputs, inputs)
     kernels, seconds = compiled(plan, inputs)
@@ -140,6 +148,10 @@ def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any
 def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Measured:
     if name == "jax":
         return by_jax(load)
+    if name == "specialized":
+        plan = specialized(fl.segment(load.definition(), inputs), "cuda")
+        run, _ = bound(plan, inputs, plan.prepared("cuda").run(inputs))
+        return milliseconds(captured(run), rep)
     if name == "eager":
         return milliseconds(captured(lambda: load.torch(*inputs)), rep)
     torch._dynamo.reset()
@@ -238,6 +250,7 @@ def line(load: Workload | Written, row: dict[str, Any], peers: list[str]) -> str
 def table(rows: dict[str, dict[str, Any]], peers: list[str]) -> list[str]:
     """Lines of a Markdown table of shares."""
     labels = {"compile": "torch.compile", "max": "max-autotune", "eager": "torch eager", "jax": "JAX"}
+    labels |= {"specialized": "all sizes constant"}
     head = ["workload", "us", "fuser_lab", *(labels[n] for n in peers), "ours / best peer"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, row in rows.items():
