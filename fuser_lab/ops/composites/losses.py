@@ -119,8 +119,9 @@ _CLASSES = Arg((5,), N, 0, 4)
 _WEIGHT = Arg((4,), F, 0.5, 2)
 composite(
     "cross_entropy", _cross_entropy,
-    "Cross entropy of arg's softmax over the classes (axis 1, or the only one) and target: class numbers, or a share "
-    "of each class. A target that is no class and not ignore_index gives NaN; the reference refuses it, as torch does.",
+    "Cross entropy of arg's softmax over the classes (axis 1, or the only one) and target: class indices or "
+    "class probabilities. A target that is neither a class nor ignore_index gives NaN; the reference refuses it, as "
+    "torch does.",
     (
         Sample("fd.ops.cross_entropy(a, b)", (Arg((5, 4)), _CLASSES)),
         Sample("fd.ops.cross_entropy(a, b, reduction='none')", (Arg((5, 4)), _CLASSES)),
