@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab import arguments
-from fuser_lab.answer_sheets import Answer, AnswerSheet, ClassAnswers, read_answers
+from fuser_lab.answer_sheets import Answer, AnswerSheet, read_answers
 from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, optional, takes
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.report import theme
@@ -541,7 +541,4 @@ def _note(first: str, second: str, *, colour: str) -> str:
     return to_html(element("div", *lines, style=bar))
 
 
-__all__ = [
-    "Answer", "AnswerSheet", "ClassAnswers", "Outcome", "Prediction", "Score", "on_gpu", "predict", "read_answers",
-    "score", "shown",
-]
+__all__ = ["Outcome", "Prediction", "Score", "on_gpu", "predict", "read_answers", "score", "shown"]

@@ -400,7 +400,7 @@ def calls(w: World) -> dict[str, Call]:
         }),
         "Prediction.answer": Call(known(teaching.predict("How many?").answer), (3,)),
         "teaching.read_answers": Call(known(teaching.read_answers), ([],)),
-        "Score.save": Call(known(teaching.score().save), (w.folder / "answers.json", "Ada")),
+        "teaching.Score.save": Call(known(teaching.score().save), (w.folder / "answers.json", "Ada")),
         "teaching.score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),
         "teaching.on_gpu": Call(known(teaching.on_gpu), (INPUTS,)),
     }

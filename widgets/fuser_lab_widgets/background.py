@@ -32,8 +32,9 @@ class Background:
         if self.busy:
             return False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
+        thread.start()
+        self._thread = thread  # only now, so that whoever waits can join it
         return True
 
     def cancel(self) -> None:

@@ -75,8 +75,9 @@ class Runner:
         self._running = True
         self._stop = threading.Event()
         self._last = Progress(running=True)
-        self._thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
+        thread.start()
+        self._thread = thread  # only now, so that whoever waits can join it
         return True
 
     def cancel(self) -> None:

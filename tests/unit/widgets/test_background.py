@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import answers
+from fuser_lab_widgets.background import Background
 
 import fuser_lab as fl
 from fuser_lab.errors import ArgumentTypeError
@@ -192,3 +193,18 @@ def test_a_plan_without_a_cost_model_says_so(stubs):
     page.send("panel", name="passes")
     assert "does not tell what it was made of" in explorer.panels["passes"]["html"]
     explorer.close()
+
+
+def test_who_waits_while_a_question_is_being_asked_waits_for_it_or_not_at_all(monkeypatch):
+    background, begun = Background(), threading.Event()
+    start = threading.Thread.start
+
+    def slowly(thread):
+        background.wait(0.01)  # as the kernel's thread may, while another one asks
+        start(thread)
+        begun.set()
+
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+    assert background.start(lambda: None, lambda *_: None)
+    assert begun.is_set()
+    background.wait(5)
