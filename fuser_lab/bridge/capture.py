@@ -13,6 +13,7 @@ from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
 from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.repeats import merged
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.torch_region import TorchRegion
@@ -126,14 +127,16 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
     partitioners = importlib.import_module("torch._functorch.partitioners")
     # The partitioner would merge equal calls, and lose what is said of one of them.
-    joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
+    if not merged(joint_module.graph):
+        joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
     for node in joint_module.graph.nodes:
         if target_of(node) == "aten.eq.Tensor":
             for given in node.all_input_nodes:
                 held = given.meta.get("val")
                 if given.op == "call_function" and getattr(held, "is_floating_point", bool)():
                     given.meta.setdefault("recompute", policies.MUST_SAVE)
-    return partitioners.min_cut_rematerialization_partition(joint_module, joint_inputs, **options)
+    with importlib.import_module("torch._functorch.config").patch(cse=False):
+        return partitioners.min_cut_rematerialization_partition(joint_module, joint_inputs, **options)
 
 
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:

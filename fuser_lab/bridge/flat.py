@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.masks import dropout_mask
@@ -24,8 +24,11 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.torch_region import TorchRegion, laid
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
 from fuser_lab.errors import OutOfMemoryError
-from fuser_lab.runtime.host_ready import HostRun, empty_strided
+from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.ready import GUARDS, guard_of
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.host_ready import HostRun
 
 _TRIES = 3  # to write a function, after runs the long way
 _MOST_FRAMES = 4  # as many threads may be in a graph at a time; others go the long way
@@ -116,7 +119,7 @@ class FlatGraph:
         self._made += 1
         self._frames.append(written)
 
-    def _taken(self) -> dict[Region, HostRun] | None:
+    def _taken(self) -> dict[Region, "HostRun"] | None:
         """Return a run for each region that a function may run itself; None where another thread has it just now.
 
         Equal regions have one: they run one after another.
@@ -194,7 +197,7 @@ class _Base:
 class _Writer:
     """Writes the function of a graph; names in it that are not local are those of ``names``."""
 
-    def __init__(self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, HostRun]) -> None:
+    def __init__(self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, "HostRun"]) -> None:
         torch = self._torch = torch_for("fuser_lab.bridge")
         guards = importlib.import_module("torch._C._dynamo.guards")
         if not hasattr(guards, "_reinterpret_tensor"):
@@ -380,7 +383,7 @@ class _Writer:
         for node in region.view_nodes:
             self._call(node)
 
-    def _direct(self, region: Region, run: HostRun) -> None:
+    def _direct(self, region: Region, run: "HostRun") -> None:
         """Emit new memory, addresses and kernels."""
         for node in region.output_nodes:
             self._made_by_region(node)

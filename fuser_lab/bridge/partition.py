@@ -20,6 +20,8 @@ _OWN_KERNELS = {
     "aten.embedding_dense_backward.default": "a region would leave it to the array library, and torch has a kernel",
 }
 
+_SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
@@ -61,6 +63,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     with_masks(gm)
     _as_views(gm)
     _from_the_operand(gm)
+    _parts_as_views(gm)
     return tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
 
 
@@ -99,6 +102,33 @@ def _from_the_operand(gm: Any) -> None:
                 given = gm.graph.call_function(target, (given, *rest))
                 given.meta = {**told, "val": value}
         node.args = (given, *node.args[1:3])
+
+
+def _parts_as_views(gm: Any) -> None:
+    """Write each part of a split as the slice that it is, so that one which nothing computes with stays a view."""
+    aten = torch_for("fuser_lab.bridge").ops.aten
+    for node in list(gm.graph.nodes):
+        target = target_of(node)
+        if target not in _SPLITS or node.kwargs or any(target_of(user) != "getitem" for user in node.users):
+            continue
+        x, given, dim = (*node.args, 0, 0)[:3]
+        whole = x.meta.get("val")
+        if traced_tensor(whole) is None or not whole.ndim:
+            continue
+        for part in list(node.users):
+            place = part.args[1]
+            with gm.graph.inserting_before(part):
+                if target == "aten.unbind.int":
+                    view = gm.graph.call_function(aten.select.int, (x, given, place))
+                else:
+                    sizes = given if isinstance(given, list | tuple) else [given] * (place + 1)
+                    start, axis = sum(sizes[:place]), dim % whole.ndim
+                    end = min(start + sizes[place], whole.shape[axis])
+                    view = gm.graph.call_function(aten.slice.Tensor, (x, axis, start, end))
+            view.meta = {**node.meta, **part.meta}
+            part.replace_all_uses_with(view)
+            gm.graph.erase_node(part)
+        gm.graph.erase_node(node)
 
 
 def _depends_on_data(node: Node) -> bool:

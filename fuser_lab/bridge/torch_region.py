@@ -9,6 +9,7 @@ from fuser_lab.bridge.region import Region, Watched
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.traced import Node
+from fuser_lab.runtime.arrays import empty_strided
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
@@ -163,6 +164,8 @@ def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
 def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
     """Return a copy of a tensor with these strides."""
     shape = tuple(tensor.shape)
+    if 0 not in strides and tensor.is_cpu:
+        return empty_strided()(shape, strides, tensor.dtype).copy_(tensor)
     # An expanded axis holds one element for all.
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         if stride == 0 and size > 1:

@@ -8,7 +8,6 @@ those before in the class, dtype, shape or strides of some input goes the long w
 
 import ctypes
 import functools
-import importlib
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ import numpy as np
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
-from fuser_lab.runtime.arrays import TORCH_OF, Unowned, torch_module
+from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.evaluate import Origin, seen
 from fuser_lab.runtime.launcher import HostCall
@@ -396,21 +395,6 @@ def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[
         functools.partial(make, slot.shape, slot.dense, getattr(torch, TORCH_OF[slot.tensor.dtype]))
         for slot in returned
     ]
-
-
-@functools.cache
-def empty_strided() -> Callable[[Any, Any, Any], Any]:
-    """Return what makes a tensor on the CPU for a shape, strides and a dtype.
-
-    Inductor's own takes a third of the time of ``torch.empty_strided``, which parses its arguments.
-    """
-    try:
-        guards = importlib.import_module("torch._C._dynamo.guards")
-        made: Callable[[Any, Any, Any], Any] = guards._empty_strided_cpu  # noqa: SLF001 - what inductor's code calls
-    except (ImportError, AttributeError):
-        torch = importlib.import_module("torch")
-        return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-    return made
 
 
 def _numpy_maker(slot: Slot) -> Callable[[], Any]:

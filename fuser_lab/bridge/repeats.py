@@ -1,0 +1,89 @@
+"""Calls that a graph makes twice, made once before it is cut into forward and backward.
+
+Torch's own pass does this as well, and imports most of inductor for it, which takes longer than all of a small graph's
+regions. Graphs that write to something, or have symbolic sizes, are left to torch's.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
+
+
+class _UnknownError(Exception):
+    """An argument that cannot be compared with another one."""
+
+
+def merged(graph: Any) -> bool:
+    """Make equal calls of a graph one, and return whether that was done; it is not where the graph writes.
+
+    Calls that draw numbers or give memory without content stay, and so does what shares memory with a result: results
+    that are equal lie in memory of their own, as in eager.
+    """
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    if any(writes(node) or not _is_known(node) for node in graph.nodes):
+        return False
+    returned = {place for node in graph.find_nodes(op="output") for given in node.all_input_nodes
+                for place in _storages(given)}
+    first: dict[Any, Node] = {}
+    for node in calls:
+        if not _is_pure(node) or not returned.isdisjoint(_storages(node)):
+            continue
+        try:
+            key = (node.target, _compared(node.args), _compared(dict(node.kwargs)))
+        except _UnknownError:
+            continue
+        same = first.setdefault(key, node)
+        if same is not node:
+            node.replace_all_uses_with(same)
+            graph.erase_node(node)
+    return True
+
+
+def _values(node: Node) -> Iterator[Any]:
+    value = node.meta.get("val")
+    yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def _is_known(node: Node) -> bool:
+    """Whether a node holds strided tensors of known sizes, numbers that are no symbols, or nothing."""
+    torch = torch_for("fuser_lab.bridge")
+    symbols = torch.SymInt | torch.SymFloat | torch.SymBool
+    return node.op == "output" or all(
+        not isinstance(value, symbols) and (not isinstance(value, torch.Tensor) or traced_tensor(value) is not None)
+        for value in _values(node)
+    )
+
+
+def _storages(node: Node) -> set[int]:
+    torch = torch_for("fuser_lab.bridge")
+    return {
+        int(value.untyped_storage()._cdata)  # noqa: SLF001 - a fake tensor has no address
+        for value in _values(node) if isinstance(value, torch.Tensor)
+    }
+
+
+def _is_pure(node: Node) -> bool:
+    torch = torch_for("fuser_lab.bridge")
+    if target_of(node) == "getitem":
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - torch has no public name for it
+        return False
+    return torch.Tag.nondeterministic_seeded not in node.target.tags and ".empty" not in target_of(node)
+
+
+def _compared(value: Any) -> Any:
+    """Return an argument as something that is equal for equal arguments only: 1, 1.0 and True differ."""
+    torch = torch_for("fuser_lab.bridge")
+    if isinstance(value, torch.fx.Node):
+        return value
+    if isinstance(value, list | tuple):
+        return (type(value), *map(_compared, value))
+    if isinstance(value, dict):
+        return tuple((key, _compared(part)) for key, part in sorted(value.items()))
+    if value is None or isinstance(
+        value, bool | int | float | complex | str | torch.dtype | torch.device | torch.layout | torch.memory_format,
+    ):
+        return type(value), repr(value)
+    raise _UnknownError

@@ -1,0 +1,82 @@
+"""Rewrites of a captured graph: equal calls become one where nothing can tell them apart, and splits become views."""
+
+from collections import Counter
+
+from bridge.samples import graph_of
+from needs import needs
+
+from fuser_lab.bridge.lowerings.views import ALIASES
+from fuser_lab.bridge.partition import prepare
+from fuser_lab.bridge.repeats import merged
+from fuser_lab.bridge.traced import target_of
+
+torch = needs("torch")
+
+
+def counted(function, **given):
+    """Whether a graph was changed, and how often each op is in it then; its values stay."""
+    gm = graph_of(torch, function, given)
+    expected = gm(*given.values())
+    done = merged(gm.graph)
+    gm.recompile()
+    for ours, theirs in zip(gm(*given.values()), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    return done, Counter(target_of(node).split(".")[1] for node in gm.graph.nodes if node.op == "call_function")
+
+
+def test_equal_calls_become_one():
+    def function(v):
+        x = v["x"]
+        return [(x.sin() + 1) * (x.sin() + 1).cos(), x.t().sin().sum(0) + x.t().sin().sum(1)]
+
+    done, counts = counted(function, x=torch.randn(3, 3))
+    assert done
+    assert counts == {"sin": 2, "add": 2, "mul": 1, "cos": 1, "t": 1, "sum": 2}
+
+
+def test_what_differs_stays():
+    def function(v):
+        x, y = v["x"], v["y"]
+        kinds = [x.sum(1, True), x.sum(1), (y * 2).float(), (y * 2.0).float(), (x + 0.0).neg(), (x + -0.0).neg()]
+        return [part.exp() for part in kinds]
+
+    done, counts = counted(function, x=torch.randn(3, 3), y=torch.arange(3))
+    assert done
+    assert (counts["sum"], counts["mul"], counts["add"], counts["exp"]) == (2, 2, 2, 6)
+
+
+def test_results_keep_memory_of_their_own_and_draws_their_numbers():
+    done, counts = counted(lambda v: [v["x"].sin(), v["x"].sin(), v["x"].sin().cos()], x=torch.randn(3))
+    assert done
+    assert counts["sin"] == 3
+    gm = graph_of(torch, lambda v: [torch.rand_like(v["x"]) - torch.rand_like(v["x"])], {"x": torch.randn(3)})
+    assert merged(gm.graph)
+    assert sum(target_of(node) == "aten.rand_like.default" for node in gm.graph.nodes) == 2
+
+
+def test_a_graph_that_writes_is_left_as_it_is():
+    def function(v):
+        y = v["x"].sin()
+        v["x"].copy_(y)
+        return [v["x"].sin() + 1]
+
+    gm = graph_of(torch, function, {"x": torch.randn(3)})
+    before = len(gm.graph.nodes)
+    assert not merged(gm.graph)
+    assert len(gm.graph.nodes) == before
+
+
+def test_parts_of_a_split_become_slices():
+    def function(v):
+        x = v["x"]
+        return [*x.split([1, 3], 1), *x.split(3), *x.chunk(2, -1), *x.unbind(1), *x.unbind()]
+
+    given = {"x": torch.randn(4, 4)}
+    gm = graph_of(torch, function, given)
+    expected = gm(*given.values())
+    prepare(gm)
+    gm.recompile()
+    for ours, theirs in zip(gm(*given.values()), expected, strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.data_ptr() == theirs.data_ptr()
+    assert {target_of(node) for node in gm.graph.nodes if node.op == "call_function"} <= ALIASES
