@@ -59,7 +59,7 @@ def moved(plan):
     return sum(segment.bytes for segment in plan.segments)
 
 
-worst = max(by_lot, key=moved).renamed("joined by lot")
+worst = max(by_lot, key=moved).renamed("random merges")
 worst
 
 # %% [markdown]

@@ -9,7 +9,7 @@ import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if "fuser_lab.teaching" in path.read_text(encoding="utf-8")]
-MOST_BYTES = 50_000
+MOST_BYTES = 300_000
 
 
 def code_cells(path):
