@@ -2,8 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
 from fuser_lab.report.collapse import collapsed, is_large
 from fuser_lab.report.layout import lay_out
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.view_model import view_plan
 
 
@@ -42,3 +45,32 @@ def test_all_opened_is_the_whole_view(view):
 def test_large_is_more_than_300_ops(view):
     assert not is_large(replace(view, header=replace(view.header, ops=300)))
     assert is_large(replace(view, header=replace(view.header, ops=301)))
+
+
+@pytest.fixture
+def repeating():
+    with FusionDefinition() as fd:
+        x = fd.ops.exp(fd.define_tensor([64, 64], contiguity=True, dtype=DataType.Float))
+        for _ in range(4):
+            x = fd.ops.neg(fd.ops.sin(x))
+        fd.add_output(x)
+    return view_plan(fl.segment(fd, strategy="unfused"))
+
+
+def test_segments_that_repeat_are_one_block_with_their_number(repeating):
+    (block,) = blocks(repeating)
+    assert (block.first, block.period, block.count, block.id) == (1, 2, 4, "block:1-8")
+    folded = collapsed(repeating, blocks=[block])
+    assert [n.id for n in folded.nodes] == ["in:T0", "out:0:T9", "segment:0", "block:1-8"]
+    assert [(e.source, e.target) for e in folded.edges] == [
+        ("in:T0", "segment:0"), ("segment:0", "block:1-8"), ("block:1-8", "out:0:T9"),
+    ]
+    assert "4 × 2 segments · 8 ops" in {n.detail for n in folded.nodes}
+    assert lay_out(folded).nodes.keys() == {n.id for n in folded.nodes}
+
+
+def test_two_of_a_kind_and_segments_out_of_order_make_no_block(repeating):
+    few = replace(repeating, segments=repeating.segments[:5])
+    assert blocks(few) == ()
+    back = replace(repeating.edges[1], segments=(3, 1))
+    assert blocks(replace(repeating, edges=(*repeating.edges, back))) == ()
