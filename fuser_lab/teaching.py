@@ -233,7 +233,7 @@ class Prediction:
 
         control, bundle, key = None, self._repr_mimebundle_(), secrets.token_hex(6)
         if _nothing(self.predicted) and _is_live():
-            with suppress(ImportError):  # without ipywidgets the prediction is written in place of None
+            with suppress(ImportError):  # without ipywidgets, the prediction replaces None in the cell
                 from fuser_lab_widgets.question import question_control
 
                 control = question_control(self, key, shown)

@@ -21,7 +21,7 @@ def test_run_all_tells_nothing_until_a_question_is_answered_or_skipped(open_expl
     outputs = page.locator(".jp-OutputArea-output")
     outputs.get_by_text("The answer stays hidden until the question").first.wait_for()
     assert page.get_by_text("As predicted").count() == 0
-    for hidden in ("Counted.", "It slices.", "Write your prediction in place of None"):
+    for hidden in ("Counted.", "It slices.", "Replace None with your prediction"):
         assert not outputs.get_by_text(hidden).first.is_visible()
     page.get_by_placeholder("your prediction").fill("12,345")
     page.get_by_role("button", name="Answer").first.click()

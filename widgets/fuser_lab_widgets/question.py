@@ -61,7 +61,7 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
 
     answer.on_click(answered)
     skip.on_click(skipped)
-    instead = f'.fl-asked[data-question="{key}"]>div:first-child>div:last-child'  # of writing it in place of None
+    instead = f'.fl-asked[data-question="{key}"]>div:first-child>div:last-child'  # the invitation to edit the cell
     hides = ipywidgets.HTML(f"<style>{instead}{{display:none}}</style>")
     hides.layout.display = "none"
     return ipywidgets.VBox([*fields.values(), ipywidgets.HBox([answer, skip, state]), hides])
