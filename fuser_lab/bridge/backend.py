@@ -79,7 +79,9 @@ def _op_name(torch: Any, given: Any) -> str:
     return name
 
 
-def backend(gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def backend(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None,
+) -> Callable[..., Any]:
     """Return a callable for a graph that Dynamo captured: regions run as fusions, the rest as torch runs it.
 
     Parameters
@@ -93,15 +95,21 @@ def backend(gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any
         ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
         ``["layers.*.mlp", torch.nn.functional.silu]`` (`fuser_lab.from_torch`).
 
+    mode
+        What ``torch.compile`` calls a mode; there is none but ``"default"``.
+
     Raises
     ------
     InputError
-        If there is no such option, or ``annotate`` names nothing; a warning where there are graph breaks, since a
+        If there is no such option or mode, or ``annotate`` names nothing; a warning where there are graph breaks, since a
         graph that comes later may have it.
     UnsupportedError
         If torch is too old.
     """
     torch_for("the fuser_lab backend")
+    if mode not in {None, "default"}:
+        msg = f"fuser_lab backend: there is no mode {mode!r}; say what is wanted by options, as {{'strategy': 'saving'}}."
+        raise InputError(msg)
     chosen = options_of(options)
     before, root = _LAST.capture, _root()
     capture = before

@@ -99,6 +99,8 @@ def _told(reason: str) -> str:
     """Return Dynamo's reason as one clause."""
     if reason.startswith(("generic_jump", "Data-dependent branching")):
         return "which way it goes on depends on the value of a tensor"
+    if reason.startswith("step_unsupported"):
+        return "torch does not capture what is called there, and runs the rest of this function in eager mode"
     return " ".join(reason.split("\n", 1)[0].split()).rstrip(".")
 
 

@@ -150,10 +150,20 @@ def from_torch(
             region.idle = False
     if not capture.graphs:
         name = getattr(function, "__qualname__", type(function).__name__)
-        msg = f"from_torch: torch captured no op of {name}; give a function that computes with its tensor arguments."
+        recurrent = _recurrent(torch, called)
+        why = "give a function that computes with its tensor arguments"
+        if recurrent and backward:
+            why = f"it does not capture training of {recurrent}, nor what follows in the same function"
+        msg = f"from_torch: torch captured no op of {name}; {why}."
         raise InputError(msg)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
     return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=given))
+
+
+def _recurrent(torch: Any, called: Any) -> str:
+    """Return the kind of a module's first recurrent layer, as ``torch.nn.LSTM``, or nothing."""
+    modules = called.modules() if isinstance(called, torch.nn.Module) else ()
+    return next((f"torch.nn.{type(m).__name__}" for m in modules if isinstance(m, torch.nn.RNNBase)), "")
 
 
 def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
@@ -224,6 +234,13 @@ def _closes_over(torch: Any, called: Any) -> bool:
 def _check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
     for place, x in enumerate(tensors):
         nested = getattr(x, "is_nested", False)
+        own = type(x).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # noqa: SLF001
+        if own and type(x) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
+            msg = (
+                f"from_torch: input {place} is a {type(x).__name__}, a subclass of torch.Tensor that torch does not "
+                "trace; give x.as_subclass(torch.Tensor)."
+            )
+            raise UnsupportedError(msg)
         if x.is_quantized or x.layout not in {torch.strided, torch.jagged}:
             kind = "a quantized tensor" if x.is_quantized else f"a tensor of layout {x.layout}"
         elif nested and x.layout is torch.strided:

@@ -113,6 +113,8 @@ def target_of(node: Node) -> str:
         return "getitem"
     if hasattr(node.target, "_schema"):
         return str(node.target)
+    if getattr(node.target, "__name__", "").startswith("auto_functionalized"):
+        return str(node.args[0])  # an op of the user's that writes to its arguments
     return str(getattr(node.target, "__name__", node.target))
 
 

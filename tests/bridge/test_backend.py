@@ -112,6 +112,19 @@ def test_results_have_the_strides_that_torch_traced():
     agree(strided, torch.randn(4, 3, requires_grad=True))
 
 
+def test_inputs_that_lie_otherwise_than_traced_are_laid_as_traced():
+    def function(x, w):
+        return torch.sin(x) * w + 1
+
+    x, w, wide = torch.randn(4, 3), torch.randn(4, 3), torch.randn(8, 9)
+    (region,) = bridge.from_torch(function, x, w).regions
+    for given in [(wide[::2, ::3], w), (torch.randn(3, 4).t(), wide[:1, :3].expand(4, 3)), (x, w), (wide[:4, :3], x)]:
+        (ours,) = region(*given)
+        torch.testing.assert_close(ours, function(*given))
+        assert ours.is_contiguous()
+    assert region.failed is None
+
+
 def test_a_call_like_one_before_asks_the_plan_alone(monkeypatch):
     function = compiled(lambda x, w: (torch.sin(x * w), x.t().clone(), x[1:] + 1))
     x, w = torch.randn(4, 3), torch.randn(3)
@@ -244,6 +257,11 @@ def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
         function(x)
     assert bridge.last().regions[0].failed == "RuntimeError: no compiler"
     assert "no compiler" in repr(bridge.last())
+
+
+def test_there_are_no_modes():
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="there is no mode 'max-autotune'; say what is"):
+        torch.compile(torch.sin, backend="fuser_lab", mode="max-autotune")(torch.randn(3))
 
 
 def test_a_wrong_result_is_found_by_check(monkeypatch):

@@ -245,6 +245,10 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
         (lambda x: fl.from_torch(torch.sin, x.to_sparse()), UnsupportedError,
          "input 0 is a tensor of layout torch.sparse_coo, which torch does not capture"),
         (lambda x: fl.from_torch(torch.sin, torch.nested.nested_tensor([x])), UnsupportedError, "a nested tensor"),
+        (lambda x: fl.from_torch(torch.sin, x.as_subclass(type("Sub", (torch.Tensor,), {}))), UnsupportedError,
+         "input 0 is a Sub, a subclass of torch.Tensor that torch does not trace"),
+        (lambda x: fl.from_torch(torch.nn.LSTM(4, 4), x[None], backward=True), InputError,
+         "torch captured no op of LSTM; it does not capture training of torch.nn.LSTM"),
         (lambda x: copy.deepcopy(fl.from_torch(torch.sin, x)), UnsupportedError, "cannot be copied or pickled"),
         (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "no option 'speed'; choose from strategy"),
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
@@ -260,6 +264,30 @@ def test_bad_input_is_answered_with_one_sentence(call, error, says):
         call(torch.randn(4))
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_recurrent_layer_is_an_op_of_torchs_without_gradients():
+    layer = torch.nn.GRU(4, 4).eval()
+    x = torch.randn(3, 2, 4)
+    found = fl.from_torch(lambda x: torch.tanh(layer(x)[0]) * 2, x)
+    torch.testing.assert_close(found.run(x), torch.tanh(layer(x)[0]) * 2)
+    assert found.shares.fused > 0
+
+
+def test_an_op_of_the_users_that_writes_is_named():
+    @torch.library.custom_op("fuser_lab_tests::triple", mutates_args=("x",))
+    def triple(x: torch.Tensor) -> None:
+        x.mul_(3)
+
+    def function(x):
+        y = torch.sin(x)
+        triple(y)
+        return y + 1
+
+    x = torch.randn(3)
+    found = fl.from_torch(function, x)
+    assert [row.op for row in found.left_to_torch if not row.is_free] == ["fuser_lab_tests.triple.default"]
+    torch.testing.assert_close(found.run(x), function(x))
 
 
 def test_an_old_torch_is_refused(monkeypatch):
