@@ -101,14 +101,14 @@ def backend(
     Raises
     ------
     InputError
-        If there is no such option or mode, or ``annotate`` names nothing; a warning where there are graph breaks, since a
-        graph that comes later may have it.
+        If there is no such option or mode, or ``annotate`` names nothing; a warning where there are graph breaks,
+        since a graph that comes later may have it.
     UnsupportedError
         If torch is too old.
     """
     torch_for("the fuser_lab backend")
     if mode not in {None, "default"}:
-        msg = f"fuser_lab backend: there is no mode {mode!r}; say what is wanted by options, as {{'strategy': 'saving'}}."
+        msg = f"fuser_lab backend: there is no mode {mode!r}; options say what is wanted, as {{'strategy': 'saving'}}."
         raise InputError(msg)
     chosen = options_of(options)
     before, root = _LAST.capture, _root()

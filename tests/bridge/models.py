@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.bridge import more_models
+from tests.bridge.samples import by_reference
 from tests.needs import needs
 
 torch = needs("torch")
@@ -302,6 +303,7 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
     wide = copy.deepcopy(model).to(wider)
     losses, gradients, eager = trained(model, model, given)
     model.load_state_dict(kept)
+    before = bridge.last()
     compiled = torch.compile(model, backend="fuser_lab")
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as warned:
@@ -314,6 +316,7 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
         model.load_state_dict(kept)
         our_losses, our_gradients, seconds = trained(model, compiled, given)
     found = bridge.last()
+    assert before is None or found.graphs != before.graphs, "torch captured nothing"
     near, exact = error(our_gradients, gradients), None
     if dtype is not None or near > 5e-6:
         reference = trained(wide, wide, _in_dtype(given, wider), steps=1)[1]
@@ -341,11 +344,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="names of models; all if left out")
     parser.add_argument("--more", action="store_true", help="the models of more_models.py")
+    parser.add_argument("--reference", action="store_true", help="regions by the NumPy reference, without kernels")
     parser.add_argument("--left", action="store_true", help="what is left to torch, with why")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    if chosen.reference:
+        from fuser_lab.bridge.torch_region import TorchRegion
+
+        TorchRegion._run = by_reference
     models = {**OWN, **dict(of_transformers())}
     if chosen.more:
         models = {**more_models.OWN, **dict(more_models.of_transformers())}
@@ -354,7 +362,11 @@ def main() -> None:
     for name, make in models.items():
         if chosen.names and name not in chosen.names:
             continue
-        one = row(name, make, None if chosen.dtype == "float32" else getattr(torch, chosen.dtype))
+        try:
+            one = row(name, make, None if chosen.dtype == "float32" else getattr(torch, chosen.dtype))
+        except AssertionError as error:
+            print(f"| {name} | {error} |")
+            continue
         print(
             f"| {one['model']} | {one['regions']} ({one['different']}) | {one['segments']} | {one['in regions']} "
             f"| {one['others']} | {one['share']:.1%} | {one['forward error']:.0e} | {one['gradient error']:.0e} "
