@@ -296,6 +296,19 @@ def test_a_region_that_reads_nothing_runs(order):
     assert region.failed is None
 
 
+def test_graphs_of_functions_that_a_broken_one_calls_belong_to_it(by_torch):
+    def broken(x):
+        y = torch.sin(x)
+        torch._dynamo.graph_break()
+        return y * 2
+
+    def inner(x):
+        return broken(x) + x * 3
+
+    compiled(lambda x: inner(x * 4) - 5)(torch.randn(3))
+    assert len(bridge.last().graphs) == 5  # two of `broken`, two around the call of `inner`, one after that of `broken`
+
+
 def test_graphs_of_one_function_belong_together(by_torch):
     def broken(x):
         y = torch.sin(x)
@@ -306,13 +319,6 @@ def test_graphs_of_one_function_belong_together(by_torch):
     assert len(bridge.last().graphs) == 2
     compiled(lambda x: x - 1)(torch.randn(3))
     assert len(bridge.last().graphs) == 1
-
-    def inner(x):
-        return broken(x) + x * 3
-
-    torch._dynamo.reset()
-    compiled(lambda x: inner(x * 4) - 5)(torch.randn(3))
-    assert len(bridge.last().graphs) == 5  # two of `broken`, two around the call of `inner`, one after that of `broken`
 
     def at_its_end(x):
         return (x * 2).tolist()
