@@ -12,7 +12,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, optional, shown, takes
+from fuser_lab.arguments import (
+    ANYTHING,
+    FLAG,
+    NONE,
+    PATH,
+    TEXT,
+    instance,
+    listed,
+    mapping,
+    number,
+    optional,
+    shown,
+    takes,
+)
 from fuser_lab.cost import timings as measured
 from fuser_lab.cost.timings import TimingRow
 from fuser_lab.definition.python_text import definition_text
@@ -44,6 +57,9 @@ _LARGEST_JOURNAL: Final = 1 << 26  # bytes, after which a writer begins another 
 _MANY_JOURNALS: Final = 64  # beyond, or beyond so many bytes, readers pack them first
 _MUCH_IN_JOURNALS: Final = 1 << 24
 _MANY_PARQUET: Final = 64
+
+
+_VALUE: Final = (TEXT | FLAG | number() | NONE).worded("text, a number, True, False or None")
 
 
 class Ledger:
@@ -160,7 +176,7 @@ class Ledger:
             self.append({**shared, **_measured(row), **(_described(plan) if plan else {}), **_kernel(plan, row)})
         return measurement
 
-    @takes(query=TEXT, parameters=listed(ANYTHING, "a list of values"))
+    @takes(query=TEXT, parameters=listed(_VALUE, "a list of text and numbers"))
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> "pd.DataFrame":
         """Return the answer to a query of the table ``rows``, in DuckDB's SQL (SQLite's where DuckDB is missing).
 

@@ -4,7 +4,6 @@ The texts of queries made here hold names of columns, which are ours, and paths,
 """
 # ruff: noqa: S608 - see above
 
-import json
 import os
 import sqlite3
 from abc import ABC, abstractmethod
@@ -13,12 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.json_text import json_text
 from fuser_lab.lab.schema import COLUMNS, Kind, Row
 from fuser_lab.lab.store import Damage, Files, rows_of
 
 Answer = tuple[list[str], list[tuple[Any, ...]]]
 
 _ROWS: Final = ", ".join(f'"{column.name}"' for column in COLUMNS)
+_WRONG_QUERIES: Final = (
+    "ParserException", "SyntaxException", "BinderException", "CatalogException", "ConversionException",
+    "NotImplementedException",
+)
 _TRIES: Final = 5  # of reading files that are packed meanwhile
 
 
@@ -70,7 +74,9 @@ class _DuckDB(Engine):
         try:
             return self._answer(files, query, parameters), damage
         except self._duckdb.Error as error:
-            sound, damaged = self._sound(files)
+            # A query that is wrong in itself says nothing about the files, and to read all of them takes long.
+            is_wrong = isinstance(error, tuple(getattr(self._duckdb, name) for name in _WRONG_QUERIES))
+            sound, damaged = (files, []) if is_wrong else self._sound(files)
             if not damaged:
                 msg = f"Ledger.sql: {_first_line(error)}."
                 raise InputError(msg) from None
@@ -188,13 +194,13 @@ def _touched() -> str:
 
 def _sqlite_values(row: Row) -> tuple[Any, ...]:
     return tuple(
-        json.dumps(row.get(column.name)) if column.kind is Kind.REALS else _plain(row.get(column.name))
+        json_text(row.get(column.name)) if column.kind is Kind.REALS else _plain(row.get(column.name))
         for column in COLUMNS
     )
 
 
 def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+    return value if value is None or isinstance(value, str | int | float) else json_text(value)
 
 
 def _text(path: Path) -> str:

@@ -8,7 +8,6 @@ file beside it first: whatever moment a process is killed at, each row is read o
 
 import contextlib
 import json
-import math
 import os
 import socket
 import uuid
@@ -85,12 +84,7 @@ class Journal:
 
     def append(self, row: Row) -> None:
         """Write a row; it is in the file when this returns."""
-        known = {name: value for name, value in row.items() if value is not None and not _is_nan(value)}
-        try:
-            text = json.dumps(known, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError):  # the slow way takes all that is like data
-            text = json_text(known)
-        line = f"{text}\n".encode()
+        line = f"{json_text({name: value for name, value in row.items() if value is not None})}\n".encode()
         try:
             written = os.write(self._file, line)
             why = "the disk is full"
@@ -212,10 +206,6 @@ def tidy(folder: Path) -> None:
         sources.unlink(missing_ok=True)
     for unfinished in folder.glob("rows-*.unfinished"):
         unfinished.unlink(missing_ok=True)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _sources(path: Path) -> list[str]:

@@ -53,7 +53,7 @@ def unmeasured():
 
 def test_times_that_were_not_measured_are_null(unmeasured, tmp_path):
     saved = strict(unmeasured.save(tmp_path / "times.json").read_text(encoding="utf-8"))
-    assert saved[0]["median"] is None
+    assert saved["rows"][0]["median"] is None
     assert json.dumps(unmeasured.to_json(), allow_nan=False)
 
 

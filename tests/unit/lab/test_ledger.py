@@ -72,7 +72,7 @@ def test_without_duckdb_sqlite_answers(tmp_path, without_duckdb):
     with fl.Ledger(tmp_path) as ledger:
         ledger.append({"plan": "a", "segment": 1, "samples": [1.0, 2.0], "median": float("nan")})
         (row,) = ledger.sql("SELECT plan, samples, median FROM rows WHERE segment = ?", [1]).itertuples(index=False)
-        assert tuple(row) == ("a", "[1.0, 2.0]", None)
+        assert tuple(row) == ("a", "[1.0,2.0]", None)
         assert ledger.pack() == 0
         with pytest.raises(InputError, match="no such column: nowhere"):
             ledger.sql("SELECT nowhere FROM rows")
