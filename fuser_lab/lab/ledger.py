@@ -18,6 +18,7 @@ from fuser_lab.arguments import (
     NONE,
     PATH,
     TEXT,
+    brief,
     instance,
     listed,
     mapping,
@@ -127,7 +128,7 @@ class Ledger:
         """
         for name, value in row.items():
             if name not in BY_NAME:
-                msg = f"Ledger.append: unknown column {name!r}; choose from {', '.join(sorted(BY_NAME))}."
+                msg = f"Ledger.append: unknown column {brief(name)}; choose from {', '.join(sorted(BY_NAME))}."
                 raise InputError(msg)
             if not BY_NAME[name].kind.holds(value):
                 msg = f"Ledger.append: the column {name!r} is {BY_NAME[name].kind.duckdb}, given {shown(value)}."
@@ -220,8 +221,8 @@ class Ledger:
         query = f"SELECT * FROM rows WHERE {wanted}"  # noqa: S608 - one of two texts of our own
         names, rows = self._asked(query, [measurement] if measurement else [])
         if not rows:
-            what = f"measurement {measurement!r}" if measurement else "measurement"
-            msg = f"Ledger.timings: {self.folder} has no {what}."
+            what = f"measurement {brief(measurement)}" if measurement else "measurement"
+            msg = f"Ledger.timings: {brief(str(self.folder))} has no {what}."
             raise InputError(msg)
         return with_views(timings_of([dict(zip(names, row, strict=True)) for row in rows]))
 

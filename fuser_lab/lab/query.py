@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from fuser_lab.arguments import brief
 from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.schema import COLUMNS, Kind, Row
@@ -217,4 +218,4 @@ def _is_ended(path: Path) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return brief((str(error).strip().splitlines() or [type(error).__name__])[0].rstrip("."))

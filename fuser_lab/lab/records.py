@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from fuser_lab.arguments import brief
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.lab.schema import Row
@@ -54,17 +55,18 @@ def loaded_timings(path: Path) -> Timings:
     InputError
         If the file cannot be read, or holds something else.
     """
+    name = brief(str(path))
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not JSON"
-        msg = f"Timings.load: {path} cannot be read: {why}."
+        msg = f"Timings.load: {name} cannot be read: {why}."
         raise InputError(msg) from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        msg = f"Timings.load: {path} does not hold timings; give a file that Timings.save wrote as .json."
+        msg = f"Timings.load: {name} does not hold timings; give a file that Timings.save wrote as .json."
         raise InputError(msg)
     if data.get("version") != VERSION:
-        msg = f"Timings.load: {path} has version {data.get('version')!r}; this version of fuser_lab reads {VERSION}."
+        msg = f"Timings.load: {name} has version {data.get('version')!r}; this version of fuser_lab reads {VERSION}."
         raise InputError(msg)
     try:
         return Timings(
@@ -72,7 +74,7 @@ def loaded_timings(path: Path) -> Timings:
             system_load=_real(data["load"]), cores=int(data["cores"]), environment=dict(data["environment"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"Timings.load: {path} is damaged: {type(error).__name__}: {error}."
+        msg = f"Timings.load: {name} is damaged: {type(error).__name__}: {error}."
         raise InputError(msg) from None
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fuser_lab.arguments import brief
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.schema import VERSION, Row
@@ -53,7 +54,7 @@ def opened(folder: Path) -> Path:
     InputError
         If the folder cannot be made or read, or if a newer version of the package has written it.
     """
-    head = folder / _HEAD
+    head, name = folder / _HEAD, brief(str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not head.exists():
@@ -61,11 +62,11 @@ def opened(folder: Path) -> Path:
         found = json.loads(head.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else "its ledger.json is damaged"
-        msg = f"Ledger: {folder} cannot be used as a ledger: {said}."
+        msg = f"Ledger: {name} cannot be used as a ledger: {said}."
         raise InputError(msg) from None
     version = found.get("version") if isinstance(found, dict) else None
     if version != VERSION:
-        msg = f"Ledger: {folder} has version {version}, and this version of fuser_lab reads version {VERSION}."
+        msg = f"Ledger: {name} has version {version}, and this version of fuser_lab reads version {VERSION}."
         raise InputError(msg)
     return folder
 
@@ -92,7 +93,7 @@ class Journal:
             written, why = 0, error.strerror or "it cannot be written"
         if written != len(line):
             os.ftruncate(self._file, self.size)  # a part of a line would spoil the next one
-            msg = f"Ledger: {self.path} cannot take a row: {why}."
+            msg = f"Ledger: {brief(str(self.path))} cannot take a row: {why}."
             raise InputError(msg)
         self.size += written
 

@@ -120,7 +120,7 @@ def untrue(shown, truth):
 def test_what_the_page_shows_is_true_of_the_plan(open_explorer, seed):
     desk = open_explorer(PLAN)
     hands = Hands(desk, seed)
-    for _ in range(14):
+    for _ in range(8):
         hands.act()
         for _ in range(40):  # the page holds clicks back while the kernel is at an earlier one
             desk.page.wait_for_timeout(50)

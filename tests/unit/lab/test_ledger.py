@@ -167,7 +167,7 @@ def test_damaged_files_cost_their_own_rows_and_are_named(tmp_path):
     with pytest.warns(LedgerWarning, match=f"{journal.name} is damaged: 1 of 2 lines are not rows"):
         assert set(counted(ledger)) == {("a", 1), ("a", 2)}
     assert {one.file for one in ledger.damaged} == {parquet.name, journal.name}
-    with pytest.warns(LedgerWarning), pytest.raises(InputError, match=r"Ledger\.timings: .* has no measurement 'x'"):
+    with pytest.warns(LedgerWarning), pytest.raises(InputError, match=r"Ledger\.timings: .* has no measurement x"):
         ledger.timings("x")
 
 
@@ -184,7 +184,7 @@ def test_what_no_ledger_can_be_is_refused(tmp_path):
     with pytest.raises(InputError, match="damaged"):
         fl.Ledger(tmp_path / "newer")
     ledger = fl.Ledger(tmp_path / "ours")
-    with pytest.raises(InputError, match="unknown column 'planet'; choose from"):
+    with pytest.raises(InputError, match="unknown column planet; choose from"):
         ledger.append({"planet": 1})
     for value in (1, ["a"], object(), float("nan")):
         with pytest.raises(InputError, match="the column 'plan' is VARCHAR, given "):
