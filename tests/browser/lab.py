@@ -158,6 +158,18 @@ class Desk:
         """The id of what has the focus in the graph."""
         return str(self.page.evaluate("() => document.activeElement.dataset.id || ''"))
 
+    def at_rest(self, tensor: str, kind: str) -> None:
+        """Wait until an edge keeps its place: a panel that opens or closes moves the picture."""
+        before = None
+        for _ in range(100):
+            place = self.middle(tensor, kind)
+            if place == before:
+                return
+            before = place
+            time.sleep(0.2)
+        message = f"the edge of {tensor} does not come to rest"
+        raise AssertionError(message)
+
     def click_edge(self, tensor: str, kind: str, *, mouse: bool = True) -> float:
         """Click the middle of an edge and return the milliseconds until the picture was drawn anew.
 
