@@ -194,8 +194,9 @@ class Explorer(anywidget.AnyWidget):
         self._measured_last: Any = None
         super().__init__()
         self.hides = hidden_by(self._key)
-        self._show()
-        self._say("Click an edge to cut or glue there; press ? for the keys.")
+        with self._lock:  # what a thread finds out about edits is lost if it is told while the picture is being sent
+            self._show()
+            self._say("Click an edge to cut or glue there; press ? for the keys.")
         self._publish()
         self.observe(self._on_events, names=["events"])
         self.observe(self._on_set, names=[*_SET])

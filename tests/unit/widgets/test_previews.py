@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -106,4 +107,22 @@ def test_a_boundary_is_coloured_by_the_share_of_time_that_gluing_saves():
     page = Page(explorer)
     colours = [explorer.foreseen["edges"][page.edge(tensor, "boundary")][:2] for tensor in ("T1", "T2")]
     assert colours == [[True, 3], [True, 3]]
+    explorer.close()
+
+
+def test_what_is_found_out_while_the_first_picture_is_sent_reaches_the_page():
+    class Watched(Explorer):
+        def send_state(self, key=None):
+            super().send_state(key)
+            if self.scene:
+                with ThreadPoolExecutor(1) as another:
+                    free.append(another.submit(self._lock.acquire, timeout=0.01).result())
+                    if free[-1]:
+                        another.submit(self._lock.release).result()
+
+    free = []
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([8], contiguity=True)))
+    explorer = Watched(fl.segment(fd))
+    assert free[0] is False
     explorer.close()
