@@ -5,6 +5,7 @@
 #              (the only wheel of it brings CUDA libraries, 5 GB in all)
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
+# make scripts the scripts of the explorer from the modules in widgets/js; needs Node and npm
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
 #              then random programs, and random functions through the bridge, against torch (where it is installed), then
 #              random graphs cut by random schedulers
@@ -33,7 +34,7 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-torch-oldest pytest check fuzz pages browser
+.PHONY: help lab test test-all test-torch-oldest pytest check fuzz pages scripts browser
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -89,6 +90,9 @@ pages: $(TEST_READY)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --clean
 	$(PY) -m fuser_lab report tests/data/repros/old_frontend.py.txt -o site/report.html --strategies bottom_up,top_down,unfused
 	@echo "site/index.html"
+
+scripts:
+	cd widgets/js && npm ci --silent --no-audit --no-fund && node build.mjs $(BUILD_ARGS)
 
 browser: $(TEST_READY)
 	@$(PY) tests/browser_path.py --install

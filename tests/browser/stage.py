@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 _PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>explorer</title><style>%s
-body{margin:0}</style></head><body data-jp-theme-light="%s"><main></main><script type="module">%s
+body{margin:0}</style></head><body data-jp-theme-light="%s"><main></main><script type="module">
+const module = URL.createObjectURL(new Blob([%s], { type: "text/javascript" })); // as anywidget does
+const { default: widget } = await import(module);
 class Model {
   constructor(state) { this.state = state; this.listeners = []; this.changed = {}; }
   get(name) { return this.state[name]; }
@@ -33,7 +35,7 @@ class Model {
 }
 window.show = (text) => {
   const model = (window.model = new Model(JSON.parse(text)));
-  render({ model, el: document.querySelector("main") });
+  widget.render({ model, el: document.querySelector("main") });
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 };
 </script></body></html>"""
@@ -63,7 +65,9 @@ class Stage:
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self._sent: dict[str, Any] = {}
         self.page.expose_function("toPython", self._take)
-        self.page.set_content(_PAGE % (assets.style(), str(theme == "light").lower(), assets.script()))
+        script = json_text(assets.script()).replace("</", "<\\/")
+        self.page.set_content(_PAGE % (assets.style(), str(theme == "light").lower(), script))
+        self.page.wait_for_function("() => window.show")
 
     @property
     def root(self) -> Locator:

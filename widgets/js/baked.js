@@ -1,0 +1,79 @@
+// The report's model: answers from what was written into the page, in the way in which Python answers the widget.
+
+export class Baked {
+  constructor(data) {
+    this.data = data;
+    this.listeners = {};
+    this.at = 0; // the number of the shown plan
+    this.detail = data.plans[0].detail;
+    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, foreseen: {}, views: data.views, status: { text: data.hint, kind: "info" }, times: data.timings };
+    data.shapes.forEach((shape, n) => (this.state[`shape${n}`] = shape));
+    this.show();
+  }
+
+  get(name) {
+    return this.state[name];
+  }
+
+  set(name, value) {
+    this.state[name] = value;
+  }
+
+  on(name, run) {
+    (this.listeners[name] ||= []).push(run);
+  }
+
+  off(name, run) {
+    this.listeners[name] = (this.listeners[name] || []).filter((one) => one !== run);
+  }
+
+  tell(name, value) {
+    this.state[name] = value;
+    for (const run of this.listeners[`change:${name}`] || []) run();
+  }
+
+  /** Answer later, as Python does: whoever asks is in the middle of drawing. */
+  save_changes() {
+    queueMicrotask(() => {
+      for (const event of this.state.events.filter((e) => e.n > this.state.acked)) {
+        this.state.acked = event.n;
+        this.answer(event);
+      }
+    });
+  }
+
+  get plan() {
+    return this.data.plans[this.at];
+  }
+
+  show() {
+    const { plans } = this.data;
+    this.state.panels = this.plan.panels;
+    this.tell("decisions", this.plan.decisions);
+    this.tell("history", { fixed: true, undo: false, redo: false, edits: [], runnable: false, searching: "", plan: this.plan.name, strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }])]] });
+    this.tell("scene", { ...this.plan.scenes[this.detail], rev: (this.state.scene?.rev || 0) + 1 });
+  }
+
+  answer(event) {
+    const { plan } = this;
+    const acts = {
+      select: () => this.tell("answer", plan.answers[event.id] || {}),
+      strategy: () => {
+        this.at = Number(event.strategy);
+        this.show();
+        this.tell("answer", this.plan.answers[this.state.answer.id] || {});
+      },
+      detail: () => {
+        this.detail = event.detail;
+        this.show();
+      },
+      source: () => {
+        const { hash } = plan.scenes.ops;
+        const found = plan.sources[event.segment]?.[event.target] || { problem: "The report holds no source of this segment." };
+        this.tell("source", { segment: event.segment, target: event.target, hash, ...found });
+      },
+      code: () => this.tell("code", { text: plan.code }),
+    };
+    acts[event.type]?.();
+  }
+}

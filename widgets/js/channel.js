@@ -1,0 +1,59 @@
+// The line to Python: what it has sent, and what the user does, in order and once each.
+
+const PATIENCE = 4000; // milliseconds
+const sent = new WeakMap(); // model -> events that the kernel has not handled yet, shared by all views of the model
+
+export class Channel {
+  /** `tell(text, kind)` shows why no answer comes. */
+  constructor(model, tell) {
+    this.model = model;
+    this.tell = tell;
+    this.listeners = [];
+  }
+
+  get(name) {
+    return this.model.get(name);
+  }
+
+  /** Whether the plan can be edited: a report shows plans that are fixed. */
+  get editable() {
+    return !this.get("history").fixed;
+  }
+
+  on(name, act) {
+    const key = `change:${name}`;
+    const run = () => act(); // of its own, because all of them are taken off by identity
+    this.model.on(key, run);
+    this.listeners.push([key, run]);
+  }
+
+  send(type, data = {}) {
+    const { model } = this;
+    const queue = (sent.get(model) || []).filter((e) => e.n > model.get("acked"));
+    const n = 1 + (queue.length ? queue[queue.length - 1].n : Math.max(model.get("acked"), sent.get(model)?.last || 0));
+    queue.push({ n, type, ...data });
+    queue.last = n;
+    sent.set(model, queue);
+    model.set("events", [...queue]);
+    model.save_changes();
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      if (this.get("acked") < n) this.tell(...kernelText(model));
+    }, PATIENCE);
+  }
+
+  dispose() {
+    this.listeners.forEach(([name, run]) => this.model.off(name, run));
+    clearTimeout(this.waiting);
+  }
+}
+
+/** Why the kernel has not answered, as far as the page can tell: JupyterLab says how its kernel is. */
+function kernelText(model) {
+  const status = model.widget_manager?.kernel?.status;
+  if (status === "busy") return ["The kernel is busy with a cell; it answers when that is done."];
+  if (["dead", "terminating", "unknown"].includes(status)) return ["The kernel has ended; start it and run the cell again.", "error"];
+  if (["starting", "restarting", "autorestarting"].includes(status)) return ["The kernel is starting; run the cell again.", "error"];
+  if (status === "idle") return ["The kernel was restarted and does not know this view; run the cell again.", "error"];
+  return ["No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error"];
+}

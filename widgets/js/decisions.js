@@ -1,0 +1,215 @@
+// The log of decisions, and stepping through it on the graph.
+
+import { button, flag, h } from "./dom.js";
+import { groupsAfter } from "./groups.js";
+import { mark, verdicts } from "./pieces.js";
+
+const SHOWN = 200; // decisions in the page at once
+const OUTCOMES = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
+
+export class Decisions {
+  /** Of the explorer it uses the channel, the graph, the panels, the status line, and the level of detail. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.channel = explorer.channel;
+    this.step = null; // how many decisions are shown as taken, while the log is stepped through
+    this.playing = null;
+    this.filter = { text: "", outcome: "all", mine: false };
+    const named = (label, title, act) => {
+      const made = button(label, title, act);
+      made.setAttribute("aria-label", title);
+      return made;
+    };
+    this.count = h("span.fx-note");
+    this.slider = h("input.fx-slider", { type: "range", min: 0, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
+    this.playButton = named("▶", "Play or pause (p)", () => this.play());
+    this.stepCount = h("span.fx-note");
+    this.leave = named("Plan", "Leave the steps, show the plan (Esc)", () => this.stepTo(null));
+    this.player = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, named("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
+      named("▸", "One decision on (j)", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
+    this.mine = h("input", { type: "checkbox", title: "Only what is about the selection", onchange: (e) => this.filterBy("mine", e.target.checked) });
+    this.rows = h("ol.fx-decisions", { onclick: (e) => this.onClick(e) });
+    this.filters = h("div.fx-filters", {},
+      h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => this.filterBy("text", e.target.value.toLowerCase()) }),
+      h("select", { "aria-label": "Outcome", onchange: (e) => this.filterBy("outcome", e.target.value) }, ...OUTCOMES.map(([v, t]) => h("option", { value: v }, t))));
+    this.element = h("section.fx-log", { "aria-label": "Decisions" },
+      h("div.fx-log-head", {}, h("h3", {}, "Decisions"), h("label", {}, this.mine, " selection only"), this.count), this.player, this.filters, this.rows);
+  }
+
+  dispose() {
+    clearInterval(this.playing);
+  }
+
+  /** The decisions that led to the plan. */
+  get taken() {
+    return this.channel.get("decisions").rows || [];
+  }
+
+  // ---- the list
+
+  /** Show the decisions of another plan, unless they are the same. */
+  draw() {
+    const rows = this.taken;
+    const key = rows.map((row) => `${row.seq} ${row.ok} ${row.of} ${row.reason}`).join("\n");
+    if (key === this.drawn) return; // as after most edits
+    this.drawn = key;
+    this.slider.max = rows.length;
+    this.player.hidden = this.filters.hidden = this.mine.parentNode.hidden = !rows.length;
+    this.drawRows();
+  }
+
+  filterBy(name, value) {
+    this.filter[name] = value;
+    this.drawRows();
+  }
+
+  drawRows() {
+    const all = this.taken;
+    const { names = [] } = this.channel.get("answer");
+    const { text, outcome, mine } = this.filter;
+    const found = all.filter((row) =>
+      (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
+      (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
+    this.count.textContent = all.length ? `${found.length} of ${all.length}` : "";
+    const empty = !all.length ? "No decision led to this plan." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
+    // A window around the step at hand: a page of thousands of rows would be slow.
+    const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
+    const shown = found.slice(from, from + SHOWN).map((row) => item(row, all.indexOf(row) + 1));
+    this.rows.replaceChildren(...(shown.length ? shown : [h("li.fx-empty", {}, empty)]));
+    if (found.length > SHOWN) this.rows.append(h("li.fx-empty", {}, `${found.length - SHOWN} more are not listed; filter to see them.`));
+    this.markMine();
+    this.drawPlayer();
+  }
+
+  /** Whether a decision is about the selection. */
+  isMine(row) {
+    const { names = [], attempts = [] } = this.channel.get("answer");
+    return attempts.includes(row.seq) || Boolean(names.length && (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n))));
+  }
+
+  /** Light up the decisions about the selection. */
+  markMine() {
+    const rows = this.taken;
+    for (const one of this.rows.children) {
+      const row = rows[one.dataset.step - 1];
+      if (row) flag(one, "mine", this.isMine(row));
+    }
+  }
+
+  showMine() {
+    this.explorer.panels.log.toggle(true);
+    this.mine.checked = this.filter.mine = true;
+    this.drawRows();
+    this.rows.querySelector("button")?.focus();
+  }
+
+  onClick(event) {
+    const row = event.target.closest("[data-step]");
+    if (!row || event.target.closest("details")) return;
+    const step = Number(row.dataset.step);
+    this.stepTo(this.step === step && !event.target.closest("button") ? null : step);
+  }
+
+  // ---- the decisions, one by one
+
+  stepBy(way) {
+    this.stop();
+    this.stepTo(this.step == null ? (way > 0 ? 1 : this.taken.length) : this.step + way);
+  }
+
+  play() {
+    if (this.playing) {
+      this.stop();
+      return;
+    }
+    const rows = this.taken;
+    if (!rows.length) return;
+    this.stepTo(this.step == null || this.step >= rows.length ? 0 : this.step);
+    this.playing = setInterval(() => (this.step < rows.length ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / rows.length)));
+    this.playButton.textContent = "❚❚";
+  }
+
+  stop() {
+    clearInterval(this.playing);
+    this.playing = null;
+    this.playButton.textContent = "▶";
+  }
+
+  /** Show the groups as they are after so many decisions, or (null) the plan. */
+  stepTo(step) {
+    const { explorer, channel } = this;
+    if (step == null) this.stop();
+    else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
+    this.step = step == null ? null : Math.min(Math.max(step, 0), this.taken.length);
+    if (step != null && channel.get("scene").detail !== "ops") explorer.toolbar.setDetail("ops");
+    else this.showStep();
+    this.drawPlayer();
+  }
+
+  /** Show the step at hand in another picture. */
+  refresh() {
+    if (this.step != null) this.showStep();
+  }
+
+  showStep() {
+    const { graph, status } = this.explorer;
+    const rows = this.taken;
+    const on = this.step != null;
+    const homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
+    const row = on ? rows[this.step - 1] : null;
+    const home = (id) => {
+      const node = graph.node(id);
+      return node?.kind === "op" ? node.names.map((n) => homes.get(n)).find(Boolean) : null;
+    };
+    flag(graph.canvas, "stepping", on);
+    const hues = new Map([...graph.nodes.values()].flatMap((n) => n.names.map((name) => [name, n.hue])));
+    for (const one of graph.items) {
+      const { id } = one.dataset;
+      const [edge, node] = [graph.edges.get(id), graph.node(id)];
+      const joined = edge ? home(edge.source) && home(edge.source) === home(edge.target) : home(id)?.size > 1;
+      const about = Boolean(row && node?.kind === "op" && node.names.some((n) => row.names.includes(n)));
+      flag(one, "joined", joined);
+      const [first] = joined ? home(edge ? edge.source : id) : [];
+      one.style.setProperty("--fx-group", `var(--fl-h${hues.get(first) ?? 0})`);
+      flag(one, "about", about && row.ok);
+      flag(one, "refusing", about && !row.ok);
+    }
+    const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
+    if (row) status.tell(`Decision ${this.step} of ${rows.length}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
+    else if (on) status.tell("No decision was taken yet: every op is a group of its own.");
+  }
+
+  drawPlayer() {
+    const rows = this.taken;
+    this.slider.value = this.step ?? rows.length;
+    this.stepCount.textContent = this.step == null ? "" : `${this.step} of ${rows.length}`;
+    this.leave.hidden = this.step == null;
+    for (const old of this.rows.querySelectorAll(".fx-now")) {
+      old.classList.remove("fx-now");
+      old.removeAttribute("aria-current");
+    }
+    if (!this.step) return;
+    const find = () => this.rows.querySelector(`[data-step="${this.step}"]`);
+    if (!find() && rows.length > SHOWN && !this.isRefilling) {
+      this.isRefilling = true; // the window of the log moves on; a filter may hide the row all the same
+      this.drawRows();
+      this.isRefilling = false;
+    }
+    const now = find();
+    if (!now) return;
+    now.classList.add("fx-now");
+    now.setAttribute("aria-current", "step");
+    this.rows.scrollTop = now.offsetTop - this.rows.offsetTop - this.rows.clientHeight / 2;
+  }
+}
+
+/** A decision as an item of the list. */
+function item(row, step) {
+  const place = [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ");
+  const count = row.verdicts.length;
+  return h("li.fx-decision", { "data-step": step },
+    h("button.fx-seq", { title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
+    h("div.fx-what", {}, h("b", {}, row.of),
+      count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
+      h("span.fx-reason", { title: row.reason }, row.reason)));
+}

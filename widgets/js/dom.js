@@ -1,0 +1,57 @@
+// Elements, and what is done to them all over the explorer.
+
+/** Make an element: h("b.name", {title: "x"}, child, ...). Text is set as text, never as markup. */
+export function h(spec, attrs = {}, ...children) {
+  const [tag, ...classes] = spec.split(".");
+  const made = document.createElement(tag || "div");
+  if (classes.length) made.className = classes.join(" ");
+  if (tag === "button") made.type = "button";
+  for (const [key, value] of Object.entries(attrs)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value != null) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((c) => c != null));
+  return made;
+}
+
+export function button(label, title, act, extra = "") {
+  return h(`button.fx-button${extra}`, { title, onclick: act }, label);
+}
+
+/** Buttons of which one is chosen, or each is on or off. */
+export function choice(label, ...buttons) {
+  return h("div.fx-switch", { role: "group", "aria-label": label }, ...buttons);
+}
+
+export function option(words, on, onclick, attrs) {
+  return h("button.fx-mode", { "aria-pressed": String(on), onclick, ...attrs }, words);
+}
+
+export function press(buttons, chosen) {
+  buttons.forEach((b, n) => b.setAttribute("aria-pressed", String(n === chosen)));
+}
+
+export function flag(item, name, on) {
+  item.classList.toggle(`fx-${name}`, Boolean(on));
+}
+
+/** Give something the focus without scrolling the page. */
+export function enter(item) {
+  item?.focus({ preventScroll: true });
+}
+
+/** Do something after what is shown now has been drawn. */
+export function soon(act) {
+  requestAnimationFrame(() => setTimeout(act));
+}
+
+/** Whether the user asked for less motion. */
+export function isStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/** What a button sends: the type of the event and its data. */
+export function split({ type, label, title, ...data }) {
+  return [type, data];
+}

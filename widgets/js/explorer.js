@@ -1,0 +1,121 @@
+// The explorer in the page: shows what Python sends, and sends back what the user does.
+//
+// The explorer holds what its parts share: the channel to Python and the selection. A part draws itself when it is told
+// to, and tells the explorer, or another part, what the user wants.
+
+import { Channel } from "./channel.js";
+import { Decisions } from "./decisions.js";
+import { h, soon } from "./dom.js";
+import { Graph } from "./graph.js";
+import { Header } from "./header.js";
+import { Inspector } from "./inspector.js";
+import { Help, Keyboard } from "./keyboard.js";
+import { Modes } from "./modes.js";
+import { Panels } from "./panels.js";
+import { Previews } from "./previews.js";
+import { Search } from "./search.js";
+import { Status } from "./status.js";
+import { Tabs } from "./tabs.js";
+import { Toolbar } from "./toolbar.js";
+
+export class Explorer {
+  constructor(model, el) {
+    this.selected = null; // the id of an edge, a node, or "segment:0"
+    this.segment = 0; // the one that tabs show: that of the selection, or the last one
+    this.root = h("div.fl-explorer", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
+    this.status = new Status();
+    this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind));
+    this.modes = new Modes(this.channel);
+    this.previews = new Previews(this);
+    this.graph = new Graph(this);
+    this.search = new Search(this.graph, (id) => this.select(id));
+    this.tabs = new Tabs(this);
+    this.panels = new Panels(this);
+    this.help = new Help(this.root);
+    this.header = new Header(this);
+    this.toolbar = new Toolbar(this);
+    this.inspector = new Inspector(this);
+    this.decisions = new Decisions(this);
+    this.keyboard = new Keyboard(this);
+    this.build(el);
+    this.listen();
+    this.decisions.draw();
+    this.drawScene();
+    this.header.drawHistory();
+    this.drawAnswer();
+    this.header.drawTimes();
+    this.status.draw(this.channel);
+  }
+
+  build(el) {
+    const { root, header, toolbar, status, graph, decisions, inspector, tabs, help } = this;
+    graph.element.append(help.element);
+    root.append(header.element, toolbar.element, h("div.fx-told", {}, status.element, header.badge, header.controls), header.notes, header.progress,
+      h("div.fx-main", {}, graph.element, decisions.element, h("div.fx-side", {}, graph.overview.element, inspector.element)), tabs.bar, tabs.panel);
+    this.modes.mark(root);
+    tabs.choose(tabs.current);
+    el.append(root, h("style", {}, this.channel.get("hides") || ""));
+  }
+
+  listen() {
+    const { channel, tabs } = this;
+    channel.on("scene", () => this.drawScene());
+    channel.on("history", () => this.header.drawHistory());
+    channel.on("answer", () => this.drawAnswer());
+    channel.on("decisions", () => soon(() => this.decisions.draw()));
+    channel.on("source", () => tabs.draw());
+    channel.on("panels", () => tabs.draw());
+    channel.on("foreseen", () => this.previews.draw());
+    channel.on("times", () => this.header.drawTimes());
+    channel.on("status", () => this.status.draw(channel));
+    channel.on("code", () => this.inspector.drawCode());
+  }
+
+  dispose() {
+    this.channel.dispose();
+    this.graph.dispose();
+    this.previews.dispose();
+    this.decisions.dispose();
+  }
+
+  /** Draw another picture, and everything that hangs on the plan. */
+  drawScene() {
+    const { root, channel } = this;
+    const scene = channel.get("scene");
+    if (!scene.nodes) return;
+    this.header.drawTitle(scene);
+    this.header.drawFacts();
+    this.toolbar.draw(scene);
+    this.segment = Math.min(this.segment, scene.segments.rows.length - 1);
+    this.graph.draw(scene);
+    this.search.refresh();
+    this.decisions.refresh();
+    this.tabs.draw();
+    root.dataset.rev = scene.rev;
+    root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));
+  }
+
+  drawAnswer() {
+    const answer = this.channel.get("answer");
+    this.decisions.markMine();
+    if (answer.adopt && this.selected !== answer.id) this.setSelected(answer.id); // set in Python
+    this.inspector.draw();
+  }
+
+  /** Select something, or (null) nothing. */
+  select(id) {
+    this.channel.send("select", { id: id ?? "" });
+    this.setSelected(id);
+  }
+
+  /** Show what is selected; Python knows it already, or is told by who calls. */
+  setSelected(id) {
+    const { graph, tabs } = this;
+    this.selected = id;
+    this.segment = (id?.startsWith("segment:") ? Number(id.slice(8)) : graph.node(id)?.segment) ?? this.segment;
+    graph.mark();
+    tabs.mark();
+    if (id) graph.reveal(id);
+    tabs.draw("segments", "source");
+  }
+}

@@ -1,0 +1,248 @@
+// The graph on the canvas: draws scenes, marks what is selected, and takes clicks and keys in the picture.
+
+import { enter, flag, h, isStill } from "./dom.js";
+import { Heat } from "./heat.js";
+import { Overview } from "./overview.js";
+import { Picture } from "./picture.js";
+import { Viewport } from "./viewport.js";
+import { Words } from "./words.js";
+
+const GLIDE = 220; // milliseconds
+const LARGE = 400; // items, beyond which nothing glides
+const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
+
+export class Graph {
+  /** Of the explorer it uses the channel, the selection, the modes of clicks and the previews. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.edges = new Map();
+    this.nodes = new Map();
+    this.boxes = new Map();
+    this.items = [];
+    this.byId = new Map();
+    const { previews } = explorer;
+    this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e),
+      onpointermove: (e) => this.onHover(e), onpointerleave: () => previews.hide(), onfocusin: (e) => this.onFocus(e), onfocusout: () => previews.hide() });
+    this.element = h("div.fx-graph", {}, this.canvas, previews.hint);
+    this.words = new Words(this.canvas);
+    this.viewport = new Viewport(this.canvas, () => {
+      this.words.draw(this, this.viewport.scale);
+      this.overview.drawFrame();
+    });
+    this.overview = new Overview(this.viewport);
+    this.heat = new Heat(() => this.drawHeat());
+    this.sizes = new ResizeObserver(([entry]) => this.viewport.resize(entry.contentRect) && this.tellRoom());
+    this.sizes.observe(this.element);
+  }
+
+  dispose() {
+    this.sizes.disconnect();
+    clearTimeout(this.roomTimer);
+    clearTimeout(this.gliding);
+  }
+
+  get svg() {
+    return this.picture?.svg;
+  }
+
+  item(id) {
+    return this.byId.get(id);
+  }
+
+  node(id) {
+    return this.nodes.get(id);
+  }
+
+  // ---- drawing
+
+  /** Draw a scene; what is selected and what has the focus stay where they are, as far as they are still there. */
+  draw(scene) {
+    const { channel, selected, previews } = this.explorer;
+    previews.hide();
+    const before = this.picture && this.nodes;
+    const anchor = before && this.locate(selected);
+    const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
+    this.picture ??= new Picture(this.canvas);
+    this.picture.draw(scene, (n) => channel.get(`shape${n}`));
+    this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to, , , css]) => [id, { id, kind, source, target, tensor, from, to, hint: css.includes("hinted") }]));
+    this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, w, height, x, y, , hue]) => [id, { id, kind, segment, x, y, w, h: height, names, text, hue }]));
+    this.boxes = new Map(scene.boxes.map(([index, w, height, x, y, , hue]) => [index, { x, y, w, h: height, hue }]));
+    this.viewport.look(this.svg, scene.size);
+    this.prepare();
+    if (this.detail !== scene.detail) this.viewport.fitted = true;
+    this.detail = scene.detail;
+    if (this.viewport.fitted || !anchor || !this.viewport.hold(anchor, this.locate(selected))) this.viewport.fit();
+    this.overview.draw(this);
+    this.drawHeat();
+    this.tellRoom();
+    if (String(this.drawnRoom) === String(scene.room)) this.animate(before);
+    this.drawnRoom = scene.room;
+    for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
+    this.mark();
+    previews.colourEdges();
+    this.keepFocus(focused);
+  }
+
+  drawHeat() {
+    this.heat.draw(this.explorer.root, this, this.explorer.channel.get("scene").heat);
+  }
+
+  /** Make edges and nodes reachable by keyboard and named for screen readers. */
+  prepare() {
+    const [edges, nodes] = ["edges", "nodes"].map((layer) => this.picture.layer(layer));
+    this.items = [...edges.values(), ...nodes.values()].map((one) => one.element);
+    this.byId = new Map(this.items.map((item) => [item.dataset.id, item]));
+    for (const [id, { element }] of edges) {
+      const { tensor, kind, from, to, hint } = this.edges.get(id);
+      const where = { inside: ` inside segment ${from}`, boundary: ` from segment ${from} to segment ${to}` }[kind] || `, a fusion ${kind}`;
+      element.setAttribute("aria-label", (hint ? "annotated " : "") + tensor + where);
+      element.removeAttribute("aria-description");
+    }
+    if (!this.svg.querySelector("[tabindex='0']")) nodes.values().next().value?.element.setAttribute("tabindex", "0");
+  }
+
+  keepFocus(focused) {
+    if (!focused || document.activeElement?.dataset.id === focused) return;
+    // Focus makes the page lay out the picture: in a large one after it was shown.
+    if (this.items.length > LARGE) requestAnimationFrame(() => this.focus(focused));
+    else this.focus(focused);
+  }
+
+  /** Let things glide from where they were, unless the user asked for less motion. */
+  animate(before) {
+    if (!before || isStill() || this.items.length > LARGE) return;
+    this.canvas.classList.add("fx-gliding"); // what glides past takes no click that is meant for an edge
+    clearTimeout(this.gliding);
+    this.gliding = setTimeout(() => this.canvas.classList.remove("fx-gliding"), GLIDE);
+    for (const layer of this.picture.placed) {
+      for (const [id, { element, from, x, y }] of layer) {
+        const old = from || (before.has(id) && [before.get(id).x, before.get(id).y]);
+        if (!old) element.animate([{ opacity: 0 }, {}], { duration: GLIDE, easing: "ease-in" });
+        else if (Math.abs(old[0] - x) + Math.abs(old[1] - y) > 1) {
+          element.animate([{ transform: `translate(${old[0] - x}px,${old[1] - y}px)` }, { transform: "translate(0px,0px)" }], { duration: GLIDE, easing: "ease-out", composite: "add" });
+        }
+      }
+    }
+  }
+
+  /** Tell Python the shape of the canvas, once it has one: a picture may run across or down. */
+  tellRoom() {
+    clearTimeout(this.roomTimer);
+    this.roomTimer = setTimeout(() => {
+      const { channel, root } = this.explorer;
+      const { room } = channel.get("scene");
+      if (!this.viewport.room || !room) return;
+      const { w, h: height } = this.viewport.room;
+      const other = w > 200 && height > 100 && Math.abs(Math.log((room[0] * height) / (room[1] * w))) > 0.15;
+      root.toggleAttribute("data-settled", !other || !channel.editable);
+      if (other && channel.editable) channel.send("room", { width: Math.round(w), height: Math.round(height) });
+    }, 150);
+  }
+
+  // ---- places
+
+  /** The middle of something in the picture; asking the page for its box would make it lay out everything. */
+  locate(id) {
+    const edge = this.edges.get(id);
+    const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or the block that it is in
+    const ends = edge ? [this.nodes.get(edge.source), this.nodes.get(edge.target)] : [...this.nodes.values()].filter((n) => n.id === id || n.segment === (index ?? -1));
+    if (!ends.length) return null;
+    const mean = (axis) => ends.reduce((sum, n) => sum + n[axis], 0) / ends.length;
+    return { x: mean("x"), y: mean("y") };
+  }
+
+  reveal(id) {
+    this.viewport.reveal(this.locate(id));
+  }
+
+  focus(id) {
+    enter(this.item(id));
+  }
+
+  // ---- the selection
+
+  /** The names of the tensors of something. */
+  names(id) {
+    const edge = this.edges.get(id);
+    return edge ? [edge.tensor] : this.nodes.get(id)?.names || [];
+  }
+
+  /** Mark what is selected, and the ends of an edge. */
+  mark() {
+    if (!this.svg) return;
+    const { selected } = this.explorer;
+    for (const old of this.svg.querySelectorAll(".fx-selected, .fx-near")) old.classList.remove("fx-selected", "fx-near");
+    if (selected == null) return;
+    for (const item of this.svg.querySelectorAll(`[data-id="${CSS.escape(selected)}"]`)) item.classList.add("fx-selected");
+    const edge = this.edges.get(selected);
+    if (edge) [edge.source, edge.target].forEach((id) => this.item(id)?.classList.add("fx-near"));
+  }
+
+  // ---- pointer and keys
+
+  onClick(event) {
+    if (this.viewport.dragged) return;
+    const item = event.target.closest("[data-id]");
+    if (!item) {
+      this.explorer.select(null);
+      return;
+    }
+    this.act(item.dataset.id, event.shiftKey || event.altKey);
+    this.focus(item.dataset.id);
+  }
+
+  /** Do what a click on something means; `lookOnly` selects it and changes nothing. */
+  act(id, lookOnly = false) {
+    const edge = this.edges.get(id);
+    this.explorer.channel.send(ACTS[this.explorer.modes.at(edge, lookOnly)], { id, kind: edge?.kind }); // Python works while the page draws
+    this.explorer.setSelected(id);
+  }
+
+  onHover(event) {
+    const { previews, modes } = this.explorer;
+    const item = event.target.closest?.(".fl-edge, .fl-label");
+    const edge = item && this.edges.get(item.dataset.id);
+    if (!edge || event.buttons) previews.hide();
+    else previews.show(edge, modes.at(edge, event.shiftKey), event);
+  }
+
+  onFocus(event) {
+    const { previews, modes, selected } = this.explorer;
+    const item = event.target.closest("[data-id]");
+    if (!item || this.item(item.dataset.id) !== item) return;
+    const { id } = item.dataset;
+    const edge = this.edges.get(id);
+    const mode = modes.at(edge);
+    if (edge && mode < 2 && item.matches(":focus-visible")) previews.showFocused(item, edge, mode);
+    this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
+    item.setAttribute("tabindex", "0");
+    if (selected !== id && item.matches(":focus-visible")) this.explorer.select(id);
+  }
+
+  /** Enter the graph where it was left. */
+  enter() {
+    enter(this.canvas.querySelector("[tabindex='0']"));
+  }
+
+  /** Go along edges (down, up) or to what stands beside. */
+  walk(id, down, side) {
+    const edge = this.edges.get(id);
+    let next = null;
+    if (down) {
+      if (edge) next = down > 0 ? edge.target : edge.source;
+      else next = [...this.edges.values()].find((e) => (down > 0 ? e.source : e.target) === id)?.id;
+    } else {
+      const kind = edge ? "fl-edge" : "fl-node";
+      const beside = this.items.filter((i) => i.classList.contains(kind));
+      const at = beside.findIndex((i) => i.dataset.id === id);
+      next = beside[(at + side + beside.length) % beside.length]?.dataset.id;
+    }
+    if (next) this.focus(next);
+  }
+
+  /** Show what a search has found. */
+  markFound(found, searching) {
+    flag(this.canvas, "searching", searching);
+    for (const item of this.items) flag(item, "found", found.has(item.dataset.id));
+  }
+}

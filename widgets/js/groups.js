@@ -1,0 +1,20 @@
+// The groups that decisions make.
+
+/** The groups that decisions make, as a map from a name to the set of names that it is with. */
+export function groupsAfter(rows) {
+  const homes = new Map();
+  const join = (names) => {
+    const group = new Set(names.flatMap((n) => [...(homes.get(n) || [n])]));
+    for (const n of group) homes.set(n, group);
+  };
+  for (const { ok, kind, groups } of rows) {
+    if (!ok) continue;
+    if (kind === "merge" || kind === "replicate") join(groups.flat());
+    else if (kind === "partition" || kind === "rewrite" || kind === "store") {
+      if (kind === "partition") homes.clear();
+      for (const group of groups) for (const n of group) homes.delete(n);
+      if (kind !== "rewrite") groups.forEach(join);
+    }
+  }
+  return homes;
+}

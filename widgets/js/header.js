@@ -1,0 +1,112 @@
+// The head of the explorer: the plan and its numbers, the strategies, the buttons, and the progress of a run.
+
+import { button, choice, enter, flag, h, isStill, option, split } from "./dom.js";
+
+export class Header {
+  /** Of the explorer it uses the channel, the tabs, the modes of clicks, and the root of the page. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    const { channel } = explorer;
+    this.channel = channel;
+    this.title = h("strong.fx-title", { role: "heading", "aria-level": 2 });
+    this.facts = h("div.fx-facts");
+    this.badge = h("span.fx-badge.fx-note");
+    this.notes = h("ul.fx-notes", { "aria-label": "Inputs and notes of the script", tabindex: 0 });
+    this.controls = h("div.fx-controls");
+    this.strategies = h("div.fx-controls");
+    this.stopSearch = button("Cancel search", "End the search for a cheaper plan", () => channel.send("stop"));
+    this.stopSearch.hidden = true;
+    this.undo = button("Undo", "Undo (u)", () => channel.send("undo"));
+    this.redo = button("Redo", "Redo (U)", () => channel.send("redo"));
+    this.reset = button("Reset", "Drop all edits", () => channel.send("reset"));
+    const copy = button("Code", "Copy Python that makes this plan (y)", () => channel.send("code"));
+    copy.setAttribute("aria-label", "Copy as code");
+    this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
+    this.bar = h("div.fx-bar");
+    this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
+    this.element = h("div.fx-head", {}, this.title, this.facts,
+      h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
+        h("span.fx-group", {}, this.undo, this.redo, this.reset), copy, this.run));
+  }
+
+  drawTitle({ title, hash }) {
+    this.title.textContent = title;
+    this.title.title = `plan ${hash}`;
+    this.explorer.root.setAttribute("aria-label", `Fusion explorer: ${title}`);
+  }
+
+  /** The numbers of the plan, and what was measured of it. */
+  drawFacts() {
+    const { facts = [], hash } = this.channel.get("scene");
+    const measured = this.channel.get("times").measured?.[hash];
+    const last = measured ? [measured] : this.channel.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
+    this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
+  }
+
+  drawHistory() {
+    const history = this.channel.get("history");
+    const { root, modes } = this.explorer;
+    if (!history.controls) return;
+    for (const one of [this.undo.parentNode, this.run, modes.buttons[0].parentNode]) one.hidden = Boolean(history.fixed);
+    this.undo.disabled = !history.undo;
+    this.redo.disabled = !history.redo;
+    this.reset.disabled = !history.resettable;
+    this.run.disabled = !history.runnable;
+    this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Needs arrays: explore(fd, inputs)";
+    this.notes.replaceChildren(...(history.notes || []).map((note) => h("li", {}, note)));
+    this.drawBadge(history);
+    const focused = document.activeElement;
+    const kept = root.contains(focused) ? focused.dataset.key : null;
+    this.drawControls(history);
+    if (!history.searching && focused === this.stopSearch) enter(root);
+    this.stopSearch.hidden = !history.searching;
+    if (kept) root.querySelector(`[data-key="${CSS.escape(kept)}"]`)?.focus();
+    else if (root.contains(focused) && focused.disabled) enter(root);
+    this.drawFacts();
+    this.showSearch(Boolean(history.searching));
+  }
+
+  drawBadge(history) {
+    const edits = [...(history.annotations || []), ...history.edits];
+    const last = edits.slice(-4);
+    this.badge.textContent = `${edits.length > last.length ? "… · " : ""}${last.join(" · ")}`;
+    this.badge.title = `Annotations of the definition, and edits since the ${history.strategy.replaceAll("_", "-")} plan: ${edits.join(", ")}`;
+    this.badge.hidden = !edits.length;
+  }
+
+  drawControls({ controls, searching }) {
+    const one = ([key, words, on, free, title, event]) =>
+      option(words, on, () => this.channel.send(...split(event)), { "aria-busy": String(key === searching), disabled: !free, title, "data-key": key });
+    const [first, ...rest] = controls.map(([label, before, buttons]) => h("span.fx-group", {}, h("span.fx-note", {}, before), choice(label, ...buttons.map(one))));
+    first.hidden = controls[0][2].length < 2;
+    this.strategies.replaceChildren(first);
+    this.controls.replaceChildren(...rest);
+  }
+
+  showSearch(on) {
+    flag(this.progress, "busy", on);
+    this.moving?.cancel();
+    this.moving = null;
+    if (!on || isStill()) return;
+    this.moving = this.progress.animate([{ backgroundPositionX: "-60%" }, { backgroundPositionX: "160%" }], { duration: 1200, iterations: Infinity });
+  }
+
+  // ---- a run
+
+  toggleRun() {
+    this.channel.send(this.channel.get("times").running ? "cancel" : "run");
+    if (!this.channel.get("times").running) this.explorer.tabs.open("timings");
+  }
+
+  drawTimes() {
+    const { running, done, total } = this.channel.get("times");
+    const part = running ? Math.max(total ? done / total : 0, 0.03) : 0;
+    this.bar.style.width = `${100 * part}%`;
+    flag(this.progress, "on", running);
+    this.progress.setAttribute("aria-valuenow", Math.round(100 * part));
+    this.run.textContent = running ? "Cancel" : "Run";
+    flag(this.run, "primary", !running);
+    this.drawFacts();
+    this.explorer.tabs.draw("timings", ...(running ? [] : ["roofline"]));
+  }
+}

@@ -1,0 +1,65 @@
+// The inspector: what Python answers about what is selected, and the plan as code.
+
+import { choice, h, option } from "./dom.js";
+import { MODES } from "./modes.js";
+import { facts, verdicts } from "./pieces.js";
+
+export class Inspector {
+  /** Of the explorer it uses the channel, the previews, the tabs, the decisions and the status line. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.channel = explorer.channel;
+    this.element = h("section.fx-inspector", { "aria-label": "Inspector", tabindex: 0 });
+  }
+
+  draw() {
+    const { previews } = this.explorer;
+    const answer = this.channel.get("answer");
+    this.element.scrollTop = 0;
+    if (!answer.id) {
+      this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
+        !this.channel.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))), previews.lastEdit());
+      return;
+    }
+    this.element.replaceChildren(
+      h("h3", {}, answer.title),
+      answer.sentence ? h(`p.fx-why${answer.refused ? ".fx-refused" : ""}`, {}, answer.sentence) : "",
+      h("div.fx-actions", {}, ...this.buttons(answer)),
+      previews.block(answer.preview),
+      previews.lastEdit(),
+      facts(answer.facts),
+      answer.layout?.length ? h("details", {}, h("summary", {}, "How it lies in memory"), facts(answer.layout)) : "",
+      answer.note ? h("p.fx-note", {}, answer.note) : "",
+      answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
+      answer.moves?.length ? verdicts(answer.moves) : "",
+      answer.verdicts?.length ? h("h4", {}, "Schedulers, as asked") : "",
+      verdicts(answer.verdicts),
+    );
+  }
+
+  buttons({ actions = [], segment, names = [], plan }) {
+    const { previews, tabs, decisions } = this.explorer;
+    const made = actions.map((action) => previews.button(action, plan));
+    const add = (label, act) => made.push(h("button.fx-button", { onclick: act }, label));
+    if (segment != null) {
+      add("Show source", () => tabs.showSource(segment));
+      const isFolded = this.channel.get("scene").detail !== "ops";
+      if (isFolded && this.channel.editable) add("Show or hide its ops", () => this.channel.send("open", { segment, plan }));
+    }
+    if (names.length) add("Decisions about it", () => decisions.showMine());
+    return made;
+  }
+
+  /** Show the plan as code, and copy it. */
+  async drawCode() {
+    const { text, form, forms = [] } = this.channel.get("code");
+    this.element.replaceChildren(h("h3", {}, "This plan as code"),
+      choice("Written for", ...forms.map((f) => option(f, f === form, () => this.channel.send("code", { form: f })))),
+      h("pre.fx-code", { tabindex: 0 }, text || ""));
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      this.explorer.status.tell("The browser gave no access to the clipboard; the code stands in the inspector.");
+    }
+  }
+}

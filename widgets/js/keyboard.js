@@ -1,0 +1,116 @@
+// What keys do, and the list of them.
+
+import { enter, h } from "./dom.js";
+
+const KEYS = [
+  ["Tab", "go into the graph"],
+  ["↓ ↑", "follow edges down, up"],
+  ["← →", "go to the next op or edge beside"],
+  ["Enter", "edit at an edge, look at an op"],
+  ["Shift+Enter", "look at an edge without editing"],
+  ["/  n", "search the graph, next match"],
+  ["j k p", "step through the decisions, play"],
+  ["d i t", "decisions, inspector, tables"],
+  ["f h", "full screen, next colouring"],
+  ["o e", "ops or segments, what a click does"],
+  ["c g", "cut, glue at the selected edge"],
+  ["s", "insert or remove segment_set there"],
+  ["u  U", "undo, redo"],
+  ["r y", "run both plans, copy as code"],
+  ["1 … 9", "open a tab"],
+  ["+ − 0", "zoom in, out, fit"],
+  ["Esc", "clear the selection"],
+  ["?", "show or hide these keys"],
+];
+const MOVES = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const TYPED = "input:not([type=range], [type=checkbox]), select, textarea, pre"; // what takes keys itself
+
+/** The list of the keys, over the canvas. */
+export class Help {
+  constructor(root) {
+    this.root = root;
+    this.element = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
+      h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
+  }
+
+  get shown() {
+    return !this.element.hidden;
+  }
+
+  toggle() {
+    const back = this.shown ? this.left : document.activeElement;
+    this.element.hidden = this.shown;
+    if (this.shown) enter(this.element);
+    else enter(this.root.contains(back) ? back : this.root);
+    this.left = back;
+  }
+}
+
+export class Keyboard {
+  constructor(explorer) {
+    this.explorer = explorer;
+    const { channel, graph, search, panels, decisions, header, toolbar, modes, help } = explorer;
+    const { viewport, heat } = graph;
+    const send = (type) => () => channel.send(type);
+    this.edits = { c: () => this.edit("cut"), g: () => this.edit("glue"), s: () => this.edit("mark"), u: send("undo"), U: send("redo"), r: () => header.toggleRun(), e: () => modes.next() };
+    this.keys = {
+      "/": () => search.input.focus(),
+      n: () => search.next(1),
+      N: () => search.next(-1),
+      j: () => decisions.stepBy(1),
+      k: () => decisions.stepBy(-1),
+      p: () => decisions.play(),
+      d: () => panels.log.toggle(),
+      i: () => panels.side.toggle(),
+      t: () => panels.tables.toggle(),
+      f: () => panels.toggleFull(),
+      h: () => explorer.status.tell(heat.next()),
+      y: send("code"),
+      o: () => toolbar.nextDetail(),
+      "+": () => viewport.zoom(1.25),
+      "=": () => viewport.zoom(1.25),
+      "-": () => viewport.zoom(0.8),
+      0: () => viewport.fit(),
+      "?": () => help.toggle(),
+      Escape: () => this.escape(),
+    };
+  }
+
+  /** Edit at the selected edge. */
+  edit(type) {
+    const { channel, graph, selected, status } = this.explorer;
+    const edge = graph.edges.get(selected);
+    if (edge) channel.send(type, { id: edge.id });
+    else status.tell("Select an edge first: Tab into the graph, then ↓.");
+  }
+
+  escape() {
+    const { help, decisions } = this.explorer;
+    if (help.shown) help.toggle();
+    else if (decisions.step != null) decisions.stepTo(null);
+    else this.explorer.select(null);
+  }
+
+  onKey(event) {
+    if (event.target.closest(TYPED) || event.ctrlKey || event.metaKey || !this.handle(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Do what a key says, and return whether it says something. */
+  handle({ key, target, shiftKey }) {
+    const { channel, graph, tabs } = this.explorer;
+    const { id } = target.dataset;
+    const inGraph = graph.canvas.contains(target);
+    const move = MOVES[key];
+    const act = this.keys[key] || (channel.editable && this.edits[key]);
+    if (inGraph && move) graph.walk(id, ...move);
+    else if (inGraph && (key === "Enter" || key === " ")) graph.act(id, shiftKey);
+    else if (key === "Enter" && id) this.explorer.select(id);
+    else if (act) act();
+    else if (/^[1-9]$/.test(key)) tabs.openNumber(Number(key));
+    else if (target.role === "tab" && move) tabs.walk(move[1]);
+    else return false;
+    return true;
+  }
+}

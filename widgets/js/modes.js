@@ -1,0 +1,38 @@
+// What a click on an edge does.
+
+import { flag, option, press } from "./dom.js";
+
+export const MODES = [
+  ["Cut", "A click on an edge cuts or glues: it overrules the segmenter"],
+  ["segment_set", "A click on an edge inserts it or removes it: it asks the segmenter"],
+  ["Look", "A click only selects, and so does Shift and a click"],
+];
+const LOOK = 2;
+
+export class Modes {
+  constructor(channel) {
+    this.channel = channel;
+    this.buttons = MODES.map(([label, title], n) => option(label, false, () => this.set(n), { title: `${title} (e)` }));
+  }
+
+  /** Marks a part of the page in the mode in which clicks edit nothing. */
+  mark(root) {
+    this.root = root;
+    this.set(0);
+  }
+
+  set(mode) {
+    this.mode = mode;
+    press(this.buttons, mode);
+    flag(this.root, "looking", mode === LOOK);
+  }
+
+  next() {
+    this.set((this.mode + 1) % MODES.length);
+  }
+
+  /** What a click on an edge, or on anything else (null), does now. */
+  at(edge, lookOnly = false) {
+    return edge && this.channel.editable && !lookOnly ? this.mode : LOOK;
+  }
+}

@@ -1,0 +1,37 @@
+// The overview: the whole picture, small, with a frame around the part that is seen.
+
+import { h } from "./dom.js";
+
+const MOST_DOTS = 400; // nodes, beyond which only segments are drawn
+
+export class Overview {
+  constructor(viewport) {
+    this.viewport = viewport;
+    this.element = h("div.fx-overview", { onpointerdown: (e) => this.onPointer(e), onpointermove: (e) => this.onPointer(e) });
+  }
+
+  draw(graph) {
+    const { size } = this.viewport;
+    const rect = ({ x, y, w, h: height }, css) => `<rect class="${css}" x="${x}" y="${y}" width="${w}" height="${height}" rx="4"/>`;
+    const parts = [...graph.boxes.values()].map((b) => rect(b, `fx-area fl-h${b.hue}`));
+    if (graph.nodes.size <= MOST_DOTS) {
+      for (const n of graph.nodes.values()) parts.push(rect({ ...n, x: n.x - n.w / 2, y: n.y - n.h / 2 }, `fx-dot ${n.hue == null ? "" : `fl-h${n.hue}`}`));
+    }
+    this.element.innerHTML = `<svg class="fl-svg" viewBox="0 0 ${size.w} ${size.h}" aria-hidden="true">${parts.join("")}<rect class="fx-frame"/></svg>`; // numbers alone
+    this.frame = this.element.querySelector(".fx-frame");
+    this.drawFrame();
+  }
+
+  drawFrame() {
+    const { box } = this.viewport;
+    if (!this.frame || !box) return;
+    for (const [key, value] of Object.entries({ x: box.x, y: box.y, width: box.w, height: box.h })) this.frame.setAttribute(key, value);
+  }
+
+  /** Go to where the overview is clicked. */
+  onPointer(event) {
+    const map = this.element.firstChild;
+    if (!map || (event.type === "pointermove" && !event.buttons)) return;
+    this.viewport.centre(new DOMPoint(event.clientX, event.clientY).matrixTransform(map.getScreenCTM().inverse()));
+  }
+}

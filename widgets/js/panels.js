@@ -1,0 +1,50 @@
+// Which panels stand beside and below the canvas, and the full screen.
+
+import { flag, option } from "./dom.js";
+
+/** A panel that a button shows and hides. */
+class Panel {
+  constructor(root, hidden, [label, title], shown = () => {}) {
+    this.root = root;
+    this.hidden = hidden; // the flag of the root while it is not shown
+    this.onShown = shown;
+    this.button = option(label, false, () => this.toggle(), { title });
+  }
+
+  get shown() {
+    return !this.root.classList.contains(`fx-${this.hidden}`);
+  }
+
+  toggle(shown = !this.shown) {
+    flag(this.root, this.hidden, !shown);
+    this.button.setAttribute("aria-pressed", String(shown));
+    if (shown) this.onShown();
+  }
+}
+
+export class Panels {
+  /** Of the explorer it uses the root of the page, the tabs and the status line. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    const { root } = explorer;
+    this.log = new Panel(root, "nolog", ["Decisions", "Show or hide the decisions (d)"]);
+    this.side = new Panel(root, "noside", ["Inspector", "Show or hide the inspector and the overview (i)"]);
+    this.tables = new Panel(root, "nopanel", ["Tables", "Show or hide the tables below (t)"], () => explorer.tabs.draw());
+    this.log.toggle(false);
+    this.side.toggle(true);
+    this.tables.toggle(false);
+  }
+
+  get buttons() {
+    return [this.log, this.side, this.tables].map((one) => one.button);
+  }
+
+  async toggleFull() {
+    try {
+      if (document.fullscreenElement) await document.exitFullscreen();
+      else await this.explorer.root.requestFullscreen();
+    } catch {
+      this.explorer.status.tell("The browser does not allow a full screen here.", "error");
+    }
+  }
+}

@@ -1,0 +1,124 @@
+// What an edit would give, before it is made: at the pointer, at the focused edge, in the inspector, and as colours.
+
+import { flag, h, split } from "./dom.js";
+import { reasons } from "./pieces.js";
+
+const WAIT = 60; // milliseconds that the pointer rests on an edge before Python is asked about it
+const SAVES = ["", "fx-saves1", "fx-saves2", "fx-saves3"];
+const CANNOT = "fx-cannot";
+
+export class Previews {
+  /** Of the explorer it uses the channel, the graph and the status line. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.channel = explorer.channel;
+    this.hint = h("div.fx-hint", { "aria-hidden": "true" });
+    this.coloured = [];
+  }
+
+  dispose() {
+    clearTimeout(this.resting);
+  }
+
+  /** What Python has found out about the edit at an edge: legal, colour, name and words. */
+  known(id) {
+    const { plan, edges } = this.channel.get("foreseen") || {};
+    return plan === this.channel.get("scene").plan ? edges?.[id] : undefined;
+  }
+
+  /** What a click on an edge does, and what that would give. */
+  clickText(edge, mode) {
+    const { tensor, kind, from, to, hint, id } = edge;
+    if (mode > 1) return `look at ${tensor}`;
+    if (mode) return `${hint ? "remove" : "insert"} segment_set at ${tensor}`;
+    const said = this.known(id);
+    if (said) return `${said[0] ? "" : "cannot "}${said[2]}: ${said[3]}`;
+    return { inside: `cut at ${tensor}`, boundary: `glue S${from} and S${to}` }[kind] || `${tensor} is a fusion ${kind}`;
+  }
+
+  // ---- at the pointer
+
+  /** Show what a click would do at a place of the page; ask for what is not known yet. */
+  show(edge, mode, place) {
+    this.shown = { edge, mode, place };
+    this.showHint(this.clickText(edge, mode), place);
+    flag(this.hint, "cannot", !mode && this.known(edge.id)?.[0] === false);
+    const key = `${this.channel.get("scene").plan} ${edge.id}`;
+    if (mode || this.known(edge.id) || this.asked === key || !["inside", "boundary"].includes(edge.kind)) return;
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => {
+      if (this.shown?.edge !== edge) return;
+      this.asked = key;
+      this.channel.send("preview", { id: edge.id });
+    }, WAIT);
+  }
+
+  /** The same for an edge that has the focus of the keyboard. */
+  showFocused(item, edge, mode) {
+    const { left, top, width, height } = item.getBoundingClientRect();
+    this.show(edge, mode, { clientX: left + width / 2, clientY: top + height / 2 });
+    item.setAttribute("aria-description", `Enter: ${this.clickText(edge, mode)}.`);
+  }
+
+  hide() {
+    flag(this.hint, "on", false);
+    this.shown = null;
+  }
+
+  showHint(text, { clientX, clientY }) {
+    flag(this.hint, "on", true);
+    this.hint.textContent = text;
+    const frame = this.hint.parentNode.getBoundingClientRect();
+    this.hint.style.left = `${Math.min(clientX - frame.left + 14, frame.width - this.hint.offsetWidth - 6)}px`;
+    this.hint.style.top = `${clientY - frame.top + 16}px`;
+  }
+
+  // ---- what Python has found out
+
+  draw() {
+    const { graph } = this.explorer;
+    this.colourEdges();
+    const { edge, mode, place } = this.shown || {};
+    if (!edge || !graph.edges.has(edge.id)) return;
+    this.show(edge, mode, place);
+    const item = graph.item(edge.id);
+    if (item?.hasAttribute("aria-description")) item.setAttribute("aria-description", `Enter: ${this.clickText(edge, mode)}.`);
+  }
+
+  /** Colour boundaries by the time that gluing there would save; grey those that cannot be glued. */
+  colourEdges() {
+    const { graph } = this.explorer;
+    for (const item of this.coloured) item.classList.remove(CANNOT, ...SAVES.slice(1));
+    this.coloured = [];
+    if (!this.channel.editable) return;
+    for (const [id, edge] of graph.edges) {
+      const said = edge.kind === "boundary" && this.known(id);
+      const item = said && graph.item(id);
+      if (!item || (said[0] && !said[1])) continue;
+      item.classList.add(said[0] ? SAVES[said[1]] : CANNOT);
+      this.coloured.push(item);
+    }
+  }
+
+  // ---- in the inspector
+
+  /** A button that makes an edit of a plan; one whose edit is refused is greyed and says why. */
+  button(action, plan) {
+    const { refused, title, label } = action;
+    if (!refused) return h("button.fx-button", { title, onclick: () => this.channel.send(...split({ ...action, plan })) }, label);
+    return h("button.fx-button", { title: refused, "aria-disabled": "true", onclick: () => this.explorer.status.tell(refused, "error") }, label);
+  }
+
+  /** What the edit of the selected edge would give. */
+  block(preview) {
+    if (!preview?.legal) return "";
+    return h("div.fx-preview", {}, h("p", {}, h("b", {}, `${preview.name}: `), `${preview.change} (${preview.device}). ${preview.rule}`), reasons(preview.because));
+  }
+
+  /** Why the last edit changed more than it names. */
+  lastEdit() {
+    const { step, because } = this.channel.get("history").last || {};
+    if (!because?.length) return "";
+    return h("details.fx-preview", {}, h("summary", {}, `Why ${step} changed more than it names`), reasons(because));
+  }
+}

@@ -1,0 +1,20 @@
+// The status line: one sentence, and a button that does what can be done about it.
+
+import { flag, h, split } from "./dom.js";
+
+export class Status {
+  constructor() {
+    this.element = h("div.fx-status", { role: "status", "aria-live": "polite" });
+  }
+
+  tell(text, kind = "info") {
+    this.element.textContent = text;
+    flag(this.element, "error", kind === "error");
+  }
+
+  draw(channel) {
+    const { text = "", kind, action } = channel.get("status");
+    this.tell(text, kind);
+    if (action) this.element.append(" ", h("button.fx-button", { onclick: () => channel.send(...split(action)) }, action.label));
+  }
+}

@@ -1,0 +1,131 @@
+// What part of the picture is seen, and how large.
+
+const MARGIN = 6; // pixels around a picture that fits
+const CLOSEST = 4; // times larger than drawn
+const DRAG = 4; // pixels that tell a drag from a click
+
+export class Viewport {
+  /** `moved()` is called after each change of the part that is seen. */
+  constructor(canvas, moved) {
+    this.canvas = canvas;
+    this.moved = moved;
+    this.fitted = true;
+    this.dragged = false;
+    canvas.addEventListener("pointerdown", (event) => this.onDown(event));
+    canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
+  }
+
+  /** How much larger than drawn the picture is shown. */
+  get scale() {
+    return this.room.w / this.box.w;
+  }
+
+  /** Look at another picture; where it is shown is decided by `fit` or `hold`. */
+  look(svg, [w, h]) {
+    this.svg = svg;
+    this.size = { w, h };
+  }
+
+  /** Show the whole picture, as large as it goes. */
+  fit() {
+    if (!this.svg || !this.room?.w) return;
+    const { w, h } = this.room;
+    const scale = Math.min((w - 2 * MARGIN) / this.size.w, (h - 2 * MARGIN) / this.size.h, 1.3);
+    this.box = { w: w / scale, h: h / scale };
+    this.box.x = (this.size.w - this.box.w) / 2;
+    this.box.y = (this.size.h - this.box.h) / 2;
+    this.fitted = true;
+    this.apply();
+  }
+
+  zoom(factor, at) {
+    if (!this.box) return;
+    const centre = at || { x: this.box.x + this.box.w / 2, y: this.box.y + this.box.h / 2 };
+    const fitting = Math.max(this.size.w / this.room.w, this.size.h / this.room.h, 1);
+    const scale = Math.min(Math.max(1 / factor, this.room.w / CLOSEST / this.box.w), (1.5 * fitting * this.room.w) / this.box.w);
+    this.box.x = centre.x + (this.box.x - centre.x) * scale;
+    this.box.y = centre.y + (this.box.y - centre.y) * scale;
+    this.box.w *= scale;
+    this.box.h *= scale;
+    this.fitted = false;
+    this.apply();
+  }
+
+  /** Show the picture as it is while the canvas has another size. */
+  resize({ width, height }) {
+    const before = this.room;
+    this.room = { w: width, h: height }; // asking the page itself would make it lay out everything
+    if (!this.svg || !width || !height) return false;
+    if (this.fitted || !this.box) this.fit();
+    else {
+      this.box.w *= width / before.w;
+      this.box.h = (this.box.w * height) / width;
+      this.apply();
+    }
+    return true;
+  }
+
+  /** Move the picture so that what was at one place and is now at another stays where it is on the screen. */
+  hold(old, now) {
+    if (!this.box || !now) return false;
+    this.box.x += now.x - old.x;
+    this.box.y += now.y - old.y;
+    this.apply();
+    return true;
+  }
+
+  centre(at) {
+    Object.assign(this.box, { x: at.x - this.box.w / 2, y: at.y - this.box.h / 2 });
+    this.fitted = false;
+    this.apply();
+  }
+
+  /** Move the picture so that a place is seen. */
+  reveal(at) {
+    if (!this.box || !at) return;
+    const { x, y, w, h } = this.box;
+    if (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + h - 30) return;
+    this.centre(at);
+  }
+
+  apply() {
+    // The picture as a whole is moved and scaled: with another viewBox the page would lay out all text again.
+    this.svg.style.transform = `scale(${this.scale}) translate(${-this.box.x}px, ${-this.box.y}px)`;
+    this.moved();
+  }
+
+  onDown(event) {
+    if (event.button !== 0 || !this.svg) return;
+    const start = { x: event.clientX, y: event.clientY, box: { ...this.box } };
+    this.dragged = false;
+    const move = (e) => {
+      const [dx, dy] = [e.clientX - start.x, e.clientY - start.y];
+      if (!this.dragged && Math.hypot(dx, dy) < DRAG) return;
+      this.dragged = true;
+      this.fitted = false;
+      this.canvas.classList.add("fx-dragging");
+      this.box.x = start.box.x - dx / this.scale;
+      this.box.y = start.box.y - dy / this.scale;
+      this.apply();
+    };
+    const up = () => {
+      window.removeEventListener("pointermove", move);
+      window.removeEventListener("pointerup", up);
+      this.canvas.classList.remove("fx-dragging");
+    };
+    window.addEventListener("pointermove", move);
+    window.addEventListener("pointerup", up);
+  }
+
+  onWheel(event) {
+    // A plain wheel scrolls the notebook, as everywhere; with Ctrl, or pinched on a touchpad, it zooms.
+    if (!(event.ctrlKey || event.metaKey) || !this.svg) return;
+    event.preventDefault();
+    const frame = this.canvas.getBoundingClientRect();
+    const at = {
+      x: this.box.x + ((event.clientX - frame.left) / frame.width) * this.box.w,
+      y: this.box.y + ((event.clientY - frame.top) / frame.height) * this.box.h,
+    };
+    this.zoom(Math.exp(-event.deltaY / 300), at);
+  }
+}

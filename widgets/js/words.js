@@ -1,0 +1,80 @@
+// The words in the picture: those that can be read at its scale.
+
+import { flag } from "./dom.js";
+
+const LEAST_TEXT = 11; // pixels on the screen; smaller words are not drawn
+const NAME = 13; // pixels: the size of a node's name in the picture
+const LABEL = 11; // pixels: labels of edges and details
+const GROWN = 1.25; // how much larger than drawn the label of an edge may be without touching the next
+const HEADER = 36; // pixels above the ops of a segment
+const pen = document.createElement("canvas").getContext("2d");
+const widths = new Map(); // of words at 100 px, which no scale changes
+
+/** The width of bold words at a size. */
+function measured(words, size) {
+  if (!widths.has(words)) {
+    pen.font = `600 100px Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif`;
+    widths.set(words, pen.measureText(words).width);
+  }
+  return (widths.get(words) * size) / 100;
+}
+
+export class Words {
+  constructor(canvas) {
+    this.canvas = canvas;
+  }
+
+  /** Draw the words of a graph that can be read at a scale: all of them, names alone, segments alone. */
+  draw(graph, scale) {
+    const rounded = Math.round(scale * 50) / 50 || scale;
+    if (this.at === rounded && this.of === graph.nodes) return;
+    [this.at, this.of] = [rounded, graph.nodes];
+    const near = scale >= 0.999;
+    const size = Math.max(NAME, LEAST_TEXT / scale);
+    const { style } = graph.svg;
+    style.setProperty("--fx-up", 1 / Math.min(scale, 1));
+    style.setProperty("--fx-hit", `${Math.min(Math.max(8, 6 / scale), 12)}px`); // wires run at least 12 apart
+    flag(this.canvas, "far", !near);
+    flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
+    let readable = 0;
+    for (const [id, { element }] of graph.picture.layer("nodes")) readable += drawName(element, graph.nodes.get(id), near, size);
+    const alone = size > HEADER && readable < graph.nodes.size / 2; // no words on ops, so that segments may have theirs there
+    flag(this.canvas, "tiny", alone);
+    for (const [index, { element }] of graph.picture.layer("headers")) drawHeader(element, graph.boxes.get(index), { near, alone, scale });
+  }
+}
+
+/** Draw the name of a node and return whether there is one to read. */
+function drawName(element, node, near, size) {
+  const text = element.querySelector(".fl-name");
+  const { dataset } = text;
+  dataset.y ??= text.getAttribute("y");
+  dataset.words ??= text.firstChild.data;
+  const forms = [dataset.words, node.kind === "segment" ? dataset.words.split(" ")[0] : dataset.words];
+  const fitting = size <= node.h && forms.find((words) => measured(words, size) <= node.w - 8);
+  const words = near ? dataset.words : fitting || "";
+  if (text.firstChild.data !== words) text.firstChild.data = words;
+  text.style.fontSize = near ? "" : `${size}px`;
+  text.setAttribute("y", near ? dataset.y : size * 0.35);
+  return Boolean(words);
+}
+
+function drawHeader(head, box, { near, alone, scale }) {
+  let label = head.querySelector(".fx-label");
+  const words = [...head.querySelectorAll("text")].slice(0, 2).map((one) => one.textContent);
+  const size = Math.max(12, LEAST_TEXT / scale);
+  const said = [words.join(" "), words[0]].find((text) => measured(text, size) <= box.w - 10);
+  const room = alone ? box.h : HEADER;
+  flag(head, "plain", !near);
+  if (near) {
+    label?.remove();
+    return;
+  }
+  if (!label) head.append((label = head.querySelector("text").cloneNode()));
+  label.setAttribute("class", "fx-label");
+  label.textContent = said && size <= room ? said : "";
+  label.style.fontSize = `${size}px`;
+  label.setAttribute("text-anchor", alone ? "middle" : "start");
+  label.setAttribute("x", alone ? box.w / 2 : Math.min(14, (box.w - measured(label.textContent, size)) / 2));
+  label.setAttribute("y", (alone ? box.h / 2 : HEADER / 2) + size * 0.35);
+}
