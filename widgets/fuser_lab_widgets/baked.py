@@ -8,7 +8,7 @@ from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
-from fuser_lab_widgets import answers, panels, scenes, sources
+from fuser_lab_widgets import answers, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_model
 from fuser_lab_widgets.heat import heat
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TARGETS: Final = ("cpu", "cuda")
 _UNTIMED: Final = "The report holds no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one with them."
+_UNSEARCHED: Final = {"problem": "The report holds no certificate; plan.certificate() makes one."}
 _HINT: Final = "Click anything to see why it is there; press ? for the keys."
 
 
@@ -43,7 +44,7 @@ def baked(
     return {
         "hint": _HINT,
         "timings": timed,
-        "views": [view for view in panels.VIEWS if view[0] not in panels.LIVE_ONLY],
+        "views": tabs.views(live=False),
         "plans": [_plan(n, plans, views, amounts, rows, shapes) for n in range(len(plans))],
         "shapes": shapes.all(),
     }
@@ -67,11 +68,11 @@ def _plan(
     if difference is not None:
         for one in drawn.values():
             one["marks"] = scenes.marks(view, difference)
-    other = plans[0] if n else None
-    written = {name: panels.panel(name, plan, view, rows, other, amounts.machine) for name in panels.NAMES}
-    written["compare"] = panels.comparison(others, "0" if n else "", difference, view, amounts, fixed=True)
-    unsearched = {"problem": "The report holds no certificate; plan.certificate() makes one."}
-    written["certificate"] = panels.certificate(unsearched, searching=False, known=True)
+    shown = tabs.Shown(
+        plan=plan, view=view, amounts=amounts, rows=rows, compared="0" if n else "", other=plans[0] if n else None,
+        difference=difference, others=lambda: others, certificate=_UNSEARCHED, fixed=True,
+    )
+    written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
     return {
         "name": plan.name,
         "detail": scenes.first_detail(view),

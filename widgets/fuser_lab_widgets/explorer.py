@@ -25,7 +25,7 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisions, view_plan
-from fuser_lab_widgets import answers, assets, panels, previews, scenes, selections, sources
+from fuser_lab_widgets import answers, assets, previews, scenes, selections, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
@@ -46,9 +46,8 @@ _KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook ke
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
                "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
-_OF_TIMES: Final = frozenset({"roofline", "compare"})
-_VIEWS: Final = [list(view) for view in panels.VIEWS]
-_OF_MORE_THAN_THE_PLAN: Final = frozenset({"compare", "certificate", "roofline", "edits"})
+_OF_TIMES: Final = tabs.following(tabs.Follows.TIMES)
+_OF_THE_SESSION: Final = tabs.following(tabs.Follows.SESSION)
 
 
 class Explorer(anywidget.AnyWidget):
@@ -118,7 +117,7 @@ class Explorer(anywidget.AnyWidget):
     code = traitlets.Dict().tag(sync=True)
     certificate = traitlets.Dict().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
-    views = traitlets.List(_VIEWS).tag(sync=True)
+    views = traitlets.List(tabs.views()).tag(sync=True)
     foreseen = traitlets.Dict().tag(sync=True)  # what edits at the edges of the shown plan would give
     status = traitlets.Dict().tag(sync=True)
     hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides what the notebook keeps of this explorer
@@ -683,18 +682,19 @@ class Explorer(anywidget.AnyWidget):
 
     def _panel(self, event: Event) -> None:
         name = str(event["name"])
-        view = self._current()
-        if name == "compare":
-            html = self._comparison()
-        elif name == "edits":
-            self.panels = {**self.panels, name: {}}  # says that somebody looks at it
-            html = self._best_edits()
-        elif name == "certificate":
-            found = self._certificates.get(view.header.hash)
-            html = panels.certificate(found or {}, searching=bool(self._searching), known=found is not None)
-        else:
-            html = panels.panel(name, self._session.plan, view, self._rows, self._compared_plan(), self._machine)
-        self.panels = {**self.panels, name: {"hash": view.header.hash, "html": html}}
+        self.panels = {**self.panels, name: {}}  # says that somebody looks at it
+        html = tabs.WRITTEN[name](self._on_show())
+        self.panels = {**self.panels, name: {"hash": self._current().header.hash, "html": html}}
+
+    def _on_show(self) -> tabs.Shown:
+        """Return what tabs are written from."""
+        view, known = self._current(), self._compared in dict(self._others())
+        return tabs.Shown(
+            plan=self._session.plan, view=view, amounts=self._amounts, rows=self._rows,
+            compared=self._compared if known else "", other=self._compared_plan(), difference=self._difference(),
+            others=self._other_views, certificate=self._certificates.get(view.header.hash),
+            searching=bool(self._searching), best_edits=self._best_edits,
+        )
 
     def _compare_with(self, event: Event) -> None:
         chosen = str(event["with"])
@@ -736,11 +736,10 @@ class Explorer(anywidget.AnyWidget):
     def _compared_plan(self) -> EditablePlan | None:
         return self._other(self._compared) if self._compared in dict(self._others()) else None
 
-    def _comparison(self) -> str:
+    def _other_views(self) -> list[tuple[str, str, ViewModel | None]]:
         made = [(key, words, self._other(key) if self._session.has(key) or key in _NOT_STRATEGIES else None)
                 for key, words in self._others()]
-        views = [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
-        return panels.comparison(views, self._compared, self._difference(), self._current(), self._amounts)
+        return [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
 
     @property
     def _amounts(self) -> Amounts:
@@ -918,7 +917,7 @@ class Explorer(anywidget.AnyWidget):
                 self._log = log
                 self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view_decisions(log))}
             # What these say hangs on more than the plan.
-            self.panels = {name: said for name, said in self.panels.items() if name not in _OF_MORE_THAN_THE_PLAN}
+            self.panels = {name: said for name, said in self.panels.items() if name not in _OF_THE_SESSION}
             self._show_history()
             self._foresee()
         self._look_beside()

@@ -24,41 +24,6 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.amounts import Amounts
     from fuser_lab_widgets.session import EditablePlan
 
-NAMES = ("graph", "roofline", "memory", "layouts", "passes")
-# The tabs below the graph in their order: name, label, and whether Python writes it as HTML.
-VIEWS = (
-    ("segments", "Segments", False),
-    ("compare", "Compare", True),
-    ("timings", "Timings", False),
-    ("roofline", "Roofline", True),
-    ("memory", "Memory", True),
-    ("source", "Source", False),
-    ("layouts", "Layouts", True),
-    ("passes", "Passes", True),
-    ("certificate", "Certificate", True),
-    ("edits", "Edits", True),
-    ("graph", "Table", True),
-)
-LIVE_ONLY = frozenset({"edits"})  # what a report leaves out
-
-
-def panel(
-    name: str, plan: EditablePlan, view: ViewModel, timed: Iterable[Any] = (), other: EditablePlan | None = None,
-    machine: CostModel | None = None,
-) -> str:
-    """Return the HTML of a tab of a plan.
-
-    ``timed`` are rows of timings, ``other`` is the plan it is compared with, ``machine`` what ran.
-    """
-    makers = {
-        "graph": lambda: graph(view),
-        "roofline": lambda: roofline(plan, timed, other, machine),
-        "memory": lambda: memory(plan),
-        "layouts": lambda: layouts(plan, view),
-        "passes": lambda: passes(plan),
-    }
-    return makers[name]()
-
 
 def graph(view: ViewModel) -> str:
     """Return the graph as a table: one row an input, op or output, with what it reads and who reads it."""

@@ -1,0 +1,102 @@
+"""The tabs below the graph, in their order: the one table that explorer and report send to the page.
+
+A tab with ``write`` is HTML that Python writes, from `panels` or a module of its own; the page needs to know nothing
+more of it. One without is drawn by the class that ``widgets/js/tabs.js`` has under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, Final
+
+from fuser_lab.cost.traffic import CostModel
+from fuser_lab.report.diff import PlanDiff
+from fuser_lab.report.view_model import ViewModel
+from fuser_lab_widgets import panels
+from fuser_lab_widgets.amounts import Amounts
+from fuser_lab_widgets.session import EditablePlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What tabs are written from: the plan on show, and what is known beside it.
+
+    ``compared`` is the key of the plan that it is compared with, or ``""``, ``other`` that plan, and ``difference``
+    what is cut differently there; ``others`` gives key, words and view of all plans that it can be compared with.
+    ``certificate`` is None until it was asked for. ``fixed`` says that nothing can be asked for: the page is a report.
+    """
+
+    plan: EditablePlan
+    view: ViewModel
+    amounts: Amounts
+    rows: Sequence[Any] = ()
+    compared: str = ""
+    other: EditablePlan | None = None
+    difference: PlanDiff | None = None
+    others: Callable[[], Sequence[tuple[str, str, ViewModel | None]]] = tuple
+    certificate: Mapping[str, Any] | None = None
+    searching: bool = False
+    best_edits: Callable[[], str] = str
+    fixed: bool = False
+
+
+class Follows(Flag):
+    """What the contents of a tab depend on beside the plan."""
+
+    PLAN = 0
+    TIMES = auto()
+    SESSION = auto()
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A tab: its name, its label, how Python writes it, and when that has to be done again."""
+
+    name: str
+    label: str
+    write: Callable[[Shown], str] | None = None
+    follows: Follows = Follows.PLAN
+    live_only: bool = False
+
+
+def _roofline(shown: Shown) -> str:
+    machine: CostModel | None = shown.amounts.machine
+    return panels.roofline(shown.plan, shown.rows, shown.other, machine)
+
+
+def _compare(shown: Shown) -> str:
+    others = shown.others()
+    return panels.comparison(others, shown.compared, shown.difference, shown.view, shown.amounts, fixed=shown.fixed)
+
+
+def _certificate(shown: Shown) -> str:
+    found = shown.certificate
+    return panels.certificate(found or {}, searching=shown.searching, known=found is not None)
+
+
+TABS: Final = (
+    Tab("segments", "Segments"),
+    Tab("compare", "Compare", _compare, Follows.TIMES | Follows.SESSION),
+    Tab("timings", "Timings"),
+    Tab("roofline", "Roofline", _roofline, Follows.TIMES | Follows.SESSION),
+    Tab("memory", "Memory", lambda shown: panels.memory(shown.plan)),
+    Tab("source", "Source"),
+    Tab("layouts", "Layouts", lambda shown: panels.layouts(shown.plan, shown.view)),
+    Tab("passes", "Passes", lambda shown: panels.passes(shown.plan)),
+    Tab("certificate", "Certificate", _certificate, Follows.SESSION),
+    Tab("edits", "Edits", lambda shown: shown.best_edits(), Follows.SESSION, live_only=True),
+    Tab("graph", "Table", lambda shown: panels.graph(shown.view)),
+)
+WRITTEN: Final = {tab.name: tab.write for tab in TABS if tab.write is not None}
+
+
+def views(*, live: bool = True) -> list[list[str]]:
+    """Return name and label of each tab for the page; ``live=False`` leaves out those that need a kernel."""
+    return [[tab.name, tab.label] for tab in TABS if live or not tab.live_only]
+
+
+def following(what: Follows) -> frozenset[str]:
+    """Return the names of the tabs that have to be written again when ``what`` has changed."""
+    return frozenset(tab.name for tab in TABS if tab.follows & what)
