@@ -46,6 +46,7 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.passes import PASSES, Annotation, Pass, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.report.fusions import fusion_view
+from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.schedule.own import written
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
@@ -717,6 +718,14 @@ class Plan:
         after = self.segmented.successors
         pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
         return tuple(self._why(a, b) for a, b in pairs)
+
+    def pass_diffs(self) -> PassDiffs:
+        """Return the steps that changed the fusion before it was cut, each with the ops that it replaced.
+
+        The steps are the preparation for known sizes, the pre-segmentation passes, and rewrites by the segmenter. A
+        notebook shows each as two graphs side by side.
+        """
+        return pass_diffs(self)
 
     @property
     def lifting(self) -> Lifting:

@@ -48,7 +48,27 @@ log = plan.decisions.to_pandas()
 log[["phase", "of", "outcome", "code"]]
 
 # %% [markdown]
-# The next sections go through the record phase by phase.
+# ## 0. Before the first question
+#
+# The segmenter does not always see the fusion that you defined. **Pre-segmentation passes** rewrite it first: they remove work, or
+# move it to where a kernel can hide it. They find nothing to do in the fusion above. In the next one, a matrix is taken apart,
+# transposed and put together again, and a value is cast up and down. What do the passes make of it?
+
+# %%
+with FusionDefinition() as detour:
+    m = detour.define_tensor(shape=[4096, 4096], contiguity=True, dtype=DataType.BFloat16)
+    halves = [detour.ops.slice(m, [0, at], [4096, at + 2048]) for at in (0, 2048)]
+    joined_again = detour.ops.cat([detour.ops.permute(half, [1, 0]) for half in halves], dim=0)
+    up = detour.ops.cast(joined_again, dtype=DataType.Double)
+    detour.add_output(detour.ops.exp(detour.ops.cast(up, dtype=DataType.Float)))
+
+fl.segment(detour).pass_diffs()
+
+# %% [markdown]
+# Results keep their names where a pass can keep them: an op marked ≠ computes the tensor that you know in another way. Tensors marked −
+# are gone, so neither the log nor `plan.why` mentions them.
+#
+# The next sections go through the record of the first fusion, phase by phase.
 #
 # ## 1. Everything at once
 #

@@ -134,7 +134,8 @@ def pass_markdown() -> str:
         "These passes rewrite a fusion before it is segmented, in this order, which is nvFuser's. All sizes are known",
         "at that point. Each pass can be disabled, `SegmenterOptions(disabled_passes=['move_gather'])`, also by",
         "nvFuser's name, `SegmenterOptions.from_nvfuser(disable_preseg=['MoveGatherPass'])`. The decision log lists",
-        "the passes that changed something: `plan.decisions.passes`.",
+        "the passes that changed something: `plan.decisions.passes`. `plan.pass_diffs()` shows what each",
+        "removed, added and rewrote, side by side.",
         "",
     ]
     for one in PRESEGMENTATION.passes:

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.pass_picture import rewrite_element
 from fuser_lab.report.passes import CHANGED
 from fuser_lab.report.svg import view_element
 from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_element
@@ -114,8 +115,14 @@ def _pass_part(passes: Sequence[PassView]) -> Element:
     head = f"passes before the cut: {len(changed)} of {len(passes)} changed the fusion"
     parts = [element("summary", head)]
     for one in changed:
-        parts += [element("p", element("b", one.name), f" {one.about}"), element("pre", "\n".join(one.diff))]
+        parts += [element("p", element("b", one.name), f" {one.about}"), *_rewrite(one)]
     return element("details", *parts, element("p", "; ".join(rest), css="fl-note"))
+
+
+def _rewrite(one: PassView) -> list[Element]:
+    """Return what a pass changed, as two graphs and as lines."""
+    drawn = [] if one.rewrite is None else [element("div", rewrite_element(one.rewrite, style=False), css="fl-picture")]
+    return [*drawn, element("pre", "\n".join(one.diff))]
 
 
 def _picture(view: ViewModel, *, style: bool) -> Element:

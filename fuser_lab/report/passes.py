@@ -1,4 +1,4 @@
-"""The pre-segmentation passes of a plan: which changed the fusion and how, which found nothing, which were off."""
+"""What happened to a fusion before it was cut: which passes changed it and how, which found nothing, which were off."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.definition.binding import bind
 from fuser_lab.passes import PASSES
 from fuser_lab.report.expressions import expr_text
+from fuser_lab.report.pass_diff import Rewrite, rewrite_of
 from fuser_lab.segmentation.options import rewritten
 
 if TYPE_CHECKING:
-    from fuser_lab.ir import Fusion
+    from collections.abc import Callable
+
+    from fuser_lab.ir import Expr, Fusion
     from fuser_lab.passes import Pass
 
+CONCRETIZE, SEGMENTER = "concretize", "segmenter"  # steps that are not passes, by the names of their views
+_WHILE_CUT = "Rewrites made while the fusion was cut: variances from sums of squares, casts where segments meet."
 CHANGED, NOTHING, OFF, NOT_NEEDED = "changed", "nothing to do", "switched off", "not needed"
 
 
@@ -24,7 +29,7 @@ class PassView:
 
     ``outcome`` is "changed", "nothing to do", "switched off" (by the options) or "not needed" (it stands in for a
     scheduler that is on). ``before`` and ``after`` are empty where nothing changed; ``diff`` has only what differs,
-    each line with ``-`` or ``+`` before it.
+    each line with ``-`` or ``+`` before it. ``rewrite`` is the difference as two graphs; None where nothing changed.
     """
 
     name: str
@@ -33,6 +38,7 @@ class PassView:
     outcome: str
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    rewrite: Rewrite | None = None
 
     @property
     def diff(self) -> tuple[str, ...]:
@@ -43,6 +49,14 @@ class PassView:
 
 def view_passes(plan: Any) -> tuple[PassView, ...]:
     """Return the passes in order, run once more on what the plan was made of; none for plans that do not tell that."""
+    return tuple(one for one in view_steps(plan) if one.name not in {CONCRETIZE, SEGMENTER})
+
+
+def view_steps(plan: Any) -> tuple[PassView, ...]:
+    """Return the passes as `view_passes` does, with the preparation before them and the segmenter's own rewrites.
+
+    These two are left out if they changed no op.
+    """
     if not hasattr(plan, "definition"):
         return ()
     changed: dict[str, tuple[Fusion, Fusion]] = {}
@@ -51,8 +65,27 @@ def view_passes(plan: Any) -> tuple[PassView, ...]:
         changed[one.name] = before, after
 
     passes = getattr(plan, "passes", PASSES)
-    rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, passes, note)
-    return tuple(_view(one, changed.get(one.name), plan.options) for one in passes)
+    bound = bind(plan.definition, plan.inputs).fusion
+    prepared = rewritten(bound, plan.options, passes, note)
+    return (
+        *_step(CONCRETIZE, "Sizes become numbers, and ops that only compute sizes go.", plan.definition, bound, _bare),
+        *(_view(one, changed.get(one.name), plan.options) for one in passes),
+        *_step(SEGMENTER, _WHILE_CUT, prepared, plan.fusion),
+    )
+
+
+def _step(
+    name: str, about: str, before: Fusion, after: Fusion, text: Callable[[Expr], str] | None = None,
+) -> tuple[PassView, ...]:
+    """Return the view of a step that is not a pass, if it changed an op."""
+    found = rewrite_of(before, after, text or _line)
+    if not (found.removed or found.added or found.rewritten):
+        return ()
+    lines = (tuple(map(text or _line, fusion.exprs)) for fusion in (before, after))
+    first, second = lines
+    return (
+        PassView(name=name, nvfuser="", about=about, outcome=CHANGED, before=first, after=second, rewrite=found),
+    )
 
 
 def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassView:
@@ -61,6 +94,7 @@ def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassV
         before, after = map(_lines, sides)
         return PassView(
             name=one.name, nvfuser=one.nvfuser, about=about, outcome=CHANGED, before=before, after=after,
+            rewrite=rewrite_of(*sides, _line),
         )
     outcome = NOTHING
     if one.name in options.disabled_passes:
@@ -70,10 +104,20 @@ def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassV
     return PassView(name=one.name, nvfuser=one.nvfuser, about=about, outcome=outcome)
 
 
+def _bare(expr: Expr) -> str:
+    """Return an expression without its attributes, which hold sizes."""
+    results, operands = (", ".join(v.name for v in values) for values in (expr.outputs, expr.tensor_inputs))
+    return f"{results} = {expr.op.name}({operands})"
+
+
+def _line(expr: Expr) -> str:
+    return f"{expr_text(expr)}{_layouts(expr)}"
+
+
 def _lines(fusion: Fusion) -> tuple[str, ...]:
     """Return inputs, expressions and outputs, one a line; layouts are told where a tensor has one of its own."""
     ends = [f"inputs {', '.join(v.name for v in fusion.inputs)}"]
-    lines = [f"{expr_text(expr)}{_layouts(expr)}" for expr in fusion.exprs]
+    lines = list(map(_line, fusion.exprs))
     aliases = [f"{output.name} is written over {source.name}" for output, source in fusion.aliases]
     return (*ends, *lines, *aliases, f"outputs {', '.join(v.name for v in fusion.outputs)}")
 

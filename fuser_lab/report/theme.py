@@ -165,6 +165,10 @@ _GRAPH_RULES: Final = (
     ".fl-plot .fl-no :is(path,circle){stroke:var(--fl-bad)}.fl-plot .fl-no circle{fill:var(--fl-paper)}"
     ".fl-plot text.fl-bad{fill:var(--fl-bad)}.fl-plot text.fl-good{fill:var(--fl-good)}"
     ".fl-plot text.fl-muted{fill:var(--fl-muted)}"
+    ".fl-plot .fl-removed rect{fill:var(--fl-node);stroke:var(--fl-bad)}"
+    ".fl-plot .fl-added rect{fill:var(--fl-node);stroke:var(--fl-good)}"
+    ".fl-plot .fl-rewritten rect{fill:var(--fl-node);stroke:var(--fl-accent)}"
+    ".fl-plot .fl-unchanged rect{fill:var(--fl-node);stroke:var(--fl-line)}"
     ".fl-plot .fl-bar-results{fill:var(--fl-good)}"
 )
 # What the map of a model adds to a drawn graph.

@@ -42,7 +42,10 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     explorer.get_by_role("tab", name="Passes").click()
     panel = explorer.locator(".fx-panel")
     panel.get_by_text("consecutive_casts").wait_for()
-    assert "passes before the cut changed the fusion" in panel.inner_text()
+    assert "steps before the cut changed the fusion" in panel.inner_text()
+    drawn = panel.locator(".fl-rewrite.fl-removed > text")
+    assert all(text.startswith("− T") for text in drawn.all_text_contents())
+    assert drawn.first.bounding_box()["height"] >= 9
     assert explorer.locator(".fx-gone").count() >= 1
     desk.page.wait_for_timeout(300)
     explorer.screenshot(path=shots / f"explorer-passes-{theme}.png")

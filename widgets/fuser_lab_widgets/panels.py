@@ -8,7 +8,8 @@ from fuser_lab.json_text import json_text
 from fuser_lab.report import plots
 from fuser_lab.report.diff_picture import diff_svg
 from fuser_lab.report.markup import element, to_html
-from fuser_lab.report.passes import CHANGED, view_passes
+from fuser_lab.report.pass_picture import rewrite_element
+from fuser_lab.report.passes import CHANGED, view_steps
 from fuser_lab.report.tables import Table, layout_table, op_table
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
     from fuser_lab.cost.traffic import CostModel
     from fuser_lab.report.diff import PlanDiff
+    from fuser_lab.report.passes import PassView
     from fuser_lab.report.view_model import ViewModel
     from fuser_lab_widgets.amounts import Amounts
     from fuser_lab_widgets.session import EditablePlan
+
+_MOST_OPEN = 3  # steps before the cut whose graphs are open at first
 
 
 def graph(view: ViewModel) -> str:
@@ -90,33 +94,44 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
     return to_html(table) + to_html(_note(about))
 
 
-def passes(plan: EditablePlan) -> str:
-    """Return the passes before the cut: those that changed something with what they changed, then the others."""
-    rows = view_passes(plan)
+def passes(plan: EditablePlan, view: ViewModel) -> str:
+    """Return the steps before the cut: those that changed something with two graphs side by side, then the others."""
+    rows = view_steps(plan)
     if not rows:
         return to_html(_note("This plan does not tell what it was made of."))
     changed = [one for one in rows if one.outcome == CHANGED]
-    items = [
-        element(
-            "li",
-            element(
-                "details",
-                element("summary", element("b", one.name), element("span", one.about, css="fx-note"), css="fx-line"),
-                element("pre", *map(_diff_line, one.diff), css="fx-code", tabindex="0") if one.diff
-                else element("pre", "Layouts or aliases only; the expressions are the same.", css="fx-code"),
-                open="",
-            ),
-        )
-        for one in changed
-    ]
+    nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
+    items = [_step(one, nodes, shown=len(changed) <= _MOST_OPEN or n == 0) for n, one in enumerate(changed)]
     others = [
         element(
             "li", element("b", one.name), element("span", f"{one.outcome} · {one.about}", css="fx-note"), css="fx-line",
         )
         for one in rows if one.outcome != CHANGED
     ]
-    head = f"{len(changed)} of {len(rows)} passes before the cut changed the fusion, in this order."
+    head = (
+        f"{len(changed)} of {len(rows)} steps before the cut changed the fusion, in this order. − removed, + added, "
+        "≠ rewritten: its result keeps its name."
+    )
     return to_html(_note(head)) + to_html(element("ol", *items, *others, css="fx-decisions"))
+
+
+def _step(one: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
+    """Return a step that changed the fusion: its graphs before and after, and its lines."""
+    drawn = []
+    if one.rewrite is not None and one.rewrite.before.ops + one.rewrite.after.ops:
+        picture = rewrite_element(one.rewrite, style=False, ids=nodes)
+        drawn = [element("div", picture, css="fx-scroll", tabindex="0", role="group", aria_label=f"{one.name}, graphs")]
+    lines = one.diff or ("Layouts or aliases only; the expressions are the same.",)
+    about = element("span", one.about, css="fx-note")
+    counted = element("span", one.rewrite.headline if one.rewrite is not None else "", css="fx-note")
+    made = element(
+        "details",
+        element("summary", element("b", one.name), counted, about, css="fx-line"),
+        element("div", *drawn, element("pre", *map(_diff_line, lines), css="fx-code", tabindex="0"), css="fx-beside"),
+    )
+    if shown:
+        made.set("open", "open")
+    return element("li", made)
 
 
 def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> str:

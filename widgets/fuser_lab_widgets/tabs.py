@@ -84,7 +84,7 @@ TABS: Final = (
     Tab("memory", "Memory", lambda shown: panels.memory(shown.plan)),
     Tab("source", "Source"),
     Tab("layouts", "Layouts", lambda shown: panels.layouts(shown.plan, shown.view)),
-    Tab("passes", "Passes", lambda shown: panels.passes(shown.plan)),
+    Tab("passes", "Passes", lambda shown: panels.passes(shown.plan, shown.view)),
     Tab("certificate", "Certificate", _certificate, Follows.SESSION),
     Tab("edits", "Edits", lambda shown: shown.best_edits(), Follows.SESSION, live_only=True),
     Tab("graph", "Table", lambda shown: panels.graph(shown.view)),

@@ -1,0 +1,163 @@
+"""What a rewrite of a fusion replaced: the ops around the change, before and after, side by side."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fuser_lab.report.expressions import expr_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from fuser_lab.ir import Expr, Fusion
+
+MOST_DRAWN: Final = 40  # ops of one side
+_MOST_BESIDE: Final = 4  # unchanged producers, and readers, that are drawn beside an op
+
+
+class Mark(enum.StrEnum):
+    """What a rewrite did to an op; a rewritten op keeps the names of its results and computes them in another way."""
+
+    REMOVED = "removed"
+    ADDED = "added"
+    REWRITTEN = "rewritten"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpMark:
+    """An op on one side of a rewrite.
+
+    ``reads`` names the first result of each op that it reads from, or the fusion input; ``output`` says that it makes
+    an output of the fusion.
+    """
+
+    name: str
+    op: str
+    text: str
+    reads: tuple[str, ...]
+    mark: Mark
+    output: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteSide:
+    """The ops around a change, in topological order, and how many of the fusion's are left out."""
+
+    ops: tuple[OpMark, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """A fusion before and after a rewrite, as far as the two differ.
+
+    ``removed``, ``added`` and ``rewritten`` name all ops of the kind, drawn or not. ``notes`` say what changed about
+    inputs, outputs and updates in place.
+    """
+
+    before: RewriteSide
+    after: RewriteSide
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    rewritten: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """How many ops were removed, added and rewritten."""
+        counts = ((self.removed, "removed"), (self.added, "added"), (self.rewritten, "rewritten"))
+        return ", ".join(f"{len(names)} {word}" for names, word in counts if names) or "no op changed"
+
+
+def rewrite_of(
+    before: Fusion, after: Fusion, text: Callable[[Expr], str] = expr_text, *, most: int = MOST_DRAWN,
+) -> Rewrite:
+    """Return how two fusions differ.
+
+    Ops are the same if ``text`` gives the same line for both. What is drawn are the ops that differ, at most ``most``
+    of each side, and the unchanged ops that they read from or are read by.
+    """
+    first, second = _by_name(before, text), _by_name(after, text)
+    removed = tuple(name for name in first if name not in second)
+    added = tuple(name for name in second if name not in first)
+    rewritten = tuple(name for name in first if name in second and first[name] != second[name])
+    changed = {*removed, *added, *rewritten}
+    beside = _beside(before, changed) | _beside(after, changed)
+    marks = dict.fromkeys(rewritten, Mark.REWRITTEN)
+    return Rewrite(
+        before=_side(before, changed, beside, marks | dict.fromkeys(removed, Mark.REMOVED), text, most),
+        after=_side(after, changed, beside, marks | dict.fromkeys(added, Mark.ADDED), text, most),
+        removed=removed,
+        added=added,
+        rewritten=rewritten,
+        notes=_notes(before, after),
+    )
+
+
+def _by_name(fusion: Fusion, text: Callable[[Expr], str]) -> dict[str, str]:
+    return {expr.name: text(expr) for expr in fusion.exprs}
+
+
+def _beside(fusion: Fusion, changed: Collection[str]) -> set[str]:
+    """Return the unchanged ops next to those that changed."""
+    found: set[str] = set()
+    for expr in fusion.exprs:
+        if expr.name not in changed:
+            continue
+        makers = [fusion.producers[v].name for v in expr.inputs if v in fusion.producers]
+        readers = [user.name for value in expr.outputs for user in fusion.users.get(value, ())]
+        for near in (makers, readers):
+            found.update([name for name in dict.fromkeys(near) if name not in changed][:_MOST_BESIDE])
+    return found
+
+
+def _side(
+    fusion: Fusion, changed: Collection[str], beside: Collection[str], marks: dict[str, Mark],
+    text: Callable[[Expr], str], most: int,
+) -> RewriteSide:
+    ours = [expr for expr in fusion.exprs if expr.name in changed][:most]
+    room = most - len(ours)
+    near = [expr.name for expr in fusion.exprs if expr.name in beside][:room]
+    drawn = {*(expr.name for expr in ours), *near}
+    makers = {value: expr.name for expr in fusion.exprs for value in expr.outputs}
+    tensors = set(fusion.tensor_inputs)
+    outputs = set(fusion.outputs)
+    ops = tuple(
+        OpMark(
+            name=expr.name,
+            op=expr.op.name,
+            text=text(expr),
+            reads=tuple(dict.fromkeys(
+                makers.get(value) or value.name for value in expr.inputs if value in makers or value in tensors
+            )),
+            mark=marks.get(expr.name, Mark.UNCHANGED),
+            output=not outputs.isdisjoint(expr.outputs),
+        )
+        for expr in fusion.exprs if expr.name in drawn
+    )
+    return RewriteSide(ops=ops, left_out=len(fusion.exprs) - len(ops))
+
+
+def _notes(before: Fusion, after: Fusion) -> tuple[str, ...]:
+    """Return what changed outside of expressions: inputs, outputs, layouts of inputs, updates in place."""
+    found = []
+    for what, old, new in (
+        ("inputs", [v.name for v in before.inputs], [v.name for v in after.inputs]),
+        ("outputs", [v.name for v in before.outputs], [v.name for v in after.outputs]),
+    ):
+        if old != new:
+            found.append(f"{what} were {', '.join(old)}, and are {', '.join(new)}")
+    sides = [{f"{output.name} is written over {source.name}" for output, source in f.aliases} for f in (before, after)]
+    found += [f"no longer: {line}" for line in sorted(sides[0] - sides[1])]
+    found += [f"now: {line}" for line in sorted(sides[1] - sides[0])]
+    return tuple(found)
+
+
+def lines_of(rewrite: Rewrite) -> Sequence[str]:
+    """Return what differs as text: each removed, added or rewritten op that is drawn, with its mark in front."""
+    lines = [f"- {one.text}" for one in rewrite.before.ops if one.mark is not Mark.UNCHANGED]
+    lines += [f"+ {one.text}" for one in rewrite.after.ops if one.mark is not Mark.UNCHANGED]
+    return [*lines, *rewrite.notes]

@@ -1,0 +1,99 @@
+"""The steps between a definition and the fusion that is cut, each with what it replaced, for text and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from fuser_lab.report.html import fragment
+from fuser_lab.report.markup import element
+from fuser_lab.report.pass_diff import lines_of
+from fuser_lab.report.pass_picture import rewrite_element
+from fuser_lab.report.passes import view_steps
+from fuser_lab.report.units import plural
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from fuser_lab.report.passes import PassView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PassDiffs(Sequence["PassView"]):
+    """The steps that changed a fusion before it was cut, in order; ``ran`` is the number of passes that were asked.
+
+    Each entry has a ``name``, ``about`` (the reason for the pass) and a ``rewrite``: the ops removed, added and
+    rewritten, and the graphs around them. A notebook shows both graphs side by side.
+    """
+
+    steps: tuple[PassView, ...]
+    ran: int
+
+    @overload
+    def __getitem__(self, index: int) -> PassView: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PassView, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> PassView | tuple[PassView, ...]:
+        """Return a step by its place, or several."""
+        return self.steps[index]
+
+    def __len__(self) -> int:
+        """Return the number of steps that changed the fusion."""
+        return len(self.steps)
+
+    @property
+    def headline(self) -> str:
+        """How many steps changed the fusion."""
+        return f"{plural(len(self.steps), 'step')} changed the fusion before it was cut ({self.ran} passes ran)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form, with the version of its schema first."""
+        steps = [asdict(one) for one in self.steps]
+        return {"schema": "fuser_lab.pass_diffs", "version": 1, "ran": self.ran, "steps": steps}
+
+    def __str__(self) -> str:
+        """Return each step with the lines that it removed and added."""
+        blocks = ("\n".join([_title(one), *(f"  {line}" for line in _lines(one))]) for one in self.steps)
+        return "\n\n".join((self.headline, *blocks))
+
+    def __repr__(self) -> str:
+        """Return the text; a notebook shows graphs."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return the graphs of each step side by side, and its lines folded away."""
+        parts = [element("p", element("b", self.headline))]
+        for one in self.steps:
+            parts += _parts(one)
+        return fragment(*parts)
+
+
+def pass_diffs(plan: Any) -> PassDiffs:
+    """Return the steps that changed the fusion of a plan before it was cut; empty for plans without a definition."""
+    steps = view_steps(plan)
+    return PassDiffs(steps=tuple(one for one in steps if one.rewrite is not None), ran=len(getattr(plan, "passes", ())))
+
+
+def _parts(one: PassView) -> list[Element]:
+    """Return a step as its name and reason, its two graphs, and its lines folded away."""
+    if one.rewrite is None:
+        return []
+    counted = element("span", f" {one.rewrite.headline}", css="fl-note")
+    head = element("p", element("b", one.name), f" {one.about}", counted)
+    lines = element("details", element("summary", "the changed lines"), element("pre", "\n".join(_lines(one))))
+    return [head, element("div", rewrite_element(one.rewrite), css="fl-picture"), lines]
+
+
+def _title(one: PassView) -> str:
+    found = "" if one.rewrite is None else f" ({one.rewrite.headline})"
+    return f"{one.name}: {one.about}{found}"
+
+
+def _lines(one: PassView) -> Sequence[str]:
+    return () if one.rewrite is None else lines_of(one.rewrite)
+
+
+__all__ = ["PassDiffs", "pass_diffs"]

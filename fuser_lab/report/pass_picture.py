@@ -1,0 +1,182 @@
+"""A rewrite of a fusion as a picture: the changed ops and their neighbours before it, and beside them after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import fromstring
+
+from fuser_lab.report import chart, layers, measure, theme
+from fuser_lab.report.pass_diff import Mark
+from fuser_lab.report.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from xml.etree.ElementTree import Element
+
+    from fuser_lab.report.geometry import Point
+    from fuser_lab.report.pass_diff import OpMark, Rewrite, RewriteSide
+
+_GAP, _RANK_GAP, _TOP, _MARGIN, _HEIGHT, _PADDING = 14.0, 22.0, 30.0, 10.0, 24.0, 9.0
+_GUTTER, _NARROWEST = 28.0, 150.0
+_NAMESPACE: Final = ' xmlns="http://www.w3.org/2000/svg"'
+_SIGNS: Final = {Mark.REMOVED: "−", Mark.ADDED: "+", Mark.REWRITTEN: "≠", Mark.UNCHANGED: ""}
+_COLOURS: Final = {Mark.REMOVED: "bad", Mark.ADDED: "good", Mark.REWRITTEN: "accent", Mark.UNCHANGED: "line"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where the ops and inputs of both sides are; an op that both have is at the same place in both."""
+
+    centres: Mapping[str, Point]
+    routes: Mapping[tuple[str, str], tuple[Point, ...]]
+    height: float
+
+    def across(self, side: RewriteSide) -> tuple[float, float]:
+        """Return the left and the right end of what one side draws."""
+        ends = [x for one in side.ops for source in one.reads for x, _ in self.routes[source, one.name]]
+        for one in side.ops:
+            ends += [self.centres[one.name][0] + sign * _width(one) / 2 for sign in (-1, 1)]
+            ends += [self.centres[name][0] + sign * _io_width(name) / 2 for name in one.reads for sign in (-1, 1)]
+        return min(ends, default=0.0), max(ends, default=0.0)
+
+
+def rewrite_svg(rewrite: Rewrite, *, style: bool = True, ids: Mapping[str, str] | None = None) -> str:
+    """Return what a rewrite changed as two graphs side by side.
+
+    A sign and a colour mark each op: − removed, + added, ≠ rewritten; unchanged ops have neither. What both graphs
+    have is at the same place in both. ``ids`` are the ``data-id`` of ops of the right-hand graph, by name.
+    """
+    sides = rewrite.before, rewrite.after
+    parts, x = [], _MARGIN
+    frames = _frames(*sides)
+    for side, frame, words in zip(sides, frames, ("before", "after"), strict=True):
+        heading = _heading(words, side)
+        low, high = frame.across(side)
+        named = (ids or {}) if side is rewrite.after else {}
+        parts.append(chart.label(heading, (x, 18), "fl-name"))
+        parts.append(f'<g transform="translate({x - low:.1f},{_TOP:.1f})">{_graph(side, frame, named)}</g>')
+        x += max(high - low, measure.sans_width(heading, measure.LABEL_SIZE), _NARROWEST) + _GUTTER
+        parts.append(_divider(x - _GUTTER / 2, _TOP + frame.height))
+    size = (x - _GUTTER + _MARGIN, _TOP + max(frame.height for frame in frames) + _MARGIN)
+    changed = [one for side in sides for one in side.ops if one.mark is not Mark.UNCHANGED]
+    words = " ".join((f"{rewrite.headline}.", *(f"{one.mark}: {one.text}." for one in changed)))
+    return chart.document(rewrite.headline, words, "".join(parts[:-1]), size, style=style)
+
+
+def rewrite_element(rewrite: Rewrite, *, style: bool = True, ids: Mapping[str, str] | None = None) -> Element:
+    """Return the picture as an element, to be put into a page."""
+    text = rewrite_svg(rewrite, style=style, ids=ids).replace(_NAMESPACE, "", 1)  # tags would be written with a prefix
+    root = fromstring(text)  # noqa: S314 - written just now, by this module
+    root.set("xmlns", _NAMESPACE.partition("=")[2].strip('"'))
+    return root
+
+
+def _divider(x: float, height: float) -> str:
+    return f'<path class="fl-grid" d="M{x:.1f},8V{height:.1f}" stroke="{theme.colour("line")}"/>'
+
+
+def _heading(words: str, side: RewriteSide) -> str:
+    return f"{words} · {plural(side.left_out, 'other op')} not drawn" if side.left_out else words
+
+
+def _frames(before: RewriteSide, after: RewriteSide) -> tuple[_Frame, _Frame]:
+    """Return the places of both sides: from one layout, unless ops changed their order so that it would be a cycle."""
+    try:
+        both = _frame(before.ops, after.ops)
+    except ValueError:
+        return _frame(before.ops), _frame(after.ops)
+    return both, both
+
+
+def _frame(*sides: Sequence[OpMark]) -> _Frame:
+    """Return one layout of the ops of all sides.
+
+    Raises
+    ------
+    ValueError
+        If their edges together form a cycle.
+    """
+    widths: dict[str, float] = {}
+    edges: dict[tuple[str, str], None] = {}
+    for ops in sides:
+        for one in ops:
+            widths[one.name] = max(_width(one), widths.get(one.name, 0.0))
+            for source in one.reads:
+                edges[source, one.name] = None
+    for source, _ in edges:
+        widths.setdefault(source, _io_width(source))
+    numbers = {name: n for n, name in enumerate(widths)}
+    graph = layers.Graph(
+        items=tuple(layers.Item(width=width, height=_HEIGHT) for width in widths.values()),
+        wires=tuple(layers.Wire(source=numbers[a], target=numbers[b], trunk=numbers[a]) for a, b in edges),
+        gap=_GAP,
+        rank_gap=_RANK_GAP,
+    )
+    placed = layers.place(graph)
+    return _Frame(
+        centres={name: placed.centres[n] for name, n in numbers.items()},
+        routes=dict(zip(edges, placed.routes, strict=True)),
+        height=placed.height,
+    )
+
+
+def _label(one: OpMark) -> str:
+    sign = _SIGNS[one.mark]
+    return f"{sign} {one.name} = {one.op}" if sign else f"{one.name} = {one.op}"
+
+
+def _width(one: OpMark) -> float:
+    return measure.sans_width(_label(one), measure.LABEL_SIZE) + 2 * _PADDING
+
+
+def _io_width(name: str) -> float:
+    return measure.sans_width(name, measure.LABEL_SIZE) + 2 * _PADDING
+
+
+def _graph(side: RewriteSide, frame: _Frame, ids: Mapping[str, str]) -> str:
+    there = {one.name for one in side.ops}
+    outside = dict.fromkeys(source for one in side.ops for source in one.reads if source not in there)
+    parts = [
+        _wire(frame.routes[source, one.name], faint=one.mark is Mark.UNCHANGED)
+        for one in side.ops for source in one.reads
+    ]
+    parts += [_outside(name, frame.centres[name]) for name in outside]
+    parts += [_op(one, frame.centres[one.name], ids.get(one.name, "")) for one in side.ops]
+    return "".join(parts)
+
+
+def _wire(route: Sequence[Point], *, faint: bool) -> str:
+    x, y = route[-1]
+    way = "M" + " L".join(f"{a:.1f},{b:.1f}" for a, b in route)
+    opacity = "0.55" if faint else "1"
+    stroke = theme.colour("wire")
+    tip = f'<path class="fl-tip" d="M{x:.1f},{y:.1f} l-3,-6 h6Z" fill="{stroke}"/>'
+    return f'<g opacity="{opacity}"><path class="fl-wire" d="{way}" fill="none" stroke="{stroke}"/>{tip}</g>'
+
+
+def _outside(name: str, at: Point) -> str:
+    """Return a fusion input, or an op that is not drawn, by its name."""
+    width = _io_width(name)
+    return (
+        f'<g class="fl-io"><rect class="fl-shape" x="{at[0] - width / 2:.1f}" y="{at[1] - _HEIGHT / 2:.1f}" '
+        f'width="{width:.1f}" height="{_HEIGHT:.1f}" rx="12" fill="{theme.colour("panel")}" '
+        f'stroke="{theme.colour("muted")}" stroke-dasharray="2 2"/>'
+        + chart.label(name, (at[0], at[1] + 4), anchor="middle") + "</g>"
+    )
+
+
+def _op(one: OpMark, at: Point, node: str) -> str:
+    width, mark = _width(one), f' data-id="{chart.escaped(node)}"' if node else ""
+    strong = one.mark is not Mark.UNCHANGED
+    dashes = ' stroke-dasharray="5 3"' if one.mark is Mark.REMOVED else ""
+    end = f'<path d="M{at[0] - width / 2 + 6:.1f},{at[1] + 8:.1f}h{width - 12:.1f}" stroke="{theme.colour("ink")}"/>'
+    return (
+        f'<g class="fl-rewrite fl-{one.mark}"{mark}><title>{chart.escaped(f"{one.mark}: {one.text}")}</title>'
+        f'<rect x="{at[0] - width / 2:.1f}" y="{at[1] - _HEIGHT / 2:.1f}" width="{width:.1f}" '
+        f'height="{_HEIGHT:.1f}" rx="5" fill="{theme.colour("node")}" stroke="{theme.colour(_COLOURS[one.mark])}" '
+        f'stroke-width="{2 if strong else 1}"{dashes}/>'
+        + (end if one.output else "")
+        + chart.label(_label(one), (at[0], at[1] + 4), "fl-name" if strong else "fl-detail", anchor="middle")
+        + "</g>"
+    )
