@@ -50,12 +50,18 @@ _PUBLIC = {
     "tune": "fuser_lab.tuning",
     "with_rule": "fuser_lab.schedule.own",
 }
-_MODULES = {"errors", "examples", "torch"}
+_MODULES = {
+    "errors": "fuser_lab.errors",
+    "examples": "fuser_lab.examples",
+    "torch": "fuser_lab.torch",
+    "views": "fuser_lab.lab.views",
+}
 
 __all__ = [  # noqa: PLE0604 - the names are the keys above
     *sorted(_PUBLIC),
     "errors",
     "examples",
+    "views",
 ]
 
 
@@ -82,7 +88,7 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> object:
     """Return a public name, loading its module."""
-    module = _PUBLIC.get(name) or (f"fuser_lab.{name}" if name in _MODULES else None)
+    module = _PUBLIC.get(name) or _MODULES.get(name)
     if module is not None:
         from fuser_lab.runtime.interrupts import interrupts_deferred
 

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import math
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeani
 
 _FEWEST_COMPARED = 2
 _PIPE_CLOSED = 141  # what a shell says of a program that SIGPIPE ended
+_SKIP = 125  # what tells `git bisect run` that a commit cannot be tested
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE)
 
 
@@ -169,6 +171,19 @@ def _agree(arguments: argparse.Namespace) -> int:
     return 2 if unread else 0 if agreeing == len(known) else 1
 
 
+def _retime(arguments: argparse.Namespace) -> int:
+    """Return 0 if a row measured again is below a time, 1 if not, 125 if it cannot be measured: ``git bisect skip``."""
+    from fuser_lab.lab.retime import retime
+
+    try:
+        found = retime(arguments.ledger, arguments.row)
+    except FuserLabError as error:
+        print(f"fuser_lab: {printable(str(error))}", file=sys.stderr)
+        return _SKIP
+    print(found)
+    return _SKIP if math.isnan(found.now) else int(found.now >= arguments.below)
+
+
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one for each strategy that was named."""
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
@@ -277,6 +292,12 @@ def _parser() -> argparse.ArgumentParser:
     text = "compare plans of a repro script; the first is the baseline"
     compare = commands.add_parser("diff", help=text)
     compare.set_defaults(call=_diff, strategies="bottom_up,top_down")
+    text = "measure a row of a ledger again; exit status 0 if it takes less than a time, for git bisect run"
+    again = commands.add_parser("retime", help=text)
+    again.add_argument("ledger", metavar="LEDGER", help="the folder of a ledger")
+    again.add_argument("row", metavar="ROW", help="the id of a row")
+    again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the time that is still good")
+    again.set_defaults(call=_retime)
     for command in (page, compare):
         command.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
         command.add_argument("--name", help="selects one of several definitions by its function, class or variable")

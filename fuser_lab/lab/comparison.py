@@ -165,7 +165,7 @@ def compared(before: Timings, after: Timings, *, confidence: float = 0.95) -> Co
         )
         raise InputError(msg)
     generator = np.random.default_rng(_SEED)
-    rows = [_compared(first[key], second[key], confidence, generator) for key in shared]
+    rows = [compared_rows(first[key], second[key], confidence, generator) for key in shared]
     rows += [_alone(row, is_first=True) for key, row in first.items() if key not in second]
     rows += [_alone(row, is_first=False) for key, row in second.items() if key not in first]
     return Comparison(rows=tuple(rows), confidence=confidence, changes=tuple(_changes(before, after)))
@@ -179,7 +179,11 @@ def _names(timings: Timings) -> str:
     return ", ".join(dict.fromkeys(repr(row.plan) for row in timings.rows)) or "no rows"
 
 
-def _compared(a: TimingRow, b: TimingRow, confidence: float, generator: np.random.Generator) -> ComparedRow:
+def compared_rows(
+    a: TimingRow, b: TimingRow, confidence: float = 0.95, generator: np.random.Generator | None = None,
+) -> ComparedRow:
+    """Return two rows as one, called as the first is; see `compared`."""
+    generator = np.random.default_rng(_SEED) if generator is None else generator
     plan, segment, subject = a.plan, a.segment, a.group
     if not (a.median > 0 and b.median > 0):
         which = "before" if not a.median > 0 else "after"

@@ -31,7 +31,7 @@ class Loss(torch.nn.Module):
         return self.model(input_ids=given, labels=given, **self.more).loss
 
 
-def _every_expert(block: Any, given: Any) -> tuple[Any, Any]:
+def every_expert(block: Any, given: Any) -> tuple[Any, Any]:
     """Return what Mixtral's experts give, as ``transformers`` does, each computed for all words.
 
     Which words an expert gets depends on values, which meta tensors have none of.
@@ -85,7 +85,7 @@ def models() -> dict[str, Callable[[], tuple[Any, Any]]]:
     )
     mamba = t.MambaConfig(hidden_size=2560, num_hidden_layers=64, state_size=16, use_mambapy=False)
     moe = importlib.import_module("transformers.models.mixtral.modeling_mixtral")
-    moe.MixtralSparseMoeBlock.forward = _every_expert
+    moe.MixtralSparseMoeBlock.forward = every_expert
     return {
         "Llama 8B": text(t.LlamaForCausalLM, llama, 4096),
         "GPT-2 XL": text(t.GPT2LMHeadModel, gpt, 1024),

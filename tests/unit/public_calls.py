@@ -215,6 +215,32 @@ def opened() -> FusionDefinition:
     return FusionDefinition().__enter__()
 
 
+def _views(w: World, plan: Any, known: Any) -> dict[str, Call]:
+    """Calls of `fuser_lab.views`, on rows such as a ledger has."""
+    views = fl.views
+    rows = [
+        {"plan": "a", "fusion_hash": "f", "segment": None, "device": "CPU", "commit": commit, "measured_at": commit,
+         "median": seconds, "samples": [seconds] * 20, "size": 4}
+        for commit, seconds in (("1", 1.0), ("2", 2.0))
+    ]
+    return {
+        "views.heat_map": Call(known(views.heat_map), (rows, "size", "commit"), {"value": "median"}),
+        "views.frontier": Call(known(views.frontier), (w.times, [plan]), {"unit": "bytes"}),
+        "views.history": Call(known(views.history), (rows,), {"plan": "a", "fusion": "f", "segment": None}),
+        "views.regressions": Call(known(views.regressions), (rows, "1", "2"), {"ledger": "runs"}),
+        "views.order_sensitivity": Call(known(views.order_sensitivity), (plan, 2), {"seed": 0}),
+        "views.memory_orders": Call(known(views.memory_orders), (plan, 2), {"seed": 0, "states": 9}),
+        "views.peak_memory": Call(known(views.peak_memory), (plan,)),
+        **{
+            f"views.{type(view).__name__}.save": Call(known(view.save), (w.folder / "view.csv",))
+            for view in (
+                views.heat_map(rows, "size", "commit"), views.frontier(w.times, [plan]), views.history(rows),
+                views.regressions(rows), views.order_sensitivity(plan, 1), views.memory_orders(plan, 1),
+            )
+        },
+    }
+
+
 def calls(w: World) -> dict[str, Call]:
     """All public functions and methods with legal arguments, by name."""
     plan, fd, segment = w.plan, w.fd, w.plan.segments[0]
@@ -247,6 +273,7 @@ def calls(w: World) -> dict[str, Call]:
         "Ledger.add": Call(known(ledger.add), (w.times, [plan]), {"tags": {"a": "b"}}),
         "Ledger.sql": Call(known(ledger.sql), ("SELECT ?", [1])),
         "Ledger.timings": Call(known(ledger.timings), (measurement,)),
+        **_views(w, plan, known),
         "explore": Call(known(_closed(fl.explore)), (fd, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),

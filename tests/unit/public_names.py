@@ -109,7 +109,9 @@ _REASONS = {
     """,
     "made by the package, not by users": """
         Comparison Dump LoopAxis Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk
-        Tensor TensorSpec Timings Tuning examples.Example nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
+        Tensor TensorSpec Timings Tuning examples.Example views.Frontier views.FrontierRow views.HeatMap views.History
+        views.HistoryRow views.MemoryOrder views.MemoryOrders views.OrderSensitivity views.OrderedPlan
+        views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
         nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
         nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split
         nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView nvfuser_direct.Val

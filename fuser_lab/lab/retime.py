@@ -1,0 +1,87 @@
+"""One row of a ledger measured again, for ``git bisect run``."""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.api import load_repro, segment, time
+from fuser_lab.arguments import brief
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.lab.ledger import Ledger
+from fuser_lab.plan import Plan
+from fuser_lab.report.units import seconds_label
+from fuser_lab.runtime.arrays import from_numpy_as
+from fuser_lab.segmentation import STRATEGIES
+
+_STRATEGY: Final = re.compile(r"^plan = fl\.segment\(fd, inputs(?:, strategy='(\w+)')?\)$", re.MULTILINE)
+_EDIT: Final = re.compile(r"^plan = plan\.(\w+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retimed:
+    """A row measured again: ``before`` and ``now`` are medians in seconds, NaN for what was not measured."""
+
+    plan: str
+    segment: int | None
+    before: float
+    now: float
+
+    def __str__(self) -> str:
+        """Return one line."""
+        where = self.plan if self.segment is None else f"{self.plan}, S{self.segment}"
+        return f"{where}: {seconds_label(self.now)} now, {seconds_label(self.before)} in the ledger"
+
+
+def retime(ledger: str | Path, row: str) -> Retimed:
+    """Return a row of a ledger measured again, by the version of fuser_lab that is imported.
+
+    The definition and its inputs are read from the row's script as data; nothing in it is executed. The segmenter cuts
+    it again, so a change of the plan counts as one of the time. It runs where it ran then, on the CPU or on the GPU.
+
+    Parameters
+    ----------
+    ledger
+        Folder of the ledger.
+    row
+        Identifier of the row.
+
+    Raises
+    ------
+    InputError
+        If the ledger has no such row.
+    UnsupportedError
+        If the row is of an edited plan, of options other than the default, or has no plan.
+    """
+    found = Ledger(ledger).sql("SELECT * FROM rows WHERE id = ?", [row]).to_dict("records")
+    if not found:
+        msg = f"retime: {brief(str(ledger))} has no row {brief(row)!r}."
+        raise InputError(msg)
+    script, name = str(found[0]["plan_python"] or ""), str(found[0]["plan"])
+    strategy = _strategy(script, name)
+    fd, inputs = load_repro(script)
+    kind = "numpy" if str(found[0]["device"] or "CPU").startswith("CPU") else "torch"
+    arrays: list[Any] = [_array(one, kind) if isinstance(one, TensorSpec) else one for one in inputs]
+    plan: Plan = segment(fd, arrays, strategy=strategy, name=name)
+    number = found[0]["segment"]
+    place = None if number is None or math.isnan(number) else int(number)
+    rows = [one for one in time(plan, arrays, progress=False).rows if one.segment == place and one.plan == name]
+    now = rows[0].median if rows else math.nan
+    return Retimed(plan=name, segment=place, before=float(found[0]["median"] or math.nan), now=now)
+
+
+def _array(given: TensorSpec, kind: str) -> Any:
+    array = given.materialize()
+    return array if kind == "numpy" else from_numpy_as("torch", array).cuda()
+
+
+def _strategy(script: str, name: str) -> str:
+    match, edit = _STRATEGY.search(script), _EDIT.search(script)
+    strategy = (match[1] or "bottom_up") if match else ""
+    if strategy not in STRATEGIES or edit is not None:
+        why = f"was edited by {edit[1]}" if edit else "has options or schedulers of its own" if script else "is a peer"
+        msg = f"retime: {name} {why}; only plans as a strategy makes them are measured again."
+        raise UnsupportedError(msg)
+    return strategy

@@ -1,0 +1,321 @@
+"""What depends on an order: the greedy segmenter's plan on that of the ops, peak memory on that of the segments."""
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from fuser_lab.arguments import instance, takes, whole
+from fuser_lab.cost.traffic import model_of
+from fuser_lab.ir import Expr, Fusion
+from fuser_lab.lab.views.view import View
+from fuser_lab.plan import Plan
+from fuser_lab.presegmentation import bytes_moved
+from fuser_lab.report.points_plot import Axis, Point, points_svg
+from fuser_lab.report.records import Records
+from fuser_lab.report.tables import Table
+from fuser_lab.report.units import bytes_label, plural, seconds_label, three_digits
+
+_GIVEN: Final = "as recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedPlan:
+    """One of the plans: how many orders of the ops lead to it, its segments, and what it costs.
+
+    ``moved`` are bytes that its segments read and write, ``seconds`` what bytes and launches cost by the target's data
+    sheet; ``is_given`` says that the order as recorded leads to it.
+    """
+
+    plan: Plan
+    orders: int
+    moved: int
+    seconds: float
+    is_given: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OrderSensitivity(View):
+    """The plans that a segmenter makes of one definition, its ops recorded in several orders; the cheapest first."""
+
+    what: ClassVar[str] = "a table of orders"
+    rows: tuple[OrderedPlan, ...]
+    tried: int
+    distinct: int
+
+    @property
+    def spread(self) -> float:
+        """Bytes moved by the plan that moves most over those of the one that moves fewest; 1 if all move as many."""
+        moved = [row.moved for row in self.rows]
+        return max(moved) / min(moved) if min(moved) else 1.0
+
+    @property
+    def note(self) -> str:
+        """How many orders gave how many plans."""
+        given = next(row for row in self.rows if row.is_given)
+        best = min(row.moved for row in self.rows)
+        share = f"{100 * (given.moved / best - 1):.3g} % more than" if best and given.moved > best else "as few as"
+        return (
+            f"{plural(self.distinct, 'distinct order')} of {self.tried} tried and the given one lead to "
+            f"{plural(len(self.rows), 'plan')}; the given order moves {share} the best one, the worst one "
+            f"{three_digits(self.spread)} times as much."
+        )
+
+    def svg(self) -> str:
+        """Return the picture as static SVG: bytes moved over segments, one mark per plan; the full one is as given."""
+        points = [
+            Point(
+                x=len(row.plan.segments), y=row.moved, full=row.is_given, label=f"{row.orders} x",
+                title=f"{plural(row.orders, 'order')}: {len(row.plan.segments)} segments, {bytes_label(row.moved)}",
+            )
+            for row in self.rows
+        ]
+        counts = sorted({len(row.plan.segments) for row in self.rows})
+        across = Axis(name="segments", written=str, ticks=tuple((float(n), str(n)) for n in counts))
+        return points_svg(points, across, Axis(name="bytes moved", written=bytes_label), "Plans by order of the ops")
+
+    def _table(self) -> Table:
+        rows = tuple(
+            (
+                str(n), str(row.orders), str(len(row.plan.segments)), _schedulers(row.plan), bytes_label(row.moved),
+                seconds_label(row.seconds), _GIVEN if row.is_given else "",
+            )
+            for n, row in enumerate(self.rows)
+        )
+        columns = ("plan", "orders", "segments", "schedulers", "moved", "bytes and launches", "")
+        strong = frozenset(n for n, row in enumerate(self.rows) if row.is_given)
+        return Table(columns=columns, rows=rows, numeric=frozenset({*columns[1:3], *columns[4:6]}), strong=strong)
+
+    def _records(self) -> Records:
+        columns = ("plan", "orders", "segments", "schedulers", "moved [bytes]", "predicted [s]", "as recorded")
+        rows = tuple(
+            (n, row.orders, len(row.plan.segments), _schedulers(row.plan), row.moved, row.seconds, row.is_given)
+            for n, row in enumerate(self.rows)
+        )
+        return Records(columns=columns, rows=rows)
+
+
+@takes(plan=instance(Plan), count=whole(1), seed=whole(0))
+def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSensitivity:
+    """Return the plans that the plan's strategy makes of its definition, the ops recorded in random orders.
+
+    Each order is topological; what the definition computes is the same. Greedy segmenters visit ops in the order in
+    which they are recorded, so another order may give another plan. Edits of the plan are left out.
+
+    Parameters
+    ----------
+    plan
+        Its definition, strategy, options and target.
+    count
+        Number of random orders.
+    seed
+        Of the random numbers; equal seeds give equal orders.
+    """
+    generator = random.Random(seed)  # noqa: S311 - no secret depends on it
+    definition = plan.definition
+    given = plan.segmented_anew(definition, plan.method, plan.options)
+    orders: dict[tuple[str, ...], Fusion] = {tuple(e.name for e in definition.exprs): definition}
+    for _ in range(count):
+        exprs = _shuffled(definition, generator)
+        orders.setdefault(tuple(e.name for e in exprs), replace(definition, exprs=exprs))
+    plans = [given, *(plan.segmented_anew(one, plan.method, plan.options) for one in [*orders.values()][1:])]
+    keys = [_partition(one) for one in plans]
+    counts = Counter(keys)
+    first = dict(zip(reversed(keys), reversed(plans), strict=True))
+    rows = []
+    for key, count_of in counts.items():
+        one, moved = first[key], bytes_moved(first[key])
+        model = model_of(one.oracle)
+        seconds = model.seconds(moved + model.launch_bytes * len(one.segments))
+        rows.append(OrderedPlan(plan=one, orders=count_of, moved=moved, seconds=seconds, is_given=key == keys[0]))
+    ordered = tuple(sorted(rows, key=lambda row: (row.seconds, -row.orders)))
+    return OrderSensitivity(rows=ordered, tried=count, distinct=len(orders))
+
+
+def _shuffled(fusion: Fusion, generator: random.Random) -> tuple[Expr, ...]:
+    """Return the expressions in a random topological order: any that is ready is as likely to be next."""
+    missing = {e.name: sum(v in fusion.producers for v in dict.fromkeys(e.inputs)) for e in fusion.exprs}
+    ready = [e for e in fusion.exprs if not missing[e.name]]
+    found: list[Expr] = []
+    while ready:
+        expr = ready.pop(generator.randrange(len(ready)))
+        found.append(expr)
+        for out in dict.fromkeys(expr.outputs):
+            for user in fusion.users.get(out, ()):
+                missing[user.name] -= 1
+                if not missing[user.name]:
+                    ready.append(user)
+    return tuple(found)
+
+
+def _partition(plan: Plan) -> frozenset[tuple[str, frozenset[str], tuple[int, int]]]:
+    """Return what makes two plans of one definition equal: which of its tensors each segment makes, and its bytes.
+
+    Passes name the tensors that they add in the order of the ops, so these names do not count.
+    """
+    known = plan.definition.tensors
+    made = [frozenset(t.name for e in s.exprs for t in e.tensor_outputs if t.name in known) for s in plan.segments]
+    return frozenset(
+        (str(segment.scheduler), names, (segment.bytes_in, segment.bytes_out))
+        for segment, names in zip(plan.segments, made, strict=True)
+    )
+
+
+def _schedulers(plan: Plan) -> str:
+    counts = Counter(s.scheduler.value if s.scheduler else "none" for s in plan.segments)
+    return ", ".join(name if count == 1 else f"{count} {name}" for name, count in sorted(counts.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOrder:
+    """One order of the segments, with the most bytes that are alive during it, inputs included."""
+
+    name: str
+    order: tuple[int, ...]
+    peak: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MemoryOrders(View):
+    """Peak memory over orders of a plan's segments: the plan's own, the best one found, and random ones.
+
+    ``is_least`` says that no order has a smaller peak than ``best``; the search ended before it knew otherwise.
+    """
+
+    what: ClassVar[str] = "a table of memory"
+    given: MemoryOrder
+    best: MemoryOrder
+    sampled: tuple[MemoryOrder, ...]
+    is_least: bool
+
+    @property
+    def note(self) -> str:
+        """What the best order saves."""
+        saved = self.given.peak - self.best.peak
+        what = "No order needs less than" if self.is_least else "The best order found needs"
+        found = f"{what} {bytes_label(self.best.peak)}; the plan's own order needs "
+        return found + (f"{bytes_label(saved)} more." if saved else "as much.")
+
+    def svg(self) -> str:
+        """Return the picture as static SVG: peaks of the random orders, sorted, between the best and the given one."""
+        peaks = sorted(one.peak for one in self.sampled)
+        points = [Point(x=n, y=peak, full=False) for n, peak in enumerate(peaks, 1)]
+        points.append(Point(x=0, y=self.best.peak, label="best", hue=2))
+        points.append(Point(x=len(peaks) + 1, y=self.given.peak, label="the plan's", hue=1))
+        ticks = ((0.0, "best"), *(((1 + len(peaks)) / 2, f"{len(peaks)} random orders"),) * bool(peaks))
+        across = Axis(name="order of the segments", written=str, ticks=ticks)
+        return points_svg(points, across, Axis(name="peak memory", written=bytes_label), "Peak memory by order")
+
+    def _rows(self) -> Sequence[MemoryOrder]:
+        return (self.best, self.given, *sorted(self.sampled, key=lambda one: one.peak))
+
+    def _table(self) -> Table:
+        rows = tuple(
+            (one.name, bytes_label(one.peak), three_digits(one.peak / self.best.peak) if self.best.peak else "",
+             " ".join(f"S{n}" for n in one.order))
+            for one in self._rows()
+        )
+        columns = ("order", "peak memory", "to the best", "segments")
+        return Table(columns=columns, rows=rows, numeric=frozenset(columns[1:3]), strong=frozenset({0, 1}))
+
+    def _records(self) -> Records:
+        rows = tuple((one.name, one.peak, " ".join(map(str, one.order))) for one in self._rows())
+        return Records(columns=("order", "peak memory [bytes]", "segments"), rows=rows)
+
+
+@takes(plan=instance(Plan), count=whole(0), seed=whole(0), states=whole(1))
+def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 20_000) -> MemoryOrders:
+    """Return peak memory over orders of a plan's segments: its own, the best one, and random ones.
+
+    The best order is a shortest path over the sets of segments that have run, with *max* in place of *plus* (Dijkstra
+    1959). Inputs stay alive throughout, results from where they are written.
+
+    Parameters
+    ----------
+    plan
+        Its segments and what passes between them.
+    count
+        Number of random orders.
+    seed
+        Of the random numbers.
+    states
+        Sets of segments to visit at most; the best order may then have a larger peak than another.
+    """
+    alive = _Alive.of(plan)
+    own = tuple(range(len(plan.segments)))
+    given = MemoryOrder(name="the plan's", order=own, peak=alive.peak(own))
+    found = alive.best(states)
+    order = found if found is not None else own
+    generator = random.Random(seed)  # noqa: S311 - no secret depends on it
+    orders = dict.fromkeys(alive.shuffled(generator) for _ in range(count))
+    sampled = tuple(MemoryOrder(name=f"random {n}", order=one, peak=alive.peak(one)) for n, one in enumerate(orders))
+    best = MemoryOrder(name="best", order=order, peak=alive.peak(order))
+    if found is None:
+        smallest = min((*sampled, given), key=lambda one: one.peak)
+        best = replace(smallest, name="best found")
+    return MemoryOrders(given=given, best=best, sampled=sampled, is_least=found is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alive:
+    """Who writes and who reads what passes between segments, in bytes."""
+
+    inputs: int
+    sizes: Mapping[str, int]
+    maker: Mapping[str, int]
+    readers: Mapping[str, frozenset[int]]
+    results: frozenset[str]
+    needs: tuple[frozenset[int], ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> "_Alive":
+        sizes = {t.name: t.nbytes for s in plan.segments for t in s.outputs}
+        maker = {t.name: n for n, s in enumerate(plan.segments) for t in s.outputs}
+        read = [{t.name for t in s.inputs} for s in plan.segments]
+        return cls(
+            inputs=sum(t.nbytes for t in plan.fusion.tensor_inputs), sizes=sizes, maker=maker,
+            readers={name: frozenset(n for n, names in enumerate(read) if name in names) for name in maker},
+            results=frozenset(t.name for t in plan.fusion.outputs),
+            needs=tuple(frozenset(maker[name] for name in names if name in maker) for names in read),
+        )
+
+    def during(self, done: frozenset[int], now: int) -> int:
+        """Return the bytes that are alive while a segment runs after others."""
+        return self.inputs + sum(
+            self.sizes[name] for name, maker in self.maker.items()
+            if maker == now or (maker in done and (name in self.results or self.readers[name] - done))
+        )
+
+    def peak(self, order: Sequence[int]) -> int:
+        done: frozenset[int] = frozenset()
+        most = 0
+        for n in order:
+            most = max(most, self.during(done, n))
+            done |= {n}
+        return most
+
+    def best(self, states: int) -> tuple[int, ...] | None:
+        """Return an order with the smallest peak, or None if the states do not suffice."""
+        queue: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+        seen: set[frozenset[int]] = set()
+        while queue and len(seen) < states:
+            highest, _, order = heapq.heappop(queue)
+            done = frozenset(order)
+            if len(order) == len(self.needs):
+                return order
+            if done in seen:
+                continue
+            seen.add(done)
+            for n, needs in enumerate(self.needs):
+                if n not in done and needs <= done:
+                    heapq.heappush(queue, (max(highest, self.during(done, n)), -len(order), (*order, n)))
+        return None
+
+    def shuffled(self, generator: random.Random) -> tuple[int, ...]:
+        order: list[int] = []
+        while len(order) < len(self.needs):
+            done = set(order)
+            order.append(generator.choice([n for n, needs in enumerate(self.needs) if n not in done and needs <= done]))
+        return tuple(order)

@@ -1,0 +1,102 @@
+"""Rows of measurements from wherever they are: a ledger, a data frame, or mappings."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from fuser_lab.arguments import brief, shown
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.lab.ledger import Ledger
+
+Row = Mapping[str, Any]
+_PATH: Final = re.compile(r"\s*([^\[\]]+)((?:\[[^\[\]]+\])*)\s*")
+_SECONDS: Final = frozenset({"median", "low", "high", "warm", "kernels"})
+
+
+def rows_of(data: object, what: str) -> list[Row]:
+    """Return rows as mappings of columns to values: all of a ledger, those of a data frame, or the given ones.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is none of these.
+    InputError
+        If there are no rows.
+    """
+    found: Iterable[Any]
+    if isinstance(data, Ledger):
+        found = data.to_pandas().to_dict("records")
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):
+        found = data.to_dict("records")
+    elif isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(row, Mapping) for row in data):
+        found = data
+    else:
+        msg = f"{what}: data must be a ledger, a data frame or a list of mappings, given {shown(data)}."
+        raise ArgumentTypeError(msg)
+    rows = list(found)
+    if not rows:
+        msg = f"{what}: data has no rows."
+        raise InputError(msg)
+    return rows
+
+
+def reader(rows: Sequence[Row], path: str, what: str, argument: str) -> Callable[[Row], Any]:
+    """Return what reads a column, or a part of a column of JSON: ``"sizes[0][1]"``, ``"tags[width]"``.
+
+    Raises
+    ------
+    InputError
+        If there is no such column.
+    """
+    match = _PATH.fullmatch(path)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    if match is None or match[1] not in columns:
+        msg = f"{what}: {argument}={brief(path)!r} is not a column; choose from {', '.join(map(str, columns))}."
+        raise InputError(msg)
+    name, steps = match[1], re.findall(r"\[([^\[\]]+)\]", match[2])
+
+    def read(row: Row) -> Any:
+        value: Any = row.get(name)
+        if steps and isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return None
+        for step in steps:
+            try:
+                value = value[step] if isinstance(value, Mapping) else value[int(step)]
+            except (LookupError, TypeError, ValueError):
+                return None
+        return None if is_missing(value) else value
+
+    return read
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for nothing: None, NaN or pandas' NA and NaT."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in {
+        "NAType", "NaTType",
+    }
+
+
+def number(value: Any) -> float:
+    """Return a value as a float; NaN for what is not a number."""
+    try:
+        return math.nan if is_missing(value) or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def samples(row: Row) -> tuple[float, ...]:
+    """Return the samples of a row in seconds; SQLite gives them as JSON."""
+    found = row.get("samples")
+    if isinstance(found, str):
+        found = json.loads(found)
+    return () if found is None or is_missing(found) else tuple(float(second) for second in found)
+
+
+def is_seconds(column: str) -> bool:
+    """Whether a column of a ledger holds seconds."""
+    return column in _SECONDS
