@@ -169,7 +169,7 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     options = capture.options
     found = partitioned(gm, options.wishes, prepare(gm))
     homes = homes_of(gm.graph.nodes, options.annotate)
-    regions: list[Region] = []
+    regions: list[TorchRegion] = []
     left = list(found.left)
     for nodes in found.regions:
         region = TorchRegion(
@@ -182,9 +182,17 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
             left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             continue
         regions.append(region)
+    _compile_in_background(regions)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
     run = assembled(gm, regions)
     return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run)
+
+
+def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
+    """Have the kernels of regions compiled by other processes as well, while this one goes on."""
+    kernels = [kernel for region in regions for kernel in region.kernels()]
+    if kernels:
+        importlib.import_module("fuser_lab.runtime.background").IN_BACKGROUND.add(kernels)
 
 
 def assembled(gm: Any, regions: Sequence[Region]) -> Any:

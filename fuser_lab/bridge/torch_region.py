@@ -12,6 +12,7 @@ from fuser_lab.bridge.traced import Node
 from fuser_lab.runtime.arrays import empty_strided
 
 if TYPE_CHECKING:
+    from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.runtime.executor import PreparedPlan
 
 
@@ -61,6 +62,19 @@ class TorchRegion(Region):
         if self.observer is not None:
             self.observer(self, inputs)
         return super().__call__(*inputs)
+
+    def kernels(self) -> "tuple[GeneratedKernel, ...]":
+        """Return the kernels that the region is going to run on the CPU for inputs with the traced strides.
+
+        They are none on other devices, and if the region cannot run: its first run says why.
+        """
+        if self.idle or {traced.device for traced in (*self.signature.inputs, *self.traced)} != {"cpu"}:
+            return ()
+        try:
+            prepared = self.recorded.plan.prepared("cpu", evaluate_refused=True)
+            return prepared.generated(self.input_strides)
+        except Exception:  # noqa: BLE001 - it is raised again, and told, where the region runs
+            return ()
 
     @property
     def prepared(self) -> "PreparedPlan":

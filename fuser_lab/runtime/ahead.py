@@ -24,8 +24,8 @@ from fuser_lab.runtime.cubins import is_kept, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
-_MOST_WORKERS = 8
-_EACH = 2  # kernels that a process is worth being started for
+MOST_WORKERS = 8
+EACH = 2  # kernels that a process is worth being started for
 
 Capability = tuple[int, int] | None  # None for the CPU
 CompileProgress = Callable[[int, int], None]
@@ -50,12 +50,16 @@ def compile_ahead(
     if not store.is_usable():
         return
     if cc is None:
+        from fuser_lab.runtime.background import IN_BACKGROUND
         from fuser_lab.runtime.cpu_kernels import is_compiled
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
-    pending = deque(k for k in distinct if not (is_compiled(k.source) if cc is None else is_kept(k, cc)))
+    pending = deque(
+        k for k in distinct
+        if not (k.source in IN_BACKGROUND or is_compiled(k.source) if cc is None else is_kept(k, cc))
+    )
     if len(pending) < SHARED_FROM:
         return
-    workers = min(_processors() - 1, len(pending) // _EACH, _MOST_WORKERS)
+    workers = min(processors() - 1, len(pending) // EACH, MOST_WORKERS)
     if callable(progress):
         _shared(pending, cc, workers, progress)
         return
@@ -68,7 +72,7 @@ def compile_ahead(
         _shared(pending, cc, workers, show)
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -82,9 +86,9 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
             done[0] += 1
             progress(done[0], total)
 
-    with _processes(workers) as processes:
+    with processes(workers) as others:
         threads = [
-            threading.Thread(target=_fed, args=(process, pending, cc, counted), daemon=True) for process in processes
+            threading.Thread(target=_fed, args=(process, pending, cc, counted), daemon=True) for process in others
         ]
         for thread in threads:
             thread.start()
@@ -98,7 +102,8 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Return a context with processes that compile kernels, as many as can be started; they end with it."""
     places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, "-m", "fuser_lab.runtime.ahead"]
@@ -130,19 +135,23 @@ def _fed(
     process: "subprocess.Popen[bytes]", pending: deque[GeneratedKernel], cc: Capability, counted: Callable[[], None],
 ) -> None:
     """Give a process one kernel after another until none is left or the process has ended."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     for kernel in _taken(pending.pop):
-        try:
-            process.stdin.write(base64.b64encode(pickle.dumps((kernel, cc))) + b"\n")
-            process.stdin.flush()
-            answered = process.stdout.readline()
-        except (OSError, ValueError):
-            answered = b""
-        if not answered:
+        if not asked(process, kernel, cc):
             pending.append(kernel)
             return
         counted()
+
+
+def asked(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
+    """Have a process compile a kernel; whether it answered, be it by refusing the kernel."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(base64.b64encode(pickle.dumps((kernel, cc))) + b"\n")
+        process.stdin.flush()
+        return bool(process.stdout.readline())
+    except (OSError, ValueError):
+        return False
 
 
 def compile_kernel(kernel: GeneratedKernel, cc: Capability) -> None:

@@ -32,6 +32,7 @@ from numba.np.ufunc.parallel import _launch_threads
 
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
+from fuser_lab.runtime.background import IN_BACKGROUND
 from fuser_lab.runtime.compile import content_key, defined_in
 from fuser_lab.runtime.llvm_process import LlvmError
 from fuser_lab.runtime.pipelines import Library, Serial
@@ -191,6 +192,7 @@ def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None]
     key = content_key(source)
     found = _LOADED.get(key)
     if found is None:
+        IN_BACKGROUND.claim(source)
         with _LOCK:
             found = _LOADED.get(key) or _LOADED.keep(key, _made(source))
     return tuple(found[name] for name in names)

@@ -217,6 +217,7 @@ class PreparedPlan:
         self._changes = changes or {}
         self.compile_progress: CompileProgress | bool | None = None  # None: a bar in a terminal or notebook
         self._variants: dict[Strides, _Variant] = {}
+        self._generated: dict[Strides, tuple[Step, ...]] = {}  # of variants that are compiled at their first run
         self._seen: dict[Strides, _Variant] = {}  # by strides as given, before they are normalized
         self._lock = threading.Lock()
         self._clock = itertools.count()
@@ -341,16 +342,32 @@ class PreparedPlan:
             self._seen[given] = found
             return found
 
-    def _compiled(self, key: Strides) -> _Variant:
+    def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
+        """Return the kernels for aligned inputs of these strides; a later run of such inputs compiles the same ones.
+
+        They are none if they have been compiled.
+        """
+        key = tuple((slot.normal(given), ALIGNED) for slot, given in zip(self._tensors, strides, strict=True))
+        with self._lock:
+            if key in self._variants:
+                return ()
+            if key not in self._generated:
+                self._generated[key] = self._steps(key)
+            return _kernels_of(self._generated[key])
+
+    def _steps(self, key: Strides) -> tuple[Step, ...]:
         strides = {slot.name: given for slot, (given, _) in zip(self._tensors, key, strict=True)}
         alignment = {slot.name: given for slot, (_, given) in zip(self._tensors, key, strict=True)}
-        steps = tuple(
+        return tuple(
             replace(self._step(number, segment, scheduler, strides, alignment), runs=number in self._live)
             for number, (segment, scheduler) in enumerate(self.segments)
         )
+
+    def _compiled(self, key: Strides) -> _Variant:
+        strides = {slot.name: given for slot, (given, _) in zip(self._tensors, key, strict=True)}
+        steps = self._generated.pop(key, None) or self._steps(key)
         sizes: dict[str, tuple[DataType, int]] = {}
-        kernels = [step.generated for step in steps if step.runs and step.generated is not None]
-        compile_ahead(kernels, self.memory.capability(), self.compile_progress)
+        compile_ahead(_kernels_of(steps), self.memory.capability(), self.compile_progress)
         steps, calls = self._ready_calls(steps)
         return _Variant(
             steps=steps,
@@ -811,6 +828,10 @@ class PreparedPlan:
         if (is_torch(given) or isinstance(given, np.ndarray)) and not may_overlap(array, given):
             array = given
         return array
+
+
+def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:
+    return tuple(step.generated for step in steps if step.runs and step.generated is not None)
 
 
 def _without(start: Callable[[], None]) -> Call:

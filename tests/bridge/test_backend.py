@@ -326,3 +326,25 @@ def test_graphs_of_one_function_belong_together(by_torch):
     compiled(at_its_end)(torch.randn(3))
     compiled(lambda x: x - 6)(torch.randn(3))
     assert len(bridge.last().graphs) == 1
+
+
+def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
+    from fuser_lab.runtime.background import IN_BACKGROUND
+
+    def functions_of(source, names):
+        run.append(source)
+        return tuple(lambda *_: None for _ in names)
+
+    ahead, run = [], []
+    monkeypatch.setattr("fuser_lab.runtime.launcher.functions_of", functions_of)
+    monkeypatch.setattr("fuser_lab.runtime.executor.compile_ahead", lambda *_: None)
+    monkeypatch.setattr(IN_BACKGROUND, "add", lambda kernels: ahead.append({kernel.source for kernel in kernels}))
+    x = torch.randn(6, 6, requires_grad=True)
+    y = compiled(lambda x: torch.sin(F.softmax(x @ x * 2, -1) + 471))(x)
+    assert [set(run)] == ahead
+    run.clear()
+    y.sum().backward()
+    assert [set(run)] == ahead[1:]
+    ahead.clear()
+    bridge.from_torch(torch.sin, x.detach())
+    assert not ahead, "no kernel runs"

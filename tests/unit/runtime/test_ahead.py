@@ -46,7 +46,7 @@ def test_processes_leave_what_they_compile_on_disk(monkeypatch: pytest.MonkeyPat
             others.set()
 
     monkeypatch.setattr(ahead, "compile_kernel", waiting)
-    monkeypatch.setattr(ahead, "_processors", lambda: 2)
+    monkeypatch.setattr(ahead, "processors", lambda: 2)
     ahead.compile_ahead(some, None, progress)
     assert all(is_compiled(kernel.source) for kernel in some)
     assert len(here) < len(some), "others have compiled some"
@@ -82,7 +82,7 @@ def test_a_process_that_ends_gives_its_kernel_back(monkeypatch: pytest.MonkeyPat
 
         return nullcontext([Broken(), Broken()])
 
-    monkeypatch.setattr(ahead, "_processes", processes)
+    monkeypatch.setattr(ahead, "processes", processes)
     monkeypatch.setattr(ahead, "compile_kernel", lambda kernel, _: here.append(kernel.source))
     ahead.compile_ahead(some, None, progress=False)
     # What is given back after this process has looked is compiled when it is needed.
@@ -92,7 +92,7 @@ def test_a_process_that_ends_gives_its_kernel_back(monkeypatch: pytest.MonkeyPat
 
 def test_an_interrupt_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    real = ahead._processes
+    real = ahead.processes
 
     def watched(count: int) -> Any:
         from contextlib import contextmanager
@@ -108,8 +108,8 @@ def test_an_interrupt_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ahead, "_processes", watched)
-    monkeypatch.setattr(ahead, "_processors", lambda: 3)
+    monkeypatch.setattr(ahead, "processes", watched)
+    monkeypatch.setattr(ahead, "processors", lambda: 3)
     monkeypatch.setattr(ahead, "compile_kernel", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ahead.compile_ahead(kernels(8, 739), None, progress=False)
