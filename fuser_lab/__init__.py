@@ -5,6 +5,8 @@ import os
 import sys
 import types
 
+from fuser_lab.version import __version__ as __version__
+
 # GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads.
 # Torch, if it comes first, has loaded it for all: `runtime.numba_compat` finds this unset and does something else.
 if "torch" not in sys.modules:
@@ -13,8 +15,6 @@ if "torch" not in sys.modules:
 _THREADS = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
 if _THREADS.isdecimal() and 0 < int(_THREADS) <= (os.cpu_count() or 1) and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", _THREADS)
-
-__version__ = "0.1.0"
 
 # Each public name and the module that holds it; modules load at first use, so that a low rank imports nothing higher.
 _PUBLIC = {
@@ -37,7 +37,7 @@ _PUBLIC = {
     "compare": "fuser_lab.api",
     "diff": "fuser_lab.api",
     "example": "fuser_lab.api",
-    "explore": "fuser_lab.api",
+    "explore": "fuser_lab.exploring",
     "from_jax": "fuser_lab.bridge.jax_model",
     "from_torch": "fuser_lab.bridge.model",
     "load_dump": "fuser_lab.dumps",

@@ -9,13 +9,66 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
+from typing import Generic, Protocol, Self, TypeVar
 
-from fuser_lab.ir import Fusion
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.ir import Expr, Fusion
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.passes.annotations import HINT
-from fuser_lab.plan import Plan
-from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, Why
 
+
+class SegmentOf(Protocol):
+    """A segment of a plan, as far as annotations need it."""
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+
+    @property
+    def scheduler(self) -> SchedulerType | None:
+        """The scheduler that accepts it, or None."""
+
+    @property
+    def exprs(self) -> Sequence[Expr]:
+        """Its expressions."""
+
+
+class Annotated(Protocol):
+    """A plan, as far as annotations need it."""
+
+    @property
+    def definition(self) -> Fusion:
+        """The fusion with its symbolic sizes."""
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fusion that is cut."""
+
+    @property
+    def segmented(self) -> SegmentedFusion:
+        """The fusion with its segments."""
+
+    @property
+    def segments(self) -> Sequence[SegmentOf]:
+        """The segments in run order."""
+
+    @property
+    def options(self) -> SegmenterOptions:
+        """The segmenter's options."""
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """Every ``segment_set`` of the definition."""
+
+    def segmented_anew(self, definition: Fusion, strategy: str, options: SegmenterOptions) -> Self:
+        """Return the plan of another definition of the same inputs."""
+
+    def why(self, a: str, b: str) -> Why:
+        """Return why two tensors are together or separate."""
+
+
+P = TypeVar("P", bound=Annotated)
 Partition = Counter[frozenset[str]]
 Mark = tuple[str, tuple[str, ...]]  # a tensor, and the readers that are to read its copy
 
@@ -53,7 +106,7 @@ WAYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(Generic[P]):
     """What `Plan.to_annotations` found; false where no way gives the partition, and ``reasons`` then say why.
 
     Attributes
@@ -74,7 +127,7 @@ class Told:
         How many definitions were segmented.
     """
 
-    plan: Plan | None
+    plan: P | None
     way: Way | None = None
     fewest: bool = False
     reasons: tuple[str, ...] = ()
@@ -101,7 +154,7 @@ class Told:
     __repr__ = __str__
 
 
-def to_annotations(plan: Plan, tries: int, ways: Sequence[Way] = WAYS) -> Told:
+def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Told[P]:
     """Return the fewest annotations with which the segmenter gives a plan's partition; see `Plan.to_annotations`."""
     unscheduled = [segment.index for segment in plan.segments if segment.scheduler is None]
     if unscheduled:
@@ -125,17 +178,17 @@ def _stripped(definition: Fusion) -> Fusion:
     return definition
 
 
-class _Search:
-    def __init__(self, plan: Plan, base: Fusion, tries: int, ways: Sequence[Way]) -> None:
+class _Search(Generic[P]):
+    def __init__(self, plan: P, base: Fusion, tries: int, ways: Sequence[Way]) -> None:
         self._plan = plan
         self._left = tries
         self._ways = ways
         self._tries = 0
         self._base = base
         self._target = partition_of(plan, {one.hint for one in plan.annotations} - base.tensors.keys())
-        self._made: dict[tuple[Way, frozenset[Mark]], tuple[Plan, bool]] = {}
+        self._made: dict[tuple[Way, frozenset[Mark]], tuple[P, bool]] = {}
 
-    def run(self) -> Told:
+    def run(self) -> Told[P]:
         reasons: list[str] = []
         for marks in places(self._plan, self._base):
             complete = -1  # how many annotations all sets have that were tried, or fewer
@@ -158,7 +211,7 @@ class _Search:
         """Whether the segmenter makes the partition of a definition with these annotations."""
         return self._segmented(way, marks)[1]
 
-    def _segmented(self, way: Way, marks: Sequence[Mark]) -> tuple[Plan, bool]:
+    def _segmented(self, way: Way, marks: Sequence[Mark]) -> tuple[P, bool]:
         key = way, frozenset(marks)
         if key not in self._made:
             self._left -= 1
@@ -180,10 +233,10 @@ class _Search:
                 kept = fewer
         return kept
 
-    def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> Told:
+    def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> Told[P]:
         return Told(plan=self._segmented(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
 
-    def _failed(self, reasons: tuple[str, ...]) -> Told:
+    def _failed(self, reasons: tuple[str, ...]) -> Told[P]:
         return Told(plan=None, reasons=reasons, tries=self._tries)
 
     def _reason(self, way: Way, marks: Sequence[Mark]) -> str:
@@ -200,7 +253,7 @@ class _Search:
         return f"{head}: other expressions are computed in several segments, or made by passes and rewrites."
 
 
-def partition_of(plan: Plan, left_out: set[str]) -> Partition:
+def partition_of(plan: Annotated, left_out: set[str]) -> Partition:
     """Return the segments of a plan as sets of names, without some; replicas count as what they repeat."""
     original = plan.segmented.replicas
     return Counter(
@@ -209,7 +262,7 @@ def partition_of(plan: Plan, left_out: set[str]) -> Partition:
     )
 
 
-def places(plan: Plan, base: Fusion) -> Iterator[tuple[Mark, ...]]:
+def places(plan: Annotated, base: Fusion) -> Iterator[tuple[Mark, ...]]:
     """Yield where annotations can be: behind what passes between segments, for all readers, then for each segment's."""
     homes = plan.segmented.homes
     together: list[Mark] = []
@@ -231,7 +284,7 @@ def places(plan: Plan, base: Fusion) -> Iterator[tuple[Mark, ...]]:
         yield tuple(apart)
 
 
-def _pairs(plan: Plan) -> Iterator[tuple[str, str]]:
+def _pairs(plan: Annotated) -> Iterator[tuple[str, str]]:
     """Yield neighbouring expressions of a plan by name."""
     for expr in plan.fusion.tensor_exprs:
         for tensor in expr.tensor_inputs:
@@ -242,7 +295,7 @@ def _pairs(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from combinations(names, 2)
 
 
-def _together(plan: Plan, a: str, b: str) -> bool:
+def _together(plan: Annotated, a: str, b: str) -> bool:
     return bool(set(plan.segmented.homes[a]) & set(plan.segmented.homes[b]))
 
 

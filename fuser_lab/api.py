@@ -1,42 +1,33 @@
-"""The public functions: define, segment, explore, time."""
+"""The public functions that compare, time and report plans."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from fuser_lab import examples
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
-from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model import CapturedModel
-from fuser_lab.bridge.model_view import headline
 from fuser_lab.bridge.timing import PEERS, measure_model
 from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import timings as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.errors import InputError
 from fuser_lab.fusion_definition import FusionDefinition
-from fuser_lab.host_memory import free_bytes
 from fuser_lab.ir import Number
 from fuser_lab.lab.comparison import Comparison, compared
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
-from fuser_lab.planning import definition_of, described_input, flattened, segment
+from fuser_lab.planning import flattened, segment
 from fuser_lab.report import save
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.runnable import runnable
 from fuser_lab.shown_timings import Timings, shown
 
-if TYPE_CHECKING:
-    from fuser_lab_widgets import Explorer, ModelExplorer
-
-
-_EXPLORED = ("bottom_up", "top_down", "optimal", "unfused")
 _PLAN = instance(Plan)
 _PLANS = (_PLAN | listed(_PLAN, "a plan or a list of plans", least=1)).worded("a plan or a list of plans")
 _TIMES = instance(measured.Timings, accepted="what time() returns")
@@ -212,67 +203,6 @@ def _are_comparable(a: Plan, b: Plan) -> bool:
     return a.definition == b.definition or bare(a.definition) == bare(b.definition)
 
 
-@takes(title=optional(TEXT))
-def explore(
-    fd: object,
-    inputs: Sequence[Any] | None = None,
-    *,
-    title: str | None = None,
-    **segment_options: Any,
-) -> "Explorer | ModelExplorer":
-    """Return the live explorer of a fusion, for display in a notebook.
-
-    Parameters
-    ----------
-    fd
-        A definition, a fusion, or a plan to start from; or the result of `from_torch` or `from_jax`, which is shown as
-        a map of its modules, with the explorer of the selected region.
-    inputs
-        As for `segment`. A run creates arrays for abstract inputs, smaller ones if necessary to fit into memory; the
-        header shows their sizes. An empty list, which `load_repro` returns for scripts without inputs, stands for
-        inputs whose open sizes are all equal. Without inputs, plans cannot be run.
-    title
-        Title in the header; by default the name of the plan on show.
-    **segment_options
-        Passed to `segment`, which cuts a definition.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If there are options but a plan or a captured model is given, which is already segmented.
-    UnsupportedError
-        If the notebook packages are not installed.
-    """
-    try:
-        from fuser_lab_widgets import Explorer, ModelExplorer
-    except ImportError as error:
-        msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
-        raise UnsupportedError(msg) from None
-    if segment_options and isinstance(fd, Captured | Plan):
-        what = "a captured model, which is cut as it is captured" if isinstance(fd, Captured) else "a plan"
-        msg = (
-            f"explore: {brief(min(segment_options))} is an option of cutting a definition, given {what}; "
-            "give the definition, or the plan that plan.resegmented(...) returns."
-        )
-        raise ArgumentTypeError(msg)
-    if isinstance(fd, Captured):
-        return ModelExplorer(fd, title or headline(fd.graphs), strategies=_EXPLORED)
-    notes: list[str] = []
-    given = None if inputs is None else flattened(inputs)
-    if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):
-        are_abstract = all(isinstance(v, TensorSpec | Number) for v in given)
-        found = runnable(
-            definition_of(fd), [described_input(v) for v in given], free=free_bytes(),
-            is_fixed=isinstance(fd, Plan) or not are_abstract,
-        )
-        notes.append(found.said)
-        inputs = list(found.inputs) if are_abstract else given
-        given = inputs if found.fits else None
-    plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
-    notes += fd.notes if isinstance(fd, FusionDefinition) else ()
-    return Explorer(plan, given, strategies=_EXPLORED, title=title, notes=notes)
-
-
 @takes(plans=_PLANS, path=PATH, times=optional(_TIMES), title=optional(TEXT))
 def report(
     plans: Plan | Sequence[Plan],
@@ -380,5 +310,5 @@ def load_repro(text: str, *, name: str | None = None) -> tuple[FusionDefinition,
     return read_script(text, FusionDefinition, name)
 
 
-__all__ = ["FusionDefinition", "PlanDiff", "Timings", "diff", "example", "explore", "load_repro", "report", "segment",
+__all__ = ["FusionDefinition", "PlanDiff", "Timings", "diff", "example", "load_repro", "report", "segment",
            "time"]

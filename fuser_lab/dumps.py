@@ -231,7 +231,8 @@ def _plan(
     segmented = _segmented(found, notes)
     return Plan(
         name=name, strategy="nvfuser", segmented=segmented, definition=found.fusion, inputs=inputs, options=options,
-        oracle=registry(device, options), decisions=_log(segmented, refusals), passes=(),
+        oracle=registry(device, options), decisions=_log(segmented, refusals), segmenter=segment,
+        passes=(),
         method=lambda _, __: [group.names for group in segmented.groups],
     )
 

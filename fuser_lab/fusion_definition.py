@@ -1,6 +1,5 @@
 """FusionDefinition: records a fusion, and runs, checks and explains it afterwards."""
 
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +43,7 @@ from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation.user_segments import SegmentationState
 from fuser_lab.segments import SegmentedDefinition
 from fuser_lab.validation import check_outputs, expected_outputs
+from fuser_lab.version import __version__
 
 if TYPE_CHECKING:
     from fuser_lab.bindings.schedule import Sched
@@ -329,11 +329,11 @@ def environment() -> tuple[dict[str, str], list[str]]:
     """Return the environment that a script records: versions of loaded libraries, and names of GPUs."""
     torch = torch_module()
     if torch is None:
-        return {"fuser_lab": importlib.import_module("fuser_lab").__version__}, []
+        return {"fuser_lab": __version__}, []
     names = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
     devices = [torch.cuda.get_device_name(number) for number in names]
     versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)}
-    return {"fuser_lab": importlib.import_module("fuser_lab").__version__, **versions}, devices
+    return {"fuser_lab": __version__, **versions}, devices
 
 
 def described_array(array: Any) -> TensorSpec:
@@ -367,7 +367,7 @@ def described_array(array: Any) -> TensorSpec:
     raise ArgumentTypeError(msg)
 
 
-class FusionDefinition(Executable, FusionBuilder):
+class FusionDefinition(Executable, FusionBuilder, public=True):
     """Defines a fusion as nvFuser's Python frontend does, and runs it.
 
     ``with FusionDefinition() as fd:`` opens it; inside, ``fd.define_tensor``, ``fd.ops.*`` and ``fd.add_output``
@@ -387,6 +387,8 @@ class FusionDefinition(Executable, FusionBuilder):
     map_value_to_last_used_segment
         The position of the last segment that reads a value, by the value's number in this definition.
     """
+
+    cache: FusionCache[FusionExecutorCache] | None
 
     def __init__(self, cache: FusionCache[FusionExecutorCache] | None = None) -> None:
         super().__init__(cache)

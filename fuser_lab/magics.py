@@ -11,6 +11,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from fuser_lab import api
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
+from fuser_lab.exploring import explore
 from fuser_lab.plan import Plan
 from fuser_lab.planning import segment
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
@@ -45,7 +46,7 @@ class FusionMagics(Magics):
         except FuserLabError as error:
             raise UsageError(str(error)) from None
         self.shell.push({given.name: fd, f"{given.name}_inputs": inputs, f"{given.name}_plan": plan})
-        return api.explore(plan) if given.explore else plan
+        return explore(plan) if given.explore else plan
 
     @magic_arguments()
     @argument("plans", nargs="+", help="variables that hold plans; ratios are relative to the first")

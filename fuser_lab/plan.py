@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.annotating import WAYS, Told, to_annotations
 from fuser_lab.arguments import (
     ANYTHING,
     FLAG,
@@ -50,6 +51,7 @@ from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.schedule.own import written
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
+from fuser_lab.segment_definitions import SegmentDefinitions
 from fuser_lab.segmentation import (
     STRATEGIES,
     Certificate,
@@ -68,13 +70,10 @@ from fuser_lab.segmentation.origins import origins, sources_told, with_sources
 from fuser_lab.segmentation.previews import EditPreview, Previews
 
 if TYPE_CHECKING:
-    from fuser_lab.annotating import Told
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.definition.cache import FusionCache
-    from fuser_lab.executors import FusionExecutorCache
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
-    from fuser_lab.segment_definitions import SegmentDefinitions
 
 Edit = tuple[str, tuple[str | int, ...]]
 
@@ -300,6 +299,7 @@ class Plan:
     options: SegmenterOptions
     oracle: SchedulerRegistry
     decisions: DecisionLog
+    segmenter: Callable[..., "Plan"]  # what made it from the definition, and makes plans like it
     edits: tuple[Edit, ...] = ()
     given: tuple[SegmentChange, ...] = ()
     agreed: Layouts | None = None
@@ -429,7 +429,7 @@ class Plan:
     )
     def to_annotations(
         self, *, strategy: str | None = None, segment_set: str | None = None, tries: int = 200,
-    ) -> "Told":
+    ) -> "Told[Plan]":
         """Return the smallest set of ``segment_set`` from which bottom-up or top-down makes this partition.
 
         A partition found by editing, or by the strategy "optimal", can thus be passed to a segmenter:
@@ -445,8 +445,6 @@ class Plan:
         tries
             Approximate number of sets to segment; reducing the last set takes a few more.
         """
-        from fuser_lab.annotating import WAYS, to_annotations
-
         ways = [
             way for way in WAYS if strategy in {None, way.strategy} and segment_set in {None, way.reading.value}
         ]
@@ -494,9 +492,7 @@ class Plan:
 
     def segmented_anew(self, definition: Fusion, strategy: Strategy, options: SegmenterOptions) -> "Plan":
         """Return the plan of another definition of the same inputs, for the same target, schedulers and passes."""
-        from fuser_lab.planning import segment
-
-        made = segment(
+        made = self.segmenter(
             definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
             schedulers=self.oracle.schedulers, passes=self.passes,
         )
@@ -735,7 +731,7 @@ class Plan:
             passes=self.passes, options=self.options, attempts=tuple(self.decisions),
         )
 
-    def definitions(self, cache: "FusionCache[FusionExecutorCache] | None" = None) -> "SegmentDefinitions":
+    def definitions(self, cache: "FusionCache[Any] | None" = None) -> SegmentDefinitions:
         """Return the segments as definitions, one each, with their index maps and the code that runs them together.
 
         Each can be printed, run, scheduled by hand and segmented again. They include the plan's edits, replicas and
@@ -748,8 +744,6 @@ class Plan:
         cache
             Cache in which equal definitions are looked up and stored; none by default.
         """
-        from fuser_lab.segment_definitions import SegmentDefinitions
-
         return SegmentDefinitions(self, cache)
 
     def layouts(self) -> Layouts:

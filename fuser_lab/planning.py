@@ -176,6 +176,7 @@ def segment(
         options=chosen,
         oracle=oracle,
         decisions=decisions,
+        segmenter=segment,
         agreed=agreed,
         passes=ran,
         method=strategy,

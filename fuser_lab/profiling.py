@@ -14,7 +14,8 @@ from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.runtime.by_hand import ScheduledKernel
-from fuser_lab.runtime.executor import PreparedPlan, Step
+from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.steps import Step
 
 USER = "user"  # nvFuser's name for what manual_execute runs
 CPU = -1  # number of the device in profiles of runs on the CPU

@@ -1,21 +1,80 @@
 """The segments of a plan as definitions, with what is needed to follow values and to run them together."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast, overload
 
+from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.cache import FusionCache
+from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.definition.state import FusionState
-from fuser_lab.executors import FusionExecutorCache
-from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.errors import StateError
+from fuser_lab.ir import Fusion
 from fuser_lab.report.index_maps import IndexMaps
 from fuser_lab.runtime.argument_manager import ArgumentManager
 
-if TYPE_CHECKING:
-    from fuser_lab.plan import Plan
+
+class Defined(Protocol):
+    """A plan, which knows the definition that it is a plan of."""
+
+    @property
+    def definition(self) -> Fusion:
+        """The fusion with its symbolic sizes."""
 
 
-class SegmentDefinitions(Sequence[FusionDefinition]):
-    """The segments of a plan as definitions, in the order in which they run.
+class Definition(Protocol):
+    """A `fuser_lab.FusionDefinition`, which stands above this module."""
+
+    @property
+    def fusion(self) -> Fusion:
+        """The recorded fusion."""
+
+    @property
+    def state(self) -> FusionState:
+        """Its values by number."""
+
+    @property
+    def hand(self) -> HandSchedule:
+        """The schedule by hand."""
+
+    @property
+    def ke(self) -> object:
+        """The kernel that ran last by the schedule by hand; None if none did."""
+
+    @property
+    def segments(self) -> Sequence[object]:
+        """What it was segmented into."""
+
+    def plan_for(self, inputs: Iterable[Any]) -> Any:
+        """Return the plan that `execute` runs for these inputs."""
+
+    @property
+    def execute(self) -> Callable[..., list[Any]]:
+        """The function that returns the outputs."""
+
+    def manual_execute(self, inputs: Iterable[Any]) -> list[Any]:
+        """Return the outputs of the kernel scheduled by hand."""
+
+    def reference(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return what the NumPy reference evaluation gives."""
+
+
+class _Whole(Definition, Protocol):
+    """A definition that can be segmented."""
+
+    segment_index_space_maps: Mapping[Definition, Mapping[int, int]]
+    map_value_to_last_used_segment: Mapping[int, int]
+    index_maps: IndexMaps
+    argument_manager: ArgumentManager
+
+    def defined_segments(self, plan: Any, cache: FusionCache[Any] | None = None) -> Sequence[Definition]:
+        """Return the segments of a plan as definitions."""
+
+    def segments_reference(self, inputs: Iterable[Any]) -> list[Any]:
+        """Return the results of each segment's `reference` in order."""
+
+
+class SegmentDefinitions(Sequence[Definition]):
+    """The segments of a plan as definitions (`fuser_lab.FusionDefinition`), in the order in which they run.
 
     Parameters
     ----------
@@ -30,17 +89,20 @@ class SegmentDefinitions(Sequence[FusionDefinition]):
         The plan's definition, which the segments run for.
     """
 
-    def __init__(self, plan: "Plan", cache: FusionCache[FusionExecutorCache] | None = None) -> None:
-        self.whole = FusionDefinition.of(plan.definition)
+    def __init__(self, plan: Defined, cache: FusionCache[Any] | None = None) -> None:
+        if FusionBuilder.public is None:
+            msg = "definitions: the plan is not made from a FusionDefinition; import fuser_lab.FusionDefinition first."
+            raise StateError(msg)
+        self.whole = cast("_Whole", FusionBuilder.public.of(plan.definition))
         self._segments = tuple(self.whole.defined_segments(plan, cache))
 
     @overload
-    def __getitem__(self, index: int) -> FusionDefinition: ...
+    def __getitem__(self, index: int) -> Definition: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[FusionDefinition]: ...
+    def __getitem__(self, index: slice) -> Sequence[Definition]: ...
 
-    def __getitem__(self, index: int | slice) -> FusionDefinition | Sequence[FusionDefinition]:
+    def __getitem__(self, index: int | slice) -> Definition | Sequence[Definition]:
         """Return a segment's definition."""
         return self._segments[index]
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.profiling import receiver
 from fuser_lab.runtime.argument_manager import ArgumentManager, Run, SegmentArguments
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
+from fuser_lab.segment_definitions import Definition
 from fuser_lab.segmentation.lifting import Lifting
-
-if TYPE_CHECKING:
-    from fuser_lab.fusion_definition import FusionDefinition
 
 _KEPT_WAYS = 32  # layouts of inputs, each with what runs its segments
 
@@ -58,7 +56,7 @@ class SegmentedDefinition:
 
     def __init__(
         self, fusion: Fusion, state: FusionState, lifting: Lifting, decided: Mapping[str, int],
-        segments: Sequence["FusionDefinition"], maps: Sequence[Mapping[int, int]], last_used: Mapping[int, int],
+        segments: Sequence[Definition], maps: Sequence[Mapping[int, int]], last_used: Mapping[int, int],
     ) -> None:
         self._fusion = fusion
         self._lifting = lifting
@@ -121,7 +119,7 @@ class SegmentedDefinition:
 
 
 def _manager(
-    fusion: Fusion, state: FusionState, segments: Sequence["FusionDefinition"], maps: Sequence[Mapping[int, int]],
+    fusion: Fusion, state: FusionState, segments: Sequence[Definition], maps: Sequence[Mapping[int, int]],
     last_used: Mapping[int, int],
 ) -> ArgumentManager:
     kept = {*state.outputs, *state.inputs}
@@ -149,13 +147,13 @@ def _manager(
     )
 
 
-def _by_definition(segment: "FusionDefinition", how: Mapping[str, Any], values: list[Any]) -> Sequence[Any]:
+def _by_definition(segment: Definition, how: Mapping[str, Any], values: list[Any]) -> Sequence[Any]:
     """Run a segment as the definition that it is: by its schedule by hand where it has one."""
     by_hand = segment.ke is not None or segment.hand.transforms
     return segment.manual_execute(values) if by_hand else segment.execute(values, **how)
 
 
-def _noted(segment: "FusionDefinition", given: Sequence[Any], found: list[Run], values: list[Any]) -> Sequence[Any]:
+def _noted(segment: Definition, given: Sequence[Any], found: list[Run], values: list[Any]) -> Sequence[Any]:
     """Run a segment, and note what runs it next time without a look at its inputs."""
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:
@@ -167,7 +165,7 @@ def _noted(segment: "FusionDefinition", given: Sequence[Any], found: list[Run], 
     return run(values)
 
 
-def _alone(segment: "FusionDefinition", like: Any, values: list[Any]) -> Sequence[Any]:
+def _alone(segment: Definition, like: Any, values: list[Any]) -> Sequence[Any]:
     """Run a segment without arrays, where an array lies that the definition was given."""
     arrays = () if like is None else (like,)
     device = next((d.device for d in map(describe, arrays) if isinstance(d, TensorSpec)), None)

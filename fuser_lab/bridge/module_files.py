@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fuser_lab.bridge.module_map import ModuleMap
 from fuser_lab.json_text import json_text
@@ -12,10 +12,17 @@ from fuser_lab.report.module_picture import map_svg
 from fuser_lab.report.records import Records, records_csv, words
 from fuser_lab.report.save import Writers, picture_writers
 
-if TYPE_CHECKING:
-    from fuser_lab.bridge.captured import Captured
-
 _READABLE = 40  # boxes
+
+
+class Mapped(Protocol):
+    """A captured model, as far as its map shows it."""
+
+    def maps(self) -> Sequence[ModuleMap]:
+        """Return a map of each graph."""
+
+    def tables_html(self) -> str:
+        """Return the regions, and what is left to the library, as HTML tables."""
 
 
 def drawn(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox]:
@@ -28,7 +35,7 @@ def map_html(maps: Sequence[ModuleMap], depth: int | None = None) -> str:
     return f'<div style="overflow:auto;max-height:70vh">{map_svg(drawn(maps, depth))}</div>'
 
 
-def map_writers(model: "Captured", depth: int | None) -> Writers:
+def map_writers(model: Mapped, depth: int | None) -> Writers:
     """Return writers of a model's map: pictures, a page, the boxes as data and as a table, and the model as text."""
     maps = model.maps()
     return picture_writers(lambda: map_svg(drawn(maps, depth))) | {

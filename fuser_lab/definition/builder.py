@@ -7,14 +7,14 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn, Self, overload
+from typing import Any, ClassVar, NoReturn, Self, overload
 
 import numpy as np
 
 from fuser_lab import arguments
 from fuser_lab.arguments import is_whole, shown
-from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.definition.known import KnownDefinitions
 from fuser_lab.definition.record import EMIT
 from fuser_lab.definition.recording import Recording
 from fuser_lab.definition.scheduling import HandSchedule
@@ -201,7 +201,16 @@ class FusionBuilder(Recording):
         Where equal definitions are looked up and kept; while all calls are known to it, nothing is built.
     """
 
-    def __init__(self, cache: FusionCache[Any] | None = None) -> None:
+    # The class of the definitions that users hold, once it exists: what stands below it makes definitions as well.
+    public: ClassVar["type[FusionBuilder] | None"] = None
+
+    def __init_subclass__(cls, *, public: bool = False) -> None:
+        """Note which class is the public one."""
+        super().__init_subclass__()
+        if public:
+            FusionBuilder.public = cls
+
+    def __init__(self, cache: KnownDefinitions[Any] | None = None) -> None:
         super().__init__(cache)
         self.axes = AxisNumbers()
         self.ops = Ops(self)

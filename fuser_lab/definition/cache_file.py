@@ -7,13 +7,14 @@ compiled when they are needed.
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fuser_lab.arguments import brief
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.definition.cache import FusionCache
+from fuser_lab.definition.known import KnownDefinitions
 from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.ir import Val
@@ -22,8 +23,10 @@ from fuser_lab.json_text import json_text
 FORMAT = "fuser_lab fusion cache"
 VERSION = 2
 
+Cache = TypeVar("Cache", bound=KnownDefinitions[Any])
 
-def write_cache(cache: FusionCache[Any], path: Path) -> None:
+
+def write_cache(cache: KnownDefinitions[Any], path: Path) -> None:
     """Write a cache; a file that is there is replaced at once or not at all.
 
     Raises
@@ -60,8 +63,8 @@ def write_cache(cache: FusionCache[Any], path: Path) -> None:
         raise InputError(msg) from None
 
 
-def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
-    """Return the cache that a file holds.
+def read_cache(path: Path, max_fusions: int | None, empty: Callable[[int], Cache]) -> Cache:
+    """Return the cache that a file holds; ``empty`` makes one with room for so many fusions.
 
     Raises
     ------
@@ -74,7 +77,7 @@ def read_cache(path: Path, max_fusions: int | None) -> FusionCache[Any]:
             calls = [_call(path, place, entry) for place, entry in enumerate(records)]
         case _:
             raise _refused(path, "records, fusions or max_fusions are missing")
-    cache: FusionCache[Any] = FusionCache(room if max_fusions is None else max_fusions)
+    cache = empty(room if max_fusions is None else max_fusions)
     seen: set[int] = set()
     for end in fusions:
         match end:
@@ -114,7 +117,7 @@ def _call(path: Path, place: int, entry: Any) -> tuple[int, Record]:
 
 
 def _define(
-    path: Path, cache: FusionCache[Any], calls: list[tuple[int, Record]], end: int, hits: int, number: int,
+    path: Path, cache: KnownDefinitions[Any], calls: list[tuple[int, Record]], end: int, hits: int, number: int,
 ) -> None:
     places: list[int] = []
     here = end

@@ -1,17 +1,15 @@
 """What a user holds inside a definition: light handles of tensors and scalars."""
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 import numpy as np
 
+from fuser_lab.definition.owner import Owner
 from fuser_lab.definition.schedulable import Schedulable
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Extent, Number, Scalar, TensorView
 from fuser_lab.ops.registry import wrap_dim
-
-if TYPE_CHECKING:
-    from fuser_lab.definition.builder import FusionBuilder
 
 Operand = Union["Handle", Number]
 
@@ -23,7 +21,7 @@ class Handle:
     # Arrays and scalars of NumPy leave operators to the handle.
     __array_ufunc__ = None
 
-    def __init__(self, val: TensorView | Scalar, builder: "FusionBuilder") -> None:
+    def __init__(self, val: TensorView | Scalar, builder: Owner) -> None:
         self.val = val
         self.builder = builder
 

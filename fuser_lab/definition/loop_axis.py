@@ -1,14 +1,26 @@
 """One loop of a tensor that is scheduled by hand, as ``tensor.axis(position)`` gives it."""
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from fuser_lab.definition.owner import Owner
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir import IterDomain
-from fuser_lab.ir.transform import axis_text
+from fuser_lab.ir.transform import ScheduledTensor, axis_text
 
-if TYPE_CHECKING:
-    from fuser_lab.definition.schedulable import Schedulable
+
+class Looped(Protocol):
+    """A tensor with loops, as its axes see it."""
+
+    val: Any
+    builder: Owner
+
+    @property
+    def scheduled(self) -> ScheduledTensor:
+        """The tensor with its loops."""
+
+    def parallelize(self, axis: int, ptype: Enum) -> None:
+        """Let blocks, threads or a vector access run the rounds of a loop."""
 
 
 class LoopAxis:
@@ -16,7 +28,7 @@ class LoopAxis:
 
     __slots__ = ("axis", "tensor")
 
-    def __init__(self, axis: IterDomain, tensor: "Schedulable") -> None:
+    def __init__(self, axis: IterDomain, tensor: Looped) -> None:
         self.axis, self.tensor = axis, tensor
 
     def _position(self, what: str) -> int:

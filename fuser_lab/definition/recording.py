@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.canonical import Step, steps_of
 from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.known import KnownDefinitions
 from fuser_lab.definition.record import EMIT, Record, Unrecordable, arguments, named_in
 from fuser_lab.definition.state import DEFINES, Called, FusionState, fusion_state
-from fuser_lab.definition.trie import End, Walk
+from fuser_lab.definition.trie import End
+from fuser_lab.definition.walk import Walk
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import COMPOSITES, OPS, OpDef
@@ -29,12 +30,12 @@ class Recording:
     _open: bool | None
     _fusion: Fusion | None
 
-    def __init__(self, cache: FusionCache[Any] | None) -> None:
-        if cache is not None and not isinstance(cache, FusionCache):
+    def __init__(self, cache: KnownDefinitions[Any] | None) -> None:
+        if cache is not None and not isinstance(cache, KnownDefinitions):
             msg = f"{type(self).__name__}: cache must be a FusionCache, given {type(cache).__name__}."
             raise ArgumentTypeError(msg)
         self.cache = cache
-        self._walk: Walk[Any] | None = None if cache is None else cache.walk()
+        self._walk: Walk[Any] | None = None if cache is None else Walk(cache)
         self._end: End | None = None
         self._calls: list[Called] = []
         self._inside = False  # a call of the user's, whose parts are no calls of the user's

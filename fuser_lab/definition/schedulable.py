@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from fuser_lab.arguments import shown
 from fuser_lab.definition import schedule_arguments
 from fuser_lab.definition.loop_axis import LoopAxis
+from fuser_lab.definition.owner import Owner
 from fuser_lab.definition.schedule_arguments import (
     check_copy,
     memory,
@@ -24,9 +25,6 @@ from fuser_lab.ir.transform import ParallelType, ScheduledTensor, Transform
 from fuser_lab.ir.transform_arguments import check_in_range
 from fuser_lab.ops.arguments import flag
 
-if TYPE_CHECKING:
-    from fuser_lab.definition.builder import FusionBuilder
-
 _NO_SWIZZLE = "is not supported: shared memory is written and read in the order of loops"
 
 
@@ -38,7 +36,7 @@ class Schedulable:
     """
 
     __slots__ = ()
-    builder: "FusionBuilder"
+    builder: Owner
     val: Any
 
     @property
@@ -203,7 +201,7 @@ class Schedulable:
 class Transforms:
     """A definition's schedule by hand, ``fd.sched``: the transforms as functions of tensors, and what they did."""
 
-    def __init__(self, builder: "FusionBuilder") -> None:
+    def __init__(self, builder: Owner) -> None:
         self._builder = builder
 
     @property

@@ -1,19 +1,16 @@
-"""The trie of a fusion cache: nodes, what stands at the end of a path, and where a definition stands on its way."""
+"""The trie of a fusion cache: its nodes, and what stands at the end of a path."""
 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fuser_lab.definition.canonical import Effect, Step
-from fuser_lab.definition.record import Record, Unrecordable, record_of
+from fuser_lab.definition.record import Record
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import Fusion
-
-if TYPE_CHECKING:
-    from fuser_lab.definition.cache import FusionCache
 
 Payload = TypeVar("Payload")
 
@@ -91,95 +88,9 @@ class Node:
 Taken = tuple[Record | None, tuple[Step, ...]]
 
 
-class Walk(Generic[Payload]):
-    """Where a definition stands that is being recorded.
-
-    It is *following* as long as all its calls are known as they are spelled; then nothing is built. Otherwise calls
-    are carried out, and what they do is compared.
-    """
-
-    __slots__ = ("_cache", "_followed", "_node", "_taken", "cacheable", "following")
-
-    def __init__(self, cache: "FusionCache[Payload]", root: Node) -> None:
-        self._cache = cache
-        self._node: Node | None = root
-        self._followed: list[tuple[Record, Node]] = []
-        self._taken: list[Taken] = []
-        self.following = True
-        self.cacheable = True
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The records so far, of a definition that is following."""
-        found: list[Step] = []
-        node = self._node
-        while node is not None and node.step is not None:
-            found.append(node.step)
-            node = node.parent
-        return tuple(reversed(found))
-
-    def record(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner: object) -> Record | None:
-        """Return a call as data; None if it has no written form, and then the definition is not kept."""
-        if not self.cacheable:
-            return None
-        try:
-            return record_of(name, args, kwargs, owner)
-        except Unrecordable:
-            self.cacheable = False
-            return None
-
-    def follow(self, record: Record | None) -> Node | None:
-        """Return the next node if the definition is following and this call is known there."""
-        if record is None or not self.following or self._node is None:
-            return None
-        node = self._node.spelled.get(record)
-        if node is not None:
-            self._node = node
-            self._followed.append((record, node))
-        return node
-
-    def refused(self, record: Record | None) -> FuserLabError | None:
-        """Return a copy of the error that this call was refused with here, None if it is not known to be refused."""
-        if record is None or self._node is None:
-            return None
-        error = self._node.refused.get(record)
-        return None if error is None else type(error)(*error.args)
-
-    def leave(self) -> list[tuple[Record, Any]]:
-        """Stop following, and return the calls that have to be carried out, with their results."""
-        self.following = False
-        self._node = self._cache.root
-        calls = [(record, node.step.result) for record, node in self._followed if node.step is not None]
-        self._followed.clear()
-        return calls
-
-    def advance(self, spelled: Record, steps: tuple[Step, ...]) -> None:
-        """Go on by what a call that was carried out has done."""
-        self._taken.append((spelled, steps))
-        if self._node is not None:
-            self._node = self._cache.child(self._node, spelled, steps)
-
-    def give_up(self) -> None:
-        """Keep nothing of this definition."""
-        self.cacheable = False
-
-    def remember(self, record: Record | None, error: BaseException) -> None:
-        """Remember that a call is refused here."""
-        if self.cacheable and record is not None and isinstance(error, FuserLabError):
-            self._cache.refuse(self._taken, record, error)
-
-    def found(self, *, again: bool = False) -> End | None:
-        """Return what an equal definition left, now that this one is complete; ``again`` does not count it."""
-        return self._cache.found(self._node if self.cacheable else None, again=again)
-
-    def keep(self, fusion: Fusion, state: FusionState) -> End | None:
-        """Return what is now kept of a definition that was built; None if it cannot be kept."""
-        return self._cache.insert(self._taken, fusion, state) if self.cacheable else None
-
-
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-__all__ = ["End", "FusionSchedules", "Node", "Step", "Taken", "Walk", "counted"]
+__all__ = ["End", "FusionSchedules", "Node", "Step", "Taken", "counted"]

@@ -9,6 +9,7 @@ from fuser_lab.arguments import named, shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir.domain import IterDomain, OrderHint, allocation_of, stride_order_of
 from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
+from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.scalar import Scalar
 from fuser_lab.ir.val import TensorView, Val
 from fuser_lab.ir.verifier import verify_graph, verify_stride_orders
@@ -207,8 +208,6 @@ class Fusion:
 
     def __str__(self) -> str:
         """Return the fusion as IR text."""
-        from fuser_lab.ir.printer import math_text
-
         return math_text(self)
 
     def __repr__(self) -> str:

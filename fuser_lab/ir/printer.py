@@ -1,10 +1,10 @@
 """A fusion as nvFuser's IR text (the form of ``Fusion::printMath``)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.expr import Expr, OpKind
-from fuser_lab.ir.fusion import Fusion
 from fuser_lab.ir.scalar import Number, Scalar
 from fuser_lab.ir.val import TensorView, Val
 
@@ -37,7 +37,27 @@ _IN_FUNCTIONS = {
 }
 
 
-def math_text(fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> str:
+class Printed(Protocol):
+    """What is read of a fusion to print it."""
+
+    @property
+    def inputs(self) -> Sequence[Val]:
+        """Its inputs."""
+
+    @property
+    def tensor_inputs(self) -> Sequence[TensorView]:
+        """Those inputs that are tensors."""
+
+    @property
+    def exprs(self) -> Sequence[Expr]:
+        """Its expressions in topological order."""
+
+    @property
+    def outputs(self) -> Sequence[TensorView]:
+        """Its outputs."""
+
+
+def math_text(fusion: Printed, spelled: Callable[[Val], str] | None = None) -> str:
     """Return inputs, outputs and every expression, one block each; ``spelled`` says values in another way."""
     names = _Names(fusion, spelled)
     lines = ["Inputs:", *(f"  {names.text(v)}" for v in fusion.inputs)]
@@ -47,7 +67,7 @@ def math_text(fusion: Fusion, spelled: Callable[[Val], str] | None = None) -> st
     return "\n".join([*lines, "} // %kernel_math ", ""])
 
 
-def expression_texts(fusion: Fusion, stored: frozenset[TensorView] = frozenset()) -> dict[str, str]:
+def expression_texts(fusion: Printed, stored: frozenset[TensorView] = frozenset()) -> dict[str, str]:
     """Return each expression as it stands in `math_text`, by its name; ``stored`` tensors live in global memory too."""
     names = _Names(fusion, None, stored)
     return {expr.name: "\n".join(_lines(expr, names)) for expr in fusion.exprs}
@@ -57,7 +77,7 @@ class _Names:
     """Inputs and outputs live in global memory, everything between in registers."""
 
     def __init__(
-        self, fusion: Fusion, spelled: Callable[[Val], str] | None = None, stored: frozenset[TensorView] = frozenset(),
+        self, fusion: Printed, spelled: Callable[[Val], str] | None = None, stored: frozenset[TensorView] = frozenset(),
     ) -> None:
         self._global = {*fusion.tensor_inputs, *fusion.outputs, *stored}
         self._spelled = spelled

@@ -3,17 +3,15 @@
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fuser_lab.bindings import schedule as questions
 from fuser_lab.bindings.enums import SchedulerType, own_scheduler
 from fuser_lab.bindings.schedule import HeuristicParams
+from fuser_lab.definition.owner import Owner
 from fuser_lab.definition.schedulable import Transforms
 from fuser_lab.errors import DefinitionError, StateError, UnsupportedError
 from fuser_lab.schedule.by_hand import apply_schedule
-
-if TYPE_CHECKING:
-    from fuser_lab.nvfuser.definition import FusionDefinition
 
 
 class Params:
@@ -43,10 +41,17 @@ class Params:
         return f"<{self.scheduler.value}: vectorization_factor={self.vectorization_factor}, threads={self.threads}>"
 
 
+class Scheduled(Owner, Protocol):
+    """A definition with what its ``schedule`` has asked for."""
+
+    scheduler: HeuristicParams | None
+    chosen: Params | None
+
+
 class Sched(Transforms):
     """The schedule by hand of a definition; axes are named ``dim`` as in nvFuser."""
 
-    def __init__(self, fd: "FusionDefinition", inputs: Sequence[Any] | None) -> None:
+    def __init__(self, fd: Scheduled, inputs: Sequence[Any] | None) -> None:
         super().__init__(fd)
         self._fd = fd
         self._inputs = inputs

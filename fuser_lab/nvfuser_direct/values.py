@@ -2,26 +2,42 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fuser_lab import ir
 from fuser_lab.arguments import takes, whole
 from fuser_lab.definition.handles import Handle, Tensor
+from fuser_lab.definition.owner import Owner
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, ScheduleError
 from fuser_lab.ir import domain
 from fuser_lab.ir.transform import ScheduledTensor
 from fuser_lab.ops.registry import wrap_dim
 
-if TYPE_CHECKING:
-    from fuser_lab.nvfuser_direct.recording import Recorder
+
+class Recording(Owner, Protocol):
+    """An open definition, as its values see it."""
+
+    @property
+    def recorded_inputs(self) -> Sequence[ir.Val]:
+        """Inputs so far."""
+
+    @property
+    def recorded_outputs(self) -> Sequence[ir.TensorView]:
+        """Outputs so far."""
+
+    def producer(self, value: ir.Val) -> ir.Expr | None:
+        """Return the expression that makes a value, or None."""
+
+    def readers(self, value: ir.Val) -> list[ir.Expr]:
+        """Return the expressions that read a value."""
 
 
 class Val(Handle):
     """A scalar of a definition."""
 
     __slots__ = ()
-    builder: "Recorder"
+    builder: Recording
 
     def dtype(self) -> DataType:  # type: ignore[override]  # a method there, a property in the package's own API
         """Return the element type."""
@@ -65,7 +81,7 @@ class TensorView(Val, Tensor):
     """A tensor of a definition, which can be scheduled by hand (`fuser_lab.definition.schedulable.Schedulable`)."""
 
     __slots__ = ()
-    builder: "Recorder"
+    builder: Recording
     val: ir.TensorView
 
     @property
@@ -126,7 +142,7 @@ class TensorView(Val, Tensor):
     __repr__ = __str__
 
 
-def scheduled_by_hand(tensor: ir.TensorView, builder: "Recorder") -> ScheduledTensor | None:
+def scheduled_by_hand(tensor: ir.TensorView, builder: Recording) -> ScheduledTensor | None:
     """Return a tensor with the loops that its definition's schedule by hand gives it; None where there is none."""
     return builder.hand.scheduled.tensors.get(tensor.name) if builder.hand.transforms else None
 
@@ -136,7 +152,7 @@ class IterDomain:
 
     __slots__ = ("axis", "builder", "tensor")
 
-    def __init__(self, axis: ir.IterDomain, tensor: ir.TensorView, builder: "Recorder") -> None:
+    def __init__(self, axis: ir.IterDomain, tensor: ir.TensorView, builder: Recording) -> None:
         self.axis, self.tensor, self.builder = axis, tensor, builder
 
     def is_reduction(self) -> bool:
@@ -195,7 +211,7 @@ class TensorDomain:
 
     __slots__ = ("builder", "tensor")
 
-    def __init__(self, tensor: ir.TensorView, builder: "Recorder") -> None:
+    def __init__(self, tensor: ir.TensorView, builder: Recording) -> None:
         self.tensor, self.builder = tensor, builder
 
     def __str__(self) -> str:
@@ -210,7 +226,7 @@ class Expr:
 
     __slots__ = ("builder", "expr")
 
-    def __init__(self, expr: ir.Expr, builder: "Recorder") -> None:
+    def __init__(self, expr: ir.Expr, builder: Recording) -> None:
         self.expr, self.builder = expr, builder
 
     @takes(index=whole())
@@ -270,7 +286,7 @@ class ReshapeOp(Expr):
 _KINDS = {ir.OpKind.BROADCAST: BroadcastOp, ir.OpKind.SQUEEZE: SqueezeOp, ir.OpKind.RESHAPE: ReshapeOp}
 
 
-def expr_of(expr: ir.Expr, builder: "Recorder") -> Expr:
+def expr_of(expr: ir.Expr, builder: Recording) -> Expr:
     """Return an expression as nvFuser's class of its kind."""
     return _KINDS.get(expr.kind, Expr)(expr, builder)
 
@@ -280,7 +296,7 @@ class _AxisExpr(Expr):
 
     __slots__ = ("tensor", "transform")
 
-    def __init__(self, transform: domain.DomainTransform, tensor: ir.TensorView, builder: "Recorder") -> None:
+    def __init__(self, transform: domain.DomainTransform, tensor: ir.TensorView, builder: Recording) -> None:
         self.transform, self.tensor, self.builder = transform, tensor, builder
 
     @takes(index=whole())

@@ -13,7 +13,7 @@ from fuser_lab.report.units import bytes_label, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser_lab.report.diff import PlanDiff, Side
+    from fuser_lab.report.difference import Difference, Side
 
 _WIDTH, _BOX, _LEFT = 680.0, 250.0, 10.0
 _TOP, _HEIGHT, _GAP, _LINE = 46.0, 38.0, 10.0, 16.0
@@ -37,7 +37,7 @@ class Link:
         return ", ".join(self.names) if len(self.names) <= _NAMED else plural(len(self.names), "op")
 
 
-def links(difference: PlanDiff) -> tuple[Link, ...]:
+def links(difference: Difference) -> tuple[Link, ...]:
     """Return which segments of the two plans have expressions in common."""
     pairs = set(difference.partners)
     found = []
@@ -49,7 +49,7 @@ def links(difference: PlanDiff) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def diff_svg(difference: PlanDiff, *, style: bool = True) -> str:
+def diff_svg(difference: Difference, *, style: bool = True) -> str:
     """Return the first plan's segments at the left and the second's at the right, bands between what they share.
 
     Partners have the same colour, and a grey band; bands of expressions in other company are coloured and named. Below
@@ -74,7 +74,7 @@ def diff_svg(difference: PlanDiff, *, style: bool = True) -> str:
     return chart.document(difference.headline, f"{moved}. {told}.", "".join(parts), (_WIDTH, y + 4), style=style)
 
 
-def diff_mermaid(difference: PlanDiff) -> str:
+def diff_mermaid(difference: Difference) -> str:
     """Return the picture as a Mermaid flowchart; links of expressions in other company are dashed."""
     lines = ["flowchart LR"]
     for key, side in zip("ab", (difference.before, difference.after), strict=True):
@@ -88,7 +88,7 @@ def diff_mermaid(difference: PlanDiff) -> str:
     return "\n".join(lines) + "\n"
 
 
-def diff_dot(difference: PlanDiff) -> str:
+def diff_dot(difference: Difference) -> str:
     """Return the picture as DOT text, one cluster a plan; links of expressions in other company are dashed."""
     lines = ["digraph difference {", "  rankdir=LR; node [fontname=sans, shape=box]; edge [fontname=sans];"]
     for key, side in zip("ab", (difference.before, difference.after), strict=True):
@@ -153,7 +153,7 @@ def _port(link: Link, beside: Sequence[Link], top: float) -> tuple[float, float]
     return top + _MARGIN + room * (above + len(link.names) / 2), room * len(link.names)
 
 
-def _crossings(difference: PlanDiff) -> list[tuple[str, str]]:
+def _crossings(difference: Difference) -> list[tuple[str, str]]:
     found = [(f"+ {c.name} now crosses: {bytes_label(c.bytes)}", "bad") for c in difference.now_crossing]
     found += [(f"− {c.name} no longer crosses: {bytes_label(c.bytes)}", "good") for c in difference.no_longer_crossing]
     if len(found) > _MOST_TENSORS:
@@ -161,7 +161,7 @@ def _crossings(difference: PlanDiff) -> list[tuple[str, str]]:
     return found
 
 
-def _hue(after: int, difference: PlanDiff) -> int:
+def _hue(after: int, difference: Difference) -> int:
     """Return the colour of the partner, or one that no segment of the first plan has while there are others."""
     return next((a for a, b in difference.partners if b == after), len(difference.before.ops) + after)
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuser_lab.report.layers import Graph, Stand
-
-Point = tuple[float, float]
+    from fuser_lab.report.layers import Graph, Point, Stand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuser_lab.report.geometry import Point
+Point = tuple[float, float]
 
 _ORDER_SWEEPS = 6
 _PLACE_SWEEPS = 12

@@ -19,8 +19,8 @@ from fuser_lab.report.layers import Graph, Item, Stand, Wire, extents, place
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuser_lab.report.geometry import Point, Room
-    from fuser_lab.report.layers import Placed
+    from fuser_lab.report.geometry import Room
+    from fuser_lab.report.layers import Placed, Point
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 _MARGIN = 11.0

@@ -15,7 +15,6 @@ NAME_SIZE = 13.0
 DETAIL_SIZE = theme.DETAIL_SIZE
 LABEL_SIZE = 11.0
 HEADER_HEIGHT = 24.0
-COMPACT_FROM = 40  # ops; beyond this, one line a box keeps a fusion on one screen
 _SHAPE_CHARS = 30
 _MONO_ADVANCE = 0.605
 _NARROW = frozenset("fijltrI.,:;'|![](){}/ ")
@@ -42,11 +41,6 @@ class BoxText:
     detail: str
     width: float
     height: float
-
-
-def is_compact(ops: int) -> bool:
-    """Return whether this many ops are drawn with one line each."""
-    return ops > COMPACT_FROM
 
 
 def node_text(node: NodeView, *, compact: bool) -> BoxText:

@@ -16,8 +16,7 @@ from fuser_lab.report.units import bytes_label, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser_lab.report.geometry import Point
-    from fuser_lab.report.layers import Placed
+    from fuser_lab.report.layers import Placed, Point
     from fuser_lab.report.module_map import Link, ModuleBox
 
 _PADDING: Final = 14.0

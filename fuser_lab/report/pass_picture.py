@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from xml.etree.ElementTree import Element
 
-    from fuser_lab.report.geometry import Point
+    from fuser_lab.report.layers import Point
     from fuser_lab.report.pass_diff import OpMark, Rewrite, RewriteSide
 
 _GAP, _RANK_GAP, _TOP, _MARGIN, _HEIGHT, _PADDING = 14.0, 22.0, 30.0, 10.0, 24.0, 9.0

@@ -18,7 +18,8 @@ from fuser_lab.report.view_model import NodeView
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuser_lab.report.geometry import Layout, Point
+    from fuser_lab.report.geometry import Layout
+    from fuser_lab.report.layers import Point
     from fuser_lab.report.view_model import NodeKind, ViewModel
 
 

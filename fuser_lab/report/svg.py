@@ -24,7 +24,8 @@ from fuser_lab.report.view_model import view_plan
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from fuser_lab.report.geometry import Box, Curve, Layout, Point
+    from fuser_lab.report.geometry import Box, Curve, Layout
+    from fuser_lab.report.layers import Point
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 

@@ -12,7 +12,6 @@ from fuser_lab.events import group_text
 from fuser_lab.ir import TensorView
 from fuser_lab.json_text import json_text
 from fuser_lab.passes import annotations_of
-from fuser_lab.report import measure
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from fuser_lab.segmentation.layouts import BoundaryLayout
 
 SCHEMA_VERSION = 1
+_COMPACT_FROM = 40  # ops; beyond this, one line per box keeps a fusion on one screen
 _MOST_GROUPS = 4  # named one by one in an attempt
 
 NodeKind = Literal["input", "op", "output", "segment"]
@@ -186,7 +186,7 @@ class ViewModel:
     @property
     def compact(self) -> bool:
         """Whether so many ops are drawn that each has one line only."""
-        return measure.is_compact(sum(node.kind == "op" for node in self.nodes))
+        return sum(node.kind == "op" for node in self.nodes) > _COMPACT_FROM
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -324,7 +324,7 @@ class _Drawing:
         self._read: dict[tuple[str, int], str] = {}
         self._labelled: set[tuple[str, int | None]] = set()
         self._bytes: dict[str, int] = {}
-        apart = measure.is_compact(sum(len(drawn(s)) for s in segments))
+        apart = sum(len(drawn(s)) for s in segments) > _COMPACT_FROM
         readers: dict[str, list[int]] = {}
         for segment in segments if apart else ():
             for value in dict.fromkeys(v.name for v in segment.inputs):

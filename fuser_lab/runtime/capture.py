@@ -2,15 +2,34 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
-from fuser_lab.ir import TensorView
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import is_torch
+from fuser_lab.runtime.memory import Memory
+from fuser_lab.runtime.steps import BoundRun, Step
 
-if TYPE_CHECKING:
-    from fuser_lab.runtime.executor import BoundRun, PreparedPlan
+
+class Capturable(Protocol):
+    """A prepared plan, as far as capturing needs it."""
+
+    fusion: Fusion
+    target: str
+    memory: Memory
+
+    def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Return the outputs for given inputs."""
+
+    def reusable(self, outputs: Sequence[Any]) -> list[Any]:
+        """Return outputs of a run to give as ``out`` to the next."""
+
+    def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
+        """Return the plan bound to inputs and outputs."""
+
+    def steps(self, inputs: Sequence[Any] | None = None) -> tuple[Step, ...]:
+        """Return the segments with their kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +43,7 @@ class CapturedPlan:
     outputs: list[Any]
     launches: int
     replay: Callable[[], None]
-    bound: "BoundRun"  # keeps the memory of intermediates
+    bound: BoundRun  # keeps the memory of intermediates
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the outputs, always the same tensors, after copying other inputs over those captured.
@@ -53,7 +72,7 @@ class CapturedPlan:
         return self.outputs
 
 
-def captured(plan: "PreparedPlan", inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
+def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
     """Return a prepared plan as a graph; see `PreparedPlan.captured`."""
     if plan.target != "cuda":
         plan.memory.capture(lambda: None)

@@ -5,17 +5,15 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
+from fuser_lab.codegen.generate import EVALUATED, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.amounts import bytes_label
-from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
 from fuser_lab.dtypes import DataType
@@ -30,7 +28,7 @@ from fuser_lab.errors import (
 )
 from fuser_lab.ir import Fusion, Scalar, TensorView
 from fuser_lab.passes import offsets_of
-from fuser_lab.runtime.ahead import Capability, CompileProgress, compile_ahead
+from fuser_lab.runtime.ahead import CompileProgress, compile_ahead
 from fuser_lab.runtime.arrays import is_torch, may_overlap, shared_with_torch
 from fuser_lab.runtime.binding import (
     Slot,
@@ -45,23 +43,21 @@ from fuser_lab.runtime.binding import (
     places_of,
     slot_of,
 )
+from fuser_lab.runtime.capture import CapturedPlan, captured
 from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import import_whole
 from fuser_lab.runtime.lending import loans_of, shares_of
+from fuser_lab.runtime.memory import Call, Environment, Memory
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
+from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.parameters import LoopChange
 
 if TYPE_CHECKING:
-    from fuser_lab.runtime.capture import CapturedPlan
-    from fuser_lab.runtime.driver import Launch
     from fuser_lab.runtime.host_ready import HostRun, HostRuns
 
-Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
-Call = Callable[[Environment], None]
-Segment = tuple[Fusion, SchedulerType | None]
 Strides = tuple[tuple[tuple[int, ...], int], ...]  # per tensor, with the alignment of its memory in bytes
 
 KEPT_VARIANTS = 32  # compiled stride patterns per plan, the least recently used go
@@ -71,113 +67,6 @@ _NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_
 _LIBRARY = "the library"  # that results are made with
 _QUEUE = "the queue"  # what an environment's storage was last used on
 _MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
-
-
-class Memory(Protocol):
-    """Where the data of a plan lies: `HostMemory` or `DeviceMemory`."""
-
-    target: str
-
-    @property
-    def gpu(self) -> Device:
-        """The GPU whose limits kernels keep; on the CPU nobody asks."""
-
-    def import_input(self, value: Any, tensor: TensorView) -> Any:
-        """Return an input as an array of this memory, without copying if it lies here."""
-
-    def is_native(self, value: Any) -> bool:
-        """Whether kernels can write to an array of the caller."""
-
-    def is_writable(self, array: Any) -> bool:
-        """Whether an array, imported or of the caller, may be written to."""
-
-    def element_strides(self, array: Any) -> tuple[int, ...]:
-        """Return strides in elements."""
-
-    def alignment(self, array: Any) -> int:
-        """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
-
-    def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
-        """Return the memory of an array as kernels take it."""
-
-    def block(self, nbytes: int) -> Any:
-        """Return uninitialized memory."""
-
-    def typed(self, block: Any, dtype: DataType, size: int) -> Any:
-        """Return the beginning of a block as stored elements of a dtype."""
-
-    def fresh(self, dtype: DataType, size: int) -> Any:
-        """Return new memory for an output."""
-
-    def logical(self, flat: Any, tensor: TensorView) -> Any:
-        """Return dense memory as an array of a tensor's shape and dtype."""
-
-    def export(self, array: Any, kind: str, like: Any) -> Any:
-        """Return an output as an array of the inputs' library."""
-
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy elements."""
-
-    def calls(self, generated: GeneratedKernel) -> Sequence[Call]:
-        """Return the compiled phases of a kernel."""
-
-    def capability(self) -> Capability:
-        """Return the compute capability that kernels are compiled for; None for the CPU."""
-
-    def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
-        """Return a context in which work goes to this memory's device, in the order of the values' library."""
-
-    def queue(self) -> int:
-        """Return what orders the work of a run: runs with different ones may overlap in time."""
-
-    def bound(self, calls: Sequence[Call], env: Environment) -> Callable[[], None]:
-        """Return the calls with their arguments in place."""
-
-    def ready_runs(
-        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
-    ) -> "ReadyRuns | HostRuns | None":
-        """Return where runs are kept that may be repeated with other arrays; None if that saves nothing.
-
-        ``check`` raises for inputs whose values do not fit; it is asked only where inputs are in host memory.
-        """
-
-    def launches(self, calls: Sequence[Call], env: Environment) -> "Sequence[Launch] | None":
-        """Return the launches of calls with their arguments in place; None if some call is no launch."""
-
-    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
-        """Return what replays everything that a function launches."""
-
-    def free_bytes(self) -> int | None:
-        """Return how much memory is free, None if that is not known."""
-
-    def synchronize(self) -> None:
-        """Wait until everything started has run."""
-
-    def label(self) -> str:
-        """Return the device's name for tables."""
-
-
-class Cancelled(Exception):  # noqa: N818 - an outcome that the caller asked for
-    """Raised between two segments after `CancelFlag.set`."""
-
-
-class CancelFlag(threading.Event):
-    """Set from another thread to end a run or a measurement at the next segment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One segment, ready to run: its kernel, or None where the array library evaluates it, and why.
-
-    One that leads only to results that are views of inputs does not run, nor does one that only gives a result another
-    shape.
-    """
-
-    fusion: Fusion
-    scheduler: SchedulerType | None
-    generated: GeneratedKernel | None
-    evaluated_because: str = ""
-    runs: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,15 +80,6 @@ class _Variant:
     sizes: Mapping[str, tuple[DataType, int]]  # of values kept in storage
     idle: "deque[Environment]" = field(default_factory=lambda: deque(maxlen=_KEPT_IDLE))
     used: int = 0  # when last, as counted by the plan
-
-
-@dataclass(slots=True, kw_only=True)
-class BoundRun:
-    """A plan bound to inputs and outputs: `steps` may be called one by one, any number of times; then `finish`."""
-
-    steps: tuple[Callable[[], None], ...]
-    outputs: list[Any]
-    finish: Callable[[], None]
 
 
 class PreparedPlan:
@@ -579,7 +459,7 @@ class PreparedPlan:
             )
         return BoundRun(steps=steps, outputs=outputs, finish=finish)
 
-    def captured(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> "CapturedPlan":
+    def captured(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> CapturedPlan:
         """Return the plan as one CUDA graph over these inputs and outputs: replayed, it costs the host next to nothing.
 
         Parameters
@@ -595,8 +475,6 @@ class PreparedPlan:
             If the plan does not run on a GPU, draws random numbers (a graph would draw the same ones again), or holds
             something that CUDA cannot capture.
         """
-        from fuser_lab.runtime.capture import captured
-
         return captured(self, inputs, out)
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:

@@ -26,9 +26,10 @@ from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy, is_torch, to_numpy
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.clocks import DeviceClock, HostClock, Sample, Turns
-from fuser_lab.runtime.executor import BoundRun, PreparedPlan
+from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
+from fuser_lab.runtime.steps import BoundRun
 
 Progress = Callable[[int, int, Timings], None]
 Peer = Callable[..., Any]

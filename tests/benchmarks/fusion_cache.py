@@ -14,7 +14,7 @@ from typing import Any
 
 import fuser_lab as fl
 from fuser_lab import nvfuser
-from fuser_lab.definition.cache import MAX_FUSIONS
+from fuser_lab.definition.known import MAX_FUSIONS
 
 OPS = 16
 

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # A value's way through the house. What stands in one line has one rank.
 HOUSE = (
-    ("errors", "arguments", "json_text", "dtypes", "events", "host_memory"),
+    ("errors", "arguments", "json_text", "dtypes", "events", "host_memory", "version"),
     ("ir",),
     ("ops",),
     ("definition", "interpreter", "analysis", "examples"),
@@ -27,8 +27,8 @@ HOUSE = (
     (
         "accuracy", "annotating", "answer_sheets", "bridge", "calibration", "plan", "planning", "presegmentation",
         "profiling", "executors", "segments", "runnable", "segment_definitions", "torch", "validation",
-        "fusion_definition", "api", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics",
-        "shown_log", "shown_timings", "shrinking", "teaching", "tuning", "__main__",
+        "fusion_definition", "api", "exploring", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct",
+        "magics", "shown_log", "shown_timings", "shrinking", "teaching", "tuning", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}
@@ -36,7 +36,7 @@ PUBLIC = RANKS["api"]  # names of the package itself lead to the public API
 WIDGETS = len(HOUSE)
 NEEDS_NO_NUMBA = {*range(8), RANKS["report"]}
 
-IMPORTS_WIDGETS = {"fuser_lab.api", "fuser_lab.teaching"}  # and only inside a function
+IMPORTS_WIDGETS = {"fuser_lab.api", "fuser_lab.exploring", "fuser_lab.teaching"}  # and only inside a function
 IMPORTS_NUMBA_CUDA = {"fuser_lab.runtime.numba_compat", "fuser_lab.runtime.intrinsics_cuda"}
 
 
@@ -128,12 +128,52 @@ def violations(root: Path) -> list[str]:
                 found.append(f"{where}: only {' and '.join(sorted(IMPORTS_NUMBA_CUDA))} may import numba.cuda")
             elif target == WIDGETS and rank < WIDGETS:
                 if module.name not in IMPORTS_WIDGETS or not imported.lazy:
-                    found.append(f"{where}: only api imports the widgets, and inside a function")
-            elif is_front and target is not None and not imported.lazy:
+                    found.append(f"{where}: only the public functions import the widgets, and inside a function")
+            elif is_front and target and not imported.lazy:
                 found.append(f"{where}: fuser_lab/__init__.py imports {imported.name} at once; it should be lazy")
             elif target is not None and target > rank:
                 found.append(f"{where}: rank {rank} imports {imported.name} of rank {target}")
     return found
+
+
+def circles(root: Path) -> list[tuple[str, ...]]:
+    """The sets of modules that import each other, at once, inside functions or for annotations (Tarjan's algorithm)."""
+    modules = {module.name: module for module in modules_under(root)}
+    targets = {
+        name: sorted({_module_of(imported.name, modules) for imported in imports_of(module)} - {name, ""})
+        for name, module in modules.items()
+    }
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    waiting: list[str] = []
+    found: list[tuple[str, ...]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        waiting.append(name)
+        for target in targets[name]:
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in waiting:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            place = waiting.index(name)
+            if len(waiting) > place + 1:
+                found.append(tuple(sorted(waiting[place:])))
+            del waiting[place:]
+
+    for name in modules:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def _module_of(name: str, modules: Mapping[str, Module]) -> str:
+    """The module that an imported name belongs to; empty for other packages."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def in_fresh_python(code: str) -> None:
@@ -200,8 +240,8 @@ def test_imports_go_one_way():
         ("fuser_lab/ir/val.py", "from importlib import import_module\nimport_module('fuser_lab.ops')", "of rank 2"),
         ("fuser_lab/attic.py", "", "fuser_lab.attic: no rank"),
         ("fuser_lab/__init__.py", "from fuser_lab.ops import add", "it should be lazy"),
-        ("fuser_lab/api.py", "import fuser_lab_widgets", "only api imports the widgets, and inside a function"),
-        ("fuser_lab/cli.py", "def f():\n    import fuser_lab_widgets", "only api imports the widgets"),
+        ("fuser_lab/api.py", "import fuser_lab_widgets", "the widgets, and inside a function"),
+        ("fuser_lab/cli.py", "def f():\n    import fuser_lab_widgets", "only the public functions import the widgets"),
         ("fuser_lab/codegen/lower.py", "from numba import cuda", "may import numba.cuda"),
         ("fuser_lab/runtime/launcher.py", "import numba\nf = numba.cuda.jit", "may import numba.cuda"),
         ("widgets/fuser_lab_widgets/view.py", "import numba.cuda.types", "may import numba.cuda"),
@@ -233,6 +273,28 @@ def test_what_is_allowed_is_not_found(tmp_path, path, source):
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(source, encoding="utf-8")
     assert violations(tmp_path) == []
+
+
+def test_no_modules_import_each_other():
+    assert circles(REPOSITORY) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from fuser_lab.ir import a",
+        "def f():\n    from fuser_lab.ir.a import X",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fuser_lab.ir.a import X",
+    ],
+)
+def test_a_circle_is_found(tmp_path, source):
+    folder = tmp_path / "fuser_lab" / "ir"
+    folder.mkdir(parents=True)
+    (folder / "a.py").write_text("from fuser_lab.ir import b\n", encoding="utf-8")
+    (folder / "b.py").write_text("import json\n", encoding="utf-8")
+    assert circles(tmp_path) == []
+    (folder / "b.py").write_text(source, encoding="utf-8")
+    assert circles(tmp_path) == [("fuser_lab.ir.a", "fuser_lab.ir.b")]
 
 
 def test_low_ranks_load_nothing_higher():

@@ -1,0 +1,86 @@
+"""The difference of two plans as data: what moved, which tensors cross, and what both sides move."""
+
+from dataclasses import dataclass
+
+from fuser_lab.report.units import bytes_label, plural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two plans in numbers; ``bytes`` are read and written by all its segments together.
+
+    ``ops`` names the expressions of each segment.
+    """
+
+    name: str
+    target: str
+    schedulers: tuple[str, ...]
+    ops: tuple[tuple[str, ...], ...]
+    bytes: int
+    bytes_crossing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """An expression whose company changed: its segments in the first plan and in the second."""
+
+    name: str
+    op: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """A tensor that passes between segments in one of the plans only."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The difference of two plans of one definition; false where they are cut alike.
+
+    ``partners`` pairs the segments that have most in common. An expression has moved if its segments in the two plans
+    are not partners. ``only_before`` and ``only_after`` name expressions that only one of the fusions has, which comes
+    of different passes.
+    """
+
+    before: Side
+    after: Side
+    partners: tuple[tuple[int, int], ...]
+    moved: tuple[Move, ...]
+    now_crossing: tuple[Crossing, ...]
+    no_longer_crossing: tuple[Crossing, ...]
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is cut or scheduled differently."""
+        return bool(self._changes) or self.before.schedulers != self.after.schedulers
+
+    @property
+    def _changes(self) -> tuple[object, ...]:
+        crossing = (*self.now_crossing, *self.no_longer_crossing)
+        return (*self.moved, *crossing, *self.only_before, *self.only_after)
+
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes of traffic that the second plan saves; negative if it costs more."""
+        return self.before.bytes - self.after.bytes
+
+    @property
+    def headline(self) -> str:
+        """Both plans in a line."""
+        first, second = self.before, self.after
+        targets = "" if first.target == second.target else f", for {first.target} and for {second.target}"
+        if not self:
+            return f"{first.name} and {second.name}{targets}: the same {plural(len(first.schedulers), 'segment')}"
+        saved = self.bytes_saved
+        word = f"{bytes_label(abs(saved))} {'less' if saved > 0 else 'more'}" if saved else "the same bytes"
+        return (
+            f"{first.name} -> {second.name}{targets}: {len(first.schedulers)} -> "
+            f"{plural(len(second.schedulers), 'segment')}, {bytes_label(first.bytes)} -> {bytes_label(second.bytes)} "
+            f"moved ({word})"
+        )

@@ -1,0 +1,44 @@
+"""The segments of a prepared plan as steps of a run, which may be bound to arrays, and cancelled between two."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.ir import Fusion
+
+Segment = tuple[Fusion, SchedulerType | None]
+
+
+class Cancelled(Exception):  # noqa: N818 - an outcome that the caller asked for
+    """Raised between two segments after `CancelFlag.set`."""
+
+
+class CancelFlag(threading.Event):
+    """Set from another thread to end a run or a measurement at the next segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One segment, ready to run: its kernel, or None where the array library evaluates it, and why.
+
+    One that leads only to results that are views of inputs does not run, nor does one that only gives a result another
+    shape.
+    """
+
+    fusion: Fusion
+    scheduler: SchedulerType | None
+    generated: GeneratedKernel | None
+    evaluated_because: str = ""
+    runs: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class BoundRun:
+    """A plan bound to inputs and outputs: `steps` may be called one by one, any number of times; then `finish`."""
+
+    steps: tuple[Callable[[], None], ...]
+    outputs: list[Any]
+    finish: Callable[[], None]
