@@ -22,6 +22,7 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.runtime import store
 from fuser_lab.runtime.cubins import is_kept, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
+from fuser_lab.runtime.waiting import WAITING
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
 MOST_WORKERS = 8
@@ -50,12 +51,11 @@ def compile_ahead(
     if not store.is_usable():
         return
     if cc is None:
-        from fuser_lab.runtime.background import IN_BACKGROUND
         from fuser_lab.runtime.cpu_kernels import is_compiled
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
     pending = deque(
         k for k in distinct
-        if not (k.source in IN_BACKGROUND or is_compiled(k.source) if cc is None else is_kept(k, cc))
+        if not (k.source in WAITING or is_compiled(k.source) if cc is None else is_kept(k, cc))
     )
     if len(pending) < SHARED_FROM:
         return

@@ -32,11 +32,11 @@ from numba.np.ufunc.parallel import _launch_threads
 
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
-from fuser_lab.runtime.background import IN_BACKGROUND
 from fuser_lab.runtime.compile import content_key, defined_in
 from fuser_lab.runtime.llvm_process import LlvmError
 from fuser_lab.runtime.pipelines import Library, Serial
 from fuser_lab.runtime.recent import Recent
+from fuser_lab.runtime.waiting import WAITING
 
 compiler: Any = numba_compiler  # its names are not exported for type checkers
 config: Any = numba_config
@@ -192,7 +192,7 @@ def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None]
     key = content_key(source)
     found = _LOADED.get(key)
     if found is None:
-        IN_BACKGROUND.claim(source)
+        WAITING.claim(source)
         with _LOCK:
             found = _LOADED.get(key) or _LOADED.keep(key, _made(source))
     return tuple(found[name] for name in names)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuser_lab.codegen.generate import EVALUATED, generate
+from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.amounts import bytes_label

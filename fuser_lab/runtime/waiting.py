@@ -1,0 +1,46 @@
+"""Kernels that wait for other processes to compile them; whoever needs one earlier takes it back."""
+
+import threading
+from dataclasses import dataclass, field
+
+from fuser_lab.codegen.generate import GeneratedKernel
+
+_ALIVE_SECONDS = 0.5  # between two questions whether the thread that waits for a process is still there
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A kernel that a process is compiling."""
+
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Waiting:
+    """Kernels in groups, by their source, and those that are being compiled; ``changed`` guards both."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, as a child of a fork has to."""
+        self.groups: list[dict[str, GeneratedKernel]] = []
+        self.running: dict[str, Running] = {}
+        self.changed = threading.Condition()
+
+    def __contains__(self, source: object) -> bool:
+        """Whether a kernel is waiting or being compiled."""
+        with self.changed:
+            return source in self.running or any(source in group for group in self.groups)
+
+    def claim(self, source: str) -> None:
+        """Take a kernel out of what is waiting, or wait until the process that is compiling it is done."""
+        with self.changed:
+            for group in self.groups:
+                group.pop(source, None)
+            running = self.running.get(source)
+        while running is not None and running.thread.is_alive() and not running.done.wait(_ALIVE_SECONDS):
+            pass
+
+
+WAITING = Waiting()
