@@ -46,6 +46,7 @@ _PUBLIC = {
     "segment": "fuser_lab.planning",
     "shrink": "fuser_lab.shrinking",
     "spec": "fuser_lab.definition.spec",
+    "sweep": "fuser_lab.lab.sweeps",
     "time": "fuser_lab.api",
     "tune": "fuser_lab.tuning",
     "with_rule": "fuser_lab.schedule.own",
@@ -101,7 +102,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(ipython: object) -> None:
-    """Add the magics ``%%fusion``, ``%fusion_time`` and ``%fusion_diff``: ``%load_ext fuser_lab``."""
+    """Add ``%%fusion``, ``%fusion_time``, ``%fusion_diff`` and ``%fusion_history``: ``%load_ext fuser_lab``."""
     from fuser_lab.magics import FusionMagics
 
     ipython.register_magics(FusionMagics)  # type: ignore[attr-defined]

@@ -26,6 +26,8 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeani
 _FEWEST_COMPARED = 2
 _PIPE_CLOSED = 141  # what a shell says of a program that SIGPIPE ended
 _SKIP = 125  # what tells `git bisect run` that a commit cannot be tested
+_INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
+_AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE)
 
 
@@ -184,6 +186,28 @@ def _retime(arguments: argparse.Namespace) -> int:
     return _SKIP if math.isnan(found.now) else int(found.now >= arguments.below)
 
 
+def _sweep(arguments: argparse.Namespace) -> int:
+    """Run the tasks of a sweep that its ledger does not have yet."""
+    from fuser_lab.lab.ledger import Ledger
+    from fuser_lab.lab.sweep_file import read_sweep
+
+    found = read_sweep(Path(arguments.file))
+    folder = arguments.ledger or found.ledger or "runs"
+    if arguments.dry_run:
+        for task in found.sweep.tasks:
+            print(task)
+        return 0
+    with Ledger(folder) as ledger:
+        try:
+            result = found.sweep.run(ledger, arguments.scheduler, again=_AGAIN[arguments.again])
+        except KeyboardInterrupt:
+            left = len(found.sweep.missing(ledger))
+            print(f"stopped; {plural(left, 'task')} left. The same command goes on.", file=sys.stderr)
+            return _INTERRUPTED
+    print(f"{result}\nledger: {printable(folder)}")
+    return 1 if result.failures else 0
+
+
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one for each strategy that was named."""
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
@@ -284,6 +308,15 @@ def _parser() -> argparse.ArgumentParser:
     agree.add_argument("--long", action="store_true", help="also print the differences and their reasons")
     agree.add_argument("--json", action="store_true", help="print JSON")
     agree.set_defaults(call=_agree)
+    text = "run the tasks of a sweep that its ledger does not have yet; exit status 1 if some fail"
+    tasks = commands.add_parser("sweep", help=text)
+    tasks.add_argument("file", metavar="FILE", help="the sweep as TOML: fusions, sizes, strategies, targets")
+    tasks.add_argument("--ledger", metavar="FOLDER", help="the ledger's folder; default: the file's, or runs")
+    text = "address of a dask scheduler, as tcp://host:8786; by default this process does the tasks"
+    tasks.add_argument("--scheduler", metavar="ADDRESS", help=text)
+    tasks.add_argument("--again", choices=["all", "failed"], help="repeat all tasks, or those that failed")
+    tasks.add_argument("--dry-run", action="store_true", help="only list the tasks")
+    tasks.set_defaults(call=_sweep)
     text = "write one HTML file in which to explore the plans of a repro script, without a kernel or a network"
     page = commands.add_parser("report", help=text)
     page.add_argument("-o", "--output", default="report.html", metavar="OUT", help="path of the file; ends in .html")

@@ -125,6 +125,10 @@ class LedgerWarning(UserWarning):
     """A damaged file of a ledger: its rows, or some of them, are missing from the answer, and the text says why."""
 
 
+class SweepWarning(UserWarning):
+    """A worker of a cluster that a sweep leaves out; the message says why."""
+
+
 class ScheduleError(FuserLabError, RuntimeError):
     """An illegal transform of a schedule by hand, or a schedule without a kernel; the message says why."""
 

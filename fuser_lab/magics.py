@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -12,6 +13,8 @@ from fuser_lab import api
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.exploring import explore
+from fuser_lab.lab.ledger import Ledger
+from fuser_lab.lab.views import History, history
 from fuser_lab.plan import Plan
 from fuser_lab.planning import segment
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class FusionMagics(Magics):
-    """``%%fusion``, ``%fusion_time`` and ``%fusion_diff``."""
+    """``%%fusion``, ``%fusion_time``, ``%fusion_diff`` and ``%fusion_history``."""
 
     @magic_arguments()
     @argument("name", nargs="?", default="fd", help="the variable to set, besides NAME_inputs and NAME_plan")
@@ -72,6 +75,25 @@ class FusionMagics(Magics):
         given = parse_argstring(self.fusion_diff, line)
         try:
             return api.diff(self._plan(given.before), self._plan(given.after))
+        except FuserLabError as error:
+            raise UsageError(str(error)) from None
+
+    @magic_arguments()
+    @argument("ledger", help="a variable that holds a ledger, or the folder of one")
+    @argument("--plan", help="the plan's name; optional if only one was measured")
+    @argument("--fusion", help="beginning of the fusion's hash; optional if only one was measured")
+    @argument("--segment", type=int, help="number of a segment (default: the whole plan)")
+    @line_magic("fusion_history")
+    def fusion_history(self, line: str) -> History:
+        """Return the times of a plan or a segment over commits."""
+        given = parse_argstring(self.fusion_history, line)
+        held = self.shell.user_ns.get(given.ledger)
+        if not isinstance(held, Ledger) and not (Path(given.ledger) / "ledger.json").exists():
+            msg = f"{given.ledger!r} is neither a variable that holds a ledger nor the folder of one."
+            raise UsageError(msg)
+        try:
+            ledger = held if isinstance(held, Ledger) else Ledger(given.ledger)
+            return history(ledger, plan=given.plan, fusion=given.fusion, segment=given.segment)
         except FuserLabError as error:
             raise UsageError(str(error)) from None
 

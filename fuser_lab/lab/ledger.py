@@ -1,13 +1,11 @@
 """The ledger: a folder that keeps measurements, with what they were made of and where."""
 
 import contextlib
-import math
 import os
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,14 +26,12 @@ from fuser_lab.arguments import (
     takes,
 )
 from fuser_lab.cost import timings as measured
-from fuser_lab.cost.timings import TimingRow
-from fuser_lab.definition.python_text import definition_text
-from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import FuserLabError, InputError, LedgerWarning, warn
+from fuser_lab.errors import InputError, LedgerWarning, warn
 from fuser_lab.json_text import json_text
-from fuser_lab.lab.environment import environment, now
+from fuser_lab.lab.environment import now
 from fuser_lab.lab.query import answered, duckdb_module, engine, written_as_parquet
 from fuser_lab.lab.records import timings_of
+from fuser_lab.lab.rows import timing_rows
 from fuser_lab.lab.schema import BY_NAME, Row
 from fuser_lab.lab.store import (
     Damage,
@@ -166,15 +162,9 @@ class Ledger:
             What else to know, as ``{"experiment": "larger blocks"}``.
         """
         measurement = uuid.uuid4().hex
-        where = dict(timings.environment) or {"measured_at": now(), **environment().to_dict()}
-        known = {plan.hash: plan for plan in plans}
-        shared = {
-            "measurement": measurement, **where, "load": timings.system_load, "cores": timings.cores,
-            "preallocated": timings.preallocated, "tags": json_text(dict(tags or {})),
-        }
-        for row in timings.rows:
-            plan = known.get(row.plan_hash) or (next(iter(plans)) if plans and row.segment is None else None)
-            self.append({**shared, **_measured(row), **(_described(plan) if plan else {}), **_kernel(plan, row)})
+        shared = {"measurement": measurement, "tags": json_text(dict(tags or {}))}
+        for row in timing_rows(timings, plans):
+            self.append({**row, **shared})
         return measurement
 
     @takes(query=TEXT, parameters=listed(_VALUE, "a list of text and numbers"))
@@ -263,38 +253,3 @@ class Ledger:
             warn("; ".join(f"{self.folder / one.file} is damaged: {one.why}" for one in damage), LedgerWarning)
         names, rows = answer
         return names, rows
-
-
-def _measured(row: TimingRow) -> Row:
-    return {
-        "plan": row.plan, "segment": row.segment, "scheduler": row.scheduler, "plan_hash": row.plan_hash,
-        "ops": row.ops, "bytes_in": row.bytes_in, "bytes_out": row.bytes_out, "bytes_crossing": row.bytes_crossing,
-        "median": row.median, "low": row.low, "high": row.high, "warm": row.warm, "kernels": row.kernels,
-        "samples": list(row.seconds), "cache": "warm" if math.isnan(row.warm) else "cold",
-        "timer": row.timer, "clocks": row.clocks, "error": row.error, "note": row.note, "subject": row.group,
-        "device": row.device,
-    }
-
-
-def _described(plan: Plan) -> Row:
-    text = definition_text(plan.definition)
-    return {
-        "fusion": text, "fusion_hash": sha256(text.encode()).hexdigest()[:16], "plan_python": plan.to_python(),
-        "sizes": json_text([list(d.shape) if isinstance(d, TensorSpec) else d for d in plan.inputs]),
-        "dtypes": json_text([d.dtype.name if isinstance(d, TensorSpec) else type(d).__name__ for d in plan.inputs]),
-        "strides": json_text([list(d.strides) if isinstance(d, TensorSpec) else None for d in plan.inputs]),
-    }
-
-
-def _kernel(plan: Plan | None, row: TimingRow) -> Row:
-    """Return the schedule and the hash of the kernel that ran; nothing of what the array library evaluates."""
-    if plan is None or row.segment is None:
-        return {}
-    target = "cpu" if row.device.startswith("CPU") else "cuda"
-    try:
-        segment = plan.segments[row.segment]
-        schedule = "\n".join(str(nest) for nest in segment.params(target))
-        kernel = sha256(segment.kernel(target).source.encode()).hexdigest()[:16]
-    except FuserLabError:
-        return {}
-    return {"schedule": schedule, "kernel_hash": kernel}

@@ -181,11 +181,18 @@ def _source(files: Files, *, damaged: bool = False) -> str:
         parts.append(f"SELECT {_ROWS} FROM {read} WHERE id IS NOT NULL")
     if files.parquet:
         paths = ", ".join(_text(path) for path in files.parquet)
-        parts.append(f"SELECT {_ROWS} FROM read_parquet([{paths}], union_by_name=true)")
+        # Files of an earlier version lack the columns that came later.
+        parts.append(
+            f"SELECT {_ROWS} FROM (SELECT {_nothing()} WHERE false UNION ALL BY NAME "
+            f"SELECT * FROM read_parquet([{paths}], union_by_name=true))",
+        )
     if not parts:
-        nothing = ", ".join(f'CAST(NULL AS {column.kind.duckdb}) AS "{column.name}"' for column in COLUMNS)
-        parts.append(f"SELECT {nothing} WHERE false")
+        parts.append(f"SELECT {_nothing()} WHERE false")
     return f"({' UNION ALL '.join(parts)})"
+
+
+def _nothing() -> str:
+    return ", ".join(f'CAST(NULL AS {column.kind.duckdb}) AS "{column.name}"' for column in COLUMNS)
 
 
 def _touched() -> str:

@@ -91,6 +91,17 @@ COLUMNS: Final = (
     Column("versions", Kind.TEXT, "Versions of Python and of the packages that take part, as JSON."),
     Column("commit", Kind.TEXT, "Git commit of the working directory; '+' at the end for uncommitted changes."),
     Column("tags", Kind.TEXT, "What the user adds, as JSON."),
+    Column("strategy", Kind.TEXT, "Strategy that cut the fusion."),
+    Column("target", Kind.TEXT, "Device whose limits decided the cuts."),
+    Column("segments", Kind.WHOLE, "Number of segments of a whole plan."),
+    Column("cost", Kind.WHOLE, "Cost of the plan in bytes by its certificate; a launch counts as bytes."),
+    Column("bound", Kind.WHOLE, "What every plan of the fusion costs at least, in bytes."),
+    Column("known", Kind.WHOLE, "Cost of the cheapest plan that the certificate knows, in bytes."),
+    Column("sweep", Kind.TEXT, "Name of the sweep; NULL outside of sweeps."),
+    Column("task", Kind.TEXT, "Key of the sweep's task that the row belongs to."),
+    Column("work", Kind.TEXT, "What the task does: 'segment', 'certificate', 'compile' or 'time'."),
+    Column("failure", Kind.TEXT, "Why the task failed, in one sentence."),
+    Column("elapsed", Kind.REAL, "Seconds that the task took; only on its last row, which completes the task."),
 )
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 

@@ -254,6 +254,7 @@ def calls(w: World) -> dict[str, Call]:
     softmax = fl.examples.get("softmax")
     ledger = fl.Ledger(w.folder / "ledger")
     measurement = ledger.add(w.times)
+    swept = fl.sweep((fd, INPUTS), work="segment", name="calls")
     softmax_fd, rows = fl.example("softmax", "small")
     found = {
         # fuser_lab
@@ -274,6 +275,13 @@ def calls(w: World) -> dict[str, Call]:
         "Ledger.sql": Call(known(ledger.sql), ("SELECT ?", [1])),
         "Ledger.timings": Call(known(ledger.timings), (measurement,)),
         **_views(w, plan, known),
+        "sweep": Call(known(fl.sweep), ((fd, INPUTS), None), {
+            "strategies": ["optimal"], "targets": ["A100"], "options": [SegmenterOptions()], "schedules": [None],
+            "peers": {}, "work": "segment", "device": "cpu", "seconds": 0.0, "name": "a",
+        }),
+        "Sweep.run": Call(known(swept.run), (ledger, None), {"again": False, "progress": False}),
+        "Sweep.missing": Call(known(swept.missing), (ledger,), {"again": False}),
+        "Sweep.to_pandas": Call(known(swept.to_pandas), (ledger,)),
         "explore": Call(known(_closed(fl.explore)), (fd, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),

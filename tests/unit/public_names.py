@@ -16,6 +16,7 @@ from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dumps import Dump
 from fuser_lab.lab.comparison import Comparison
+from fuser_lab.lab.sweeps import Sweep
 from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
 from fuser_lab.report.diff import PlanComparison
@@ -31,7 +32,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer, Comparison,
+        Dump, LoopAxis, Explorer, Comparison, Sweep,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -109,8 +110,8 @@ _REASONS = {
     """,
     "made by the package, not by users": """
         Comparison Dump LoopAxis Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk
-        Tensor TensorSpec Timings Tuning examples.Example views.Frontier views.FrontierRow views.HeatMap views.History
-        views.HistoryRow views.MemoryOrder views.MemoryOrders views.OrderSensitivity views.OrderedPlan
+        Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier views.FrontierRow views.HeatMap
+        views.History views.HistoryRow views.MemoryOrder views.MemoryOrders views.OrderSensitivity views.OrderedPlan
         views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
         nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
         nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split

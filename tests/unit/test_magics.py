@@ -84,3 +84,14 @@ def test_a_cell_that_is_no_script_says_so(shell):
         shell.run_cell_magic("fusion", "", "x = 1")
     with pytest.raises(UsageError, match="not a variable name"):
         shell.run_cell_magic("fusion", "not-a-name", CELL)
+
+
+def test_the_history_of_a_plan(shell, tmp_path):
+    ledger = shell.user_ns["ledger"] = fl.Ledger(tmp_path)
+    for commit, seconds in (("1", 2e-6), ("2", 3e-6)):
+        ledger.append({"plan": "a", "median": seconds, "commit": commit, "fusion_hash": "0"})
+    for line in ("ledger", f"{tmp_path} --plan a --fusion 0"):
+        assert [row.seconds for row in shell.run_line_magic("fusion_history", line).rows] == [2e-6, 3e-6]
+    for line, said in ((str(tmp_path / "none"), "neither a variable that"), ("ledger --plan b", "no measured row")):
+        with pytest.raises(UsageError, match=said):
+            shell.run_line_magic("fusion_history", line)

@@ -171,6 +171,18 @@ def test_damaged_files_cost_their_own_rows_and_are_named(tmp_path):
         ledger.timings("x")
 
 
+def test_files_of_an_earlier_version_lack_columns(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    ledger = fl.Ledger(tmp_path)
+    duckdb.sql(f"COPY (SELECT '1' AS id, 'a' AS plan, 2 AS segment) TO '{tmp_path}/rows-1.parquet' (FORMAT parquet)")
+    ledger.append({"plan": "b", "segment": 0, "task": "key"})
+    rows = ledger.sql("SELECT plan, segment, task FROM rows ORDER BY plan")
+    assert [tuple(row) for row in rows.fillna("").itertuples(index=False)] == [("a", 2, ""), ("b", 0, "key")]
+    ledger.close()
+    assert ledger.pack() == 1
+    assert counted(ledger) == Counter({("a", 2): 1, ("b", 0): 1})
+
+
 def test_what_no_ledger_can_be_is_refused(tmp_path):
     place = tmp_path / "file"
     place.write_text("")

@@ -1,0 +1,174 @@
+"""What a task does, as rows of a ledger: in this process, or in a worker that dask.distributed has started."""
+
+import functools
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fuser_lab.api import time as time_plans
+from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.definition.repro import read_script
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import FuserLabError
+from fuser_lab.ir import Fusion
+from fuser_lab.lab.environment import environment, now
+from fuser_lab.lab.rows import plan_columns, text_hash, timing_rows
+from fuser_lab.lab.schema import Row
+from fuser_lab.lab.tasks import Task, Work, with_schedule
+from fuser_lab.plan import Plan, Segment
+from fuser_lab.planning import segment
+from fuser_lab.runtime.ahead import compile_kernel
+from fuser_lab.runtime.arrays import from_numpy_as
+from fuser_lab.version import __version__
+
+Peers = Mapping[str, Callable[..., Any]]
+
+
+def performed(task: Task, peers: Peers | None = None, *, run: str = "", version: str = __version__) -> list[Row]:
+    """Return the rows of a task; what goes wrong is a row with the reason in ``failure``.
+
+    The last row has ``elapsed``. The environment is looked up once in each process for each ``run``.
+    """
+    start = time.perf_counter()
+    refusal = task.refusal
+    if version != __version__:
+        refusal = f"the sweep is of fuser_lab {version}, and this worker has {__version__}."
+    try:
+        rows = [{"failure": refusal}] if refusal else _WORK[task.work](task, peers or {})
+    except FuserLabError as error:
+        rows = [{"failure": " ".join(str(error).split())}]
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong, other tasks go on
+        rows = [{"failure": f"{type(error).__name__}: {' '.join(str(error).split())}"}]
+    known = {**_environment(run), **_described(task), "measurement": uuid.uuid4().hex, "measured_at": now()}
+    found = [{**known, **row} for row in rows]
+    found[-1]["elapsed"] = time.perf_counter() - start
+    return found
+
+
+def failed(task: Task, sentence: str) -> list[Row]:
+    """Return the rows of a task that no worker could finish."""
+    row = {"measurement": uuid.uuid4().hex, "measured_at": now(), "failure": sentence, "elapsed": 0.0}
+    return [{**_described(task), **row}]
+
+
+def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> None:
+    """Compile the kernels of a task for GPUs, so that they are on disk when it is measured; failures come up then."""
+    if task.refusal:
+        return
+    try:
+        for one in _plan(task).segments:
+            for capability in capabilities:
+                _compiled(one, capability)
+    except Exception:  # noqa: BLE001 - the measurement compiles it again, and says what is wrong
+        return
+
+
+def capability() -> tuple[int, int]:
+    """Return the compute capability of this process's GPU."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    return int(major), int(minor)
+
+
+def _described(task: Task) -> Row:
+    return {
+        "subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash, "plan": task.plan_name,
+        "strategy": task.strategy, "target": task.target.name, "sweep": task.sweep, "task": task.key,
+        "work": task.work.value,
+    }
+
+
+@functools.lru_cache(maxsize=1)
+def _environment(run: str) -> Row:
+    return environment().to_dict()
+
+
+@functools.lru_cache(maxsize=64)
+def _definition(text: str) -> Fusion:
+    return read_script(text, FusionBuilder)[0].fusion
+
+
+def _plan(task: Task) -> Plan:
+    plan = segment(
+        _definition(task.fusion), task.inputs, strategy=task.strategy, target=task.target, options=task.options,
+    )
+    return with_schedule(plan, task.schedule, task.device)
+
+
+def _segmented(task: Task, peers: Peers) -> list[Row]:
+    """Return a row per segment and one of the plan; a segment that no scheduler accepts has the reasons as its note."""
+    return _plan_rows(_plan(task))
+
+
+def _certified(task: Task, peers: Peers) -> list[Row]:
+    plan = _plan(task)
+    certificate = plan.certificate()
+    *segments, whole = _plan_rows(plan)
+    told = {
+        "cost": certificate.cost, "bound": certificate.bound, "known": certificate.known, "note": certificate.status,
+    }
+    return [*segments, {**whole, **told}]
+
+
+def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
+    """Return a row per segment with its kernel; for CUDA, the note says what the compiler tells of it."""
+    plan = _plan(task)
+    *rows, whole = _plan_rows(plan)
+    for one, row in zip(plan.segments, rows, strict=True):
+        if one.scheduler is None or one.scheduler in EVALUATED:
+            continue
+        _compiled(one, None if task.device == "cpu" else plan.oracle.device.cc)
+        row["schedule"] = "\n".join(str(nest) for nest in one.params(task.device))
+        row["kernel_hash"] = text_hash(one.kernel(task.device).source)
+        if task.device == "cuda":
+            row["note"] = "; ".join(map(str, one.launches()))
+    return [*rows, whole]
+
+
+def _timed(task: Task, peers: Peers) -> list[Row]:
+    plan = _plan(task).renamed(task.plan_name)
+    inputs = [value.materialize() if isinstance(value, TensorSpec) else value for value in task.inputs]
+    if task.device == "cuda":
+        inputs = [_on_gpu(value) for value in inputs]
+    times = time_plans(plan, inputs, peers=peers, seconds=task.seconds, progress=False)
+    own = {"subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash}
+    return [{**row, **own, **_cut_by(task, row)} for row in timing_rows(times, [plan])]
+
+
+def _cut_by(task: Task, row: Row) -> Row:
+    """Return strategy and target; a peer has none."""
+    is_plan = row["segment"] is not None or bool(row["plan_hash"])
+    return {"strategy": task.strategy, "target": task.target.name} if is_plan else {"strategy": None, "target": None}
+
+
+def _compiled(one: Segment, capability: tuple[int, int] | None) -> None:
+    if one.scheduler is not None and one.scheduler not in EVALUATED:
+        compile_kernel(one.kernel("cpu" if capability is None else "cuda"), capability)
+
+
+def _on_gpu(value: Any) -> Any:
+    return from_numpy_as("torch", value).cuda() if hasattr(value, "dtype") else value
+
+
+def _plan_rows(plan: Plan) -> list[Row]:
+    """Return a row per segment, and last one of the whole plan."""
+    known = {**plan_columns(plan), "plan_hash": plan.hash}
+    del known["fusion"], known["fusion_hash"]  # the task knows them
+    rows = [
+        {
+            **known, "segment": one.index, "ops": len(one.exprs), "bytes_in": one.bytes_in, "bytes_out": one.bytes_out,
+            "bytes_crossing": one.bytes_crossing, "scheduler": one.scheduler.value if one.scheduler else "",
+            "note": "" if one.scheduler else one.group.answer.text,
+        }
+        for one in plan.segments
+    ]
+    totals = {name: sum(int(row[name]) for row in rows) for name in ("ops", "bytes_in", "bytes_out")}
+    return [*rows, {**known, **totals, "segments": len(rows), "bytes_crossing": plan.bytes_crossing}]
+
+
+_WORK: dict[Work, Callable[[Task, Peers], list[Row]]] = {
+    Work.SEGMENT: _segmented, Work.CERTIFICATE: _certified, Work.COMPILE: _compiled_rows, Work.TIME: _timed,
+}

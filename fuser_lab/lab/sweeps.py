@@ -1,0 +1,383 @@
+"""Sweeps: many fusions, sizes, strategies, targets and schedules as tasks, whose results a ledger keeps."""
+
+import contextlib
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab import examples
+from fuser_lab.arguments import (
+    ANYTHING,
+    FLAG,
+    FUNCTION,
+    NONE,
+    TEXT,
+    having,
+    instance,
+    listed,
+    mapping,
+    number,
+    one_of,
+    optional,
+    shown,
+    takes,
+)
+from fuser_lab.cost.device import Device
+from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.ir import Fusion
+from fuser_lab.lab.cluster import connected, rows_from
+from fuser_lab.lab.ledger import Ledger
+from fuser_lab.lab.performing import Peers, performed
+from fuser_lab.lab.schema import Row
+from fuser_lab.lab.tasks import Case, Task, Work, case_of, schedule_of, tasks_of
+from fuser_lab.plan import Plan
+from fuser_lab.planning import definition_of, device_of
+from fuser_lab.report.html import table_html
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import plural, seconds_label
+from fuser_lab.runtime.interrupts import progress_bar
+from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN: Final = 10  # reasons of failures in a text
+Progress = Callable[[int, int, Task], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """What a run of a sweep did: tasks ``done`` now, those ``kept`` from an earlier run, and failures with reasons."""
+
+    done: int
+    kept: int
+    failures: tuple[tuple[Task, str], ...]
+    seconds: float
+
+    @property
+    def note(self) -> str:
+        """The counts in one sentence."""
+        kept = f" {plural(self.kept, 'task')} had been done before." if self.kept else ""
+        failed = f"; {len(self.failures)} of them failed" if self.failures else ""
+        return f"{plural(self.done, 'task')} done in {seconds_label(self.seconds)}{failed}.{kept}"
+
+    def __str__(self) -> str:
+        """Return the counts and the reasons of failures."""
+        table = self._table()
+        return f"{self.note}\n{table_text(table)}" if table.rows else self.note
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the same as text and as HTML."""
+        return {"text/plain": str(self), "text/html": table_html(self._table(), note=self.note)}
+
+    def _table(self) -> Table:
+        first: dict[str, Task] = {}
+        counts: Counter[str] = Counter()
+        for task, reason in self.failures:
+            first.setdefault(reason, task)
+            counts[reason] += 1
+        rows = tuple((reason, str(count), str(first[reason])) for reason, count in counts.most_common(_SHOWN))
+        return Table(columns=("why tasks failed", "tasks", "the first"), rows=rows, numeric=frozenset({"tasks"}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Tasks, each once by its content.
+
+    Attributes
+    ----------
+    name
+        Name of the sweep, which is part of the keys of its tasks.
+    tasks
+        The tasks in the order of fusions, sizes, targets, strategies, options and schedules.
+    peers
+        Peers by the names of fusions.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    peers: Mapping[str, Peers] = field(default_factory=dict)
+
+    @takes(
+        "Sweep.run", ledger=instance(Ledger),
+        client=(optional(TEXT) | having("scheduler_info", "submit", accepted="a client of dask.distributed")).worded(
+            "a client of dask.distributed, the address of a scheduler, or None",
+        ),
+        again=(FLAG | one_of("failed")).worded("True, False or 'failed'"),
+        progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
+    )
+    def run(
+        self, ledger: Ledger, client: Any = None, *, again: bool | str = False,
+        progress: Progress | bool | None = None,
+    ) -> SweepResult:
+        """Return what was done; rows are in the ledger as soon as their task is done.
+
+        Tasks that the ledger has are not repeated, so a sweep that was interrupted or lost its machine goes on where it
+        was. A task that fails is a row with the reason in the column ``failure``.
+
+        Parameters
+        ----------
+        ledger
+            Where the rows go; this process writes all of them.
+        client
+            A client of dask.distributed or the address of a scheduler; by default the tasks run in this process.
+            Measurements need workers with one thread and the resource ``GPU=1`` (``CPU=1`` for those on a CPU); other
+            work runs on the other workers.
+        again
+            True repeats tasks that the ledger has, ``"failed"`` those that failed.
+        progress
+            Called as ``progress(done, total, task)``; None shows a bar in a terminal or notebook, False none.
+
+        Raises
+        ------
+        InputError
+            If no scheduler answers, or no worker can do the tasks.
+        UnsupportedError
+            If there is a client's address and dask.distributed is not installed.
+        """
+        start = time.perf_counter()
+        open_ = self.missing(ledger, again=again)
+        failures: list[tuple[Task, str]] = []
+        with _shown(progress, len(open_)) as show, contextlib.closing(self._rows(open_, client)) as found:
+            for done, (task, rows) in enumerate(found, start=1):
+                for row in rows:
+                    ledger.append(row)
+                failures += [(task, str(row["failure"])) for row in rows if row.get("failure")]
+                show(done, len(open_), task)
+        return SweepResult(
+            done=len(open_), kept=len(self.tasks) - len(open_), failures=tuple(failures),
+            seconds=time.perf_counter() - start,
+        )
+
+    @takes("Sweep.missing", ledger=instance(Ledger), again=(FLAG | one_of("failed")).worded("True, False or 'failed'"))
+    def missing(self, ledger: Ledger, *, again: bool | str = False) -> list[Task]:
+        """Return the tasks that a ledger does not have; with ``again="failed"`` also those that failed."""
+        if again is True:
+            return list(self.tasks)
+        found = ledger.sql(
+            "SELECT task, count(*) - count(failure) AS succeeded FROM rows "
+            "WHERE task IS NOT NULL AND elapsed IS NOT NULL GROUP BY task",
+        )
+        kept = found[found["succeeded"] > 0] if again == "failed" else found
+        known = set(kept["task"])
+        return [task for task in self.tasks if task.key not in known]
+
+    @takes("Sweep.to_pandas", ledger=instance(Ledger))
+    def to_pandas(self, ledger: Ledger) -> "pd.DataFrame":
+        """Return the rows that a ledger has of the sweep's tasks, the oldest first."""
+        rows = ledger.sql("SELECT * FROM rows WHERE sweep = ? ORDER BY measured_at", [self.name])
+        return rows[rows["task"].isin({task.key for task in self.tasks})].reset_index(drop=True)
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+        return len(self.tasks)
+
+    def __repr__(self) -> str:
+        """Return what is swept, in one line."""
+        counts: dict[str, set[Any]] = {
+            "fusion": {task.fusion for task in self.tasks}, "size": {task.inputs for task in self.tasks},
+            "target": {task.target for task in self.tasks},
+        }
+        parts = [plural(len(found), noun) for noun, found in counts.items()]
+        strategies = ", ".join(dict.fromkeys(task.strategy for task in self.tasks))
+        work = ", ".join(dict.fromkeys(task.work.value for task in self.tasks))
+        name = f" {self.name!r}" if self.name else ""
+        return f"<Sweep{name} of {plural(len(self.tasks), 'task')}: {work} of {', '.join(parts)}; {strategies}>"
+
+    def _rows(self, tasks: Sequence[Task], client: Any) -> Generator[tuple[Task, list[Row]]]:
+        run = uuid.uuid4().hex
+        if client is None or not tasks:
+            for task in tasks:
+                yield task, performed(task, self.peers.get(task.subject, {}), run=run)
+            return
+        with connected(client) as open_client:
+            yield from rows_from(open_client, tasks, dict(self.peers), run)
+
+
+_SIZES = (NONE | listed(ANYTHING, "a list of sizes", lazy=True)).worded(
+    "a list of sizes, or a dict of such lists by the names of fusions",
+)
+_FUNCTIONS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")
+_PARAMETERS = mapping(TEXT, ANYTHING, "a dict of parameters by name")
+
+
+@takes(
+    sizes=mapping(TEXT, listed(ANYTHING, "a list of sizes", lazy=True), "a dict of lists of sizes") | _SIZES,
+    strategies=listed(one_of(*STRATEGIES), "a list of strategies", least=1),
+    targets=listed(optional(TEXT.worded("a device's name") | instance(Device)), "a list of devices", least=1),
+    options=listed(instance(SegmenterOptions), "a list of SegmenterOptions", least=1),
+    schedules=(
+        one_of("candidates")
+        | listed(
+            NONE | mapping(ANYTHING, _PARAMETERS, "a dict of parameters by segment"), "a list of schedules", least=1,
+        )
+    ).worded("'candidates' or a list of dicts of parameters by segment"),
+    peers=(
+        NONE | mapping(TEXT, FUNCTION | _FUNCTIONS, "a dict of functions by name")
+    ).worded("a dict of functions by name, or of such dicts by the names of fusions"),
+    work=one_of(*(work.value for work in Work)), device=optional(one_of("cpu", "cuda")), seconds=number(0), name=TEXT,
+)
+def sweep(
+    fusions: object, sizes: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None, *,
+    strategies: Sequence[str] = ("bottom_up",), targets: Sequence[str | Device | None] = (None,),
+    options: Sequence[SegmenterOptions] = (SegmenterOptions(),),
+    schedules: Sequence[Mapping[Any, Mapping[str, Any]] | None] | str = (None,),
+    peers: Mapping[str, Any] | None = None, work: str = "time", device: str | None = None, seconds: float = 1.0,
+    name: str = "",
+) -> Sweep:
+    """Return a sweep: a task for each combination of what is given, without repetitions.
+
+    A size that does not fit a fusion is a task that fails; the others go on.
+
+    Parameters
+    ----------
+    fusions
+        A definition, a pair of a definition and its inputs (`load_repro`), the name of an example, a list of these, or
+        a dict of them by name.
+    sizes
+        Sizes for all fusions, or lists of sizes by the names of fusions. A size is a list with an entry per input (a
+        shape, `spec`, an array, which stands for its description, or a number), or a shape that holds for all tensors,
+        aligned at the last axis: ``(1024, 512)`` makes ``x[1024, 512]`` and ``bias[512]``. A fusion without sizes
+        takes the inputs that it comes with.
+    strategies
+        Names of strategies, as for `segment`.
+    targets
+        Devices whose limits decide, as for `segment`.
+    options
+        Options of the segmenter.
+    schedules
+        Parameters of kernels by segment, such as ``{0: {"grain": 64}}``, and None for what the heuristics choose; or
+        ``"candidates"`` for that and each change of one kernel that `tune` would try.
+    peers
+        Functions of the inputs, timed beside each plan, by name; or dicts of them by the names of fusions.
+    work
+        ``"time"``, ``"segment"``, ``"certificate"`` or ``"compile"``: what to do with each plan.
+    device
+        Kernels of which device are compiled and timed, ``"cpu"`` or ``"cuda"``; by default CUDA's if this machine has a
+        GPU.
+    seconds
+        Maximum time for each measurement.
+    name
+        Name of the sweep. It is part of the tasks' keys: the same tasks under another name are measured again.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If an argument has the wrong type.
+    InputError
+        If a strategy, target, example or parameter is unknown, or ``sizes`` names a fusion that is not swept.
+    """
+    named_fusions = dict(_fusions(fusions))
+    by_fusion = _sizes_of(named_fusions, sizes)
+    known_peers = _peers_of(named_fusions, peers or {})
+    chosen = Work(work)
+    places = [device_of(target) for target in targets]
+    schedule_list = None if isinstance(schedules, str) else [schedule_of(one or {}) for one in schedules]
+    runs_on = device or _device_here(chosen)
+    tasks: dict[str, Task] = {}
+    for label, (fusion, own) in named_fusions.items():
+        cases: list[Case] = [case_of(label, fusion, size, own) for size in by_fusion[label]]
+        functions = sorted((peer, _function_name(one)) for peer, one in known_peers.get(label, {}).items())
+        for case in cases:
+            for task in tasks_of(
+                case, strategies=strategies, targets=places, options=options, schedules=schedule_list, work=chosen,
+                device=runs_on, peers=functions, seconds=seconds, sweep=name,
+            ):
+                tasks.setdefault(task.key, task)
+    return Sweep(name=name, tasks=tuple(tasks.values()), peers=known_peers)
+
+
+def _fusions(given: object) -> Iterator[tuple[str, tuple[Fusion, Sequence[Any] | None]]]:
+    """Yield names of fusions with the definition and the inputs that come with it."""
+    if isinstance(given, Mapping):
+        yield from ((TEXT.of(name, "sweep", "fusions"), _fusion(one)) for name, one in given.items())
+        return
+    several = given if isinstance(given, list) else [given]
+    if not several:
+        msg = "sweep: fusions must have at least one fusion, given []."
+        raise InputError(msg)
+    for place, one in enumerate(several):
+        label = one if isinstance(one, str) else getattr(one, "name", "")
+        yield (label if isinstance(label, str) and label else f"fusion{place}"), _fusion(one)
+
+
+def _fusion(given: object) -> tuple[Fusion, Sequence[Any] | None]:
+    if isinstance(given, str):
+        chosen = examples.get(given)
+        builder = FusionBuilder()
+        with builder:
+            chosen.define(builder, "small")
+        return builder.fusion, list(chosen.specs("small"))
+    if isinstance(given, Plan):
+        msg = "sweep: a plan is cut already; give its definition, (plan.definition, plan.inputs)."
+        raise ArgumentTypeError(msg)
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], list | tuple):
+        return definition_of(given[0]), given[1]
+    own = getattr(given, "inputs", None)
+    return definition_of(given), own if isinstance(own, list | tuple) and not isinstance(given, Fusion) else None
+
+
+def _sizes_of(
+    fusions: Mapping[str, Any], sizes: Iterable[Any] | Mapping[str, Iterable[Any]] | None,
+) -> dict[str, list[Sequence[Any] | None]]:
+    if isinstance(sizes, Mapping):
+        unknown = [label for label in sizes if label not in fusions]
+        if unknown:
+            msg = f"sweep: sizes names the fusion {shown(unknown[0])}; the fusions are {', '.join(fusions)}."
+            raise InputError(msg)
+        return {label: list(map(_size, sizes[label])) if label in sizes else [None] for label in fusions}
+    return dict.fromkeys(fusions, [None] if sizes is None else list(map(_size, sizes)))
+
+
+def _size(given: object) -> Sequence[Any]:
+    if not isinstance(given, list | tuple):
+        msg = f"sweep: a size must be a shape or a list with an entry per input, given {shown(given)}."
+        raise ArgumentTypeError(msg)
+    return given
+
+
+def _peers_of(fusions: Mapping[str, Any], peers: Mapping[str, Any]) -> dict[str, Peers]:
+    """Return peers by fusion."""
+    shared = {peer: one for peer, one in peers.items() if not isinstance(one, Mapping)}
+    unknown = [label for label, one in peers.items() if isinstance(one, Mapping) and label not in fusions]
+    if unknown:
+        msg = f"sweep: peers names the fusion {shown(unknown[0])}; the fusions are {', '.join(fusions)}."
+        raise InputError(msg)
+    own = {label: one for label, one in peers.items() if isinstance(one, Mapping)}
+    found = {label: {**shared, **own.get(label, {})} for label in fusions}
+    return {label: one for label, one in found.items() if one}
+
+
+def _function_name(function: Any) -> str:
+    module = getattr(function, "__module__", "")
+    return f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _device_here(work: Work) -> str:
+    """Return the device that is measured where none is named; what runs no kernels is the same for both."""
+    if work in {Work.SEGMENT, Work.CERTIFICATE}:
+        return "cpu"
+    from fuser_lab.teaching import on_gpu
+
+    return "cpu" if on_gpu([]) is None else "cuda"
+
+
+@contextlib.contextmanager
+def _shown(progress: Progress | bool | None, total: int) -> Iterator[Progress]:
+    if callable(progress):
+        yield progress
+        return
+    bar = progress_bar("sweep", total, hidden=progress is False)
+
+    def show(done: int, _: int, task: Task) -> None:
+        bar.set_postfix_str(str(task)[:60], refresh=False)
+        bar.update(done - bar.n)
+
+    with contextlib.closing(bar):
+        yield show

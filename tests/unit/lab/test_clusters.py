@@ -1,0 +1,111 @@
+"""Sweeps on a cluster of two processes: everything arrives once, whatever is stopped or killed."""
+
+import os
+import signal
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.errors import InputError
+from fuser_lab.lab import cluster as clusters
+
+distributed = pytest.importorskip("distributed", reason="the lab packages are not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+            resources={"CPU": 1},
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def ours(name, count=8, **more):
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(fd.ops.exp(x), [1]))
+    return fl.sweep({"sum": fd}, [(8, 8 + n) for n in range(count)], **{"work": "certificate", "name": name, **more})
+
+
+def completed(sweep, ledger):
+    rows = sweep.to_pandas(ledger)
+    return sorted(rows["task"][rows["elapsed"].notna()])
+
+
+def keys(sweep):
+    return sorted(task.key for task in sweep.tasks)
+
+
+def test_a_cluster_gives_the_rows_of_one_process(client, tmp_path):
+    swept = ours("same")
+    columns = ["subject", "sizes", "strategy", "target", "segment", "scheduler", "cost", "bound", "plan_hash"]
+    found = []
+    for folder, where in (("cluster", client), ("here", None)):
+        with fl.Ledger(tmp_path / folder) as ledger:
+            assert swept.run(ledger, where, progress=False).done == len(swept)
+            rows = swept.to_pandas(ledger).sort_values(["sizes", "segment"])
+            found.append(rows[columns].reset_index(drop=True).astype(str))
+    assert found[0].equals(found[1])
+
+
+def test_a_stopped_sweep_goes_on(client, tmp_path):
+    swept = ours("stopped")
+
+    def stop(done, total, task):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with fl.Ledger(tmp_path) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            swept.run(ledger, client, progress=stop)
+        assert swept.run(ledger, client, progress=False).kept == 3
+        assert completed(swept, ledger) == keys(swept)
+
+
+def test_a_worker_that_is_killed_costs_nothing_but_time(client, tmp_path):
+    swept = ours("killed", 12)
+    killed = []
+
+    def kill(done, total, task):
+        if done == 2:
+            pid = next(iter(client.run(os.getpid).values()))
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+
+    with fl.Ledger(tmp_path) as ledger:
+        result = swept.run(ledger, client, progress=kill)
+        assert completed(swept, ledger) == keys(swept)
+    assert killed
+    assert not result.failures
+
+
+def test_measurements_take_the_resource(client, tmp_path):
+    swept = ours("timed", 1, work="time", device="cpu", seconds=0.01, peers={"numpy": max})
+    with fl.Ledger(tmp_path) as ledger:
+        result = swept.run(ledger, client, progress=False)
+        rows = swept.to_pandas(ledger)
+        assert completed(swept, ledger) == keys(swept)
+        with pytest.raises(InputError, match="no worker has the resource GPU"):
+            ours("timed", 1, work="time", device="cuda").run(ledger, client)
+    assert not result.failures
+    assert (rows["median"][rows["plan"] == "bottom_up"] > 0).all()
+    assert set(rows["plan"]) == {"bottom_up", "numpy"}
+
+
+def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "_PATIENCE", 0.2)
+    with pytest.raises(InputError, match=r"cannot connect to tcp://127\.0\.0\.1:9: no scheduler answers there within"):
+        ours("lost").run(fl.Ledger(tmp_path), "tcp://127.0.0.1:9")
+
+
+def test_a_task_that_ends_its_workers_is_a_failure():
+    error = distributed.scheduler.KilledWorker("task", None, 3)
+    assert clusters._sentence((type(error), error, None)) == "4 workers died while they ran the task."
+    assert "later cannot import the package: no x" in clusters._sentence(ModuleNotFoundError("no x"))
+    assert clusters._sentence(ValueError("a\nb")) == "ValueError: a b"
