@@ -71,6 +71,7 @@ from fuser_lab.segmentation.previews import EditPreview, Previews
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.codegen.kernel_steps import KernelSteps
     from fuser_lab.definition.cache import FusionCache
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
@@ -204,6 +205,34 @@ class Segment:
             msg = f"segment {self.index} has no kernel: no scheduler takes it; {self.group.answer.text}."
             raise CodegenError(msg)
         return generate(self.fusion, self.scheduler, target, changes=self.changes, device=self.plan.oracle.device)
+
+    @takes(target=_TARGET)
+    def steps(self, target: str = "cpu") -> "KernelSteps":
+        """Return what the kernel reads and writes step by step, as the evaluator in lock step runs it.
+
+        A segment with a tensor of more than 256 elements is shown with smaller extents; ``shrunk`` lists them.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; no GPU is needed.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        UnsupportedError
+            If no smaller extents fit the ops, or the kernel takes too many steps.
+        """
+        from fuser_lab.analysis.smaller import smaller
+        from fuser_lab.codegen.generate import generate
+        from fuser_lab.codegen.kernel_steps import MOST_ELEMENTS, kernel_steps
+
+        generated = self.kernel(target)
+        fusion, shrunk = smaller(self.fusion, MOST_ELEMENTS)
+        if shrunk and self.scheduler is not None:
+            generated = generate(fusion, self.scheduler, target, device=self.plan.oracle.device)
+        return kernel_steps(generated, fusion, shrunk)
 
     @property
     def changes(self) -> tuple[LoopChange, ...]:

@@ -28,7 +28,7 @@ from fuser_lab.runtime.by_hand import generate_scheduled
 TOLERANCE = {DataType.Float: 2e-5, DataType.Double: 1e-11, DataType.Half: 8e-3, DataType.BFloat16: 5e-2}
 
 
-class WatchedThreads(kernel_eval._Lanes):
+class WatchedThreads(kernel_eval.Lanes):
     """Threads in lock step that notice races in shared memory and barriers that some of them miss."""
 
     def __init__(self, *args: Any) -> None:
@@ -127,11 +127,11 @@ def run_kernel(kernel: Kernel, fusion: Fusion, inputs: Sequence[Any]) -> list[np
         else:
             memory[value.name] = x
     results = {tv.name: np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype)) for tv in fusion.outputs}
-    plain, kernel_eval._Lanes = kernel_eval._Lanes, WatchedThreads
+    plain, kernel_eval.Lanes = kernel_eval.Lanes, WatchedThreads
     try:
         trace = kernel_eval.evaluate_kernel(kernel, memory | results)
     finally:
-        kernel_eval._Lanes = plain
+        kernel_eval.Lanes = plain
     for name, writes in trace.writes.items():
         assert (writes == 1).all(), f"{name} is written {sorted(set(writes.tolist()))} times"
     return [results[tv.name].view(tv.dtype.numpy).reshape(tv.shape) for tv in fusion.outputs]

@@ -91,12 +91,19 @@ def storage_name(buffer: Buffer) -> str:
     return SMALL_INTEGERS.get(buffer.dtype, TYPE_NAMES[buffer.dtype])
 
 
+Place = tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A generated file and, per line, the expression that it computes."""
+    """A generated file and, per line, the expression that it computes and the statement that it spells.
+
+    A statement is given by the number of its phase and by its place there in the order of `walk`.
+    """
 
     text: str
     origins: tuple[str | None, ...]
+    statements: tuple[Place | None, ...]
 
 
 class Emitter:
@@ -110,21 +117,26 @@ class Emitter:
         self._kernel = kernel
         self._lines: list[str] = []
         self._origins: list[str | None] = []
+        self._places: list[Place | None] = []
+        self._place: Place | None = None
+        self._phase = self._next = 0  # of the statement that is printed next
         self._depth = 0
 
     def source(self) -> Source:
         """Return the file."""
-        body: list[tuple[str, str | None]] = []
-        for phase in self._kernel.phases:
+        for number, phase in enumerate(self._kernel.phases):
             self._line("")
             self._line("")
-            self._function(phase)
-        body = list(zip(self._lines, self._origins, strict=True))
-        self._lines, self._origins = [], []
-        text = "\n".join(line for line, _ in body)
-        self._header(text)
-        lines = [*zip(self._lines, self._origins, strict=True), *body]
-        return Source(text="\n".join(line for line, _ in lines) + "\n", origins=tuple(origin for _, origin in lines))
+            self._function(number, phase)
+        body = list(zip(self._lines, self._origins, self._places, strict=True))
+        self._lines, self._origins, self._places = [], [], []
+        self._header("\n".join(line for line, _, _ in body))
+        lines = [*zip(self._lines, self._origins, self._places, strict=True), *body]
+        return Source(
+            text="\n".join(line for line, _, _ in lines) + "\n",
+            origins=tuple(origin for _, origin, _ in lines),
+            statements=tuple(place for _, _, place in lines),
+        )
 
     def _header(self, body: str) -> None:
         kernel = self._kernel
@@ -145,6 +157,7 @@ class Emitter:
     def _line(self, text: str, origin: str | None = None) -> None:
         self._lines.append("    " * self._depth + text if text else "")
         self._origins.append(origin)
+        self._places.append(self._place)
 
     @contextmanager
     def _indented(self) -> "Iterator[None]":
@@ -154,7 +167,8 @@ class Emitter:
 
     # Statements
 
-    def _function(self, phase: Phase) -> None:
+    def _function(self, number: int, phase: Phase) -> None:
+        self._phase, self._next = number, 0
         self.decorator(phase)
         names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars), *(n.name for n in phase.sizes)]
         self._line(f"def {phase.name}({', '.join(names)}):")
@@ -165,8 +179,12 @@ class Emitter:
                 self._line("pass")
 
     def _block(self, statements: tuple[Statement, ...]) -> None:
+        around = self._place
         for statement in statements:
+            self._place = self._phase, self._next
+            self._next += 1
             self._statement(statement)
+        self._place = around
 
     def _statement(self, statement: Statement) -> None:
         origin = statement.origin

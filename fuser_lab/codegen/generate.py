@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.codegen.decompose import welford_of
+from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.numba_cpu import CpuEmitter
@@ -22,11 +23,16 @@ _EMITTERS = {"cpu": CpuEmitter, "cuda": CudaEmitter}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedKernel:
-    """A kernel as IR and as a Python file; ``line_origins[n]`` is the expression behind line n + 1, or None."""
+    """A kernel as IR and as a Python file.
+
+    ``line_origins[n]`` is the expression behind line n + 1, or None; ``line_statements[n]`` is the statement of
+    Kernel IR that the line spells: the number of its phase, and its place there in the order of `walk`.
+    """
 
     kernel_ir: Kernel
     source: str
     line_origins: tuple[str | None, ...]
+    line_statements: tuple[Place | None, ...]
 
     def lines_of(self, expr: str) -> tuple[int, ...]:
         """Return the numbers (from 1) of the lines that an expression produced."""
@@ -81,4 +87,6 @@ def generate(
     source = _EMITTERS[target](kernel).source()
     renamed = welford_of(fusion)
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)
-    return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=origins)
+    return GeneratedKernel(
+        kernel_ir=kernel, source=source.text, line_origins=origins, line_statements=source.statements,
+    )

@@ -51,8 +51,12 @@ class Trace:
     writes: dict[str, Array] = field(default_factory=dict)
 
 
-def evaluate_kernel(kernel: Kernel, memory: Mapping[str, Any]) -> Trace:
+def evaluate_kernel(
+    kernel: Kernel, memory: Mapping[str, Any], threads: "Callable[[Phase, dict[str, Any], Trace], Lanes] | None" = None,
+) -> Trace:
     """Run a kernel on flat arrays of stored elements and on numbers, by name; workspaces are made here.
+
+    ``threads`` makes what runs a phase, by default `Lanes`.
 
     Raises
     ------
@@ -65,7 +69,7 @@ def evaluate_kernel(kernel: Kernel, memory: Mapping[str, Any]) -> Trace:
     trace = Trace({b.name: np.zeros(b.size, np.int64) for b in kernel.outputs})
     for phase in kernel.phases:
         with np.errstate(all="ignore"):
-            _Lanes(phase, known, trace).run()
+            (threads or Lanes)(phase, known, trace).run()
     return trace
 
 
@@ -73,8 +77,11 @@ def _poison(dtype: DataType) -> Any:
     return np.nan if dtype.is_float or dtype.is_complex else 77
 
 
-class _Lanes:
+class Lanes:
+    """The threads of one phase, in lock step; a subclass may watch them."""
+
     def __init__(self, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
+        """Take a phase, its memory by name, and the notes that are taken."""
         self._phase, self._memory, self._trace = phase, memory, trace
         self._env: dict[str, Any] = {v.name: np.asarray([memory[v.name]]) for v in phase.scalars}
         self._env |= {size.name: np.asarray([size.value], size.dtype.compute.numpy) for size in phase.sizes}
@@ -87,6 +94,7 @@ class _Lanes:
         self._constants: dict[int, tuple[Const, Array]] = {}  # by the identity of the term, which is kept alive
 
     def run(self) -> None:
+        """Run the phase."""
         self._block(self._phase.body)
 
     def _block(self, statements: tuple[Statement, ...]) -> None:

@@ -48,7 +48,9 @@ def generate_scheduled(
     chosen = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
     kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments)
     source = CudaEmitter(kernel).source()
-    return GeneratedKernel(kernel_ir=kernel, source=source.text, line_origins=source.origins)
+    return GeneratedKernel(
+        kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
+    )
 
 
 class ScheduledKernel:

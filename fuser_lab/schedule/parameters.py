@@ -27,7 +27,7 @@ _MOST_BLOCKS = (1 << 31) - 1
 _MOST_PARTS = 1 << 16
 _SPLIT_FROM = 2  # elements behind each result
 
-_MEANINGS: Mapping[str, str] = {
+MEANINGS: Mapping[str, str] = {
     "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
     "vector": "elements of one access", "split": "parts of each reduction",
     "persistent": "rows stay on chip between passes",
@@ -91,7 +91,7 @@ class NestChoice:
         for name, value in self.values.items():
             before = getattr(self.chosen, name)
             given = "" if before == value else f" (heuristics: {before})"
-            lines.append(f"  {name} = {value}{given}: {_MEANINGS[name]}")
+            lines.append(f"  {name} = {value}{given}: {MEANINGS[name]}")
         return "\n".join(lines)
 
 
@@ -169,8 +169,8 @@ def checked(values: Mapping[str, object]) -> Values:
     """
     found: list[tuple[str, Value]] = []
     for name, value in sorted(values.items()):
-        if name not in _MEANINGS:
-            msg = f"with_params: {name!r} is not a parameter; choose from {', '.join(_MEANINGS)}."
+        if name not in MEANINGS:
+            msg = f"with_params: {name!r} is not a parameter; choose from {', '.join(MEANINGS)}."
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             found.append((name, (operator.index(value[0]), operator.index(value[1]))))

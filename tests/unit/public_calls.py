@@ -351,6 +351,7 @@ def calls(w: World) -> dict[str, Call]:
         "Segment.source": Call(known(segment.source), ("cpu",)),
         "Segment.kernel": Call(known(segment.kernel), ("cpu",)),
         "Segment.params": Call(known(segment.params), ("cpu",)),
+        "Segment.steps": Call(known(segment.steps), ("cpu",)),
         "Segment.save": Call(known(segment.save), (w.folder / "segment.txt",)),
         "PlanDiff.save": Call(known(fl.diff(plan, plan).save), (w.folder / "diff.txt",)),
         "Timings.load": Call(known(fl.Timings.load), (w.times.save(w.folder / "loaded.json"),)),

@@ -1,0 +1,348 @@
+"""What a kernel touches, step by step: each statement that reaches memory, with the elements that each thread takes.
+
+The steps are those of the evaluator in lock step (`fuser_lab.codegen.kernel_eval`): a statement is one step of all
+threads that reach it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_eval import Lanes, Trace, evaluate_kernel
+from fuser_lab.codegen.kernel_ir import (
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Statement,
+    Store,
+    walk,
+)
+from fuser_lab.codegen.layout import layout_of
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir.term import Var
+from fuser_lab.ops.registry import Array
+from fuser_lab.schedule.state import ParallelType
+
+MOST_ELEMENTS: Final = 256  # of a tensor
+MOST_STEPS: Final = 1500
+_MOST_PRINTED, _MOST_NAMED = 24, 8
+_AXES: Final = {
+    ParallelType.BIDX: "block", ParallelType.TIDX: "thread x", ParallelType.TIDY: "thread y",
+    ParallelType.PARALLEL: "core",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touch:
+    """What threads do to one buffer in a step: thread ``threads[k]`` reads or writes element ``elements[k]``.
+
+    Of a buffer in shared memory each block has its own, of scratch memory each thread.
+    """
+
+    buffer: str
+    write: bool
+    threads: tuple[int, ...]
+    elements: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStep:
+    """One statement of one iteration, done by all threads that reach it.
+
+    Attributes
+    ----------
+    phase, statement
+        The number of the launch, and the statement's place there in the order of `walk`.
+    kind
+        ``"access"``, ``"reduce"`` (threads combine their values) or ``"barrier"``.
+    loops
+        The serial loops around it, outermost first, each with the number of its iteration: of all threads, or of each.
+    axes
+        What runs the threads, slowest first, as (``"block"``, 4): thread n is the n-th of their product.
+    threads
+        The threads that take part.
+    touches
+        The elements that they read and write.
+    """
+
+    phase: int
+    statement: int
+    kind: str
+    loops: tuple[tuple[str, int | tuple[int, ...]], ...]
+    axes: tuple[tuple[str, int], ...]
+    threads: tuple[int, ...]
+    touches: tuple[Touch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A buffer as it is drawn: ``cells`` are the elements at each place of a tensor of this shape, row by row.
+
+    ``role`` is ``"input"``, ``"output"``, ``"workspace"``, ``"shared"`` or ``"scratch"``.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    cells: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KernelSteps:
+    """The steps of a kernel, and what is needed to follow them.
+
+    ``lines`` gives for each line of the source the statement that it spells, as (phase, place), or None. ``shrunk``
+    pairs extents of the kernel that was asked about with the smaller ones that the steps are of.
+    """
+
+    target: str
+    source: str
+    lines: tuple[tuple[int, int] | None, ...]
+    grids: tuple[Grid, ...]
+    steps: tuple[KernelStep, ...]
+    shrunk: tuple[tuple[int, int], ...] = ()
+
+    def lines_of(self, step: KernelStep) -> tuple[int, ...]:
+        """Return the numbers, from 1, of the source lines of a step."""
+        return tuple(n for n, place in enumerate(self.lines, 1) if place == (step.phase, step.statement))
+
+    @property
+    def note(self) -> str:
+        """The extents that were made smaller, in a sentence; empty if none was."""
+        if not self.shrunk:
+            return ""
+        changed = ", ".join(f"{old} is {new}" for old, new in sorted(self.shrunk))
+        return f"This is the kernel of a small example, where {changed}; it has other numbers of threads and rounds."
+
+    def __str__(self) -> str:
+        """Return a line per step; of long runs the first ones."""
+        lines = [f"{len(self.steps)} steps of the {self.target} kernel. {self.note}".strip()]
+        lines += [f"{n:4}  {self._line(step)}" for n, step in enumerate(self.steps[:_MOST_PRINTED])]
+        if len(self.steps) > _MOST_PRINTED:
+            lines.append(f"… and {len(self.steps) - _MOST_PRINTED} more")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return the text."""
+        return str(self)
+
+    def _line(self, step: KernelStep) -> str:
+        rounds = ", ".join(f"{name}={_brief(value)}" for name, value in step.loops)
+        done = [f"{'writes' if one.write else 'reads'} {one.buffer}{_brief(one.elements)}" for one in step.touches]
+        what = ", ".join(done) or {"reduce": "threads combine their values", "barrier": "barrier"}[step.kind]
+        where = f"line {self.lines_of(step)[-1]}"
+        return "  ".join(part for part in (where, rounds, f"{len(step.threads)} thread(s)", what) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form, with the version of its schema first."""
+        return {"schema": "fuser_lab.kernel_steps", "version": 1, **asdict(self)}
+
+
+def kernel_steps(
+    generated: GeneratedKernel, fusion: Fusion, shrunk: Mapping[int, int] | None = None, *, most: int = MOST_STEPS,
+) -> KernelSteps:
+    """Return the steps of a kernel of a fusion with known extents.
+
+    Raises
+    ------
+    UnsupportedError
+        If a tensor has more than 256 elements, or the kernel takes more than ``most`` steps.
+    """
+    largest = max((prod(tv.shape) for tv in fusion.tensors.values()), default=0)
+    if largest > MOST_ELEMENTS:
+        msg = f"steps are shown for tensors of at most {MOST_ELEMENTS} elements, and one here has {largest}."
+        raise UnsupportedError(msg)
+    kernel = _distinct(generated.kernel_ir)
+    log = _Log(most=most)
+    evaluate_kernel(kernel, _memory(kernel, fusion), partial(_watcher, log, kernel))
+    return KernelSteps(
+        target=kernel.target,
+        source=generated.source,
+        lines=generated.line_statements,
+        grids=tuple(_grids(kernel, fusion)),
+        steps=tuple(log.steps),
+        shrunk=tuple((shrunk or {}).items()),
+    )
+
+
+def _brief(numbers: int | Sequence[int]) -> str:
+    """Return numbers in brackets, as a range where they are one."""
+    if isinstance(numbers, int):
+        return str(numbers)
+    if len(numbers) > 1 and list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"[{numbers[0]}..{numbers[-1]}]"
+    more = ", …" if len(numbers) > _MOST_NAMED else ""
+    return f"[{', '.join(map(str, numbers[:_MOST_NAMED]))}{more}]"
+
+
+@dataclass(slots=True)
+class _Log:
+    most: int
+    steps: list[KernelStep] = field(default_factory=list)
+
+    def append(self, step: KernelStep) -> None:
+        if len(self.steps) >= self.most:
+            msg = f"the kernel takes more than {self.most} steps; give smaller inputs."
+            raise UnsupportedError(msg)
+        self.steps.append(step)
+
+
+def _watcher(log: _Log, kernel: Kernel, phase: Phase, memory: dict[str, Any], trace: Trace) -> Lanes:
+    return _Watcher(log, next(n for n, one in enumerate(kernel.phases) if one is phase), phase, memory, trace)
+
+
+class _Watcher(Lanes):
+    """Threads in lock step whose accesses are noted."""
+
+    def __init__(self, log: _Log, number: int, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
+        super().__init__(phase, memory, trace)
+        self._log, self._number = log, number
+        self._places = {id(statement): place for place, statement in enumerate(walk(phase.body))}
+        self._touches: list[Touch] = []
+        self._now: Statement | None = None
+        self._axes: tuple[tuple[str, int], ...] = ()
+        self._serials: tuple[str, ...] = ()
+
+    def _statement(self, statement: Statement) -> None:
+        self._flush()  # a condition or a bound that was read before what it governs
+        around, self._now = self._now, statement
+        super()._statement(statement)
+        self._flush(always=isinstance(statement, Reduce | Barrier))
+        self._now = around
+
+    def _spread(self, loop: Loop) -> None:
+        around = self._axes
+        count = int(self._eval(loop.stop).flat[0])
+        self._axes = (*around, (_AXES[loop.parallel], count))
+        super()._spread(loop)
+        self._axes = around
+
+    def _serial(self, loop: Loop) -> None:
+        around, self._serials = self._serials, (*self._serials, loop.var)
+        super()._serial(loop)
+        self._serials = around
+
+    def _load(self, load: Load) -> Array:
+        self._touch(load.buffer, load.position, write=False)
+        return super()._load(load)
+
+    def _store(self, statement: Store) -> None:
+        super()._store(statement)
+        self._touch(statement.buffer, statement.position, write=True)
+
+    def _touch(self, buffer: Buffer, position: Any, *, write: bool) -> None:
+        if buffer.role is Role.WORDS or not self._mask.any():
+            return  # words are on their way between memory and registers
+        index = self._spread_out(self._eval(position))
+        threads = np.flatnonzero(self._mask)
+        self._touches.append(
+            Touch(
+                buffer=buffer.name, write=write, threads=tuple(threads.tolist()),
+                elements=tuple(index[threads].tolist()),
+            ),
+        )
+
+    def _flush(self, *, always: bool = False) -> None:
+        if self._now is None or not (self._touches or always):
+            return
+        threads = sorted({n for touch in self._touches for n in touch.threads}) or np.flatnonzero(self._mask).tolist()
+        kind = {Reduce: "reduce", Barrier: "barrier"}.get(type(self._now), "access")
+        self._log.append(
+            KernelStep(
+                phase=self._number, statement=self._places[id(self._now)], kind=kind,
+                loops=tuple((name, self._round(name, threads)) for name in self._serials), axes=self._axes,
+                threads=tuple(threads), touches=tuple(_joined(self._touches)),
+            ),
+        )
+        self._touches = []
+
+    def _round(self, name: str, threads: Sequence[int]) -> int | tuple[int, ...]:
+        value = self._env.get(name)
+        if value is None:
+            return 0
+        rounds = self._spread_out(value)[list(threads)]
+        return int(rounds[0]) if (rounds == rounds[0]).all() else tuple(rounds.tolist())
+
+
+def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
+    """Yield touches with those of the same buffer and direction put together."""
+    kinds = dict.fromkeys((touch.buffer, touch.write) for touch in touches)
+    for buffer, write in kinds:
+        pairs = dict.fromkeys(
+            pair for touch in touches if (touch.buffer, touch.write) == (buffer, write)
+            for pair in zip(touch.threads, touch.elements, strict=True)
+        )
+        yield Touch(
+            buffer=buffer, write=write, threads=tuple(n for n, _ in pairs), elements=tuple(n for _, n in pairs),
+        )
+
+
+def _distinct(kernel: Kernel) -> Kernel:
+    """Return the kernel with no statement object used at two places, so that each is known by its identity."""
+    return replace(kernel, phases=tuple(replace(p, body=_copied(p.body)) for p in kernel.phases))
+
+
+def _copied(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    found: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Loop(body=body):
+                found.append(replace(statement, body=_copied(body)))
+            case If(then=then, otherwise=otherwise):
+                found.append(replace(statement, then=_copied(then), otherwise=_copied(otherwise)))
+            case _:
+                found.append(replace(statement))
+    return tuple(found)
+
+
+def _memory(kernel: Kernel, fusion: Fusion) -> dict[str, Any]:
+    """Return inputs and outputs: small positive numbers, integers that are legal as indices."""
+    bound = min((n for tv in fusion.tensors.values() for n in tv.shape if n > 1), default=1)
+    memory: dict[str, Any] = {}
+    for buffer in kernel.inputs:
+        numbers = np.arange(buffer.size)
+        kind = buffer.dtype.numpy
+        memory[buffer.name] = (numbers % bound if buffer.dtype.is_integral else 0.5 + numbers % 7 / 7).astype(kind)
+    for buffer in kernel.outputs:
+        memory[buffer.name] = np.zeros(buffer.size, buffer.dtype.numpy)
+    memory.update((scalar.name, _number(scalar)) for scalar in kernel.scalars)
+    return memory
+
+
+def _number(scalar: Var) -> Any:
+    return np.asarray(1).astype(scalar.dtype.compute.numpy)
+
+
+def _grids(kernel: Kernel, fusion: Fusion) -> Iterator[Grid]:
+    for buffer in (*kernel.inputs, *kernel.outputs):
+        tensor = fusion.tensors[buffer.name]
+        yield Grid(name=buffer.name, role=buffer.role.value, shape=tensor.shape, cells=_cells(tensor))
+    allocated = (s.buffer for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "buffer"))
+    own = (buffer for buffer in allocated if buffer.role in {Role.SCRATCH, Role.SHARED})
+    for buffer in dict.fromkeys((*kernel.workspace, *own)):
+        yield Grid(
+            name=buffer.name, role=buffer.role.value, shape=(buffer.size,), cells=tuple(range(buffer.size)),
+        )
+
+
+def _cells(tensor: TensorView) -> tuple[int, ...]:
+    """Return the element of the buffer at each place of a tensor, row by row."""
+    layout = layout_of(tensor)
+    places = np.full(tensor.shape, layout.offset, dtype=np.int64)
+    for axis, stride in enumerate(layout.strides):
+        shape = [1] * len(tensor.shape)
+        shape[axis] = tensor.shape[axis]
+        places = places + (np.arange(tensor.shape[axis]) * stride).reshape(shape)
+    return tuple(places.ravel().tolist())

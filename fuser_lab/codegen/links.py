@@ -1,0 +1,168 @@
+"""A kernel's source, schedule and machine code, linked by the statements of Kernel IR that their lines share."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fuser_lab.codegen.emitter import Place
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.kernel_ir import (
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Loop,
+    Reduce,
+    Role,
+    Statement,
+    VectorLoad,
+    VectorStore,
+)
+from fuser_lab.codegen.numba_cpu import CpuEmitter
+from fuser_lab.ir.term import Term
+from fuser_lab.schedule.parameters import MEANINGS, NestChoice
+from fuser_lab.schedule.state import ParallelType
+
+_LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedLine:
+    """A line, and the statements of Kernel IR that it stands for, as (phase, place)."""
+
+    text: str
+    places: frozenset[Place] = frozenset()
+
+
+def source_lines(generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
+    """Return the lines of the source, each with the statement that it spells."""
+    lines = generated.source.split("\n")
+    places = [*generated.line_statements, *[None] * len(lines)]
+    return tuple(
+        LinkedLine(text=text, places=frozenset() if place is None else frozenset({place}))
+        for text, place in zip(lines, places, strict=False)
+    )
+
+
+def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[LinkedLine, ...]:
+    """Return the schedule as Python: a call of ``plan.with_params`` with each nest's parameters, then the loops.
+
+    A loop is linked to itself and to all that it contains, a parameter to the loops and buffers that it decides, where
+    there are any.
+    """
+    kernel = generated.kernel_ir
+    words = CpuEmitter(kernel).term  # indices are spelled alike for all targets
+    found: list[LinkedLine] = []
+    for choice in kernel.nests:
+        found += _call(choice, kernel, segment)
+    for number, phase in enumerate(kernel.phases):
+        x, y = phase.launch.threads
+        launch = f": {phase.launch.blocks} blocks of {x} x {y} threads" if kernel.target == "cuda" else ""
+        found += [LinkedLine(text=""), LinkedLine(text=f"# loops of {phase.name}{launch}")]
+        found += [_loop(number, one, words) for one in _tree(phase.body, 0, 0) if isinstance(one.statement, Loop)]
+    return tuple(found)
+
+
+def machine_lines(ptx: str, generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
+    """Return the lines of PTX that was compiled with line numbers, each with the statement behind its source line.
+
+    Functions that were inlined bring the numbers of their own files, so a number with no statement links nothing.
+    """
+    known = generated.line_statements
+    found: list[LinkedLine] = []
+    places: frozenset[Place] = frozenset()
+    for text in ptx.split("\n"):
+        said = _LOCATION.match(text)
+        if said:
+            number = int(said.group(1))
+            place = known[number - 1] if 0 < number <= len(known) else None
+            places = frozenset() if place is None else frozenset({place})
+        elif not text.startswith("\t"):
+            places = frozenset()  # labels, braces, the declaration
+        found.append(LinkedLine(text=text, places=frozenset() if said else places))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nested:
+    """A statement with its place in the phase, how many loops are around it, and the place behind all that is in it."""
+
+    place: int
+    statement: Statement
+    depth: int
+    end: int
+
+
+def _tree(statements: Sequence[Statement], place: int, depth: int) -> list[_Nested]:
+    """Return every statement in the order of `walk`, numbered from ``place``."""
+    found: list[_Nested] = []
+    for statement in statements:
+        inner: list[_Nested] = []
+        if isinstance(statement, Loop):
+            inner = _tree(statement.body, place + 1, depth + 1)
+        elif isinstance(statement, If):
+            inner = _tree((*statement.then, *statement.otherwise), place + 1, depth)
+        end = place + 1 + len(inner)
+        found += [_Nested(place=place, statement=statement, depth=depth, end=end), *inner]
+        place = end
+    return found
+
+
+def _loop(phase: int, one: _Nested, words: Callable[[Term], str]) -> LinkedLine:
+    loop = one.statement
+    if not isinstance(loop, Loop):
+        raise TypeError(loop)
+    start, stop = words(loop.start), words(loop.stop)
+    rounds = stop if start == "0" else f"{start}, {stop}"
+    text = f"{'    ' * one.depth}for {loop.var} in range({rounds}):  # {loop.parallel.value}"
+    return LinkedLine(text=text, places=frozenset((phase, place) for place in range(one.place, one.end)))
+
+
+def _call(choice: NestChoice, kernel: Kernel, segment: int) -> Iterator[LinkedLine]:
+    nest = f", nest={choice.number}" if choice.number else ""
+    yield LinkedLine(text=f"plan = plan.with_params({segment}, target={choice.target!r}{nest},")
+    for name, value in choice.values.items():
+        decides = _DECIDED.get(name)
+        places = frozenset(
+            (number, one.place)
+            for number, phase in enumerate(kernel.phases) if phase.schedule == choice.schedule and decides is not None
+            for one in _tree(phase.body, 0, 0) if decides(one.statement)
+        )
+        # Heuristics may choose more blocks than there are rows; by hand that is refused.
+        legal = min(value, max(choice.space.rows, 1)) if name == "blocks" and isinstance(value, int) else value
+        yield LinkedLine(text=f"    {name}={legal!r},  # {MEANINGS[name]}", places=places)
+    yield LinkedLine(text=")")
+
+
+def _runs_on(*kinds: ParallelType) -> Callable[[Statement], bool]:
+    return lambda statement: isinstance(statement, Loop) and statement.parallel in kinds
+
+
+def _uses(*roles: Role) -> Callable[[Statement], bool]:
+    def uses(statement: Statement) -> bool:
+        buffers = (getattr(statement, name, None) for name in ("buffer", "words"))
+        return any(isinstance(one, Buffer) and one.role in roles for one in buffers)
+
+    return uses
+
+
+def _meets(statement: Statement) -> bool:
+    """Whether threads of a block stand for a loop there, or exchange values."""
+    return isinstance(statement, Reduce | Barrier) or _runs_on(ParallelType.TIDX, ParallelType.TIDY)(statement)
+
+
+def _moves_vectors(statement: Statement) -> bool:
+    return isinstance(statement, VectorLoad | VectorStore) or _runs_on(ParallelType.VECTORIZE)(statement)
+
+
+_DECIDED: Final[Mapping[str, Callable[[Statement], bool]]] = {
+    "threads": _meets,
+    "blocks": _runs_on(ParallelType.BIDX),
+    "vector": _moves_vectors,
+    "unroll": _runs_on(ParallelType.UNROLL),
+    "persistent": _uses(Role.SCRATCH, Role.WORDS),
+    "shared": _uses(Role.SHARED),
+    "tile": _uses(Role.SCRATCH, Role.SHARED),
+    "parallel": _runs_on(ParallelType.PARALLEL),
+}
