@@ -126,6 +126,21 @@ def _seen_strides(expr: Expr, strides: Strides) -> Strides | None:
     return None
 
 
+def seen_at(expr: Expr, strides: Strides, offset: int) -> tuple[Strides, int] | None:
+    """Return the strides of an expression's result in its operand's memory and the offset of its element 0, or None.
+
+    ``strides`` and ``offset`` are the operand's. The result may lie in any order: what reads it follows strides.
+    """
+    found = _seen_strides(expr, strides)
+    if found is None:
+        return None
+    domain = expr.out.domain
+    cuts = [t for t in domain.transforms if isinstance(t, Resize)] if expr.kind is OpKind.RESIZE else []
+    axes = domain.root or domain.logical
+    skipped = [(-cut.left, strides[axes.index(cut.source)]) for cut in cuts if isinstance(cut.left, int)]
+    return found, offset + sum(elements * stride for elements, stride in skipped)
+
+
 def first_not_view(exprs: Iterable[Expr], kept: frozenset[str]) -> Expr | None:
     """Return an expression whose result is no view of an input, or None if all are views.
 

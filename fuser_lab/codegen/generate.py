@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fuser_lab.codegen.decompose import welford_of
 from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.codegen.numba_cuda import CudaEmitter
@@ -41,7 +42,7 @@ class GeneratedKernel:
 
 def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
-    strides: Mapping[str, Sequence[int]] | None = None, alignment: Mapping[str, int] | None = None,
+    strides: Mapping[str, Sequence[int] | Layout] | None = None, alignment: Mapping[str, int] | None = None,
     changes: Sequence[LoopChange] = (), device: Device = DEFAULT,
 ) -> GeneratedKernel:
     """Return the kernel of a segment.
@@ -58,7 +59,8 @@ def generate(
         Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and
         the first output if left out, so that the same segment has the same source in every plan.
     strides
-        Strides in elements of inputs that are not dense in their allocation order, by name.
+        Strides in elements of inputs that are not dense in their allocation order, by name; a layout for those that
+        are views in a larger buffer.
     alignment
         Bytes that the memory of inputs begins at a multiple of, by name, where that is less than 16.
     changes

@@ -36,11 +36,14 @@ def dense_strides(tensor: TensorView) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def layout_of(tensor: TensorView, strides: Sequence[int] | None = None) -> Layout:
+def layout_of(tensor: TensorView, strides: Sequence[int] | Layout | None = None) -> Layout:
     """Return the layout for given strides in elements, or dense in the tensor's allocation order.
 
-    Axes of size 1 get stride 0, since their index is always 0.
+    Axes of size 1 get stride 0, since their index is always 0. A layout is returned unchanged: that of a view in the
+    buffer of another tensor.
     """
+    if isinstance(strides, Layout):
+        return strides
     shape = tensor.shape
     given = dense_strides(tensor) if strides is None else tuple(strides)
     used = tuple(0 if n <= 1 else s for n, s in zip(shape, given, strict=True))

@@ -24,7 +24,7 @@ from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
 
 
 def lower(
-    fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int]],
+    fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int] | Layout],
     alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
     device: Device = DEFAULT,
 ) -> Kernel:

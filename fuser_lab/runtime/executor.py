@@ -4,7 +4,7 @@ import functools
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import import_whole
-from fuser_lab.runtime.lending import loans_of, shares_of
+from fuser_lab.runtime.lending import View, loans_of, shares_of, views_of
 from fuser_lab.runtime.memory import Call, Environment, Memory
 from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
@@ -76,6 +76,7 @@ class _Variant:
     steps: tuple[Step, ...]
     calls: tuple[tuple[Call, ...], ...]
     layouts: Mapping[str, Layout]
+    views: tuple[View, ...]
     storage: StoragePlan
     sizes: Mapping[str, tuple[DataType, int]]  # of values kept in storage
     idle: "deque[Environment]" = field(default_factory=lambda: deque(maxlen=_KEPT_IDLE))
@@ -238,13 +239,19 @@ class PreparedPlan:
     def _steps(self, key: Strides) -> tuple[Step, ...]:
         strides = {slot.name: given for slot, (given, _) in zip(self._tensors, key, strict=True)}
         alignment = {slot.name: given for slot, (_, given) in zip(self._tensors, key, strict=True)}
+        views = self._views(key)
+        live = self._live - {view.segment for view in views}
+        known: dict[str, tuple[int, ...] | Layout] = {**strides, **{view.name: view.layout for view in views}}
         return tuple(
-            replace(self._step(number, segment, scheduler, strides, alignment), runs=number in self._live)
+            replace(self._step(number, segment, scheduler, known, alignment), runs=number in live)
             for number, (segment, scheduler) in enumerate(self.segments)
         )
 
+    def _layouts(self, key: Strides) -> dict[str, Layout]:
+        return {slot.name: layout_of(slot.tensor, given) for slot, (given, _) in zip(self._tensors, key, strict=True)}
+
     def _compiled(self, key: Strides) -> _Variant:
-        strides = {slot.name: given for slot, (given, _) in zip(self._tensors, key, strict=True)}
+        views = self._views(key)
         steps = self._generated.pop(key, None) or self._steps(key)
         sizes: dict[str, tuple[DataType, int]] = {}
         compile_ahead(_kernels_of(steps), self.memory.capability(), self.compile_progress)
@@ -252,14 +259,15 @@ class PreparedPlan:
         return _Variant(
             steps=steps,
             calls=calls,
-            layouts={slot.name: layout_of(slot.tensor, strides[slot.name]) for slot in self._tensors},
-            storage=self._storage(steps, sizes),
+            layouts=self._layouts(key),
+            views=views,
+            storage=self._storage(steps, sizes, {view.name for view in views}),
             sizes=sizes,
         )
 
     def _step(
-        self, number: int, segment: Fusion, scheduler: SchedulerType | None, strides: Mapping[str, tuple[int, ...]],
-        alignment: Mapping[str, int],
+        self, number: int, segment: Fusion, scheduler: SchedulerType | None,
+        strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
         if scheduler is None or scheduler in EVALUATED:
             reason = scheduler.value if scheduler else "no scheduler takes it"
@@ -313,7 +321,16 @@ class PreparedPlan:
 
         return call
 
-    def _storage(self, steps: Sequence[Step], sizes: dict[str, tuple[DataType, int]]) -> StoragePlan:
+    def _views(self, key: Strides) -> tuple[View, ...]:
+        """Return the intermediates that kernels read in the memory of inputs, on the CPU.
+
+        CUDA kernels may rely on alignments that such a view breaks.
+        """
+        return views_of(self.segments, self._layouts(key), self._borrowed) if self.target == "cpu" else ()
+
+    def _storage(
+        self, steps: Sequence[Step], sizes: dict[str, tuple[DataType, int]], seen_ones: Collection[str],
+    ) -> StoragePlan:
         """Plan the memory of intermediates and workspaces; fill in their dtypes and sizes."""
         first: dict[str, int] = {}
         last: dict[str, int] = {}
@@ -321,7 +338,7 @@ class PreparedPlan:
             if not step.runs:
                 continue
             for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
-                if tensor.name not in self._borrowed:
+                if tensor.name not in self._borrowed and tensor.name not in seen_ones:
                     owner = self._owner.get(tensor.name, tensor.name)
                     first.setdefault(owner, number)
                     last[owner] = number
@@ -411,7 +428,7 @@ class PreparedPlan:
             raise
         finally:
             # The caller's arrays are let go of; the storage is there for the next run.
-            for name in self._borrowed:
+            for name in (*self._borrowed, *(k for view in variant.views for k in (view.name, f"{view.name} array"))):
                 env.pop(name, None)
             if again is not None and self._ready is not None:
                 self._ready.keep(again)
@@ -424,7 +441,11 @@ class PreparedPlan:
         outputs: Sequence[Any],
     ) -> "ReadyRun | HostRun | None":
         """Return a run to be repeated, or None if it was more than launches that wrote into the outputs."""
-        lent = {loan.result.name: loan.intermediate.name for loan in self._loans}
+        lent: dict[str, list[str]] = {loan.result.name: [loan.intermediate.name] for loan in self._loans}
+        for view in variant.views:
+            lent.setdefault(view.base, []).append(view.name)
+        if any(step.runs and step.generated is None and _reads(step, variant.views) for step in variant.steps):
+            return None  # arrays of views begin elsewhere than their bases
         if not isinstance(ready, ReadyRuns):
             calls = [call for calls in variant.calls for call in calls]
             return ready.again(calls, env, self._inputs, self._returned, self._from, inputs, outputs, lent)
@@ -440,7 +461,7 @@ class PreparedPlan:
         storage = {name: value for name, value in env.items() if name not in self._borrowed}
         words = [
             tuple(word for launch in launches for user in users for word in launch.words.get(user, ()))
-            for users in ({name, lent.get(name, name)} for name in names)
+            for users in ({name, *lent.get(name, ())} for name in names)
         ]
         row = (Launches(launches),)
         run = ReadyRun(ready.kinds, self.memory.queue(), inputs, outputs, words, row, storage)
@@ -599,6 +620,9 @@ class PreparedPlan:
             if isinstance(slot, Slot):
                 env[slot.array] = array
                 env[slot.name] = memory.flat(array, slot.tensor.dtype, variant.layouts[slot.name])
+        for view in variant.views:
+            env[view.name] = env[view.base]
+            env[f"{view.name} array"] = seen(env[f"{view.base} array"], view.exprs, env)
         copies: list[tuple[Any, Slot]] = []
         written: dict[str, Any] = {}
         over: list[tuple[Any, TensorView]] = []
@@ -729,6 +753,10 @@ def _is_faster_by_torch(segment: Fusion) -> bool:
         return False
     adds = "scatter_add" in ops and not any(tv.dtype.is_reduced_float for tv in tensors)
     return adds or not ops.isdisjoint({"matmul", "linear"})
+
+
+def _reads(step: Step, views: Sequence[View]) -> bool:
+    return not {tv.name for tv in step.fusion.tensor_inputs}.isdisjoint(view.name for view in views)
 
 
 def _is_exhausted(error: Exception) -> bool:

@@ -298,7 +298,8 @@ class HostRuns:
 
     def again(
         self, calls: Sequence[Any], env: Mapping[str, Any], slots: Sequence[Slot | Scalar], returned: Sequence[Slot],
-        origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any], lent: Mapping[str, str],
+        origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any],
+        lent: Mapping[str, Sequence[str]],
     ) -> HostRun | None:
         """Return a run to be repeated, or None if it was more than calls on the memory of inputs and outputs.
 
@@ -311,7 +312,7 @@ class HostRuns:
         origins
             For each result None, or the input that it is seen in.
         lent
-            Names of intermediates that lie in the memory of a result, by the result's.
+            Names of intermediates that lie in the memory of an input or a result, by its name.
         """
         computed = [slot for slot, origin in zip(returned, origins, strict=True) if origin is None]
         made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
@@ -320,10 +321,11 @@ class HostRuns:
             return None
         # Kernels take flat memory; what the array library evaluates takes arrays.
         flat_only = all(isinstance(call, HostCall) for call in calls)
-        callers = {lent.get(s.name, s.name) for s in computed} | {s.name for s in (*slots, *computed)}
+        names = {s.name: (s.name, *lent.get(s.name, ())) for s in (*slots, *computed)}
+        callers = {name for found in names.values() for name in found}
         # An empty array has no address to change; a result that is seen in an input is computed into storage.
         given = [slot for slot in (*slots, *computed) if isinstance(slot, Slot)]
-        empty = {name for s in given if not s.layout.size for name in (s.name, lent.get(s.name, s.name))}
+        empty = {name for s in given if not s.layout.size for name in names[s.name]}
         own = {k: v for k, v in env.items() if (name := k.removesuffix(" array")) not in callers or name in empty}
         words: list[tuple[int, ctypes.c_void_p]] = []
         scalars: dict[str, int] = {}
@@ -337,7 +339,7 @@ class HostRuns:
                 continue  # nothing is read of it, and nothing written
             if not _is_direct(value, env[slot.name]):
                 return None
-            for name in {slot.name, lent.get(slot.name, slot.name)}:
+            for name in names[slot.name]:
                 for kept in (name,) if flat_only else (name, f"{name} array"):
                     own[kept] = _pointing(env[kept])
                     words.append((place, _word(own[kept])))

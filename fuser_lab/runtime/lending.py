@@ -1,13 +1,13 @@
-"""Tensors that are other shapes of an intermediate: they lie in its memory, or it lies in theirs, and nothing runs."""
+"""Tensors that are other shapes of an intermediate, or views of an input: they share its memory, and nothing runs."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.analysis.aliasing import Strides, seen_at
+from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.ir import Fusion, TensorView
-
-_SAME_ORDER = frozenset({"set", "segment_set", "broadcast", "squeeze", "reshape"})
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def loans_of(
         if scheduler is not SchedulerType.EXPR_EVAL or len(segment.outputs) != 1 or len(segment.tensor_inputs) != 1:
             continue
         (source,), (result,) = segment.tensor_inputs, segment.outputs
-        if source.name in taken or source.name in lent or result.name not in own or not _same_order(segment):
+        if source.name in taken or source.name in lent or result.name not in own or not _same_memory(segment):
             continue
         lent.add(source.name)
         found.append(Loan(segment=number, result=own[result.name], intermediate=source))
@@ -73,26 +73,79 @@ def shares_of(
         if scheduler is not SchedulerType.EXPR_EVAL or len(segment.outputs) != 1 or len(segment.tensor_inputs) != 1:
             continue
         (source,), (result,) = segment.tensor_inputs, segment.outputs
-        if source.name in taken or result.name in taken or not _same_order(segment):
+        if source.name in taken or result.name in taken or not _same_memory(segment):
             continue
         owner = found[source.name].owner if source.name in found else source.name
         found[result.name] = Share(segment=number, name=result.name, owner=owner)
     return tuple(found.values())
 
 
-def _same_order(segment: Fusion) -> bool:
-    """Whether each tensor of a segment has the same elements in the same order of memory."""
-    results = [v for expr in segment.exprs for v in expr.outputs if isinstance(v, TensorView)]
-    tensors = [*segment.tensor_inputs, *results]
-    return (
-        all(expr.op.name in _SAME_ORDER for expr in segment.exprs)
-        and len({tv.dtype for tv in tensors}) == 1
-        and all(_is_plain(tv) for tv in tensors)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """An intermediate that kernels read in the memory of an input, where it has a layout of its own."""
+
+    segment: int
+    name: str
+    base: str
+    exprs: tuple[Expr, ...]
+    layout: Layout
 
 
-def _is_plain(tensor: TensorView) -> bool:
-    """Whether a tensor is dense in row-major order, without elements that are stored once for several places."""
-    order = tensor.domain.allocation_order
-    dense = tuple(order) == tuple(range(len(order)))
-    return dense and layout_of(tensor).size == tensor.numel
+def views_of(
+    segments: Sequence[tuple[Fusion, SchedulerType | None]], layouts: Mapping[str, Layout], taken: Collection[str],
+) -> tuple[View, ...]:
+    """Return the intermediates that are views of inputs, of segments that then need not run.
+
+    Segments whose tensors others than kernels read are left out: the array library takes no layouts.
+
+    Parameters
+    ----------
+    segments
+        Segment fusions with their schedulers, in run order.
+    layouts
+        Layouts of the plan's inputs, by name.
+    taken
+        Names of tensors that have memory of their own: inputs and results.
+    """
+    evaluated = {
+        tv.name for segment, scheduler in segments if scheduler is None or scheduler in EVALUATED
+        for tv in segment.tensor_inputs
+    }
+    found: dict[str, View] = {}
+    for number, (segment, scheduler) in enumerate(segments):
+        if scheduler is not SchedulerType.EXPR_EVAL or any(len(expr.inputs) != 1 for expr in segment.exprs):
+            continue
+        known: dict[str, View | None] = {}
+        for expr in segment.exprs:
+            source = expr.tensor_inputs[0].name
+            before = known[source] if source in known else found.get(source)
+            base = source if source in layouts else before.base if before else None
+            layout = layouts.get(source, before.layout if before else None)
+            place = None if layout is None else seen_at(expr, layout.strides, layout.offset)
+            known[expr.name] = None if base is None or layout is None or place is None else View(
+                segment=number, name=expr.name, base=base, exprs=(*(before.exprs if before else ()), expr),
+                layout=replace(layout, strides=place[0], offset=place[1]),
+            )
+        names = {tv.name for tv in segment.outputs}
+        views = [view for name in names if (view := known.get(name)) is not None]
+        if len(views) == len(names) and names.isdisjoint(evaluated) and names.isdisjoint(taken):
+            found.update((view.name, view) for view in views)
+    return tuple(found.values())
+
+
+def _same_memory(segment: Fusion) -> bool:
+    """Whether the result of a segment has the same elements as its operand in the same order of memory."""
+    (source,), (result,) = segment.tensor_inputs, segment.outputs
+    known: dict[Val, Strides] = {source: dense_strides(source)}
+    for expr in segment.exprs:
+        if len(expr.inputs) != 1 or expr.inputs[0] not in known or expr.out.numel != source.numel:
+            return False
+        strides = known[expr.inputs[0]]
+        # A layout that is asked for moves nothing where elements lie so already: the strides of the result decide.
+        place = (strides, 0) if expr.op.name == "stride_order" else seen_at(expr, strides, 0)
+        if place is None or place[1]:
+            return False
+        known[expr.out] = place[0]
+    wanted = zip(result.shape, known[result], dense_strides(result), strict=True)
+    stored = all(layout_of(tv).size == tv.numel for tv in (source, result))
+    return stored and source.dtype is result.dtype and all(n == 1 or a == b for n, a, b in wanted)
