@@ -48,6 +48,7 @@ from fuser_lab.passes import PASSES, Annotation, Pass, annotations_of, with_segm
 from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.report.fusions import fusion_view
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
+from fuser_lab.report.units import tensor_bytes
 from fuser_lab.schedule.own import written
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
@@ -156,12 +157,12 @@ class Segment:
     @property
     def bytes_in(self) -> int:
         """Bytes read."""
-        return sum(tv.nbytes for tv in self.inputs)
+        return sum(map(tensor_bytes, self.inputs))
 
     @property
     def bytes_out(self) -> int:
         """Bytes written."""
-        return sum(tv.nbytes for tv in self.outputs)
+        return sum(map(tensor_bytes, self.outputs))
 
     @property
     def bytes(self) -> int:
@@ -171,8 +172,8 @@ class Segment:
     @property
     def bytes_crossing(self) -> int:
         """Bytes read from and written for other segments."""
-        crossing = set(self.plan.segmented.crossing)
-        return sum(tv.nbytes for tv in (*self.inputs, *self.outputs) if tv in crossing)
+        crossing = self.plan.segmented.crossing_names
+        return sum(tensor_bytes(tv) for tv in (*self.inputs, *self.outputs) if tv.name in crossing)
 
     @takes(target=_TARGET)
     def source(self, target: str = "cpu") -> str:

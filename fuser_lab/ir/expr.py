@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fuser_lab.dtypes import DataType
@@ -66,12 +66,23 @@ class Op(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expr:
-    """``outputs = op(inputs, attrs)``; a result belongs to exactly one expression."""
+    """``outputs = op(inputs, attrs)``; a result belongs to exactly one expression.
+
+    ``tensor_inputs`` and ``tensor_outputs`` are the tensors among both, in order, repeats kept.
+    """
 
     op: Op
     inputs: tuple[Val, ...]
     outputs: tuple[Val, ...]
     attrs: tuple[tuple[str, AttrValue], ...] = ()
+    # Found once: walks over a graph ask for them more often than for anything else.
+    tensor_inputs: tuple[TensorView, ...] = field(init=False, repr=False, compare=False)
+    tensor_outputs: tuple[TensorView, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find the tensors."""
+        object.__setattr__(self, "tensor_inputs", tuple(v for v in self.inputs if isinstance(v, TensorView)))
+        object.__setattr__(self, "tensor_outputs", tuple(v for v in self.outputs if isinstance(v, TensorView)))
 
     def __hash__(self) -> int:
         """Hash by the name of the first result, which no other expression has."""
@@ -86,16 +97,6 @@ class Expr:
     def kind(self) -> OpKind:
         """Kind of the op."""
         return self.op.kind
-
-    @property
-    def tensor_inputs(self) -> tuple[TensorView, ...]:
-        """Tensor operands in order, repeats kept."""
-        return tuple(v for v in self.inputs if isinstance(v, TensorView))
-
-    @property
-    def tensor_outputs(self) -> tuple[TensorView, ...]:
-        """Tensor results in order."""
-        return tuple(v for v in self.outputs if isinstance(v, TensorView))
 
     @property
     def out(self) -> TensorView:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.ir import OpKind
 from fuser_lab.report import chart, theme
+from fuser_lab.report.keeping import kept
 from fuser_lab.report.memory_plot import bytes_of
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
@@ -64,6 +65,7 @@ class Roof:
         return slope if self.fp32 is None else min(self.fp32 * 1e12, slope)
 
 
+@kept
 def operations(expr: Expr) -> int:
     """Return the arithmetic operations of an expression: one an element, two a multiply-add, none for moving data."""
     results, operands = expr.tensor_outputs, expr.tensor_inputs

@@ -13,6 +13,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.json_text import json_text
 from fuser_lab.passes import annotations_of
 from fuser_lab.report.expressions import expr_text
+from fuser_lab.report.keeping import kept
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
@@ -324,19 +325,21 @@ class _Drawing:
         self._read: dict[tuple[str, int], str] = {}
         self._labelled: set[tuple[str, int | None]] = set()
         self._bytes: dict[str, int] = {}
-        apart = sum(len(drawn(s)) for s in segments) > _COMPACT_FROM
+        self._ids: dict[tuple[str, int], str] = {}
+        parts = [(segment, drawn(segment)) for segment in segments]
+        apart = sum(len(exprs) for _, exprs in parts) > _COMPACT_FROM
         readers: dict[str, list[int]] = {}
         for segment in segments if apart else ():
             for value in dict.fromkeys(v.name for v in segment.inputs):
                 readers.setdefault(value, []).append(segment.index)
         for tensor in fusion.tensor_inputs:
             self._add_input(tensor, readers.get(tensor.name, []))
-        for segment in segments:
-            for expr in drawn(segment):
+        for segment, exprs in parts:
+            for expr in exprs:
                 self._add_op(expr, segment.index)
-        for segment in segments:
-            self._add_segment(segment)
-            for expr in drawn(segment):
+        for segment, exprs in parts:
+            self._add_segment(segment, exprs)
+            for expr in exprs:
                 self._connect(expr, segment.index)
         for n, tensor in enumerate(t for t in fusion.outputs if t not in fusion.hidden):
             self._add_output(tensor, n)
@@ -355,7 +358,7 @@ class _Drawing:
 
     def _add_op(self, expr: Expr, segment: int) -> None:
         results = expr.tensor_outputs
-        node = self._op_id(expr, segment)
+        node = self._ids[expr.name, segment] = self._op_id(expr, segment)
         for result in results:
             self._made.setdefault(result.name, []).append((segment, node))
         first = results[0]
@@ -379,7 +382,7 @@ class _Drawing:
         )
 
     def _connect(self, expr: Expr, segment: int) -> None:
-        target = self._op_id(expr, segment)
+        target = self._ids[expr.name, segment]
         for tensor in dict.fromkeys(expr.tensor_inputs):
             source = self._producer(tensor, segment)
             if source is None:
@@ -416,7 +419,7 @@ class _Drawing:
         )
         self._labelled.add((tensor.name, target[0]))
 
-    def _add_segment(self, segment: SegmentLike) -> None:
+    def _add_segment(self, segment: SegmentLike, exprs: Sequence[Expr]) -> None:
         scheduler = word(segment.scheduler)
         verdicts = view_verdicts(getattr(segment, "verdicts", None))
         ok = scheduler not in {"", "none", "None"}
@@ -429,8 +432,8 @@ class _Drawing:
                 index=segment.index,
                 scheduler=scheduler if ok else "no scheduler",
                 ok=ok,
-                ops=tuple(e.op.name for e in drawn(segment)),
-                nodes=tuple(self._op_id(e, segment.index) for e in drawn(segment)),
+                ops=tuple(e.op.name for e in exprs),
+                nodes=tuple(self._ids[e.name, segment.index] for e in exprs),
                 inputs=tuple(t.name for t in inputs),
                 outputs=tuple(t.name for t in outputs),
                 bytes_in=sum(map(self._size, inputs)) if bytes_in is None else bytes_in,
@@ -509,6 +512,7 @@ def _header(plan: PlanLike, drawing: _Drawing, title: str | None) -> Header:
     )
 
 
+@kept
 def _verdict(verdict: Any) -> VerdictView:
     return VerdictView(
         scheduler=word(verdict.scheduler),

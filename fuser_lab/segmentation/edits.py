@@ -214,7 +214,9 @@ def rebuilt(
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
     whole = _with_copies(segmented, groups, recomputed, oracle)
-    if run_order([candidate(segmented.fusion, g, recomputed) for g in whole]) is None:
+    known = {frozenset(_names(g.exprs)): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
+    candidates = [known.get(frozenset(_names(g))) or candidate(segmented.fusion, g, recomputed) for g in whole]
+    if run_order(candidates) is None:
         msg = "the segments would form a cycle."
         raise IllegalEdit(msg)
     same: dict[str, str] = {}
@@ -224,7 +226,7 @@ def rebuilt(
         same = {name: into for name, into in same.items() if name not in apart}
     _log_copies(segmented, whole, recomputed, same, log)
     if not same:
-        return assemble(segmented.fusion, whole, recomputed, oracle, segmented.replicas)
+        return assemble(segmented.fusion, whole, recomputed, oracle, segmented.replicas, candidates)
     fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)

@@ -119,6 +119,11 @@ class SegmentedFusion:
         return tuple(tv for tv in self.fusion.tensors.values() if tv in written and tv in read)
 
     @cached_property
+    def crossing_names(self) -> frozenset[str]:
+        """Names of the tensors that one group writes and another reads."""
+        return frozenset(tv.name for tv in self.crossing)
+
+    @cached_property
     def successors(self) -> tuple[frozenset[int], ...]:
         """Groups that read something each group writes."""
         return successors([(g.outputs, g.tensor_inputs) for g in self.groups])
@@ -185,15 +190,21 @@ def assemble(
     recomputed: frozenset[str],
     oracle: SchedulerOracle,
     replicas: Mapping[str, str] | None = None,
+    known: Sequence[Candidate] = (),
 ) -> SegmentedFusion:
     """Return groups of expressions as a SegmentedFusion, each asked once more for its scheduler.
+
+    ``known`` are candidates of this fusion with these ``recomputed``, taken for the groups of the same expressions.
 
     Raises
     ------
     VerificationError
         If the groups are not a legal partition.
     """
-    candidates = [candidate(fusion, exprs, recomputed) for exprs in groups]
+    at_hand = {_tensor_names(one.exprs): one for one in known}
+    candidates = [
+        at_hand.get(_tensor_names(exprs)) or candidate(fusion, exprs, recomputed) for exprs in map(tuple, groups)
+    ]
     order = run_order(candidates)
     if order is None:
         msg = "the segments form a cycle."
@@ -204,6 +215,10 @@ def assemble(
         recomputed=recomputed,
         replicas=replicas or {},
     )
+
+
+def _tensor_names(exprs: Iterable[Expr]) -> frozenset[str]:
+    return frozenset(expr.name for expr in exprs if expr.tensor_outputs)
 
 
 def verify(fusion: Fusion, groups: Sequence[Sequence[str]], recomputed: frozenset[str]) -> None:

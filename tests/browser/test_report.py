@@ -246,3 +246,28 @@ def test_without_scripts_the_plan_can_still_be_read(open_report, plans):
     assert page.locator("#fl-static svg").count() == 1
     assert page.locator("#fl-static table tbody tr").count() == len(plans[0].segments)
     assert re.search(rf"{len(plans[0].segments)}\s*segments", page.locator("#fl-static").inner_text())
+
+
+def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
+    page, asked, errors = open_report(*plans)
+    page.get_by_role("button", name="unfused").click()
+    page.locator(".fl-op").last.click()
+    page.get_by_role("tab", name="Memory").click()
+    selected = page.locator(".fl-node.fx-selected").get_attribute("data-id")
+    page.get_by_role("button", name="Copy as code").click()
+    page.get_by_role("button", name="Copy link").click()
+    page.wait_for_function("() => location.hash.includes('plan=')")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    assert page.locator(".fl-node.fx-selected").get_attribute("data-id") == selected
+    assert page.locator("[aria-label=Strategy] [aria-pressed=true]").inner_text() == plans[1].name
+    assert page.get_by_role("tab", name="Memory").get_attribute("aria-selected") == "true"
+    # The same link in a report without that plan: it says so, and shows the Python that makes the plan.
+    other, _, problems = open_report(plans[0])
+    other.goto(other.url + link[link.index("#") :])  # the page loads itself again
+    other.get_by_text("The link is to a plan that this report does not hold").wait_for()
+    assert plans[1].to_python() == other.locator(".fx-inspector pre").inner_text()
+    assert [url for url in asked if not url.startswith(("file:", "about:", "blob:"))] == []
+    assert errors == problems == []

@@ -9,16 +9,16 @@ from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_layouts, view_verdicts
+from fuser_lab.report.view_model import view_decisions, view_layouts, view_verdicts
 from fuser_lab_widgets import previews
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from fuser_lab.events import Attempt
     from fuser_lab.report.repeats import Block
     from fuser_lab.report.view_model import (
         AnnotationView,
-        DecisionView,
         EdgeView,
         NodeView,
         SegmentView,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 Answer = dict[str, Any]
+DECISIONS = 500  # attempts that are sent at a time
 _MOST_MOVES = 4  # segments that are tried while an op is selected
 _MOST_LINES = 6  # of the user's code, told of a segment
 _CUT = "Overrules the segmenter: the partition is cut here, whatever nvFuser would do"
@@ -108,9 +109,14 @@ def certificate(plan: EditablePlan) -> Answer:
     }
 
 
-def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
-    """Return the attempts as rows, each with the names it is about, and with its groups where it changed them."""
-    return [
+def decision_page(attempts: Sequence[Attempt], first: int = 0, count: int | None = DECISIONS) -> dict[str, Any]:
+    """Return ``count`` attempts from ``first`` on as rows, or all from there.
+
+    A row has the names that it is about, its groups where it changed them, and the numbers of its verdicts among those
+    of the page, because schedulers say the same of many groups.
+    """
+    verdicts: dict[VerdictView, int] = {}
+    rows = [
         {
             "seq": d.seq,
             "phase": d.phase,
@@ -120,10 +126,11 @@ def decision_rows(decisions: Iterable[DecisionView]) -> list[dict[str, Any]]:
             "ok": d.accepted,
             "groups": d.groups if d.accepted else (),
             "reason": decision_reason(d),
-            "verdicts": _verdicts(d.verdicts),
+            "verdicts": [verdicts.setdefault(v, len(verdicts)) for v in d.verdicts],
         }
-        for d in decisions
+        for d in view_decisions(attempts[first : None if count is None else first + count])
     ]
+    return {"first": first, "total": len(attempts), "rows": rows, "verdicts": _verdicts(verdicts)}
 
 
 def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:

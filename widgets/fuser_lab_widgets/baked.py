@@ -32,7 +32,7 @@ def baked(
 
     ``machine`` is the cost model of the device that the timings were taken on.
     """
-    views = [view_plan(plan, title=title) for plan in plans]
+    views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     shapes = scenes.Shapes()
     rows = () if timings is None else tuple(timings.rows)
     totals = {row.plan_hash: row for row in rows if row.segment is None and row.plan_hash}
@@ -81,7 +81,7 @@ def _plan(
         "sources": [
             {target: _page_form(sources.source(segment, target)) for target in TARGETS} for segment in plan.segments
         ],
-        "decisions": {"hash": view.header.hash, "rows": answers.decision_rows(view.decisions)},
+        "decisions": answers.decision_page(tuple(getattr(plan, "decisions", None) or ()), count=None),
         "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
         "code": plan.to_python(),
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -15,6 +17,7 @@ import traitlets
 from fuser_lab import presegmentation
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError
+from fuser_lab.events import Attempt
 from fuser_lab.plan import FORMS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.report.collapse import is_large
@@ -24,7 +27,7 @@ from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
-from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_decisions, view_plan
+from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
 from fuser_lab_widgets import answers, assets, previews, scenes, selections, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
@@ -169,7 +172,8 @@ class Explorer(anywidget.AnyWidget):
         self._canvas = Canvas()
         self._shapes = scenes.Shapes()
         self._known = 0  # how many shapes the page has
-        self._log: Any = None  # the log of decisions that the page has
+        self._log: Any = None  # the log of decisions that the page knows of
+        self._attempts: tuple[Attempt, ...] = ()  # in it
         self._asked: str | None = None  # what is to be answered for once the picture was sent
         self._number = 0  # of the plan that is shown, as a button names it
         self._answered: ViewModel | None = None  # what the answer on show is about
@@ -193,7 +197,7 @@ class Explorer(anywidget.AnyWidget):
         self._measured_last: Any = None
         super().__init__()
         self.hides = hidden_by(self._key)
-        with self._lock:  # what a thread finds out about edits is lost if it is told while the picture is being sent
+        with self._lock, _uncollected():  # what a thread finds out is lost if it is told while the picture is sent
             self._show()
             self._say("Click an edge to cut or glue there; press ? for the keys.")
         self._publish()
@@ -299,7 +303,7 @@ class Explorer(anywidget.AnyWidget):
     def _handle(self, event: Event) -> None:
         with self._lock:
             self._asked = None
-            with self.hold_sync():
+            with _uncollected(), self.hold_sync():
                 self.acked = int(event["n"])
                 self._guarded(event, lambda: self._dispatch(event))
             self._answer_asked()
@@ -392,6 +396,7 @@ class Explorer(anywidget.AnyWidget):
             "open": self._open,
             "room": self._resize,
             "panel": self._panel,
+            "decisions": self._decisions,
             "compare": self._compare_with,
             "select": self._select,
             "strategy": self._switch,
@@ -663,7 +668,8 @@ class Explorer(anywidget.AnyWidget):
         self._say("The search was cancelled.")
 
     def _choose_detail(self, event: Event) -> None:
-        self._detail = "segments" if event["detail"] == "segments" else "ops"
+        asked = event["detail"]
+        self._detail = asked if asked in {"segments", "blocks"} else "ops"
         self._opened = frozenset()
         self._show()
         self._say({
@@ -685,6 +691,10 @@ class Explorer(anywidget.AnyWidget):
         self.panels = {**self.panels, name: {}}  # says that somebody looks at it
         html = tabs.WRITTEN[name](self._on_show())
         self.panels = {**self.panels, name: {"hash": self._current().header.hash, "html": html}}
+
+    def _decisions(self, event: Event) -> None:
+        """Send a page of the log: the page asks for the next one while it shows the log."""
+        self.decisions = {"log": self.decisions["log"], **answers.decision_page(self._attempts, int(event["first"]))}
 
     def _on_show(self) -> tabs.Shown:
         """Return what tabs are written from."""
@@ -894,7 +904,7 @@ class Explorer(anywidget.AnyWidget):
         self.answer = said | {"n": self.acked, "plan": self._number}
 
     def _show(self) -> None:
-        """Send the picture and the numbers of the current plan; decisions only when they differ."""
+        """Send the picture and the numbers of the current plan; of another log only how long it is."""
         view = self._current()
         with self.hold_sync():
             detail = self._detail or scenes.first_detail(view)
@@ -914,8 +924,8 @@ class Explorer(anywidget.AnyWidget):
                 self._asked = selections.again(self._answered, view, selected)
             log = getattr(self._session.plan, "decisions", None) or ()
             if log is not self._log:  # an edited plan has the log of the plan that it was made from
-                self._log = log
-                self.decisions = {"hash": view.header.hash, "rows": answers.decision_rows(view_decisions(log))}
+                self._log, self._attempts = log, tuple(log)
+                self.decisions = {"log": self._number, "total": len(self._attempts)}
             # What these say hangs on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_THE_SESSION}
             self._show_history()
@@ -1026,6 +1036,18 @@ class Explorer(anywidget.AnyWidget):
         """Put a sentence into the status line, with a button that does what can be done about it."""
         said = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
         self.status = said if action is None else said | {"action": action}
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Put off garbage collection until the picture is sent: with 3,000 ops a full one takes as long as the picture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _same(a: object, b: object) -> bool:

@@ -1,11 +1,12 @@
 // The report's model: answers from what was written into the page, in the way in which Python answers the widget.
 
 export class Baked {
-  constructor(data) {
+  /** A `link` names the plan that is shown first, and its level of detail. */
+  constructor(data, link = {}) {
     this.data = data;
     this.listeners = {};
-    this.at = 0; // the number of the shown plan
-    this.detail = data.plans[0].detail;
+    this.at = Math.max(this.indexOf(link.plan), 0); // the number of the shown plan
+    this.detail = this.plan.scenes[link.detail] ? link.detail : this.plan.detail;
     this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, foreseen: {}, views: data.views, status: { text: data.hint, kind: "info" }, times: data.timings };
     data.shapes.forEach((shape, n) => (this.state[`shape${n}`] = shape));
     this.show();
@@ -46,10 +47,26 @@ export class Baked {
     return this.data.plans[this.at];
   }
 
+  indexOf(hash) {
+    return this.data.plans.findIndex(({ scenes }) => scenes.ops.hash === hash);
+  }
+
+  /** Whether the page can show the plan of a hash. */
+  holds(hash) {
+    return this.indexOf(hash) >= 0;
+  }
+
+  /** Show the code of a plan that the page does not hold. */
+  offer(text) {
+    const makes = text ? "; this Python makes it, in a notebook" : "";
+    this.tell("code", { text, shown: true });
+    this.tell("status", { text: `The link is to a plan that this report does not hold${makes}.`, kind: "error" });
+  }
+
   show() {
     const { plans } = this.data;
     this.state.panels = this.plan.panels;
-    this.tell("decisions", this.plan.decisions);
+    this.tell("decisions", { log: this.at, ...this.plan.decisions });
     this.tell("history", { fixed: true, undo: false, redo: false, edits: [], runnable: false, searching: "", plan: this.plan.name, strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }])]] });
     this.tell("scene", { ...this.plan.scenes[this.detail], rev: (this.state.scene?.rev || 0) + 1 });
   }

@@ -12,6 +12,9 @@ export class Decisions {
   constructor(explorer) {
     this.explorer = explorer;
     this.channel = explorer.channel;
+    this.log = null; // the number of the log that is shown
+    this.total = 0; // decisions in it
+    this.taken = []; // those of them that Python has sent
     this.step = null; // how many decisions are shown as taken, while the log is stepped through
     this.playing = null;
     this.filter = { text: "", outcome: "all", mine: false };
@@ -40,22 +43,33 @@ export class Decisions {
     clearInterval(this.playing);
   }
 
-  /** The decisions that led to the plan. */
-  get taken() {
-    return this.channel.get("decisions").rows || [];
-  }
-
   // ---- the list
 
-  /** Show the decisions of another plan, unless they are the same. */
+  /** Take what Python has sent: another log, or the next page of this one. */
   draw() {
-    const rows = this.taken;
-    const key = rows.map((row) => `${row.seq} ${row.ok} ${row.of} ${row.reason}`).join("\n");
-    if (key === this.drawn) return; // as after most edits
-    this.drawn = key;
-    this.slider.max = rows.length;
-    this.player.hidden = this.filters.hidden = this.mine.parentNode.hidden = !rows.length;
+    const { log, total = 0, first, rows = [], verdicts: said = [] } = this.channel.get("decisions");
+    if (log !== this.log) {
+      this.log = log;
+      this.total = total;
+      this.taken = [];
+      if (this.step != null) this.step = Math.min(this.step, total);
+      this.slider.max = total;
+      this.player.hidden = this.filters.hidden = this.mine.parentNode.hidden = !total;
+    } else if (first !== this.taken.length || !rows.length) return;
+    if (first === this.taken.length) {
+      for (const row of rows) this.taken.push({ ...row, step: this.taken.length + 1, verdicts: row.verdicts.map((n) => said[n]) });
+    }
+    if (this.explorer.panels.log.shown) this.load();
     this.drawRows();
+    this.refresh();
+  }
+
+  /** Ask for the next decisions, unless all are here. */
+  load() {
+    const key = `${this.log} ${this.taken.length}`;
+    if (this.taken.length >= this.total || this.asked === key) return;
+    this.asked = key;
+    this.channel.send("decisions", { first: this.taken.length });
   }
 
   filterBy(name, value) {
@@ -70,11 +84,11 @@ export class Decisions {
     const found = all.filter((row) =>
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
       (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
-    this.count.textContent = all.length ? `${found.length} of ${all.length}` : "";
-    const empty = !all.length ? "No decision led to this plan." : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
+    this.count.textContent = this.total ? `${found.length} of ${this.total}` : "";
+    const empty = !this.total ? "No decision led to this plan." : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
     // A window around the step at hand: a page of thousands of rows would be slow.
     const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
-    const shown = found.slice(from, from + SHOWN).map((row) => item(row, all.indexOf(row) + 1));
+    const shown = found.slice(from, from + SHOWN).map((row) => item(row));
     this.rows.replaceChildren(...(shown.length ? shown : [h("li.fx-empty", {}, empty)]));
     if (found.length > SHOWN) this.rows.append(h("li.fx-empty", {}, `${found.length - SHOWN} more are not listed; filter to see them.`));
     this.markMine();
@@ -114,7 +128,7 @@ export class Decisions {
 
   stepBy(way) {
     this.stop();
-    this.stepTo(this.step == null ? (way > 0 ? 1 : this.taken.length) : this.step + way);
+    this.stepTo(this.step == null ? (way > 0 ? 1 : this.total) : this.step + way);
   }
 
   play() {
@@ -122,10 +136,10 @@ export class Decisions {
       this.stop();
       return;
     }
-    const rows = this.taken;
-    if (!rows.length) return;
-    this.stepTo(this.step == null || this.step >= rows.length ? 0 : this.step);
-    this.playing = setInterval(() => (this.step < rows.length ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / rows.length)));
+    const { total } = this;
+    if (!total) return;
+    this.stepTo(this.step == null || this.step >= total ? 0 : this.step);
+    this.playing = setInterval(() => (this.step < total ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / total)));
     this.playButton.textContent = "❚❚";
   }
 
@@ -140,7 +154,7 @@ export class Decisions {
     const { explorer, channel } = this;
     if (step == null) this.stop();
     else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
-    this.step = step == null ? null : Math.min(Math.max(step, 0), this.taken.length);
+    this.step = step == null ? null : Math.min(Math.max(step, 0), this.total);
     if (step != null && channel.get("scene").detail !== "ops") explorer.toolbar.setDetail("ops");
     else this.showStep();
     this.drawPlayer();
@@ -155,6 +169,10 @@ export class Decisions {
     const { graph, status } = this.explorer;
     const rows = this.taken;
     const on = this.step != null;
+    if (on && this.step > rows.length) {
+      this.load();
+      return;
+    }
     const homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
     const row = on ? rows[this.step - 1] : null;
     const home = (id) => {
@@ -175,14 +193,14 @@ export class Decisions {
       flag(one, "refusing", about && !row.ok);
     }
     const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
-    if (row) status.tell(`Decision ${this.step} of ${rows.length}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
+    if (row) status.tell(`Decision ${this.step} of ${this.total}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
     else if (on) status.tell("No decision was taken yet: every op is a group of its own.");
   }
 
   drawPlayer() {
     const rows = this.taken;
-    this.slider.value = this.step ?? rows.length;
-    this.stepCount.textContent = this.step == null ? "" : `${this.step} of ${rows.length}`;
+    this.slider.value = this.step ?? this.total;
+    this.stepCount.textContent = this.step == null ? "" : `${this.step} of ${this.total}`;
     this.leave.hidden = this.step == null;
     for (const old of this.rows.querySelectorAll(".fx-now")) {
       old.classList.remove("fx-now");
@@ -204,10 +222,10 @@ export class Decisions {
 }
 
 /** A decision as an item of the list. */
-function item(row, step) {
+function item(row) {
   const place = [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ");
   const count = row.verdicts.length;
-  return h("li.fx-decision", { "data-step": step },
+  return h("li.fx-decision", { "data-step": row.step },
     h("button.fx-seq", { title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
     h("div.fx-what", {}, h("b", {}, row.of),
       count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),

@@ -95,6 +95,19 @@ export class Explorer {
     root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));
   }
 
+  /** What is looked at, as a link names it. */
+  get looked() {
+    const { hash, detail } = this.channel.get("scene");
+    return { plan: hash, detail, select: this.selected, tab: this.panels.tables.shown ? this.tabs.current : "", step: this.decisions.step };
+  }
+
+  /** Look at what a link names. */
+  restore({ select, tab, step }) {
+    if (select && this.graph.locate(select)) this.select(select);
+    if (this.tabs.views.has(tab)) this.tabs.open(tab);
+    if (step) this.decisions.stepTo(Number(step));
+  }
+
   drawAnswer() {
     const answer = this.channel.get("answer");
     this.decisions.markMine();

@@ -1,6 +1,7 @@
 // The inspector: what Python answers about what is selected, and the plan as code.
 
-import { choice, h, option } from "./dom.js";
+import { button, choice, h, option } from "./dom.js";
+import { fragment } from "./link.js";
 import { MODES } from "./modes.js";
 import { facts, verdicts } from "./pieces.js";
 
@@ -50,16 +51,31 @@ export class Inspector {
     return made;
   }
 
-  /** Show the plan as code, and copy it. */
-  async drawCode() {
-    const { text, form, forms = [] } = this.channel.get("code");
+  /** Show the plan as code, and copy it where somebody has asked for that. */
+  drawCode() {
+    const { text = "", form, forms = [], shown } = this.channel.get("code");
+    const link = button("Copy link", "Copy the address of this report with the plan and what is looked at", () => this.copyLink(text));
     this.element.replaceChildren(h("h3", {}, "This plan as code"),
       choice("Written for", ...forms.map((f) => option(f, f === form, () => this.channel.send("code", { form: f })))),
-      h("pre.fx-code", { tabindex: 0 }, text || ""));
+      shown ? "" : h("div.fx-actions", {}, link),
+      h("pre.fx-code", { tabindex: 0 }, text));
+    if (!shown) this.copy(text, "The browser gave no access to the clipboard; the code stands in the inspector.");
+  }
+
+  /** Copy the link to what is shown; a notebook has no address of its own, so that its link is to be put behind one. */
+  async copyLink(code) {
+    const end = await fragment({ ...this.explorer.looked, code });
+    const isPage = !this.channel.editable && window === window.top;
+    if (isPage) history.replaceState(null, "", end);
+    this.explorer.status.tell(isPage ? "The link is in the clipboard, and in the address of this page." : "The link is in the clipboard: put it behind the address of a report of this fusion.");
+    await this.copy(isPage ? location.href : end, isPage ? "The link is in the address of this page." : "The browser gave no access to the clipboard.");
+  }
+
+  async copy(text, otherwise) {
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      this.explorer.status.tell("The browser gave no access to the clipboard; the code stands in the inspector.");
+      this.explorer.status.tell(otherwise);
     }
   }
 }

@@ -27,7 +27,7 @@ export class Panels {
   constructor(explorer) {
     this.explorer = explorer;
     const { root } = explorer;
-    this.log = new Panel(root, "nolog", ["Decisions", "Show or hide the decisions (d)"]);
+    this.log = new Panel(root, "nolog", ["Decisions", "Show or hide the decisions (d)"], () => explorer.decisions.load());
     this.side = new Panel(root, "noside", ["Inspector", "Show or hide the inspector and the overview (i)"]);
     this.tables = new Panel(root, "nopanel", ["Tables", "Show or hide the tables below (t)"], () => explorer.tabs.draw());
     this.log.toggle(false);

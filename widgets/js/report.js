@@ -1,17 +1,21 @@
-// The report: an explorer of what was written into the page.
+// The report: an explorer of what was written into the page, at the place that its address names.
 
 import { Baked } from "./baked.js";
 import { Explorer } from "./explorer.js";
+import { parsed, unpacked } from "./link.js";
 
-async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return JSON.parse(await new Response(stream).text());
-}
-
-unpacked(document.getElementById("fl-data").textContent).then((data) => {
+async function show(packed) {
+  const data = JSON.parse(await unpacked(packed));
+  const link = parsed(location.hash);
+  const model = new Baked(data, link);
   const place = document.getElementById("fl-live");
-  new Explorer(new Baked(data), place);
+  const explorer = new Explorer(model, place);
   place.querySelector(".fx-title").setAttribute("aria-level", "1");
   document.getElementById("fl-static")?.remove();
-});
+  if (!link.plan) return;
+  if (model.holds(link.plan)) explorer.restore(link);
+  else model.offer(await unpacked(link.code || "").catch(() => ""));
+}
+
+show(document.getElementById("fl-data").textContent);
+addEventListener("hashchange", () => location.reload());

@@ -142,7 +142,9 @@ def test_a_selection_is_explained(page, what):
     assert "id" not in page.explorer.answer
 
 
-def test_decisions_carry_the_names_they_are_about(page):
+def test_decisions_are_sent_when_they_are_asked_for_with_the_names_they_are_about(page):
+    assert page.explorer.decisions.keys() == {"log", "total"}
+    page.send("decisions", first=0)
     rows = page.explorer.decisions["rows"]
     assert [(r["ok"], r["names"]) for r in rows] == [(False, ("T2", "T3")), (True, ("T3", "T4"))]
 
