@@ -1,6 +1,5 @@
 """Plan: a fusion cut into segments, which can be edited, explained, drawn and run."""
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab import targets
 from fuser_lab.annotating import WAYS, Told, to_annotations
 from fuser_lab.arguments import (
     ANYTHING,
@@ -79,10 +79,10 @@ if TYPE_CHECKING:
 
 Edit = tuple[str, tuple[str | int, ...]]
 
-_TARGET = one_of("cpu", "cuda")
-_RUNS_ON = TEXT.but(
-    lambda name: re.fullmatch(r"cpu|cuda(:\d{1,4})?", name) is not None, "'cpu', 'cuda' or a device as 'cuda:1'",
-).worded("'cpu', 'cuda' or a device as 'cuda:1'")
+_KERNELS_FOR = " or ".join(map(repr, targets.names()))
+_TARGET = TEXT.but(lambda name: name in targets.names(), _KERNELS_FOR).worded(_KERNELS_FOR)
+_DEVICES = ", ".join(targets.target_of(name).accepted for name in targets.names())
+_RUNS_ON = TEXT.but(lambda name: targets.find(name) is not None, _DEVICES).worded(_DEVICES)
 _SEGMENT = whole(accepted="the number of a segment")
 TENSOR = TEXT.worded("a tensor's name")
 _TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")
@@ -858,10 +858,9 @@ class Plan:
                 )
                 raise SegmentationError(msg)
             segments.append((segment.fusion, segment.scheduler))
-        if target == "cuda":
-            from fuser_lab.runtime.device import current_device
-
-            target = current_device()
+        current = targets.target_of(target).current
+        if current is not None and ":" not in target:
+            target = current()()
         with self._lock:
             key = f"{target} {evaluate_refused}"
             if key not in self._cache:

@@ -16,6 +16,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.runtime.by_hand import ScheduledKernel
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.steps import Step
+from fuser_lab.targets import target_of
 
 USER = "user"  # nvFuser's name for what manual_execute runs
 CPU = -1  # number of the device in profiles of runs on the CPU
@@ -115,7 +116,7 @@ def measured_kernel(
 
     On the CPU its threads go in lock step, for the values: that time says nothing about a GPU.
     """
-    on_gpu = kernel.target == "cuda"
+    on_gpu = not target_of(kernel.target).on_host
     begin = time.perf_counter()
     outputs = kernel.run(inputs)
     if on_gpu:
@@ -153,7 +154,7 @@ def measured_run(
     compiled = time.perf_counter() - begin
     begin = time.perf_counter()
     bound = prepared.bind(inputs)
-    clock = _device_clock() if prepared.target == "cuda" else _host_clock
+    clock = _device_clock() if not target_of(prepared.target).on_host else _host_clock
     seconds = clock(bound.steps)
     bound.finish()
     prepared.memory.synchronize()
@@ -222,7 +223,7 @@ def _kernel(segment: Segment, step: Step, seconds: float, prepared: PreparedPlan
     scheduler = segment.scheduler.value if segment.scheduler is not None else ""
     read, written = (segment.bytes_in, segment.bytes_out) if step.runs else (0, 0)
     rate = _rate(read + written, seconds)
-    on_gpu = prepared.target == "cuda"
+    on_gpu = not target_of(prepared.target).on_host
     return KernelProfile(
         name=kernel.name if kernel else f"{scheduler}_{segment.outputs[0].name if segment.outputs else 'nothing'}",
         segment_id=segment.index,

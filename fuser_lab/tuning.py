@@ -27,13 +27,14 @@ from fuser_lab.report.units import seconds_label
 from fuser_lab.runtime import store
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
-from fuser_lab.runtime.clocks import DeviceClock, HostClock, Turns
+from fuser_lab.runtime.clocks import Turns
 from fuser_lab.runtime.compile import content_key
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.runtime.timing import distance
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
+from fuser_lab.targets import target_of
 
 _FORMAT = 2
 _ROUNDS = 2
@@ -214,7 +215,7 @@ class _Search:
     def __init__(self, plan: Plan, inputs: list[Any], seconds: float, cancelled: Callable[[], bool]) -> None:
         self._plan, self._seconds, self._cancelled = plan, seconds, cancelled
         self._target = device_of([describe(value) for value in inputs])
-        self._kind = "cpu" if self._target == "cpu" else "cuda"
+        self._kind = target_of(self._target).name
         self._inputs = with_seeds(plan.fusion, inputs)
         self._trials: list[Trial] = []
         self._done = self._total = 0
@@ -223,7 +224,7 @@ class _Search:
         prepared = self._plan.prepared(self._target)
         wanted = prepared.run(self._inputs)
         device = prepared.memory.label()
-        self._clock = DeviceClock() if self._kind == "cuda" else HostClock()
+        self._clock = target_of(self._kind).clock()()
         plan, complete = self._plan, True
         kept: set[int] = set()
         runs = {number for number, step in enumerate(prepared.steps(self._inputs)) if step.runs and step.generated}

@@ -8,18 +8,16 @@ from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.lower import lower
-from fuser_lab.codegen.numba_cpu import CpuEmitter
-from fuser_lab.codegen.numba_cuda import CudaEmitter
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
 from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.targets import names, target_of
 
 EVALUATED = frozenset(
     {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
 )
-_EMITTERS = {"cpu": CpuEmitter, "cuda": CudaEmitter}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +52,7 @@ def generate(
     scheduler
         Who accepted it; `EVALUATED` schedulers have no kernels.
     target
-        ``"cpu"`` or ``"cuda"``.
+        Name of a target: ``"cpu"`` or ``"cuda"``.
     name
         Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and
         the first output if left out, so that the same segment has the same source in every plan.
@@ -79,14 +77,14 @@ def generate(
     if scheduler in EVALUATED:
         msg = f"a segment of {scheduler.value} has no kernel: the inputs' array library evaluates it."
         raise CodegenError(msg)
-    if target not in _EMITTERS:
-        msg = f"target is {target!r}; kernels are generated for {' and '.join(sorted(_EMITTERS))}."
+    if target not in names():
+        msg = f"target is {target!r}; kernels are generated for {' and '.join(names())}."
         raise CodegenError(msg)
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
     here = tuple(change for change in changes if change.target == target)
     strict = not strides and not alignment
     kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict, device=device)
-    source = _EMITTERS[target](kernel).source()
+    source = target_of(target).emitter()(kernel).source()
     renamed = welford_of(fusion)
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)
     return GeneratedKernel(

@@ -21,6 +21,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Var
 from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
+from fuser_lab.targets import target_of
 
 
 def lower(
@@ -39,7 +40,7 @@ def lower(
     scheduler
         Who accepted it.
     target
-        ``"cpu"`` or ``"cuda"``.
+        Name of a target: ``"cpu"`` or ``"cuda"``.
     name
         Name of the kernel's functions.
     strides
@@ -75,7 +76,7 @@ def lower(
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
     # columns go by once for each result that others need, and what comes after is a nest of its own.
-    apart = target == "cuda" and scheduler is SchedulerType.OUTER_PERSISTENT
+    apart = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
     phases = lowering.passes_apart(segment) if apart else None
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         phases = lowering.rows_and_columns(segment)
@@ -104,6 +105,7 @@ class _Lowering:
     ) -> None:
         self._buffers, self._layouts, self._target, self._name = buffers, layouts, target, name
         self._nests, self._chooser, self._device = 0, chooser, device
+        self._has_blocks = target_of(target).has_blocks
 
     def choices(self, *, strict: bool) -> tuple[NestChoice, ...]:
         """Return the loops of each nest, and why they are so."""
@@ -149,7 +151,7 @@ class _Lowering:
         found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
         if cut is None or found is None:
             return None
-        writer = (BackwardNest if self._target == "cuda" else CpuBackward)(cut, *found, self._name, self._device)
+        writer = (BackwardNest if self._has_blocks else CpuBackward)(cut, *found, self._name, self._device)
         if not writer.fits:
             self._chooser.note(writer.refusal)
             return None
@@ -181,7 +183,7 @@ class _Lowering:
         return first, rest
 
     def _direct(self, segment: Fusion) -> list[Phase]:
-        writer = GpuNest if self._target == "cuda" else CpuNest
+        writer = GpuNest if self._has_blocks else CpuNest
         phases: list[Phase] = []
         nests = self._nests
         for nest in nests_of(segment, self._buffers, self._layouts):
@@ -191,7 +193,7 @@ class _Lowering:
             lowered = writer(
                 segment, nest, self._buffers, self._layouts, self._target, base, settle, self._device,
             )
-            if self._target == "cuda" and lowered.space.is_walked_again:
+            if self._has_blocks and lowered.space.is_walked_again:
                 self._nests = nests
                 return self.passes_apart(segment)
             phases.extend(lowered.phases())

@@ -34,6 +34,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.loops import choose_loops
 from fuser_lab.schedule.state import LoopSchedule, ParallelType, Space, Style
+from fuser_lab.targets import target_of
 
 Places = Mapping[str, Term]
 Settle = Callable[[Space, LoopSchedule], LoopSchedule]  # puts in what was given by hand
@@ -69,7 +70,7 @@ class NestLowering:
         self, fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
         target: str, name: str, settle: Settle | None = None, device: Device = DEFAULT,
     ) -> None:
-        self._fusion, self._nest, self._gpu, self._name = fusion, nest, target == "cuda", name
+        self._fusion, self._nest, self._gpu, self._name = fusion, nest, target_of(target).has_blocks, name
         self._device = device
         self._buffers, self._layouts = buffers, layouts
         self._levels = level_of(fusion)

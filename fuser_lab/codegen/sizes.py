@@ -34,6 +34,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.schedule.state import ParallelType
+from fuser_lab.targets import target_of
 
 LEAST = 2  # index arithmetic with 0 and 1 is simpler: these extents have kernels of their own
 SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLVM to unroll or vectorize the whole loop
@@ -50,7 +51,7 @@ def with_sizes(kernel: Kernel) -> Kernel:
     """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
     taken = _Taken(used=_names(kernel))
     counts = _counts(kernel)
-    writer = _GpuSizes if kernel.target == "cuda" else _CpuSizes
+    writer = _GpuSizes if target_of(kernel.target).has_blocks else _CpuSizes
     return replace(kernel, phases=tuple(
         phase if phase.schedule is not None and phase.schedule.specialized else writer(taken, counts).phase(phase)
         for phase in kernel.phases

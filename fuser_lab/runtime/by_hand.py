@@ -18,6 +18,7 @@ from fuser_lab.definition.scheduling import RULES
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
+from fuser_lab.targets import target_of
 
 Layouts = tuple[tuple[tuple[int, ...], int], ...]  # per tensor input: strides in elements, alignment in bytes
 
@@ -70,13 +71,7 @@ class ScheduledKernel:
     @staticmethod
     def _memory_of(target: str) -> Any:
         # Kernels can be made and read without Numba; memory cannot be had without it.
-        if target == "cpu":
-            from fuser_lab.runtime.host import HostMemory
-
-            return HostMemory()
-        from fuser_lab.runtime.device import DeviceMemory
-
-        return DeviceMemory()
+        return target_of(target).memory()(None)
 
     @property
     def device_label(self) -> str:
@@ -119,7 +114,7 @@ class ScheduledKernel:
         with self._lock:
             if layouts not in self._variants:
                 generated = generate_scheduled(self.scheduled, layouts=layouts)
-                calls = None if self.target == "cpu" else self._memory.calls(generated)
+                calls = None if target_of(self.target).on_host else self._memory.calls(generated)
                 self._variants[layouts] = (generated, calls)
             return self._variants[layouts]
 

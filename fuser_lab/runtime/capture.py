@@ -10,6 +10,7 @@ from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import is_torch
 from fuser_lab.runtime.memory import Memory
 from fuser_lab.runtime.steps import BoundRun, Step
+from fuser_lab.targets import target_of
 
 
 class Capturable(Protocol):
@@ -74,7 +75,7 @@ class CapturedPlan:
 
 def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
     """Return a prepared plan as a graph; see `PreparedPlan.captured`."""
-    if plan.target != "cuda":
+    if target_of(plan.target).on_host:
         plan.memory.capture(lambda: None)
     if offsets_of(plan.fusion) and len(inputs) < len(plan.fusion.inputs):
         msg = "the plan draws random numbers, and a graph would draw the same ones at each replay; give the seeds."

@@ -54,6 +54,7 @@ from fuser_lab.runtime.ready import ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.targets import Later, find, names, target_of
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.host_ready import HostRun, HostRuns
@@ -94,6 +95,7 @@ class PreparedPlan:
         self.segments = tuple(segments)
         self.memory = memory
         self.target = memory.target
+        self._on_host = target_of(memory.target).on_host
         self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
         self._changes = changes or {}
         self.compile_progress: CompileProgress | bool | None = None  # None: a bar in a terminal or notebook
@@ -167,7 +169,7 @@ class PreparedPlan:
         distinct = len(returned) == len(self._returned) and exact
         if not distinct or self.fusion.aliases or self._draws or not takes(self.fusion.inputs):
             return None
-        if self.target != "cpu":
+        if not self._on_host:
             # Positions in a tensor are not looked at on a GPU; those that are numbers are.
             numbers = any(isinstance(self.fusion.inputs[place.number], Scalar) for place in self._places)
             return None if views or numbers else self.memory.ready_runs(self._returned)
@@ -308,7 +310,7 @@ class PreparedPlan:
 
     def _evaluation(self, segment: Fusion) -> Call:
         inputs = [(v.name, f"{v.name} array" if isinstance(v, TensorView) else v.name) for v in segment.inputs]
-        by_torch = self.target == "cpu" and _is_faster_by_torch(segment)
+        by_torch = self._on_host and _is_faster_by_torch(segment)
         targets = [tv.name for tv in segment.outputs if tv.name in self._needed and tv not in segment.inputs]
 
         def call(env: Environment) -> None:
@@ -538,7 +540,7 @@ class PreparedPlan:
         if self._ready is not None:
             self._ready.clear()
         free = self.memory.free_bytes()
-        where = "host" if self.target == "cpu" else self.memory.label()
+        where = "host" if self._on_host else self.memory.label()
         needed = tensor.nbytes if nbytes is None else nbytes
         amounts = bytes_label(needed) if free is None else f"{bytes_label(needed)} of {bytes_label(free)}"
         return OutOfMemoryError(
@@ -806,16 +808,12 @@ def prepare(
     return plan
 
 
-def _memory(target: str) -> Memory:
-    if target == "cpu":
-        import_whole("fuser_lab.runtime.host")
-        from fuser_lab.runtime.host import HostMemory
-
-        return HostMemory()
-    kind, _, number = target.partition(":")
-    if kind == "cuda" and (number.isdecimal() or not number):
-        from fuser_lab.runtime.device import DeviceMemory
-
-        return DeviceMemory(int(number) if number else None)
-    msg = f"target is {target!r}; plans run on cpu and cuda."
-    raise UnsupportedError(msg)
+def _memory(device: str) -> Memory:
+    target = find(device)
+    if target is None:
+        msg = f"target is {device!r}; plans run on {' and '.join(names())}."
+        raise UnsupportedError(msg)
+    if target.on_host and isinstance(target.memory, Later):
+        import_whole(target.memory.module)
+    memory: Memory = target.memory()(target.number(device))
+    return memory

@@ -152,6 +152,12 @@ class HostMemory:
         return f"CPU ({count} thread{'s' if count != 1 else ''})"
 
 
+def host_memory(number: None = None) -> HostMemory:
+    """Return the memory of the only CPU, which has no number."""
+    del number
+    return HostMemory()
+
+
 def _is_regular(array: Array) -> bool:
     """Whether elements lie at multiples of their size."""
     return array.flags.aligned and not any(s % array.itemsize for s in array.strides)

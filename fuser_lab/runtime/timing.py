@@ -30,6 +30,7 @@ from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.runtime.steps import BoundRun
+from fuser_lab.targets import target_of
 
 Progress = Callable[[int, int, Timings], None]
 Peer = Callable[..., Any]
@@ -234,7 +235,7 @@ class Measurement:
     def _clock(self, target: str) -> HostClock | DeviceClock:
         """Return the clock of a target, the same one each time: that of a GPU has memory."""
         if target not in self._clocks:
-            self._clocks[target] = HostClock() if target == "cpu" else DeviceClock()
+            self._clocks[target] = target_of(target).clock()()
         return self._clocks[target]
 
 

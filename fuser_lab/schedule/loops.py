@@ -7,6 +7,7 @@ from fuser_lab.schedule.gpu_caches import why
 from fuser_lab.schedule.gpu_elements import element_loops
 from fuser_lab.schedule.gpu_loops import column_loops, row_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.targets import target_of
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
 CPU_TILE = 512  # columns that go by several times, whole: few enough for all of them to stay in caches
@@ -25,8 +26,8 @@ SPECIALIZED = (
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:
-    """Return the loops for a nest on ``"cpu"`` or ``"cuda"``; correct for any extents."""
-    return _gpu(space) if target == "cuda" else _cpu(space)
+    """Return the loops for a nest on a target, by its name; correct for any extents."""
+    return _gpu(space) if target_of(target).has_blocks else _cpu(space)
 
 
 def _cpu(space: Space) -> LoopSchedule:

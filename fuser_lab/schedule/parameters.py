@@ -13,6 +13,7 @@ from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import row_room, shared_room
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.targets import Form, target_of
 
 Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
@@ -37,15 +38,15 @@ MEANINGS: Mapping[str, str] = {
     "constants": "what all rows share is loaded once",
     "specialized": "all sizes are part of the kernel, none is an argument",
 }
-_NAMES: Mapping[tuple[str, Style], tuple[str, ...]] = {
-    ("cuda", Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
-    ("cuda", Style.TILES): ("threads", "tile", "vector", "specialized"),
-    ("cuda", Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident", "specialized"),
-    ("cuda", Style.COLUMNS): ("threads", "unroll", "vector", "split", "specialized"),
-    ("cpu", Style.ELEMENTS): ("parallel", "specialized"),
-    ("cpu", Style.TILES): ("tile", "parallel", "specialized"),
-    ("cpu", Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),
-    ("cpu", Style.COLUMNS): ("tile", "split", "partial", "parallel", "specialized"),
+_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
+    (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
+    (Form.BLOCKS, Style.TILES): ("threads", "tile", "vector", "specialized"),
+    (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident", "specialized"),
+    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "split", "specialized"),
+    (Form.CORES, Style.ELEMENTS): ("parallel", "specialized"),
+    (Form.CORES, Style.TILES): ("tile", "parallel", "specialized"),
+    (Form.CORES, Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),
+    (Form.CORES, Style.COLUMNS): ("tile", "split", "partial", "parallel", "specialized"),
 }
 
 
@@ -108,7 +109,7 @@ class Chooser:
         self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
     ) -> LoopSchedule:
         """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
-        names = _NAMES[target, chosen.style] if names is None else names
+        names = _NAMES[target_of(target).form, chosen.style] if names is None else names
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
         values = self._changes.get(number, ())
@@ -151,12 +152,13 @@ def changed(
             has = ", ".join(names) or "none that may be given"
             return chosen, f"{name} is no parameter of {where}; it has {has}"
     given = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
-    problem = _illegal(space, chosen, given) if target == "cuda" else _illegal_on_cpu(space, chosen, given)
+    has_blocks = target_of(target).has_blocks
+    problem = _illegal(space, chosen, given) if has_blocks else _illegal_on_cpu(space, chosen, given)
     if problem:
         return chosen, f"{problem}, for {where}"
     # mypy cannot know the types of fields by name; they were looked at above.
     schedule = replace(chosen, **given, reasons=(*chosen.reasons, f"given by hand: {_listed(given)}"))  # type: ignore[arg-type]
-    return (_followed(space, chosen, schedule, given), "") if target == "cuda" else (schedule, "")
+    return (_followed(space, chosen, schedule, given), "") if has_blocks else (schedule, "")
 
 
 def checked(values: Mapping[str, object]) -> Values:
@@ -346,7 +348,7 @@ def _grid(choice: NestChoice) -> list[dict[str, Value]]:
     space, names, now = choice.space, choice.names, choice.schedule
     y = now.threads[1]
     grid: list[dict[str, Value]] = [{"specialized": True}]
-    if choice.target == "cuda":
+    if target_of(choice.target).has_blocks:
         threads = [(n, y) for n in (32, 64, 128, 256, 512, 1024)]
         if now.style is Style.COLUMNS or y > 1:
             threads = [(a, b) for a in (8, 16, 32) for b in (1, 2, 4, 8, 16, 32)]

@@ -18,7 +18,7 @@ HOUSE = (
     ("ops",),
     ("definition", "interpreter", "analysis", "examples"),
     ("passes",),
-    ("cost",),
+    ("cost", "targets"),
     ("segmentation",),
     ("schedule",),
     ("codegen",),

@@ -1,0 +1,12 @@
+"""The CPU of this machine: kernels compiled by Numba and LLVM, on arrays of NumPy."""
+
+from fuser_lab.targets.record import Form, Later, Target
+
+CPU = Target(
+    name="cpu",
+    form=Form.CORES,
+    on_host=True,
+    emitter=Later(module="fuser_lab.codegen.numba_cpu", name="CpuEmitter"),
+    memory=Later(module="fuser_lab.runtime.host", name="host_memory"),
+    clock=Later(module="fuser_lab.runtime.clocks", name="HostClock"),
+)
