@@ -139,7 +139,7 @@ def from_torch(
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
             raise InputError(_refused(str(error))) from None
         except (NotImplementedError, RuntimeError) as error:
-            if not on_meta or "meta" not in str(error):
+            if not on_meta or "meta" not in str(error).lower():
                 raise
             raise InputError(_without_values(error)) from None
         if backward and not any(graph.kind == "backward" for graph in capture.graphs):
@@ -257,7 +257,10 @@ def _refused(text: str) -> str:
     lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])
     own = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
     where = f" at {PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
-    return f"from_torch: torch does not capture this{where}: {why[1] if why else text.splitlines()[0]}"
+    reasons = [line for line in text.partition("from user code:")[0].splitlines() if line.strip()]
+    if len(reasons) > 1 and reasons[0].startswith("Failed running"):  # torch 2.6 says why in the second line
+        del reasons[0]
+    return f"from_torch: torch does not capture this{where}: {why[1] if why else reasons[0]}"
 
 
 def _without_values(error: Exception) -> str:

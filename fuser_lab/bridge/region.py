@@ -181,13 +181,23 @@ class Region(ABC):
         told = "\n".join((f"{self.library} runs region {self.index}{where}: {self.failed}", *lines))
         warn(told, RegionWarning)
 
+    def _is_as_exact(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> bool:
+        """Whether results are about as far from more exact ones as those of the library; False if that is unknown."""
+        return False
+
     def check(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> None:
-        """Raise ValidationError unless the region's results are what its library computes, up to rounding."""
+        """Raise ValidationError unless the region's results are what its library computes, up to rounding.
+
+        Ops such as a norm of a nearly constant row amplify rounding errors. Results that differ by more than the usual
+        tolerance are compared with more exact ones: they are right if the library's are no closer to these.
+        """
         found = self._run(inputs) if outputs is None else outputs
         expected = list(self._by_library(inputs))
         try:
             check_outputs(self.definition.fusion, list(inputs), list(found), expected)
         except ValidationError as error:
+            if self._is_as_exact(inputs, found, expected):
+                return
             first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
             msg = f"region {self.index}{f' ({first})' if first else ''}: {error}"
             raise ValidationError(msg) from None

@@ -124,6 +124,7 @@ def test_inputs_that_lie_otherwise_than_traced_are_laid_as_traced():
         torch.testing.assert_close(ours, function(*given))
         assert ours.is_contiguous()
     assert region.failed is None
+    assert len(region.prepared._variants) == 1, "kernels are compiled for one layout"
 
 
 def test_a_call_like_one_before_asks_the_plan_alone(monkeypatch):
@@ -152,6 +153,20 @@ def test_a_region_gives_any_strides(strides):
     assert found.stride() == strides
     kept = tuple(slice(None) if stride else slice(0, 1) for stride in strides)
     torch.testing.assert_close(found[kept], (torch.sin(x) * 2)[kept])
+
+
+def test_a_call_like_one_before_gives_the_strides_that_were_traced(monkeypatch):
+    x = torch.randn(4, 3)
+    gm = graph_of(torch, lambda given: torch.sin(given["x"]) * 2, {"x": x})
+    (*_, last, _) = gm.graph.nodes
+    last.meta["val"] = torch.empty_strided((4, 3), (8, 1))
+    _, (region,) = regions_of(gm)
+    region(x)
+    monkeypatch.setattr(type(region), "_run", lambda *_: pytest.fail("the long way"))
+    (found,) = region(x)
+    assert found.stride() == (8, 1)
+    torch.testing.assert_close(found, torch.sin(x) * 2)
+    assert not region.is_direct, "a function of the graph would lay it otherwise"
 
 
 def test_a_copy_is_no_view_of_what_is_changed_afterwards():
@@ -270,6 +285,20 @@ def test_a_wrong_result_is_found_by_check(monkeypatch):
     monkeypatch.setattr(run, lambda region, inputs: [y + 1 for y in region.fallback(*inputs)])
     with pytest.raises(ValidationError, match=r"region 0 \(.*test_backend.py:\d+\)"):
         compiled(lambda x: torch.sin(x) * 3, check=True)(torch.randn(4))
+
+
+def test_rounding_that_an_op_amplifies_is_no_wrong_result(monkeypatch):
+    def exactly(region, inputs):
+        return [y.float() * factor for y in region.fallback(*(x.double() for x in inputs))]
+
+    monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", exactly)
+    function = compiled(lambda x: F.layer_norm(x, (64,)), check=True)
+    x, factor = 100 + torch.randn(8, 64) / 1000, 1
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(function(x), F.layer_norm(x, (64,)), rtol=1e-4, atol=1e-4)
+    factor = 1.5
+    with pytest.raises(ValidationError, match="is wrong in"):
+        function(x)
 
 
 def test_several_threads_run_one_region():
