@@ -134,10 +134,16 @@ def _root() -> CodeType | None:
     """
     frame, found = inspect.currentframe(), None
     while frame is not None:
-        if any(name.startswith("__resume_at_") for name in frame.f_code.co_names):
+        if _has_resumption(frame.f_code):
             found = frame.f_code
         frame = frame.f_back
     return found
+
+
+def _has_resumption(code: CodeType) -> bool:
+    """Whether code calls what follows a graph break: a global function, or a constant where torch 2.6 needs cells."""
+    names = (*code.co_names, *(inner.co_name for inner in code.co_consts if isinstance(inner, CodeType)))
+    return any(name.startswith(("__resume_at_", "torch_dynamo_resume_in_")) for name in names)
 
 
 def last_capture() -> Capture | None:
