@@ -17,6 +17,7 @@ from fuser_lab.errors import InputError, LedgerWarning, UnsupportedError
 from fuser_lab.lab import ledger as ledger_module
 from fuser_lab.lab import query, store
 from fuser_lab.lab.schema import COLUMNS
+from tests.benchmarks import lab
 
 WRITER = """
 import sys
@@ -204,6 +205,15 @@ def test_what_no_ledger_can_be_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"Ledger\.sql: "):
         ledger.sql("SELEKT 1")
     assert ledger.sql("SELECT count(*) AS n FROM rows")["n"][0] == 0
+
+
+@pytest.mark.parametrize("bar", ["append", "question"])
+def test_the_benchmark_of_a_ledger_runs(bar):
+    if bar == "question":
+        pytest.importorskip("duckdb")
+    (found,) = lab.BARS[bar](1e-5)
+    assert found.measured > 0
+    assert found.holds == (found.measured <= found.limit)
 
 
 def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):
