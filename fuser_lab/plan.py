@@ -67,7 +67,7 @@ from fuser_lab.segmentation import (
 )
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.lifting import Lifting
-from fuser_lab.segmentation.origins import origins, sources_told, with_sources
+from fuser_lab.segmentation.origins import origins, source_lines, with_sources
 from fuser_lab.segmentation.previews import EditPreview, Previews
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ class Plan:
         """
         tensor, consumer = (where, None) if isinstance(where, str) else where
         self._check_kept(IllegalEdit, tensor, consumer)
-        with self._lines_told():
+        with self._with_source_lines():
             changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
         return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
@@ -549,7 +549,7 @@ class Plan:
         IllegalEdit
             If that would create a cycle or cross a cut, or no scheduler accepts both; the message says which and why.
         """
-        with self._lines_told():
+        with self._with_source_lines():
             changed = edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set)
         return self._edited(changed, ("glue", (a, b)))
 
@@ -563,7 +563,7 @@ class Plan:
             If the plan would be illegal; the message says why.
         """
         self._check_kept(IllegalEdit, tensor)
-        with self._lines_told():
+        with self._with_source_lines():
             changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
         return self._edited(changed, ("move", (tensor, segment)))
 
@@ -675,12 +675,12 @@ class Plan:
         return Previews(self.segmented, self.oracle, model_of(self.oracle), self.options.segment_set)
 
     @contextmanager
-    def _lines_told(self) -> Iterator[None]:
+    def _with_source_lines(self) -> Iterator[None]:
         """Add the user's lines of the tensors that a refusal names."""
         try:
             yield
         except FuserLabError as error:
-            told = sources_told([str(error)], dict(self.sources))
+            told = source_lines([str(error)], dict(self.sources))
             if told:
                 error.args = ("\n".join((str(error), *told)), *error.args[1:])
             raise

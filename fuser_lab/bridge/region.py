@@ -16,7 +16,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
-from fuser_lab.segmentation.origins import sources_told
+from fuser_lab.segmentation.origins import source_lines
 from fuser_lab.validation import check_outputs
 
 
@@ -177,7 +177,7 @@ class Region(ABC):
             self.failed = str(error) if isinstance(error, FuserLabError) else f"{type(error).__name__}: {error}"
         first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
         where = f" ({first})" if first else ""
-        lines = sources_told([self.failed], dict(self.sources))
+        lines = source_lines([self.failed], dict(self.sources))
         told = "\n".join((f"{self.library} runs region {self.index}{where}: {self.failed}", *lines))
         warn(told, RegionWarning)
 

@@ -70,7 +70,7 @@ def segment(
         raise InputError(msg)
     chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():
-        segmented, attempts = _cut(fusion, oracle, strategy, chosen, told=log is not None)
+        segmented, attempts = _cut(fusion, oracle, strategy, chosen)
     if log is not None:
         for attempt in attempts:
             log.append(attempt)
@@ -78,11 +78,11 @@ def segment(
 
 
 def _cut(
-    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, *, told: bool,
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions,
 ) -> tuple[SegmentedFusion, Sequence[Attempt]]:
     for asked in _asked(oracle, strategy, options):
         fold, attempts = Fold(fusion), list[Attempt]()
-        for attempt in _attempts(fusion, asked, strategy, options, told=told):
+        for attempt in _attempts(fusion, asked, strategy, options):
             attempts.append(attempt)
             fold.apply(attempt)
         if options.io_to_lower_precision:
@@ -106,15 +106,15 @@ _GROWING = ("bottom_up", "top_down")
 
 
 def _attempts(
-    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, *, told: bool,
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions,
 ) -> Iterator[Attempt]:
     if callable(strategy):
         check_called("the strategy", strategy, "fusion", "oracle")
         return iter([_partition(fusion, strategy(fusion, oracle))])
     if strategy == "bottom_up":
-        return bottom_up(fusion, oracle, options, told=told)
+        return bottom_up(fusion, oracle, options)
     if strategy == "top_down":
-        return top_down(fusion, oracle, options, told=told)
+        return top_down(fusion, oracle, options)
     if strategy == "optimal":
         return optimal(fusion, oracle, options)
     if strategy == "saving":

@@ -38,17 +38,15 @@ Signature = tuple[int, tuple[int, ...]]
 
 
 def bottom_up(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, *, told: bool = True,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
 ) -> Iterator[Attempt]:
     """Yield every attempt; the accepted ones, applied in order, make the segments.
-
-    Without ``told`` attempts say what they are about and how they ended, but not who said what.
 
     Where ``segment_set`` is a cut, what lies between the cuts is tried whole, each as if it were a fusion of its own.
     """
     committed: Sequence[Iterable[Expr]] = ()
     if options.whole_fusion and not has_hints(fusion, options):
-        asker = Asker(fusion, oracle, options, told=told)
+        asker = Asker(fusion, oracle, options)
         attempt, answer = asker.whole("whole fusion", fusion.tensor_exprs)
         yield attempt
         if attempt.accepted:
@@ -56,8 +54,8 @@ def bottom_up(
             return
     elif options.whole_fusion and options.segment_set is SegmentSetMeaning.CUT:
         sides = pieces(fusion, replace(options, cut_reshape_inputs=False, cut_resize_inputs=False))
-        fusion, committed = yield from whole_pieces(fusion, oracle, options, sides, "between cuts", told=told)
-    yield from grown(fusion, oracle, options, committed, told=told)
+        fusion, committed = yield from whole_pieces(fusion, oracle, options, sides, "between cuts")
+    yield from grown(fusion, oracle, options, committed)
 
 
 def grown(
@@ -67,7 +65,6 @@ def grown(
     committed: Sequence[Iterable[Expr]] = (),
     *,
     final: bool = False,
-    told: bool = True,
 ) -> Iterator[Attempt]:
     """Yield the attempts of all phases that merge groups, which begin with single expressions.
 
@@ -78,14 +75,13 @@ def grown(
     replicas = replicas_of(fusion, (expr for group in fixed for expr in group)) if options.privatize else []
     yield from attempts(replicas)
     fusion = with_replicas(fusion, replicas)
-    fusion = yield from lone_welfords(fusion, oracle, options, {expr for group in fixed for expr in group}, told=told)
+    fusion = yield from lone_welfords(fusion, oracle, options, {expr for group in fixed for expr in group})
     fixed = [in_fusion(fusion, group) for group in fixed]
-    yield from _Finder(fusion, oracle, options, fixed, originals_of(replicas), final=final, told=told).run()
+    yield from _Finder(fusion, oracle, options, fixed, originals_of(replicas), final=final).run()
 
 
 def whole_pieces(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, found: Iterable[Iterable[int]], phase: str, *,
-    told: bool,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, found: Iterable[Iterable[int]], phase: str,
 ) -> Generator[Attempt, None, tuple[Fusion, list[Sequence[Expr]]]]:
     """Yield whether each piece, given by places among the tensor expressions, is taken whole.
 
@@ -95,7 +91,7 @@ def whole_pieces(
     committed: list[Sequence[Expr]] = []
     for part in parts:
         exprs = in_fusion(fusion, part)
-        asker = Asker(fusion, oracle, options, told=told)
+        asker = Asker(fusion, oracle, options)
         attempt, answer = asker.whole(phase, exprs)
         if attempt.text and not attempt.accepted:
             attempt = replace(attempt, text=f"shattered into single expressions; {attempt.text}")
@@ -107,8 +103,7 @@ def whole_pieces(
 
 
 def lone_welfords(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, fixed: Collection[Expr] = (), *,
-    told: bool = True,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, fixed: Collection[Expr] = (),
 ) -> Generator[Attempt, None, Fusion]:
     """Yield whether each Welford, taken alone, becomes sums; return the fusion as it is then.
 
@@ -117,7 +112,7 @@ def lone_welfords(
     for expr in welfords(fusion.tensor_exprs, fusion) if options.welford else ():
         if expr in fixed:
             continue
-        attempt = Asker(fusion, oracle, options, told=told).rewrite("welford", in_fusion(fusion, [expr]))
+        attempt = Asker(fusion, oracle, options).rewrite("welford", in_fusion(fusion, [expr]))
         yield attempt
         if attempt.accepted:
             fusion = written_out(fusion, {expr.name})
@@ -165,14 +160,11 @@ class Asker:
         oracle: SchedulerOracle,
         options: SegmenterOptions,
         recomputed: frozenset[str] = frozenset(),
-        *,
-        told: bool = True,
     ) -> None:
         self._fusion = fusion
         self._oracle = oracle
         self._options = options
         self._recomputed = recomputed
-        self._told = told
 
     def attempt(
         self, phase: str, kind: Kind, subjects: tuple[Names, ...], exprs: Iterable[Expr],
@@ -182,8 +174,6 @@ class Asker:
         group = candidate(self._fusion, exprs, self._recomputed)
         answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
         outcome = Outcome.ACCEPTED if answer.chosen is not None else Outcome.REFUSED
-        if not self._told:
-            return Attempt(phase=phase, kind=kind, subjects=subjects, outcome=outcome), answer
         attempt = Attempt(
             phase=phase,
             kind=kind,
@@ -195,7 +185,6 @@ class Asker:
             seconds=perf_counter() - start,
         )
         return attempt, answer
-
 
     def whole(self, phase: str, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
         """Return what schedulers say about joining single expressions."""
@@ -209,18 +198,16 @@ class Asker:
         answer = rewrite_answer(group, self._oracle)
         outcome = Outcome.ACCEPTED if keeps_rows(answer) else Outcome.REFUSED
         names = tuple(expr.name for expr in group.exprs if expr.tensor_outputs)
-        if not self._told:
-            return Attempt(phase=phase, kind=Kind.REWRITE, subjects=(names,), outcome=outcome)
         # The others do not keep rows, whatever they say.
-        told = Answer(tuple(v for v in answer.decisive if v.scheduler in PERSISTENT) or answer.decisive)
+        about = Answer(tuple(v for v in answer.decisive if v.scheduler in PERSISTENT) or answer.decisive)
         kept = outcome is Outcome.ACCEPTED or answer.chosen is None
-        text = told.text if kept else f"{told.text}, which keeps no rows within a block"
+        text = about.text if kept else f"{about.text}, which keeps no rows within a block"
         return Attempt(
             phase=phase,
             kind=Kind.REWRITE,
             subjects=(names,),
             outcome=outcome,
-            code=decisive_code(told),
+            code=decisive_code(about),
             text=f"{', '.join(expr.name for expr in own)} as sums: {text}",
             verdicts=LaterRecords(partial(records, answer)),
             seconds=perf_counter() - start,
@@ -238,7 +225,7 @@ class Asker:
         fusion = written_out(self._fusion, {expr.name for expr in own})
         names = {expr.name for expr in exprs} | (fusion.positions.keys() - self._fusion.positions.keys())
         group = tuple(expr for expr in fusion.tensor_exprs if expr.name in names)
-        asker = Asker(fusion, self._oracle, self._options, self._recomputed, told=self._told)
+        asker = Asker(fusion, self._oracle, self._options, self._recomputed)
         whole, taken = asker.attempt(f"{phase}: welford", Kind.MERGE, tuple((expr.name,) for expr in group), group)
         if attempt.accepted and taken.chosen is None:
             attempt = replace(attempt, outcome=Outcome.REFUSED, code=decisive_code(taken), text=whole.text)
@@ -263,13 +250,11 @@ class _Finder:
         originals: Mapping[str, str],
         *,
         final: bool,
-        told: bool,
     ) -> None:
         self._fusion = fusion
         self._oracle = oracle
         self._originals = originals
         self._options = options
-        self._told = told
         fixed = [frozenset(group) for group in committed]
         taken = {expr for group in fixed for expr in group}
         self._chains: list[Chain] = [
@@ -282,7 +267,7 @@ class _Finder:
         self._committed = set(range(len(fixed)))
         self._final = set(self._committed) if final else set()  # and what they have grown to
         self._signed: dict[GroupId, frozenset[Signature]] = {}
-        self._asker = Asker(fusion, oracle, options, recomputed, told=told)
+        self._asker = Asker(fusion, oracle, options, recomputed)
         self._copies: dict[GroupId, list[Expr]] = {}
 
     def run(self) -> Iterator[Attempt]:
@@ -540,7 +525,7 @@ class _Finder:
             between = next((c for c in consumers if c != consumer and reach.leads(c, consumer)), None)
             if between is None:
                 yield self._try("final merge", (producer, consumer), keep_reach=True)
-            elif self._told:
+            else:
                 names = (grouping.names(producer), grouping.names(consumer))
                 yield _refused("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
 
@@ -600,7 +585,7 @@ class _Finder:
     def _trial(self, dropped: Mapping[str, str]) -> tuple[Fusion, Asker]:
         """Return the fusion without some replicas, and who asks schedulers about it."""
         trial = without(self._fusion, dropped)
-        return trial, Asker(trial, self._oracle, self._options, self._grouping.recomputed, told=self._told)
+        return trial, Asker(trial, self._oracle, self._options, self._grouping.recomputed)
 
     def _members(self, group: GroupId) -> list[Expr]:
         """Return the expressions of a group and its copies of forwarded ones, in topological order."""

@@ -10,7 +10,7 @@ from fuser_lab.cost.traffic import CostModel
 from fuser_lab.json_text import json_text
 from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
-from fuser_lab.segmentation.origins import origins_told
+from fuser_lab.segmentation.origins import origins_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,8 +190,8 @@ class Certificate:
     def notes(self) -> tuple[str, ...]:
         """What has to be known of the plans that are compared, and of names in the texts; one sentence each."""
         texts = [*self.hints, *(entry.text for entry in self.missed), *(term.text for term in self.terms)]
-        told = origins_told(texts, dict(self.made))
-        return (*self._hint_notes, f"{told}.") if told else self._hint_notes
+        origins = origins_text(texts, dict(self.made))
+        return (*self._hint_notes, f"{origins}.") if origins else self._hint_notes
 
     @property
     def _hint_notes(self) -> tuple[str, ...]:
@@ -201,10 +201,10 @@ class Certificate:
         if self.segment_set is SegmentSetMeaning.IGNORE:
             return (f"Plans that go across segment_set ({names}) are compared too.",)
         reading = f"segment_set={self.segment_set.value!r}"
-        told = f"Plans that go across segment_set ({names}) are not compared, as {reading}."
+        note = f"Plans that go across segment_set ({names}) are not compared, as {reading}."
         if self.ignoring is None:
-            return (told,)
-        return (told, f"With segment_set='ignore' a plan of {self.total_text(self.ignoring)} is known.")
+            return (note,)
+        return (note, f"With segment_set='ignore' a plan of {self.total_text(self.ignoring)} is known.")
 
     @property
     def missed_shown(self) -> tuple[Missed, ...]:
@@ -292,8 +292,8 @@ class Certificate:
 
     def time_text(self, cost: int) -> str:
         """Return a cost as time on the model's device, for a person; as bytes where that would be none."""
-        told = seconds_label(self.model.seconds(cost))
-        return bytes_label(cost) if cost and told in {"0.00 µs", "-0.00 µs"} else told
+        label = seconds_label(self.model.seconds(cost))
+        return bytes_label(cost) if cost and label in {"0.00 µs", "-0.00 µs"} else label
 
     def total_text(self, cost: int) -> str:
         """Return a plan's cost as time, with as many digits as tell the cost, the bound and the known plan apart."""

@@ -91,9 +91,9 @@ def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: Sche
     found = []
     if [set(segment.exprs) for segment in certificate.segments] != [set(group.names) for group in plan.groups]:
         found.append("the segments are not those of the plan")
-    for index, (group, told) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
+    for index, (group, claim) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
         moved = traffic(plan.fusion, group.exprs, plan.recomputed)
-        if (told.read, told.written, told.launch) != (moved.read, moved.written, certificate.model.launch_bytes):
+        if (claim.read, claim.written, claim.launch) != (moved.read, moved.written, certificate.model.launch_bytes):
             found.append(f"segment {index} reads {moved.read} and writes {moved.written} bytes, unlike what is claimed")
         own = [expr for expr in group.exprs if expr.tensor_outputs]
         asked = candidate(plan.fusion, group.exprs, plan.recomputed)

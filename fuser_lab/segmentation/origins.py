@@ -62,7 +62,7 @@ def origins(
     return found
 
 
-def origins_told(texts: Iterable[str], made: Mapping[str, str]) -> str:
+def origins_text(texts: Iterable[str], made: Mapping[str, str]) -> str:
     """Return who made the names that occur in texts, as far as ``made`` tells; empty if none of them does."""
     by: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for text in texts for name in _NAME.findall(text)):
@@ -83,7 +83,7 @@ def source_of(name: str, sources: Mapping[str, str]) -> str:
     return sources.get(name, "")
 
 
-def sources_told(texts: Iterable[str], sources: Mapping[str, str]) -> tuple[str, ...]:
+def source_lines(texts: Iterable[str], sources: Mapping[str, str]) -> tuple[str, ...]:
     """Return each line of the user's code that tensors named in texts came from, with those tensors."""
     by: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for text in texts for name in _NAME.findall(text)) if sources else ():
@@ -99,8 +99,8 @@ def with_sources(source: str, sources: Mapping[str, str]) -> str:
 
     ``# T3 = exp(T2)`` becomes ``# T3 = exp(T2)  <- layers.0: F.softmax(x) (model.py:41)``.
     """
-    def told(match: re.Match[str]) -> str:
+    def with_line(match: re.Match[str]) -> str:
         line = source_of(match[1], sources)
         return f"{match[0]}  <- {line}" if line else match[0]
 
-    return _COMMENT.sub(told, source) if sources else source
+    return _COMMENT.sub(with_line, source) if sources else source

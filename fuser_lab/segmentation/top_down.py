@@ -19,7 +19,7 @@ PHASE = "top-down"
 
 
 def top_down(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, *, told: bool = True,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
 ) -> Iterator[Attempt]:
     """Yield every attempt: pieces first, then the bottom-up phases on the expressions of shattered pieces.
 
@@ -30,12 +30,12 @@ def top_down(
     if not options.whole_fusion:
         found = [piece for piece in found if len(piece) < len(fusion.tensor_exprs)]
     elif len(found) > 1 and not has_cuts(fusion, options):
-        asker = Asker(fusion, oracle, options, told=told)
+        asker = Asker(fusion, oracle, options)
         whole, answer = asker.whole(PHASE, fusion.tensor_exprs)
         yield whole
         if whole.accepted:
             yield from asker.rewritten(PHASE, fusion.tensor_exprs, answer)
             return
-    fusion, accepted = yield from whole_pieces(fusion, oracle, options, found, PHASE, told=told)
+    fusion, accepted = yield from whole_pieces(fusion, oracle, options, found, PHASE)
     if sum(map(len, accepted)) < len(fusion.tensor_exprs):
-        yield from grown(fusion, oracle, options, accepted, final=True, told=told)
+        yield from grown(fusion, oracle, options, accepted, final=True)

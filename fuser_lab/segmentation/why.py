@@ -13,7 +13,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import BY_HINT, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.origins import origins_told, sources_told
+from fuser_lab.segmentation.origins import origins_text, source_lines
 
 
 class Relation(enum.Enum):
@@ -42,10 +42,10 @@ class Why:
 
     def __str__(self) -> str:
         """Return the sentence and one line per scheduler."""
-        told = Answer(self.verdicts).decisive
-        lines = [f"  {'+' if v.accepted else '-'} {v.scheduler.value}: {v.text}".rstrip(": ") for v in told]
-        left = len(self.verdicts) - len(told)
-        if left and not told[-1].accepted:
+        decisive = Answer(self.verdicts).decisive
+        lines = [f"  {'+' if v.accepted else '-'} {v.scheduler.value}: {v.text}".rstrip(": ") for v in decisive]
+        left = len(self.verdicts) - len(decisive)
+        if left and not decisive[-1].accepted:
             more = "1 more scheduler is" if left == 1 else f"{left} more schedulers are"
             lines.append(f"  ({more} for other kinds of fusions; `.verdicts` has them all)")
         return "\n".join([self.text, *lines])
@@ -56,13 +56,13 @@ class Why:
 
     def with_origins(self, made: Mapping[str, str]) -> "Why":
         """Return the answer with a sentence on who made those names in it that are not the user's."""
-        told = origins_told([self.text, *(v.text for v in Answer(self.verdicts).decisive)], made)
-        return replace(self, text=f"{self.text} {told}.") if told else self
+        origins = origins_text([self.text, *(v.text for v in Answer(self.verdicts).decisive)], made)
+        return replace(self, text=f"{self.text} {origins}.") if origins else self
 
     def with_sources(self, sources: Mapping[str, str]) -> "Why":
         """Return the answer with the lines of the user's code that tensors in it came from."""
-        told = sources_told([self.text, *(v.text for v in Answer(self.verdicts).decisive)], sources)
-        return replace(self, text="\n".join([self.text, *told])) if told else self
+        lines = source_lines([self.text, *(v.text for v in Answer(self.verdicts).decisive)], sources)
+        return replace(self, text="\n".join([self.text, *lines])) if lines else self
 
 
 def why(
