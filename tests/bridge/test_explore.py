@@ -48,7 +48,7 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     with pytest.raises(InputError, match="there is no region 9 of graph 0"):
         shown.show_region(0, 9)
     shown.map._received(shown.map, {"type": "costs"}, [])
-    shown.map.wait(60)
+    shown.map.wait(300)
     assert "What the cuts cost" in shown.map.view["below"]
     shown.map._received(shown.map, {"type": "out", "id": leaf.id}, [])
     assert leaf.id not in shown.map.boxes()

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-RUN = """async (selector) => {
-  const found = await window.axe.run(selector, { resultTypes: ['violations'] });
+RUN = """async ([selector, rules]) => {
+  const only = rules.length ? { runOnly: { type: 'rule', values: rules } } : {};
+  const found = await window.axe.run(selector, { resultTypes: ['violations'], ...only });
   return found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').flatMap(
     (v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 200)} ${n.any.map((c) => c.message).join(' ')}`));
 }"""
 
 
-def serious_findings(page: Page, selector: str = ".fl-explorer") -> list[str]:
-    """Return the serious and critical findings below a selector, each with the element that it is about."""
+def serious_findings(page: Page, selector: str = ".fl-explorer", *, rules: tuple[str, ...] = ()) -> list[str]:
+    """Return the serious and critical findings below a selector, each with the element that it is about.
+
+    ``rules`` are the ids of the rules that are checked; all of them if empty.
+    """
     if not page.evaluate("() => Boolean(window.axe)"):
         script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
         page.evaluate(f"() => {{ {script} }}")
-    found: list[str] = page.evaluate(RUN, selector)
+    found: list[str] = page.evaluate(RUN, [selector, list(rules)])
     return found

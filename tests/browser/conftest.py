@@ -24,11 +24,16 @@ def row(plan, segment, ratio):
         plan=plan, segment=segment, scheduler="pointwise", ops=1, bytes_in=5 * 10**5, bytes_out=5 * 10**5,
         bytes_crossing=0, median=1e-3, iqr=2e-5, samples=20, ratio=ratio, device="CPU", timer="wall clock", error=0.1)
 
+def pause(cancelled):
+    end = time.monotonic() + PAUSE
+    while time.monotonic() < end and not cancelled():
+        time.sleep(0.02)
+
 def timer(plans, inputs, *, progress, cancelled):
     rows, total = [], sum(len(plan.segments) for plan in plans)
     for number, plan in enumerate(plans):
         for segment in plan.segments:
-            time.sleep(PAUSE)
+            pause(cancelled)
             if cancelled():
                 return Timings(rows=tuple(rows))
             rows.append(row(("baseline", "edited")[number], segment.index, float("nan")))

@@ -28,10 +28,11 @@ OWN_DIRECTORIES = (
     "IPYTHONDIR",
 )
 START_SECONDS = 90
+PATIENCE = 120_000  # milliseconds that a page is waited for: a machine may be busy with other things
 RUN_ALL = """async (path) => {
   const app = window.jupyterapp;
   let panel;
-  for (let n = 0; n < 600 && !panel; n++) {
+  for (let n = 0; n < 2400 && !panel; n++) {
     panel = [...app.shell.widgets('main')].find((w) => w.context && w.context.path === path && w.sessionContext);
     if (!panel) await new Promise((done) => setTimeout(done, 50));
   }
@@ -158,22 +159,10 @@ class Desk:
         """The id of what has the focus in the graph."""
         return str(self.page.evaluate("() => document.activeElement.dataset.id || ''"))
 
-    def at_rest(self, tensor: str, kind: str) -> None:
-        """Wait until an edge keeps its place: a panel that opens or closes moves the picture."""
-        before = None
-        for _ in range(100):
-            place = self.middle(tensor, kind)
-            if place == before:
-                return
-            before = place
-            time.sleep(0.2)
-        message = f"the edge of {tensor} does not come to rest"
-        raise AssertionError(message)
-
     def click_edge(self, tensor: str, kind: str, *, mouse: bool = True) -> float:
         """Click the middle of an edge and return the milliseconds until the picture was drawn anew.
 
-        ``mouse=False`` sends the click to the edge itself, which in a large graph may lie below another.
+        ``mouse=False`` sends the click to the edge itself, which may lie below another or be on its way elsewhere.
         """
         x, y = self.middle(tensor, kind)
         self.explorer.evaluate(
@@ -183,7 +172,7 @@ class Desk:
                 root.addEventListener('click', (e) => { start = performance.now(); }, {capture: true, once: true});
                 const drawn = () => requestAnimationFrame(() => done(performance.now() - start));
                 root.addEventListener('fuser-lab-drawn', drawn, {once: true});
-                setTimeout(() => done(-1), 10000);
+                setTimeout(() => done(-1), 60000);
               });
             }""",
         )
@@ -231,13 +220,14 @@ def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light"
     name = "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"
     (lab.settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": name}))
     context = browser.new_context(viewport=VIEW, color_scheme=theme)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     desk = Desk(page, path)
     page.on("console", lambda m: desk.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: desk.complaints.append(f"{e} {e.stack}"))
     page.on("request", lambda r: desk.strangers.append(r.url) if _strange(r.url) else None)
     page.goto(f"{lab.url}/lab/workspaces/e2e-{secrets.token_hex(4)}/tree/{path}?reset&token={lab.token}")
-    page.wait_for_function("window.jupyterapp && window.jupyterapp.started.then(() => true)", timeout=60_000)
+    page.wait_for_function("window.jupyterapp && window.jupyterapp.started.then(() => true)")
     page.evaluate(ROOM)
     errors: list[str] = page.evaluate(RUN_ALL, path)
     return desk, errors

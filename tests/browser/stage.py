@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from browser.lab import PATIENCE
 from fuser_lab_widgets import assets
 
 from fuser_lab.json_text import json_text
@@ -44,7 +45,7 @@ _CLICKED = """(item) => new Promise((done) => {
   const start = performance.now();
   const drawn = () => requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
   item.closest(".fl-explorer").addEventListener("fuser-lab-drawn", drawn, { once: true });
-  setTimeout(() => done(-1), 20000);
+  setTimeout(() => done(-1), 60000);
   item.dispatchEvent(new MouseEvent("click", { bubbles: true }));
 })"""
 
@@ -59,6 +60,7 @@ class Stage:
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme, reduced_motion="reduce",  # type: ignore[arg-type]
         )
+        context.set_default_timeout(PATIENCE)
         self.page: Page = context.new_page()
         self.errors: list[str] = []
         self.page.on("pageerror", lambda e: self.errors.append(f"{e} {e.stack}"))

@@ -30,12 +30,12 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     explorer.locator(".fx-panel").get_by_text("Is there a cheaper plan").wait_for()
     assert explorer.get_by_role("button", name="Cancel search").count() == 0
     explorer.get_by_role("button", name="Look for a cheaper plan").click()
-    explorer.locator(".fx-verdict").wait_for(timeout=60_000)
+    explorer.locator(".fx-verdict").wait_for()
     assert "no plan costs less" in explorer.locator(".fx-verdict").inner_text()
     desk.page.wait_for_timeout(300)
     explorer.screenshot(path=shots / f"explorer-certificate-{theme}.png")
     explorer.locator(".fx-switch").get_by_role("button", name="optimal").click()
-    status.get_by_text("Optimal: ").wait_for(timeout=60_000)
+    status.get_by_text("Optimal: ").wait_for()
     assert explorer.locator("[data-key=optimal]").get_attribute("aria-pressed") == "true"
     assert desk.facts().startswith("3 segments")
     assert explorer.locator(".fx-busy").count() == 0

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 from browser.accessibility import serious_findings
+from browser.lab import PATIENCE
 from fuser_lab_widgets import assets
 from fuser_lab_widgets.baked import baked
 
@@ -58,6 +59,7 @@ def open_page(browser, plans, tmp_path):
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=system, reduced_motion=motion, offline=True)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.goto(path.as_uri())
         page.locator(".fl-op").first.wait_for()

@@ -59,10 +59,10 @@ def test_steps_over_an_edited_plan_show_the_groups_of_the_decision(open_explorer
     assert status.inner_text().endswith("(before your edits)")
     joined = explorer.locator(".fl-op.fx-joined")
     assert joined.count() == ops
-    desk.page.wait_for_timeout(400)
-    fills = "all => [...new Set(all.map((one) => getComputedStyle(one).fill))]"
-    colours = joined.locator(".fl-shape").evaluate_all(fills)
-    assert len(colours) == 1
+    desk.page.wait_for_function("""() => {
+      const shapes = document.querySelectorAll('.fl-explorer .fl-op.fx-joined .fl-shape');
+      return new Set([...shapes].map((one) => getComputedStyle(one).fill)).size === 1;
+    }""")  # once the colours have glided
     explorer.screenshot(path=shots / "explorer-steps-edited.png")
     desk.page.keyboard.press("Escape")
     assert explorer.locator(".fx-stepping").count() == 0

@@ -2,6 +2,7 @@
 
 import pytest
 from browser.accessibility import serious_findings
+from browser.test_accessibility import RULES
 from browser.test_explorer import PAINTED, crowding
 from needs import needs
 
@@ -73,17 +74,21 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     explorer.locator(".fl-edge.fl-inside .fl-hit").first.dispatch_event("click")
     explorer.locator(".fx-status").get_by_text("Cut at").wait_for()
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
+    explorer.get_by_text("Done. The table shows medians.").wait_for()
     page.screenshot(path=shots / "model-region.png")
     assert desk.complaints == []
     assert desk.strangers == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", RULES)
 def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_explorer, theme):
     desk = open_explorer(MODEL, theme=theme)
     page, root = desk.page, desk.page.locator(".fl-modelmap")
-    found = {"first": serious_findings(page)}
+
+    def findings():
+        return serious_findings(page, rules=RULES[theme])
+
+    found = {"first": findings()}
     root.get_by_role("button", name="1", exact=True).focus()
     page.keyboard.press("Enter")
     layers = root.locator('.fl-mapbox[data-box="layers.0"]')
@@ -92,22 +97,22 @@ def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_expl
     page.keyboard.press("Home")  # means nothing here
     page.keyboard.press("Enter")
     layers.and_(root.locator("[aria-expanded=true]")).wait_for()
-    found["a module"] = serious_findings(page)
+    found["a module"] = findings()
     page.keyboard.press("ArrowDown")
     assert page.evaluate("() => document.activeElement.dataset.box").startswith("layers.0")
     leaf = root.locator('.fl-mapbox.fl-region[data-box^="layers.0#"]').last
     leaf.focus()
     page.keyboard.press(" ")
     root.get_by_role("button", name="Open region").wait_for()
-    found["a region"] = serious_findings(page)
+    found["a region"] = findings()
     root.get_by_role("button", name="what the cuts cost").focus()
     page.keyboard.press("Enter")
-    root.get_by_text("What the cuts cost:").wait_for(timeout=60_000)
-    found["costs"] = serious_findings(page)
+    root.get_by_text("What the cuts cost:").wait_for()
+    found["costs"] = findings()
     root.locator(".fm-side tr[data-send]").first.focus()
     page.keyboard.press("Enter")
     page.locator(".fl-explorer:not(.fl-modelmap) .fl-op").first.wait_for()
-    found["an open region"] = serious_findings(page)
+    found["an open region"] = findings()
     assert {state: said for state, said in found.items() if said} == {}
     assert desk.complaints == []
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from browser.lab import PATIENCE
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -39,6 +40,7 @@ def open_report(browser, tmp_path):
             viewport={"width": 1400, "height": 1000}, color_scheme=theme, offline=True, java_script_enabled=scripts,
             reduced_motion="reduce",
         )
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         asked, errors = [], []
         page.on("request", lambda r: asked.append(r.url))
@@ -168,10 +170,11 @@ def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
 
 def test_playing_goes_on_by_itself_and_ends(open_report, plans):
     page, _, _ = open_report(plans[0])
+    page.evaluate("() => { const every = setInterval; window.setInterval = (act, wait) => every(act, wait / 20); }")
     page.get_by_role("button", name="Decisions").click()
     page.get_by_role("button", name="Play or pause").click()
     steps = len(plans[0].decisions)
-    page.locator(".fx-status").get_by_text(f"Decision {steps} of {steps}").wait_for(timeout=60_000)
+    page.locator(".fx-status").get_by_text(f"Decision {steps} of {steps}").wait_for()
     page.get_by_role("button", name="Play or pause").get_by_text("▶").wait_for()
 
 

@@ -35,7 +35,7 @@ def test_an_op_its_lines_in_both_kernels_and_its_ptx_are_one_selection(open_expl
     lit = explorer.locator(".fx-panel .fx-lit")
     for target, word in (("CPU", "exp"), ("CUDA", "exp"), ("PTX", "")):
         explorer.get_by_role("button", name=target, exact=True).click()
-        lit.first.wait_for(timeout=60_000)
+        lit.first.wait_for()
         assert lit.evaluate_all(NAMES) == [name]
         assert word in " ".join(lit.all_inner_texts())
     explorer.screenshot(path=shots / "explorer-ptx.png")
@@ -46,7 +46,7 @@ def test_an_op_its_lines_in_both_kernels_and_its_ptx_are_one_selection(open_expl
     assert aim in explorer.locator(".fl-node.fx-selected title").first.evaluate("(t) => t.textContent")
     assert aim in explorer.locator(".fx-inspector h3").inner_text()
     explorer.get_by_label("Segment", exact=True).select_option("2")
-    explorer.locator(".fx-panel pre[aria-label='Source of segment 2']").wait_for(timeout=60_000)
+    explorer.locator(".fx-panel pre[aria-label='Source of segment 2']").wait_for()
     assert ".visible .entry" in explorer.locator(".fx-panel pre").inner_text()
     assert desk.complaints == []
 
@@ -55,7 +55,7 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
     desk = open_explorer(REAL)
     explorer, page = desk.explorer, desk.page
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Done. The table shows medians.").wait_for(timeout=120_000)
+    explorer.get_by_text("Done. The table shows medians.").wait_for()
     heading = explorer.locator(".fx-inspector h3")
     for tab in ("Segments", "Timings", "Roofline", "Memory"):
         open_tab(desk, tab)

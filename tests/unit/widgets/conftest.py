@@ -28,7 +28,7 @@ class StubTimer:
         rows, total = [], sum(len(p.segments) for p in plans)
         for number, plan in enumerate(plans):
             for segment in plan.segments:
-                self.gate.wait(10)
+                self.gate.wait(300)
                 if self.problem:
                     raise self.problem
                 if cancelled():

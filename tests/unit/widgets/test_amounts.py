@@ -110,7 +110,7 @@ def test_all_plans_of_the_comparison_and_the_ops_one_by_one_are_timed():
     explorer = Explorer(plan, [np.ones((1000, 1000), np.float32)], strategies=["unfused", "top_down"], timer=timer)
     explorer.events = [{"n": 1, "type": "strategy", "strategy": "unfused"}]
     explorer.events = [{"n": 2, "type": "run_all"}]
-    explorer.wait(30)
+    explorer.wait(300)
     assert timer.asked == [([plan.hash, explorer.plan.hash], ["NumPy, op by op"])]
     explorer.events = [{"n": 3, "type": "panel", "name": "compare"}]
     html = explorer.panels["compare"]["html"]

@@ -168,7 +168,7 @@ def test_the_plan_can_be_copied_as_code(page):
 def test_run_times_the_baseline_and_the_edited_plan(page, timer):
     page.send("act", id=page.edge("T3"))
     page.send("run")
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     state = page.explorer.times
     assert timer.asked == [[page.explorer._session.baseline.hash, page.explorer.plan.hash]]
     assert (state["running"], state["done"], state["total"]) == (False, 5, 5)
@@ -180,7 +180,7 @@ def test_run_times_the_baseline_and_the_edited_plan(page, timer):
 
 def test_run_of_an_unchanged_plan_times_it_once(page, timer):
     page.send("run")
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     assert [len(plans) for plans in timer.asked] == [1]
 
 
@@ -190,7 +190,7 @@ def test_run_pressed_twice_is_refused_and_rows_fill_while_it_runs(page, timer):
     assert page.explorer.times["running"]
     assert page.send("run") == "A run is in progress; cancel it first, or wait for it to end."
     timer.gate.set()
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     assert len(timer.asked) == 1
     assert page.explorer.times["table"]
 
@@ -201,7 +201,7 @@ def test_the_plan_can_be_edited_while_it_is_timed(page, timer):
     page.send("act", id=page.edge("T3"))
     assert segments(page) == 3
     timer.gate.set()
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     assert not page.explorer.times["running"]
 
 
@@ -210,7 +210,7 @@ def test_cancel_keeps_the_rows_measured_so_far(page, timer):
     page.send("run")
     page.send("cancel")
     timer.gate.set()
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     assert page.explorer.status["text"] == "Cancelled; the rows measured so far are kept."
     assert not page.explorer.times["running"]
 
@@ -225,11 +225,11 @@ def test_cancel_keeps_the_rows_measured_so_far(page, timer):
 def test_a_run_that_fails_says_so(page, timer, error, sentence):
     timer.problem = error
     page.send("run")
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     assert page.explorer.status == page.explorer.status | {"text": sentence, "kind": "error"}
     timer.problem = None
     page.send("run")
-    page.explorer.wait(10)
+    page.explorer.wait(300)
     assert page.explorer.times["table"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from fuser_lab_widgets import Explorer
+from fuser_lab_widgets import Explorer, previews
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, examples
@@ -23,7 +23,7 @@ class Page:
     def send(self, kind, **data):
         self.number += 1
         self.explorer.events = [{"n": self.number, "type": kind, **data}]
-        self.explorer.wait(30)
+        self.explorer.wait(300)
         return self.explorer.status["text"]
 
     def edge(self, tensor, kind):
@@ -36,7 +36,7 @@ def rope():
     with FusionDefinition() as fd:
         example.define(fd, "full")
     explorer = Explorer(fl.segment(fd, example.specs()), strategies=["unfused"])
-    explorer.wait(30)
+    explorer.wait(300)
     yield Page(explorer)
     explorer.close()
 
@@ -81,7 +81,8 @@ def buttons(page):
     return [json.loads(one.replace("&quot;", '"')) for one in re.findall(r'data-send="([^"]*)"', html)]
 
 
-def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are_for(rope):
+def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are_for(rope, monkeypatch):
+    monkeypatch.setattr(previews, "SECONDS", 300.0)  # a busy machine lists fewer in the time that a user waits
     rope.send("panel", name="edits")
     assert "No single glue or move makes this plan faster" in rope.explorer.panels["edits"]["html"]
     rope.send("strategy", strategy="unfused")
@@ -103,7 +104,7 @@ def test_a_boundary_is_coloured_by_the_share_of_time_that_gluing_saves():
         x = fd.define_tensor([1000, 1000], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.neg(fd.ops.sum(fd.ops.sin(x), dims=[1])))
     explorer = Explorer(fl.segment(fd, strategy="unfused"))
-    explorer.wait(30)
+    explorer.wait(300)
     page = Page(explorer)
     colours = [explorer.foreseen["edges"][page.edge(tensor, "boundary")][:2] for tensor in ("T1", "T2")]
     assert colours == [[True, 3], [True, 3]]

@@ -125,7 +125,7 @@ def test_a_search_ends_in_the_trait(explorer):
     seen = []
     explorer.observe(lambda change: seen.append(change["new"]), ["strategy"])
     explorer.strategy = "optimal"
-    explorer.wait(60)
+    explorer.wait(300)
     assert explorer.strategy == "optimal"
     assert explorer.plan.strategy == "optimal"
     assert seen[-1] == "optimal"
@@ -141,7 +141,7 @@ def test_a_run_is_started_observed_and_cancelled(timer, stubs):
     explorer.running = True
     assert seen == [("running", True)]
     timer.gate.set()
-    explorer.wait(10)
+    explorer.wait(300)
     assert not explorer.running
     assert len(explorer.timings.rows) == 3
     assert seen[-2:] == [("timings", False), ("running", False)]
@@ -149,7 +149,7 @@ def test_a_run_is_started_observed_and_cancelled(timer, stubs):
     explorer.running = True
     explorer.running = False
     timer.gate.set()
-    explorer.wait(10)
+    explorer.wait(300)
     assert explorer.status["text"] == "Cancelled; the rows measured so far are kept."
     explorer.close()
 
@@ -204,7 +204,7 @@ def test_a_script_that_was_loaded_runs_at_once_and_its_notes_are_shown():
     ]
     assert explorer.history["runnable"]
     explorer.running = True
-    explorer.wait(120)
+    explorer.wait(300)
     assert explorer.status["text"] == "Done. The table shows medians."
     assert explorer.timings.rows
     explorer.close()

@@ -57,7 +57,7 @@ class Clicks:
     def send(self, event):
         self.number += 1
         self.explorer.events = [{"n": self.number, **event}]
-        self.explorer.wait(30)
+        self.explorer.wait(300)
 
 
 def check(explorer):
