@@ -1,4 +1,4 @@
-"""How much of what random tests try is tried: a fifth, and all of it where FUSER_LAB_THOROUGH is set (test-all)."""
+"""How much of what random tests try is tried: a tenth, and all of it where FUSER_LAB_THOROUGH is set (test-all)."""
 
 import os
 from typing import Any
@@ -10,7 +10,7 @@ THOROUGH = bool(os.environ.get("FUSER_LAB_THOROUGH"))
 
 def share(count: int) -> int:
     """Return how many of a number of random cases are tried."""
-    return count if THOROUGH else max(count // 5, 5)
+    return count if THOROUGH else max(count // 10, 5)
 
 
 def tries(count: int, **options: Any) -> settings:

@@ -9,7 +9,6 @@ import fuser_lab as fl
 from fuser_lab import SegmenterOptions
 from tests.benchmarks.optimal import irregular, transformer
 
-pytestmark = pytest.mark.benchmark
 # The bound counts only refusals that hold for every larger candidate; many of the rules of November 2026 do not.
 SLOW = pytest.mark.xfail(strict=True, reason="the bound is too far off: proved, but with 1,000,000 states")
 LOOSE = pytest.mark.xfail(strict=True, reason="the best plan known costs 76 % more than the bound")

@@ -18,7 +18,7 @@ from tests.unit.public_calls import SLOWEST, WRONG, at_most
 from tests.unit.public_names import EXCEPTIONS, public_names
 
 # Wrong values of one class. In `make test` each argument of an op is given one of each, and each argument of another
-# call one of two classes; all are given by `make test-all`.
+# call one of one class; all are given by `make test-all`.
 CLASSES = (
     ("None", "True", "np.bool", "DataType", "enum"),
     ("1", "-1", "2**31", "np.int8", "NaT"),
@@ -124,7 +124,7 @@ def calls(tmp_path_factory):
 
 
 def _few(first, number):
-    return _turn(first + number, every=5)
+    return _turn(first + number, every=len(CLASSES))
 
 
 def _wrong(calls, rotated):

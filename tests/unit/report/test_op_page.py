@@ -7,13 +7,25 @@ import pytest
 from fuser_lab import cli
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ops import COMPOSITES, OPS
+from fuser_lab.report import op_page
 from fuser_lab.report.op_page import FAMILIES, op_markdown, op_rows, unsupported_rows
 from tests.unit.builders import record
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return {row.name: row for row in op_rows()}
+def found():
+    """All rows, found once: to ask every op takes seconds."""
+    return op_rows()
+
+
+@pytest.fixture(autouse=True)
+def _found_once(found, monkeypatch):
+    monkeypatch.setattr(op_page, "op_rows", lambda: found)
+
+
+@pytest.fixture(scope="module")
+def rows(found):
+    return {row.name: row for row in found}
 
 
 def test_the_page_is_not_stale(repository):

@@ -54,21 +54,13 @@ def result(process: "subprocess.Popen[str]") -> dict[str, float]:
     return found
 
 
-def test_concurrent_writers_then_a_process_that_compiles_nothing(tmp_path: Path) -> None:
+def test_processes_write_and_replace_damaged_files_together_and_another_compiles_nothing(tmp_path: Path) -> None:
     for process in [start(tmp_path), start(tmp_path)]:
         result(process)
-    files = sorted(p.name for p in (tmp_path / "kernels").iterdir())
-    assert len(files) == 1
-    assert files[0].endswith(".bin")
-    assert result(start(tmp_path))["compiled"] == 0
-
-
-def test_processes_that_find_damaged_files_together(tmp_path: Path) -> None:
-    result(start(tmp_path))
-    for file in (tmp_path / "kernels").iterdir():
-        file.write_bytes(file.read_bytes()[:100])
-    for process in [start(tmp_path), start(tmp_path)]:
-        result(process)
+    (file,) = (tmp_path / "kernels").iterdir()
+    assert file.suffix == ".bin"
+    file.write_bytes(file.read_bytes()[:100])
+    assert {result(process)["compiled"] for process in [start(tmp_path), start(tmp_path)]} <= {0, 1}
     assert result(start(tmp_path))["compiled"] == 0
 
 
