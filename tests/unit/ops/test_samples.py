@@ -50,7 +50,7 @@ def test_agrees_with_itself(name: str, number: int) -> None:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize(("name", "number"), LAID_OUT, ids=[f"{n}-{k}" for n, k in LAID_OUT])
 def test_layouts_and_sizes(name: str, number: int) -> None:
-    """`make test` tries a third of the variants: other ones for each call of an op, and in turn for ops with one call."""
+    """`make test` tries a third of the variants of a call and others for the next call; `make test-all` tries all."""
     entry = ENTRIES[name]
     sample = entry.samples[number]
     legal, turn = 0, LAID_OUT.index((name, number))
