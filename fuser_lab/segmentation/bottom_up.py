@@ -7,21 +7,20 @@ can close a cycle. And a forwarded chain that some reader cannot take is stored 
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from heapq import heapify, heappop, heappush
-from time import perf_counter
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
-from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
+from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
-from fuser_lab.segmentation.hints import has_hints, refused_by_hint
+from fuser_lab.segmentation.hints import has_hints
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
-from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.pieces import pieces
 from fuser_lab.segmentation.privatization import (
     attempts,
@@ -32,7 +31,7 @@ from fuser_lab.segmentation.privatization import (
     with_replicas,
     without,
 )
-from fuser_lab.segmentation.welford import PERSISTENT, in_fusion, keeps_rows, rewrite_answer, welfords, written_out
+from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
 
 Signature = tuple[int, tuple[int, ...]]
 
@@ -119,27 +118,6 @@ def lone_welfords(
     return fusion
 
 
-def decisive_code(answer: Answer) -> str:
-    """Return the accepting scheduler's name, or the code of the first decisive refusal."""
-    if answer.chosen is not None:
-        return answer.chosen.value
-    return next((verdict.code for verdict in answer.decisive), "")
-
-
-def records(answer: Answer) -> tuple[VerdictRecord, ...]:
-    """Return an answer's verdicts by name."""
-    return tuple(
-        VerdictRecord(
-            scheduler=v.scheduler.value,
-            accepted=v.accepted,
-            code=v.code,
-            text=v.text,
-            params=v.reason.params if v.reason is not None else (),
-        )
-        for v in answer.verdicts
-    )
-
-
 def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
     return Attempt(
         phase=phase,
@@ -149,91 +127,6 @@ def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params
         code=code.value,
         text=reason(code, **params).text,
     )
-
-
-class Asker:
-    """Asks the schedulers, after the rule about hints that comes before them, and says what came of it."""
-
-    def __init__(
-        self,
-        fusion: Fusion,
-        oracle: SchedulerOracle,
-        options: SegmenterOptions,
-        recomputed: frozenset[str] = frozenset(),
-    ) -> None:
-        self._fusion = fusion
-        self._oracle = oracle
-        self._options = options
-        self._recomputed = recomputed
-
-    def attempt(
-        self, phase: str, kind: Kind, subjects: tuple[Names, ...], exprs: Iterable[Expr],
-    ) -> tuple[Attempt, Answer]:
-        """Return what schedulers say about expressions as one group, as an attempt and as their answer."""
-        start = perf_counter()
-        group = candidate(self._fusion, exprs, self._recomputed)
-        answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
-        outcome = Outcome.ACCEPTED if answer.chosen is not None else Outcome.REFUSED
-        attempt = Attempt(
-            phase=phase,
-            kind=kind,
-            subjects=subjects,
-            outcome=outcome,
-            code=decisive_code(answer),
-            text=answer.text,
-            verdicts=LaterRecords(partial(records, answer)),
-            seconds=perf_counter() - start,
-        )
-        return attempt, answer
-
-    def whole(self, phase: str, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
-        """Return what schedulers say about joining single expressions."""
-        return self.attempt(phase, Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
-
-    def rewrite(self, phase: str, exprs: Iterable[Expr]) -> Attempt:
-        """Return whether Welfords among expressions become sums, as an attempt: where their rows stay on chip."""
-        start = perf_counter()
-        group = candidate(self._fusion, exprs, self._recomputed)
-        own = welfords(group.exprs, self._fusion)
-        answer = rewrite_answer(group, self._oracle)
-        outcome = Outcome.ACCEPTED if keeps_rows(answer) else Outcome.REFUSED
-        names = tuple(expr.name for expr in group.exprs if expr.tensor_outputs)
-        # The others do not keep rows, whatever they say.
-        about = Answer(tuple(v for v in answer.decisive if v.scheduler in PERSISTENT) or answer.decisive)
-        kept = outcome is Outcome.ACCEPTED or answer.chosen is None
-        text = about.text if kept else f"{about.text}, which keeps no rows within a block"
-        return Attempt(
-            phase=phase,
-            kind=Kind.REWRITE,
-            subjects=(names,),
-            outcome=outcome,
-            code=decisive_code(about),
-            text=f"{', '.join(expr.name for expr in own)} as sums: {text}",
-            verdicts=LaterRecords(partial(records, answer)),
-            seconds=perf_counter() - start,
-        )
-
-    def rewritten(
-        self, phase: str, exprs: Sequence[Expr], answer: Answer,
-    ) -> Generator[Attempt, None, tuple[Fusion, tuple[Expr, ...]]]:
-        """Yield what comes of the Welfords of an accepted group; return the fusion and the group as they are then."""
-        before = self._fusion, tuple(exprs)
-        own = welfords(exprs, self._fusion) if self._options.welford and answer.chosen in PERSISTENT else ()
-        if not own:
-            return before
-        attempt = self.rewrite(f"{phase}: welford", exprs)
-        fusion = written_out(self._fusion, {expr.name for expr in own})
-        names = {expr.name for expr in exprs} | (fusion.positions.keys() - self._fusion.positions.keys())
-        group = tuple(expr for expr in fusion.tensor_exprs if expr.name in names)
-        asker = Asker(fusion, self._oracle, self._options, self._recomputed)
-        whole, taken = asker.attempt(f"{phase}: welford", Kind.MERGE, tuple((expr.name,) for expr in group), group)
-        if attempt.accepted and taken.chosen is None:
-            attempt = replace(attempt, outcome=Outcome.REFUSED, code=decisive_code(taken), text=whole.text)
-        yield attempt
-        if not attempt.accepted:
-            return before
-        yield whole
-        return fusion, group
 
 
 def _mask(groups: Iterable[GroupId]) -> int:

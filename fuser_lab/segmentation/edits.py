@@ -13,7 +13,8 @@ from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.segmentation.bottom_up import bottom_up, decisive_code, records
+from fuser_lab.segmentation.asking import decisive_code, records
+from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
 from fuser_lab.segmentation.hints import refused_by_hint

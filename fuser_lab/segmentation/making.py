@@ -6,7 +6,8 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bottom_up import Asker, decisive_code, lone_welfords, records
+from fuser_lab.segmentation.asking import Asker, decisive_code, records
+from fuser_lab.segmentation.bottom_up import lone_welfords
 from fuser_lab.segmentation.bounds import Space, bits
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.graph import SegmentedFusion

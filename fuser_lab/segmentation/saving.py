@@ -12,7 +12,7 @@ from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import reason
 from fuser_lab.events import Attempt, Kind, Outcome
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bottom_up import decisive_code, records
+from fuser_lab.segmentation.asking import decisive_code, records
 from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.local_search import Partition, merges
