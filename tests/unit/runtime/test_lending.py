@@ -162,3 +162,16 @@ def test_a_view_that_the_array_library_reads_is_a_copy():
         order, negated = plan.run([x])
         np.testing.assert_array_equal(order, x[1:5, 2:].argsort(1))
         np.testing.assert_array_equal(negated, -x[1:5, 2:])
+
+
+def test_torch_adds_up_and_looks_up_in_its_tensors():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[3, 5000], contiguity=True, dtype=F)
+        places = fd.define_tensor(shape=[3, 7], contiguity=True, dtype=DataType.Int)
+        fd.add_output(fd.ops.cumsum(x, 1))
+        fd.add_output(fd.ops.gather(x, places, 1))
+    x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(0))
+    places = torch.randint(5000, (3, 7))
+    sums, found = fl.segment(fd).run([x, places])
+    assert torch.equal(sums, x.cumsum(1))  # NumPy adds up Floats one by one, which is less exact
+    assert torch.equal(found, x.gather(1, places))
