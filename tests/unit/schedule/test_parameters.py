@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import add_norm, backward, softmax, totals
+from thorough import THOROUGH
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
@@ -86,7 +87,7 @@ def test_whatever_is_suggested_gives_the_same_results(
     for nest in generate(fusion, scheduler, target).kernel_ir.nests:
         legal = [v for v in TOGETHER if not changed(nest.space, target, nest.chosen, v, nest.names)[1]]
         options = (*(legal if target == "cpu" else ()), *suggestions(nest))
-        for values in options[:: max(len(options) // 12, 1)] if target == "cuda" else options:
+        for values in options[:: max(len(options) // (12 if THOROUGH else 6), 1)] if target == "cuda" else options:
             found.append(values)
             change = LoopChange(target=target, nest=nest.number, values=values)
             for tv, a, b in zip(fusion.outputs, run(fusion, scheduler, change, inputs), wanted, strict=True):
