@@ -1,0 +1,217 @@
+"""CONTRIBUTING's counts: a new op, pass, scheduler, target or tab touches as many files as it says, and then works.
+
+A toy of each is added to a copy of the packages, which links to all files that stay as they are.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# For each kind of addition: the files it creates, and for each file it changes the lines it adds, by the line after.
+ADDITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, str]]]] = {
+    "an op": (
+        {},
+        {
+            "fuser_lab/ops/pointwise.py": {
+                "LERP = register(": """pointwise(
+    "toy_op",
+    lambda x: x / (1 + t.apply("abs", x)),
+    lambda x: x / (1 + np.abs(x)),
+    "x / (1 + |x|).",
+    FLOAT,
+)
+
+""",
+            },
+        },
+    ),
+    "a pass": (
+        {
+            "fuser_lab/passes/toy.py": '''from dataclasses import dataclass
+from typing import ClassVar
+
+from fuser_lab.ir import Fusion
+from fuser_lab.passes.annotations import with_segment_set
+from fuser_lab.passes.base import Pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToyPass(Pass):
+    """Puts segment_set behind each toy op."""
+
+    name: ClassVar[str] = "toy_pass"
+
+    def run(self, fusion: Fusion) -> Fusion:
+        for expr in fusion.exprs:
+            if expr.op.name == "toy_op":
+                fusion = with_segment_set(fusion, expr.name)
+        return fusion
+''',
+        },
+        {
+            "fuser_lab/passes/__init__.py": {
+                "PRESEGMENTATION = PassPipeline(": "from fuser_lab.passes.toy import ToyPass\n",
+                "        ExplicitSeeds(),": "        ToyPass(),\n",
+            },
+        },
+    ),
+    "a scheduler": (
+        {
+            "fuser_lab/schedule/toy.py": '''from dataclasses import dataclass
+
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType, accept
+from fuser_lab.schedule.base import no
+
+
+@dataclass(frozen=True, slots=True)
+class Toy:
+    """Takes toy ops that are alone with their copy."""
+
+    type: SchedulerType = SchedulerType.POINTWISE
+
+    def can_schedule(self, facts, device):
+        ops = [expr.op.name for expr in facts.candidate.exprs]
+        if ops == ["toy_op", "segment_set"]:
+            return accept(self.type)
+        return no(self.type, ReasonCode.OWN_RULE, *facts.names, text="a toy takes toy ops only")
+''',
+        },
+        {
+            "fuser_lab/schedule/registry.py": {
+                "    ExprEval(),": "    Toy(),\n",
+                "from fuser_lab.schedule.transpose import Transpose": "from fuser_lab.schedule.toy import Toy\n",
+            },
+        },
+    ),
+    "a target": (
+        {
+            "toy_target.py": """from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.numba_cpu import CpuEmitter
+from fuser_lab.runtime.clocks import HostClock
+from fuser_lab.runtime.host import HostMemory
+from fuser_lab.targets import Form, Target, register
+
+
+class ToyMemory(HostMemory):
+    target = "toy"
+
+    def __init__(self, number):
+        pass
+
+    def calls(self, generated):
+        return (lambda env: evaluate_kernel(generated.kernel_ir, env),)
+
+    def ready_runs(self, outputs, check=None):
+        return None
+
+
+register(Target(
+    name="toy", form=Form.CORES, on_host=True, emitter=lambda: CpuEmitter, memory=lambda: ToyMemory,
+    clock=lambda: HostClock,
+))
+""",
+        },
+        {},
+    ),
+    "a tab": (
+        {},
+        {
+            "widgets/fuser_lab_widgets/tabs.py": {
+                '    Tab("segments", "Segments"),': """    Tab(
+        "toy", "Toy", lambda shown: f"<p>a toy with {len(shown.plan.segments)} segments</p>",
+    ),
+""",
+            },
+        },
+    ),
+}
+
+USED = """
+import numpy as np
+import fuser_lab as fl
+import toy_target
+from fuser_lab_widgets.baked import baked
+
+with fl.FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[3, 4], contiguity=True, dtype=fl.DataType.Float)
+    fd.add_output(fd.ops.sin(fd.ops.toy_op(x)))
+assert "fd.ops.toy_op(tv0)" in repr(fd), fd
+
+plan = fl.segment(fd)
+assert [one.name for one in plan.decisions.passes] == ["toy_pass"], plan.decisions
+assert [[e.op.name for e in s.exprs] for s in plan.segments] == [["toy_op", "segment_set"], ["sin"]]
+first, second = plan.segments
+assert [v.accepted for v in first.verdicts] == [True], first.verdicts
+assert "a toy takes toy ops only" in second.verdicts[0].text, second.verdicts
+
+x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+for out in (*plan.prepared("toy").run([x]), *fd.reference([x])):
+    np.testing.assert_allclose(out, np.sin(x / (1 + np.abs(x))), rtol=1e-5, atol=1e-6)
+
+page = str(baked([plan], None))
+assert "['toy', 'Toy']" in page
+assert "a toy with 2 segments" in page
+"""
+
+
+def linked(source: Path, target: Path, changed: set[str], here: str = "") -> None:
+    """Makes a folder like another one, with links to what has no changed file in it."""
+    target.mkdir()
+    for entry in source.iterdir():
+        path = f"{here}{entry.name}"
+        if any(file.startswith(f"{path}/") for file in changed):
+            linked(entry, target / entry.name, changed, f"{path}/")
+        elif path not in changed:
+            (target / entry.name).symlink_to(entry)
+
+
+def placed(text: str, additions: dict[str, str]) -> str:
+    """A file with lines added, each before the line that it is listed under."""
+    for line, added in additions.items():
+        assert text.count(f"{line}\n") == 1, line
+        text = text.replace(f"{line}\n", f"{added}{line}\n")
+    return text
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("additions")
+    changed = {file for _, files in ADDITIONS.values() for file in files}
+    touched = changed | {file for files, _ in ADDITIONS.values() for file in files}
+    for package in ("fuser_lab", "widgets"):
+        linked(REPOSITORY / package, root / package, {f for f in touched if f.startswith(package)}, f"{package}/")
+    for files, changes in ADDITIONS.values():
+        for file, text in files.items():
+            (root / file).write_text(text, encoding="utf-8")
+        for file, additions in changes.items():
+            text = (REPOSITORY / file).read_text(encoding="utf-8")
+            (root / file).write_text(placed(text, additions), encoding="utf-8")
+    return root
+
+
+def test_a_toy_of_each_kind_works(copy: Path) -> None:
+    env = {
+        **os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "widgets"))), "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", USED], cwd=copy, env=env, capture_output=True, text=True, check=False, timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_contributing_says_what_they_touch() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for kind, (created, changed) in ADDITIONS.items():
+        section = re.search(rf"^## Add {kind}\b(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+        assert section is not None, kind
+        for file in changed:
+            assert file.removeprefix("widgets/") in section[1], (kind, file)
+        folders = {str(Path(file).parent) for file in created if "/" in file}
+        assert all(folder in section[1] for folder in folders), (kind, folders)
