@@ -20,8 +20,10 @@ import numpy as np
 
 from fuser_lab import arguments
 from fuser_lab.answer_sheets import Answer, AnswerSheet, read_answers
-from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, optional, takes
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, one_of, optional, takes
+from fuser_lab.codegen.kernel_steps import KernelSteps
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
+from fuser_lab.plan import Segment
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 
@@ -348,6 +350,47 @@ def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
     return [torch.from_numpy(value).cuda() if isinstance(value, np.ndarray) else value for value in inputs]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """The steps of a segment's kernel, which a notebook shows as a player and elsewhere are text."""
+
+    title: str
+    steps: KernelSteps
+
+    def __repr__(self) -> str:
+        """Return the first steps, a line each."""
+        return str(self.steps)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the steps as text, and as a page of its own that needs no kernel."""
+        from fuser_lab_widgets.playing import player_html
+
+        return {"text/plain": repr(self), "text/html": player_html(self.steps, self.title)}
+
+
+@takes(segment=instance(Segment), target=one_of("cpu", "cuda"))
+def play(segment: Segment, target: str = "cpu") -> Played:
+    """Return a player of a segment's kernel: each step with its line, and the elements that it reads and writes.
+
+    Large segments are played with smaller extents; see `Segment.steps`.
+
+    Parameters
+    ----------
+    segment
+        A segment of a plan.
+    target
+        ``"cpu"`` or ``"cuda"``; no GPU is needed.
+
+    Raises
+    ------
+    CodegenError
+        If the segment has no kernel.
+    UnsupportedError
+        If no smaller extents fit the ops, or the kernel takes too many steps.
+    """
+    return Played(title=f"Steps of segment {segment.index} on {target}", steps=segment.steps(target))
+
+
 def shown(value: Any) -> str:
     """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
     try:
@@ -541,4 +584,4 @@ def _note(first: str, second: str, *, colour: str) -> str:
     return to_html(element("div", *lines, style=bar))
 
 
-__all__ = ["Outcome", "Prediction", "Score", "on_gpu", "predict", "read_answers", "score", "shown"]
+__all__ = ["Outcome", "Played", "Prediction", "Score", "on_gpu", "play", "predict", "read_answers", "score", "shown"]

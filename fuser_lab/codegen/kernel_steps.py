@@ -143,7 +143,8 @@ class KernelSteps:
         done = [f"{'writes' if one.write else 'reads'} {one.buffer}{_brief(one.elements)}" for one in step.touches]
         what = ", ".join(done) or {"reduce": "threads combine their values", "barrier": "barrier"}[step.kind]
         where = f"line {self.lines_of(step)[-1]}"
-        return "  ".join(part for part in (where, rounds, f"{len(step.threads)} thread(s)", what) if part)
+        threads = f"{len(step.threads)} thread{'s' * (len(step.threads) != 1)}"
+        return "  ".join(part for part in (where, rounds, threads, what) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -277,13 +278,13 @@ class _Watcher(Lanes):
 
 
 def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
-    """Yield touches with those of the same buffer and direction put together."""
+    """Yield touches with those of the same buffer and direction put together, by thread."""
     kinds = dict.fromkeys((touch.buffer, touch.write) for touch in touches)
     for buffer, write in kinds:
-        pairs = dict.fromkeys(
+        pairs = sorted({
             pair for touch in touches if (touch.buffer, touch.write) == (buffer, write)
             for pair in zip(touch.threads, touch.elements, strict=True)
-        )
+        })
         yield Touch(
             buffer=buffer, write=write, threads=tuple(n for n, _ in pairs), elements=tuple(n for _, n in pairs),
         )

@@ -438,6 +438,7 @@ def calls(w: World) -> dict[str, Call]:
         "teaching.read_answers": Call(known(teaching.read_answers), ([],)),
         "teaching.Score.save": Call(known(teaching.score().save), (w.folder / "answers.json", "Ada")),
         "teaching.score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),
+        "teaching.play": Call(known(teaching.play), (segment, "cpu")),
         "teaching.on_gpu": Call(known(teaching.on_gpu), (INPUTS,)),
     }
     return found | schedule_calls() | binding_calls(w.folder)

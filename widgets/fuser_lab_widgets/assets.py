@@ -17,9 +17,15 @@ def report_script() -> str:
     return _read("report.js")
 
 
+def play_script() -> str:
+    """Return the module of a page that plays the steps of one kernel; it starts by itself."""
+    return _read("play.js")
+
+
 def style() -> str:
     """Return the style sheet: colours, the rules of the drawing, and those of the explorer around it."""
-    return theme.variables(".fl-explorer") + theme.graph_style() + _read("explorer.css") + _read("previews.css")
+    own = "".join(map(_read, ("explorer.css", "previews.css", "source.css")))
+    return theme.variables(".fl-explorer") + theme.graph_style() + own
 
 
 def map_script() -> str:

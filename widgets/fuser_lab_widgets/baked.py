@@ -8,7 +8,7 @@ from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
-from fuser_lab_widgets import answers, scenes, sources, tabs
+from fuser_lab_widgets import answers, lines, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_model
 from fuser_lab_widgets.heat import heat
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 TARGETS: Final = ("cpu", "cuda")
+_MOST_LINKED: Final = 150  # ops of a plan, up to which a page holds linked lines and steps
 _UNTIMED: Final = "The report holds no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one with them."
 _UNSEARCHED: Final = {"problem": "The report holds no certificate; plan.certificate() makes one."}
 _HINT: Final = "Click anything to see why it is there; press ? for the keys."
@@ -27,10 +28,12 @@ _HINT: Final = "Click anything to see why it is there; press ? for the keys."
 
 def baked(
     plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None, machine: CostModel | None = None,
+    followed: int = 8,
 ) -> dict[str, Any]:
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
 
-    ``machine`` is the cost model of the device that the timings were taken on.
+    ``machine`` is the cost model of the device that the timings were taken on. Plans of up to ``followed`` segments
+    have the steps of their kernels.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     shapes = scenes.Shapes()
@@ -45,14 +48,14 @@ def baked(
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
-        "plans": [_plan(n, plans, views, amounts, rows, shapes) for n in range(len(plans))],
+        "plans": [_plan(n, plans, views, amounts, rows, shapes, followed) for n in range(len(plans))],
         "shapes": shapes.all(),
     }
 
 
 def _plan(
     n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], amounts: Amounts, rows: Sequence[Any],
-    shapes: scenes.Shapes,
+    shapes: scenes.Shapes, most_followed: int,
 ) -> dict[str, Any]:
     plan, view = plans[n], views[n]
     ids = [*(b.id for b in blocks(view)), *(x.id for x in view.nodes), *(e.id for e in view.edges)]
@@ -72,6 +75,8 @@ def _plan(
         plan=plan, view=view, amounts=amounts, rows=rows, compared="0" if n else "", other=plans[0] if n else None,
         difference=difference, others=lambda: others, certificate=_UNSEARCHED, fixed=True,
     )
+    linked = view.header.ops <= _MOST_LINKED
+    followed = linked and len(plan.segments) <= most_followed
     written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
     return {
         "name": plan.name,
@@ -79,12 +84,23 @@ def _plan(
         "scenes": drawn,
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [
-            {target: _page_form(sources.source(segment, target)) for target in TARGETS} for segment in plan.segments
+            {target: _source_views(segment, target, linked=linked, followed=followed) for target in TARGETS}
+            for segment in plan.segments
         ],
         "decisions": answers.decision_page(tuple(getattr(plan, "decisions", None) or ()), count=None),
         "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
         "code": plan.to_python(),
     }
+
+
+def _source_views(segment: Any, target: str, *, linked: bool, followed: bool) -> dict[str, Any]:
+    """Return what the source tab shows of a segment, without PTX: its source, linked lines and steps if asked for."""
+    found: dict[str, Any] = {"source": _page_form(sources.source(segment, target))}
+    if linked and hasattr(segment, "kernel"):
+        found["beside"] = lines.beside(segment, target, compiled=False)
+    if followed and hasattr(segment, "steps"):
+        found["steps"] = lines.steps(segment, target)
+    return found
 
 
 def _page_form(source: dict[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
-from fuser_lab_widgets import answers, assets, previews, scenes, selections, sources, tabs
+from fuser_lab_widgets import answers, assets, lines, previews, scenes, selections, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
@@ -44,6 +44,7 @@ _TRAITS: Final = {
     "plan": _PLAN, "strategy": TEXT, "reading": one_of("hint", "cut", "ignore"), "whole_fusion": FLAG,
     "cut_reshape_inputs": FLAG, "cut_resize_inputs": FLAG, "selection": TEXT, "running": FLAG,
 }
+_COMPILED: Final = frozenset({("ptx", "source"), ("cuda", "beside")})  # what the source tab shows of machine code
 _NOT_STRATEGIES: Final = frozenset({"start", "unannotated", MINE})
 _KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook keeps is brought up to date
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
@@ -812,22 +813,29 @@ class Explorer(anywidget.AnyWidget):
         )
 
     def _source(self, event: Event) -> None:
-        index, target = int(event["segment"]), str(event["target"])
+        index, target, view = int(event["segment"]), str(event["target"]), str(event.get("view", "source"))
         segments = {s.index: s for s in self._session.plan.segments}
-        said: dict[str, Any] = {"n": event["n"], "segment": index, "target": target, "hash": self._session.plan.hash}
+        said: dict[str, Any] = {
+            "n": event["n"], "segment": index, "target": target, "view": view, "hash": self._session.plan.hash,
+        }
         if index not in segments:
             self.source = said | {"problem": f"This plan has no segment {index}."}
             return
         segment = segments[index]
-        if target != "ptx":
-            self.source = said | sources.source(segment, target)
+        makers: dict[str, Callable[[], dict[str, Any]]] = {
+            "source": lambda: sources.machine(segment) if target == "ptx" else sources.source(segment, target),
+            "beside": lambda: lines.beside(segment, target),
+            "steps": lambda: lines.steps(segment, target),
+        }
+        if (target, view) not in _COMPILED:
+            self.source = said | makers[view]()
             return
 
-        def tell(found: dict[str, str] | None, problem: str) -> None:
+        def tell(found: dict[str, Any] | None, problem: str) -> None:
             with self._lock, self.hold_sync():
                 self.source = said | (found or {"problem": problem})
 
-        if not self._compiler.start(lambda: sources.machine(segment), tell):
+        if not self._compiler.start(makers[view], tell):
             self.source = said | {"problem": "Another segment is being compiled; look again in a moment."}
 
     def _code(self, event: Event) -> None:

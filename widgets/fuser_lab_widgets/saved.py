@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 MOST_CHARACTERS: Final = 300_000
+_MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are kept: an explorer shall not open late for them
 _MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has a box for each segment
 # While the live explorer is in the page, it hides this (`hidden_by`). It waits a moment, so that a cell that is run
 # does not show it first. JupyterLab puts one sentence where a widget has no kernel: the report takes its place.
@@ -70,7 +71,7 @@ def saved(
     if not is_large(view):
         for count in range(len(plans), 0, -1):
             page = packed_page(
-                baked(plans[:count], timings, title=title, machine=machine),
+                baked(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED),
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'

@@ -106,12 +106,12 @@ def machine(segment: Any) -> dict[str, str]:
     generated = generate(segment.fusion, segment.scheduler, "cuda")
     lines = origins(generated.source, _names(segment))
     phases = ptx.compile_phases(generated, lineinfo=True)
-    texts = [_shortened(phase.ptx) for phase in phases]
+    texts = [shortened(phase.ptx) for phase in phases]
     html = "\n\n".join(linked(text, machine_origins(text, lines), "ptx") for text in texts)
     return {"text": "\n\n".join(texts), "html": html}
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """Return PTX without its header comment and its tables for debuggers."""
     start = text.find(".visible")
     end = text.find(".section\t.debug")

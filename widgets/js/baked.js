@@ -86,8 +86,9 @@ export class Baked {
       },
       source: () => {
         const { hash } = plan.scenes.ops;
-        const found = plan.sources[event.segment]?.[event.target] || { problem: "The report holds no source of this segment." };
-        this.tell("source", { segment: event.segment, target: event.target, hash, ...found });
+        const { segment, target, view = "source" } = event;
+        const found = plan.sources[segment]?.[target]?.[view] || { problem: "The report leaves this out of a plan of this size; the explorer has it." };
+        this.tell("source", { segment, target, view, hash, ...found });
       },
       code: () => this.tell("code", { text: plan.code }),
     };

@@ -8,7 +8,7 @@ import { build } from "esbuild";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const INTO = fileURLToPath(new URL("../fuser_lab_widgets/static/", import.meta.url));
-const BUNDLES = { widget: "explorer.js", report: "report.js", map: "map.js" };
+const BUNDLES = { widget: "explorer.js", report: "report.js", map: "map.js", play: "play.js" };
 
 function digest() {
   const names = readdirSync(HERE, { recursive: true }).filter((name) => /\.m?js$/.test(name) && !name.startsWith("node_modules"));

@@ -41,6 +41,11 @@ export function enter(item) {
   item?.focus({ preventScroll: true });
 }
 
+/** Scroll a list, and nothing around it, so that a line of it is well in view. */
+export function centre(list, line) {
+  list.scrollTop += line.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 3;
+}
+
 /** Do something after what is shown now has been drawn. */
 export function soon(act) {
   requestAnimationFrame(() => setTimeout(act));

@@ -1,38 +1,74 @@
-// The tab of the generated kernel of a segment.
+// The tab of the generated kernel of a segment: its source, its schedule and PTX beside it, its steps.
 
 import { choice, h, option } from "../dom.js";
+import { Linked } from "../linked.js";
+import { Player } from "../player.js";
 
 const TARGETS = [["cpu", "CPU"], ["cuda", "CUDA"], ["ptx", "PTX"]];
+const VIEWS = [["source", "Source", "The generated source"], ["beside", "Side by side", "Source, schedule and PTX, linked line by line"],
+  ["steps", "Steps", "What each statement reads and writes, on a small example"]];
+const WAITING = { source: "Generating …", beside: "Generating and compiling …", steps: "Following the kernel …" };
 
 export class SourceTab {
   constructor(explorer) {
     this.explorer = explorer;
     this.target = "cpu";
+    this.view = "source";
   }
 
-  draw() {
+  draw(panel) {
     const { channel, segment, tabs } = this.explorer;
     const { hash, segments } = channel.get("scene");
     const source = channel.get("source");
-    const current = source.hash === hash && source.segment === segment && source.target === this.target;
+    const current = source.hash === hash && source.segment === segment && source.target === this.target && (source.view || "source") === this.view;
+    if (current && source === this.shown && panel.contains(this.made)) return null;
+    this.leave();
     if (!current) this.ask(hash);
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => tabs.showSource(Number(e.target.value)) },
       ...(segments?.rows || []).map((_, n) => h("option", { value: n, selected: n === segment }, `segment S${n}`)));
-    const offered = TARGETS.filter(([name]) => name !== "ptx" || channel.editable);
+    const offered = TARGETS.filter(([name]) => name !== "ptx" || (channel.editable && this.view === "source"));
     const targets = offered.map(([name, words]) => option(words, this.target === name, () => { this.target = name; tabs.draw(); }));
-    const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), h("span.fx-note", {}, "Click a line to see its op; select an op to see its lines."));
-    if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : "Generating …")];
+    const views = VIEWS.map(([name, words, title]) => option(words, this.view === name, () => this.choose(name), { title }));
+    const hints = { source: "Click a line to see its op; select an op to see its lines.", beside: "Point at a line, or use ↓ and ↑, to see the lines of the same statements." };
+    const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), choice("View", ...views), h("span.fx-note", {}, hints[this.view] || ""));
+    if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : WAITING[this.view])];
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
+    this.shown = source;
+    this.made = this[this.view](source);
+    return [head, this.made];
+  }
+
+  choose(view) {
+    this.view = view;
+    if (view !== "source" && this.target === "ptx") this.target = "cuda";
+    this.explorer.tabs.draw();
+  }
+
+  source(source) {
     const pre = h("pre.fx-code", { tabindex: 0, "aria-label": `Source of segment ${source.segment}` });
     pre.innerHTML = source.html; // escaped in Python
-    return [head, pre];
+    return pre;
+  }
+
+  beside(source) {
+    return h("div", {}, new Linked(source.columns).element, source.note ? h("p.fx-note", {}, source.note) : "");
+  }
+
+  steps(source) {
+    this.player = new Player(source.steps);
+    return this.player.element;
+  }
+
+  leave() {
+    this.player?.pause();
+    this.player = this.made = null;
   }
 
   ask(hash) {
     const { channel, segment } = this.explorer;
-    const key = `${hash} ${segment} ${this.target}`;
+    const key = `${hash} ${segment} ${this.target} ${this.view}`;
     if (this.asked === key) return;
     this.asked = key;
-    channel.send("source", { segment, target: this.target });
+    channel.send("source", { segment, target: this.target, view: this.view });
   }
 }

@@ -1,0 +1,116 @@
+"""The source tab: source and schedule side by side, and the steps of a kernel, in the explorer, a page and a report."""
+
+from __future__ import annotations
+
+import pytest
+from browser.accessibility import serious_findings
+from browser.stage import Stage
+from fuser_lab_widgets import Explorer
+from fuser_lab_widgets.playing import player_html
+
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
+
+pytestmark = pytest.mark.browser
+
+
+def softmax():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, dims=[1], keepdim=True)))
+        fd.add_output(fd.ops.truediv(e, fd.ops.sum(e, dims=[1], keepdim=True)))
+    return fl.segment(fd, [fl.spec((4, 16))])
+
+
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
+def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
+    stage, explorer = Stage(browser, size=(1440, 900), theme=theme), Explorer(softmax())
+    stage.show(explorer)
+    page, root = stage.page, stage.root
+    root.get_by_role("tab", name="Source").click()
+    root.get_by_role("button", name="Side by side").click()
+    source, schedule = root.get_by_role("listbox", name="Source"), root.get_by_role("listbox", name="Schedule")
+    line = source.get_by_role("option").filter(has_text="_row[r] =").first
+    line.click()
+    lit = [text.strip() for text in schedule.locator(".fx-lit").all_inner_texts()]
+    assert [text.partition(" in")[0] for text in lit] == ["for group", "for row", "for r"]
+    assert source.locator(".fx-lit").all_inner_texts() == [line.inner_text()]
+    source.focus()
+    page.keyboard.press("ArrowUp")
+    chosen = source.get_by_role("option", selected=True)
+    assert chosen.count() == 1
+    assert source.get_attribute("aria-activedescendant") == chosen.get_attribute("id") != line.get_attribute("id")
+    schedule.get_by_role("option").filter(has_text="for row").click()
+    assert source.locator(".fx-lit").count() > 10
+    assert serious_findings(page) == []
+    root.screenshot(path=shots / f"source-beside-{theme}.png")
+
+    root.get_by_role("button", name="Steps").click()
+    slider = root.get_by_role("slider", name="Step", exact=True)
+    told = root.locator(".fx-told-step")
+    assert told.inner_text().endswith(": reads T0[0]; group = 0, row = 0, r = 0; the only thread.")
+    assert root.get_by_role("button", name="Play").is_disabled()  # the page asks for less motion
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert "reads T0[1]; " in told.inner_text()
+    assert slider.get_attribute("aria-valuetext") == told.inner_text()
+    assert root.locator(".fx-kernel-player figure .fx-reads").get_attribute("title") == "T0[1]"
+    number = int(told.inner_text().removeprefix("Line ").partition(":")[0])
+    assert root.locator(".fx-doing").get_attribute("data-line") == str(number)
+    assert "T0[" in root.locator(".fx-doing").inner_text()
+    page.keyboard.press("End")
+    output = root.locator("figure").filter(has_text="output")
+    assert output.locator(".fx-writes").count() == 1
+    assert output.locator(".fx-was").count() == 63
+    assert serious_findings(page) == []
+    root.screenshot(path=shots / f"source-steps-{theme}.png")
+
+    root.get_by_role("button", name="CUDA").click()
+    threads = root.get_by_role("combobox", name="Threads")
+    everyone = root.locator("figure").filter(has_text="T0 input").locator(".fx-reads")
+    assert everyone.count() == 64
+    threads.select_option("block 0, thread y 1, thread x 0")
+    assert everyone.evaluate_all("(cells) => cells.map((cell) => cell.title)") == [f"T0[{n}]" for n in range(16, 20)]
+    assert stage.errors == []
+    explorer.close()
+    stage.close()
+
+
+def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
+    context = browser.new_context(viewport={"width": 1000, "height": 700}, reduced_motion="no-preference", offline=True)
+    page = context.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_content(player_html(softmax().segments[0].steps("cpu"), "<i>Steps</i>"))
+    frame = page.frame_locator("iframe[title='<i>Steps</i>']")
+    count = frame.locator(".fx-note").filter(has_text=" of ").first
+    frame.get_by_role("button", name="Play").click()
+    count.filter(has_text="3 of ").wait_for(timeout=10_000)
+    frame.get_by_role("button", name="Pause").click()
+    stopped = count.inner_text()
+    page.wait_for_timeout(800)
+    assert count.inner_text() == stopped
+    frame.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Space")
+    assert frame.get_by_role("button", name="Pause").count() == 1
+    assert not page.locator(".fl-play > pre").is_visible()
+    assert errors == []
+    context.close()
+
+
+def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
+    path = fl.report([softmax()], tmp_path / "report.html")
+    context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
+    page = context.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.get_by_role("tab", name="Source").click()
+    page.get_by_role("button", name="Steps").click()
+    page.locator(".fx-told-step").filter(has_text="reads T0[0]").wait_for()
+    page.get_by_role("button", name="Side by side").click()
+    assert page.get_by_role("listbox").count() == 2
+    page.get_by_role("button", name="CUDA").click()
+    assert "blockIdx.x" in page.get_by_role("listbox", name="Schedule").inner_text()
+    assert errors == []
+    context.close()

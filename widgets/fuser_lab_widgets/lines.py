@@ -1,0 +1,109 @@
+"""What the source tab shows beside plain source: linked columns, and the steps of a kernel."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.codegen.links import machine_lines, schedule_lines, source_lines
+from fuser_lab.errors import FuserLabError
+from fuser_lab_widgets.sources import highlighted, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from fuser_lab.codegen.emitter import Place
+    from fuser_lab.codegen.kernel_steps import KernelStep, KernelSteps
+    from fuser_lab.codegen.links import LinkedLine
+
+_MOST_NAMED: Final = 6  # elements of one touch
+
+
+def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any]:
+    """Return source and schedule of a segment as linked columns, and for CUDA its PTX if it is to be compiled.
+
+    Each column is a pair of a title and HTML. Where there is no kernel, ``problem`` says why; ``note`` says why PTX is
+    missing.
+    """
+    try:
+        generated = segment.kernel(target)
+    except FuserLabError as error:
+        return {"problem": str(error)}
+    columns = [
+        ["Source", _listed("s", source_lines(generated))],
+        ["Schedule", _listed("p", schedule_lines(generated, segment.index))],
+    ]
+    note = ""
+    if target == "cuda" and compiled:
+        try:
+            ptx: Any = importlib.import_module("fuser_lab.runtime.ptx")  # loads numba
+            texts = [shortened(phase.ptx) for phase in ptx.compile_phases(generated, lineinfo=True)]
+            columns.append(["PTX", _listed("m", machine_lines("\n\n".join(texts), generated), "ptx")])
+        except FuserLabError as error:
+            note = str(error)
+    return {"columns": columns, "note": note}
+
+
+def steps(segment: Any, target: str) -> dict[str, Any]:
+    """Return the steps of a segment's kernel for the page, or the sentence of why there are none."""
+    try:
+        return {"steps": page_form(segment.steps(target))}
+    except FuserLabError as error:
+        return {"problem": str(error)}
+
+
+def page_form(found: KernelSteps) -> dict[str, Any]:
+    """Return the steps of a kernel as the page's player takes them; all text in ``html`` is escaped."""
+    coloured = highlighted(found.source).rstrip("\n").split("\n")
+    lines = (f'<span data-line="{n}">{text or " "}</span>' for n, text in enumerate(coloured, 1))
+    return {
+        "note": found.note,
+        "html": "\n".join(lines),
+        "grids": [[grid.name, grid.role, grid.shape, grid.cells] for grid in found.grids],
+        "steps": [_step(found, step) for step in found.steps],
+    }
+
+
+def _step(found: KernelSteps, step: KernelStep) -> dict[str, Any]:
+    said = [f"{'writes' if one.write else 'reads'} {one.buffer}{_named(one.elements)}" for one in step.touches]
+    text = ", ".join(said) or {"reduce": "the threads combine their values", "barrier": "the threads wait"}[step.kind]
+    rounds = ", ".join(f"{name} = {value}" for name, value in step.loops if isinstance(value, int))
+    return {
+        "lines": found.lines_of(step),
+        "text": text,
+        "rounds": rounds,
+        "axes": step.axes,
+        "threads": step.threads,
+        "touches": [[one.buffer, one.write, one.threads, one.elements] for one in step.touches],
+    }
+
+
+def _named(elements: Sequence[int]) -> str:
+    """Return elements in brackets: all of a few, else how many."""
+    distinct = sorted(set(elements))
+    if len(distinct) > 1 and distinct == list(range(distinct[0], distinct[-1] + 1)):
+        return f"[{distinct[0]}..{distinct[-1]}]"
+    named = ", ".join(map(str, distinct[:_MOST_NAMED]))
+    return f"[{named}]" if len(distinct) <= _MOST_NAMED else f" ({len(distinct)} elements)"
+
+
+def _listed(key: str, lines: Sequence[LinkedLine], language: str = "python") -> str:
+    """Return the lines as the options of a list, each with the statements that it stands for."""
+    coloured = highlighted("\n".join(line.text for line in lines), language).split("\n")
+    return "".join(
+        f'<div role="option" aria-selected="false" id="fx-{key}{n}"'
+        + (f' data-links="{_ranges(line.places)}"' if line.places else "")
+        + (f">{text}</div>" if text.strip() else ' aria-label="empty line"> </div>')
+        for n, (text, line) in enumerate(zip(coloured, lines, strict=False))
+    )
+
+
+def _ranges(places: Collection[Place]) -> str:
+    """Return places as ``phase.first-last``, with a range for each run of neighbours."""
+    runs: list[list[int]] = []
+    for phase, place in sorted(places):
+        if runs and runs[-1][0] == phase and runs[-1][2] == place - 1:
+            runs[-1][2] = place
+        else:
+            runs.append([phase, place, place])
+    return " ".join(f"{phase}.{first}-{last}" for phase, first, last in runs)

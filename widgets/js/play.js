@@ -1,0 +1,10 @@
+// The page of a player in a notebook: the steps of a kernel that were written into the page.
+
+import { unpacked } from "./link.js";
+import { Player } from "./player.js";
+
+unpacked(document.getElementById("fl-data").textContent).then((text) => {
+  const place = document.getElementById("fl-live");
+  place.classList.add("fl-explorer");
+  place.append(new Player(JSON.parse(text)).element);
+});

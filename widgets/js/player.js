@@ -1,0 +1,135 @@
+// A kernel step by step: what each statement touches, as grids of elements, with the line that does it.
+
+import { button, centre, flag, h, isStill } from "./dom.js";
+
+const PACE = 350; // milliseconds of a step while it plays
+const LISTED = 64; // threads that can be chosen one by one
+
+export class Player {
+  /** Data is what Python calls the page form of steps. */
+  constructor(data) {
+    this.data = data;
+    this.at = 0;
+    this.followed = ""; // the number of a thread, or "" for all of them
+    const last = data.steps.length - 1;
+    this.play = button("Play", isStill() ? "Off, because the system asks for less motion: use the slider" : "Play or pause (space)", () => this.toggle());
+    this.play.disabled = isStill();
+    this.slider = h("input", { type: "range", min: 0, max: last, value: 0, "aria-label": "Step", oninput: () => this.goTo(Number(this.slider.value)) });
+    this.threads = h("select", { "aria-label": "Threads", onchange: () => { this.followed = this.threads.value; this.draw(); } });
+    this.count = h("span.fx-note");
+    this.said = h("p.fx-told-step", { role: "status" });
+    this.code = h("pre.fx-code", { tabindex: 0, "aria-label": "Source of the kernel" });
+    this.code.innerHTML = data.html; // escaped in Python
+    this.lines = new Map([...this.code.querySelectorAll("[data-line]")].map((line) => [Number(line.dataset.line), line]));
+    this.grids = data.grids.map((grid) => this.grid(grid));
+    const legend = h("p.fx-note.fx-marks", {}, h("i.fx-cell.fx-reads"), " read now ", h("i.fx-cell.fx-writes"), " written now ", h("i.fx-cell.fx-was"), " written before");
+    this.element = h("div.fx-kernel-player", { role: "group", "aria-label": "Steps of the kernel", onkeydown: (e) => this.onKey(e) },
+      h("div.fx-filters", {}, button("First", "First step", () => this.goTo(0)), button("Back", "One step back", () => this.goTo(this.at - 1)), this.play,
+        button("Next", "One step on", () => this.goTo(this.at + 1)), this.slider, this.count, this.threads),
+      data.note ? h("p.fx-note", {}, data.note) : "", this.said,
+      h("div.fx-followed", {}, this.code, h("div.fx-grids", { role: "group", "aria-label": "Elements of the tensors", tabindex: 0 }, legend, ...this.grids.map((one) => one.element))));
+    this.draw();
+    requestAnimationFrame(() => this.draw()); // the line can be scrolled to once the source is in the page
+  }
+
+  grid([name, role, shape, cells]) {
+    const columns = shape.length ? shape[shape.length - 1] : 1;
+    const made = cells.map((element) => h("i.fx-cell", { title: `${name}[${element}]` }));
+    const places = new Map();
+    cells.forEach((element, n) => places.set(element, [...(places.get(element) || []), made[n]]));
+    const own = { shared: ", of a block", scratch: ", of a thread" }[role] || "";
+    return { name, role, made, places, element: h("figure.fx-tensor", {}, h("figcaption", {}, h("b", {}, name), ` ${role}${own} [${shape.join(", ")}]`),
+      h("div.fx-elements", { style: `grid-template-columns: repeat(${Math.max(columns, 1)}, 13px)`, "aria-hidden": "true" }, ...made)) };
+  }
+
+  get step() {
+    return this.data.steps[this.at];
+  }
+
+  goTo(step) {
+    this.at = Math.min(Math.max(step, 0), this.data.steps.length - 1);
+    this.draw();
+  }
+
+  toggle() {
+    if (this.timer) return this.pause();
+    if (this.play.disabled) return;
+    if (this.at === this.data.steps.length - 1) this.at = 0;
+    this.timer = setInterval(() => {
+      if (!this.element.isConnected || this.at === this.data.steps.length - 1) this.pause();
+      else this.goTo(this.at + 1);
+    }, PACE);
+    this.said.setAttribute("aria-live", "off"); // it would be read aloud at every step
+    this.play.textContent = "Pause";
+  }
+
+  pause() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.said.removeAttribute("aria-live");
+    this.play.textContent = "Play";
+  }
+
+  onKey(event) {
+    if (event.key !== " " || event.target.closest("button, select")) return;
+    this.toggle();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** What a thread is called: "block 0, thread x 5". */
+  threadName(number, axes) {
+    const words = [];
+    for (let n = axes.length - 1, rest = number; n >= 0; n--) {
+      const [word, count] = axes[n];
+      words.unshift(`${word} ${rest % count}`);
+      rest = Math.floor(rest / count);
+    }
+    return words.join(", ") || "the only thread";
+  }
+
+  draw() {
+    const { step } = this;
+    const { lines, threads, axes, rounds } = step;
+    this.slider.value = this.at;
+    this.count.textContent = `${this.at + 1} of ${this.data.steps.length}`;
+    for (const line of this.code.querySelectorAll(".fx-doing")) flag(line, "doing", false);
+    lines.forEach((n) => flag(this.lines.get(n), "doing", true));
+    this.drawThreads(step);
+    // The page must not jump: only the source scrolls.
+    const line = this.lines.get(lines[lines.length - 1]);
+    if (line) centre(this.code, line);
+    const shown = this.followed === "" ? null : Number(this.followed);
+    for (const grid of this.grids) this.drawGrid(grid, shown);
+    const who = threads.length === 1 ? this.threadName(threads[0], axes) : `${threads.length} threads`;
+    const text = `Line ${lines[lines.length - 1]}: ${step.text}${rounds ? `; ${rounds}` : ""}; ${who}.`;
+    this.said.textContent = text;
+    this.slider.setAttribute("aria-valuetext", text);
+  }
+
+  drawThreads({ threads, axes }) {
+    const key = JSON.stringify([axes, threads.length]);
+    if (key === this.listed) return;
+    this.listed = key;
+    const total = axes.reduce((all, [, count]) => all * count, 1);
+    const each = total > 1 && total <= LISTED ? Array.from({ length: total }, (_, n) => n) : [];
+    this.threads.hidden = !each.length;
+    if (!each.includes(Number(this.followed))) this.followed = "";
+    this.threads.replaceChildren(h("option", { value: "" }, "all threads"), ...each.map((n) => h("option", { value: n, selected: String(n) === this.followed }, this.threadName(n, axes))));
+  }
+
+  drawGrid(grid, followed) {
+    const { steps } = this.data;
+    const own = grid.role === "scratch" ? followed ?? this.step.threads[0] : followed;
+    for (const cell of grid.made) cell.className = "fx-cell";
+    const mark = (touch, name) => {
+      if (touch[0] !== grid.name) return;
+      touch[2].forEach((thread, n) => {
+        if (own != null && thread !== own) return;
+        for (const cell of grid.places.get(touch[3][n]) || []) flag(cell, name, true);
+      });
+    };
+    for (let n = 0; n < this.at; n++) for (const touch of steps[n].touches) if (touch[1]) mark(touch, "was");
+    for (const touch of this.step.touches) mark(touch, touch[1] ? "writes" : "reads");
+  }
+}
