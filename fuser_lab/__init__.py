@@ -7,16 +7,17 @@ import types
 
 from fuser_lab.version import __version__ as __version__
 
-# GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads.
-# Torch, if it comes first, has loaded it for all: `runtime.numba_compat` finds this unset and does something else.
+# GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads. If
+# torch was imported first, OpenMP is already loaded: `runtime.numba_compat` then finds this unset and takes another
+# way.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Numba does not ask for the number of threads where other libraries do.
+# Numba does not read the number of threads from OpenMP's variable, as other libraries do.
 _THREADS = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
 if _THREADS.isdecimal() and 0 < int(_THREADS) <= (os.cpu_count() or 1) and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", _THREADS)
 
-# Each public name and the module that holds it; modules load at first use, so that a low rank imports nothing higher.
+# Each public name and its module; modules load at first use, so that a low rank imports nothing higher.
 _PUBLIC = {
     "DataType": "fuser_lab.dtypes",
     "DecisionLog": "fuser_lab.events",
@@ -75,7 +76,7 @@ class _Report(types.ModuleType):
 
 
 class _Package(types.ModuleType):
-    """What ``fuser_lab`` is: its ``report`` can be called, also once the import system has put the package there."""
+    """The type of the module ``fuser_lab``: its ``report`` stays callable after the package ``report`` is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute."""
@@ -93,7 +94,7 @@ def __getattr__(name: str) -> object:
     if module is not None:
         from fuser_lab.runtime.interrupts import interrupts_deferred
 
-        # Ops register themselves: half of them would be in the way when they are imported again.
+        # Ops register themselves: after a failed import, those already registered would make a second import fail.
         with interrupts_deferred():
             found = importlib.import_module(module)
         return found if name in _MODULES else getattr(found, name)

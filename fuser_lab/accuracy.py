@@ -1,11 +1,11 @@
-"""How exact each op is: its largest error in units in the last place, against a reference of higher precision.
+"""The accuracy of each op: its largest error in units in the last place, against a reference of higher precision.
 
-Compiled kernels are measured. All ops that take a dtype stand in one kernel, and their operands are the whole range of
-the dtype: random bit patterns, numbers of everyday size, neighbours of zeros and poles, and what is special (zeros of
+Compiled kernels are measured. All ops that accept a dtype are in one kernel, and their operands cover the whole range
+of the dtype: random bit patterns, numbers of moderate size, neighbours of zeros and poles, and special values (zeros of
 both signs, infinities, NaN, subnormal, smallest and largest numbers). The reference is the interpreter in float64 for
-floats of up to 32 bits, NumPy's long double for Double, and mpmath, where that is installed, for functions that NumPy
-lacks. ``python -m fuser_lab ops --accuracy`` prints the table; with ``--write`` it replaces the numbers that
-`docs/ops.md` shows, for CUDA on a machine with a GPU only.
+floats of up to 32 bits, NumPy's long double for Double, and mpmath, if it is installed, for functions that NumPy lacks.
+``python -m fuser_lab ops --accuracy`` prints the table; with ``--write`` it replaces the numbers that `docs/ops.md`
+shows, for CUDA on a machine with a GPU only.
 """
 
 import contextlib
@@ -39,15 +39,17 @@ DTYPES = (
 )
 MOST_OPERANDS = 3
 _SEED, _EACH = 20261122, 1500
-_OF_DTYPE = frozenset({"nextafter"})  # what they are depends on the dtype: there is no result of higher precision
+_OF_DTYPE = frozenset({"nextafter"})  # their results depend on the dtype, so there is no result of higher precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """The largest error of one op in one dtype; ``ulps`` is infinite where NaN stands for a number or a number for NaN.
+    """The largest error of one op in one dtype.
 
-    ``operands`` are those of the largest error. Units are those of the result's dtype at the exact result; of complex
-    results the distance in the plane counts, in units of the magnitude.
+    ``ulps`` is infinite if NaN is returned for a number, or a number for NaN.
+
+    ``operands`` are those of the largest error. Units are those of the result's dtype at the exact result; the error of
+    a complex result is its distance in the plane, in units of the magnitude.
     """
 
     op: str
@@ -66,7 +68,7 @@ def measure_all() -> dict[str, Stated]:
 
 
 def cpu_table() -> str:
-    """Return which of the tables is of the CPU kernels that are compiled here."""
+    """Return the name of the table for CPU kernels compiled on this machine."""
     return "cpu" if cpu_has("fma") else WITHOUT_FMA
 
 
@@ -85,7 +87,7 @@ def _processor() -> str:
 def measured(
     target: str = "cpu", dtypes: Iterable[DataType] = DTYPES, operands: Iterable[int] = range(1, MOST_OPERANDS + 1),
 ) -> tuple[Accuracy, ...]:
-    """Return the accuracy of all pointwise ops with so many operands, for kernels of a target that run here.
+    """Return the accuracy of all pointwise ops with ``operands`` operands, for kernels that run on this machine.
 
     Raises
     ------
@@ -141,7 +143,7 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
                 continue
             places, reference = exact
             errors = ulps(got[places], reference, tv.dtype)
-            if dtype.is_complex:  # implementations differ in what infinities and overflow give
+            if dtype.is_complex:  # implementations differ in the results for infinities and overflow
                 errors = np.where(_finite(reference, tv.dtype) & _moderate([x[places] for x in inputs]), errors, 0.0)
             if target != "cpu":  # results may be flushed to zero
                 errors = np.where(np.abs(reference) < _info(tv.dtype).tiny, 0.0, errors)
@@ -153,11 +155,11 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
     return found
 
 
-Wanted = tuple[Any, Array]  # which samples, and the exact results of these
+Wanted = tuple[Any, Array]  # indices of samples, and their exact results
 
 
 def _wanted(names: Sequence[str], fusion: Fusion, inputs: Sequence[Array]) -> list[Wanted | None]:
-    """Return exact results for some samples of each op; None where nothing of higher precision is there."""
+    """Return exact results for some samples of each op; None if there is no evaluation of higher precision."""
     if inputs[0].dtype in {np.dtype(np.float64), np.dtype(np.complex128)}:
         return [_of_double(name, inputs) for name in names]
     narrow, wide = evaluate(fusion, inputs), evaluate(fusion, inputs, exact=False)
@@ -195,7 +197,7 @@ _DIGITS, _FEW = 400, 24
 
 
 def _by_mpmath(name: str, x: Array) -> Wanted | None:
-    """Return results by mpmath at every so many of the finite samples of everyday size."""
+    """Return mpmath's results for a regular subset of the finite samples of moderate size."""
     try:
         mpmath: Any = importlib.import_module("mpmath")
     except ImportError:
@@ -211,7 +213,8 @@ def _by_mpmath(name: str, x: Array) -> Wanted | None:
 def ulps(got: Array, exact: Array, dtype: DataType) -> Array:
     """Return the errors of results in units in the last place of ``dtype`` at the exact results.
 
-    Numbers beyond the largest count as the first power of two beyond it. NaN for a number, or the reverse, is infinite.
+    A number beyond the largest counts as the first power of two beyond it. NaN for a number, or the reverse, is an
+    infinite error.
     """
     info = _info(dtype)
     wide = np.longdouble if not (np.iscomplexobj(got) or np.iscomplexobj(exact)) else np.clongdouble
@@ -278,7 +281,7 @@ def _ordinary(rng: np.random.Generator, dtype: DataType) -> Array:
     ]
     bits = rng.integers(0, 256, (_EACH, dtype.itemsize), np.uint8).view(dtype.numpy).ravel()
     with np.errstate(all="ignore"):
-        bits[np.isnan(bits)] = np.nan  # signalling ones warn wherever they are read
+        bits[np.isnan(bits)] = np.nan  # signalling NaNs raise a warning wherever they are read
         return np.concatenate([bits, np.concatenate(parts).astype(dtype.numpy)])
 
 

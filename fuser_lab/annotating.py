@@ -1,7 +1,7 @@
-"""A plan expressed by annotations: the fewest ``segment_set`` with which a segmenter gives its partition by itself.
+"""A plan expressed by annotations: the fewest ``segment_set`` with which a segmenter alone produces its partition.
 
-Every answer is checked by segmenting. Only tensors that pass between segments come into question: a ``segment_set``
-that counts ends a segment, so that what reads it is in another one.
+Every answer is checked by segmenting. Only tensors that pass between segments are candidates: a ``segment_set`` that
+has an effect ends a segment, so its readers are in another one.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ class Annotated(Protocol):
 
 P = TypeVar("P", bound=Annotated)
 Partition = Counter[frozenset[str]]
-Mark = tuple[str, tuple[str, ...]]  # a tensor, and the readers that are to read its copy
+Mark = tuple[str, tuple[str, ...]]  # a tensor, and the readers that read its copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Way:
     connect_through_inputs: bool = True
 
     def options(self, options: SegmenterOptions) -> SegmenterOptions:
-        """Return the options of a plan for this way: without cuts that are no ``segment_set``."""
+        """Return the options of a plan for this way: without cuts other than ``segment_set``."""
         return replace(
             options, segment_set=self.reading, connect_through_inputs=self.connect_through_inputs,
             cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False,
@@ -95,7 +95,7 @@ class Way:
 
 
 _HINT, _CUT = SegmentSetMeaning.HINT, SegmentSetMeaning.CUT
-# What nvFuser does today comes first: of equally few annotations its own are taken.
+# nvFuser's current way comes first: among sets of equal size, one that works there is preferred.
 WAYS = (
     Way(strategy="bottom_up", reading=_HINT),
     Way(strategy="bottom_up", reading=_CUT),
@@ -107,7 +107,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told(Generic[P]):
-    """What `Plan.to_annotations` found; false where no way gives the partition, and ``reasons`` then say why.
+    """The result of `Plan.to_annotations`; false if no way gives the partition, and ``reasons`` then say why.
 
     Attributes
     ----------
@@ -119,10 +119,10 @@ class Told(Generic[P]):
     way
         Strategy and reading.
     fewest
-        Whether every smaller set of annotations was tried, in each way; otherwise none of those that were added can be
-        left out.
+        Whether every smaller set of annotations was tried, in each way; otherwise it is only known that no single added
+        one can be removed.
     reasons
-        For each way that was tried and failed with all places annotated, a sentence.
+        One sentence for each way that failed even with all places annotated.
     tries
         How many definitions were segmented.
     """
@@ -139,7 +139,7 @@ class Told(Generic[P]):
         return () if self.plan is None else self.plan.annotations
 
     def __bool__(self) -> bool:
-        """Whether the partition can be told."""
+        """Whether annotations that give the partition were found."""
         return self.plan is not None
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class Told(Generic[P]):
             return "\n".join(("No set of annotations that was tried gives this partition.", *self.reasons))
         if not self.annotations:
             return f"No annotation is needed ({self.way})."
-        word = "the fewest" if self.fewest else "no added one can be left out"
+        word = "the fewest" if self.fewest else "none of those added can be removed"
         return f"{'; '.join(map(str, self.annotations))} ({self.way}; {word})"
 
     __repr__ = __str__
@@ -158,13 +158,13 @@ def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Told[P]:
     """Return the fewest annotations with which the segmenter gives a plan's partition; see `Plan.to_annotations`."""
     unscheduled = [segment.index for segment in plan.segments if segment.scheduler is None]
     if unscheduled:
-        reason = f"No scheduler takes segment {unscheduled[0]}, so no segmenter can make it."
+        reason = f"No scheduler accepts segment {unscheduled[0]}, so no segmenter can make it."
         return Told(plan=None, reasons=(reason,))
     stripped = _stripped(plan.definition)
     told = _Search(plan, stripped, tries, ways).run()
     if told or stripped == plan.definition:
         return told
-    # Without some annotation of the definition the passes may make another fusion of it.
+    # Without one of the definition's annotations, the passes may produce a different fusion.
     kept = _Search(plan, plan.definition, tries, ways).run()
     return replace(kept or told, fewest=False, tries=told.tries + kept.tries)
 
@@ -191,7 +191,7 @@ class _Search(Generic[P]):
     def run(self) -> Told[P]:
         reasons: list[str] = []
         for marks in places(self._plan, self._base):
-            complete = -1  # how many annotations all sets have that were tried, or fewer
+            complete = -1  # all sets of at most this many annotations were tried
             for size in range(len(marks) + 1):
                 if comb(len(marks), size) * len(self._ways) > self._left:
                     break
@@ -225,7 +225,7 @@ class _Search(Generic[P]):
         return self._made[key]
 
     def _reduced(self, way: Way, marks: Sequence[Mark]) -> tuple[Mark, ...]:
-        """Return annotations of which none can be left out."""
+        """Return a subset of the annotations from which none can be removed."""
         kept = tuple(marks)
         for mark in marks:
             fewer = tuple(one for one in kept if one != mark)
@@ -240,7 +240,7 @@ class _Search(Generic[P]):
         return Told(plan=None, reasons=reasons, tries=self._tries)
 
     def _reason(self, way: Way, marks: Sequence[Mark]) -> str:
-        """Return a pair of expressions that comes out wrong with all annotations, and why."""
+        """Return a pair of expressions that is placed wrongly with all annotations, and why."""
         plan = self._segmented(way, marks)[0]
         placed = f"all {len(marks)} places annotated" if marks else "nothing to annotate"
         head = f"{way}, {placed}"
@@ -250,11 +250,14 @@ class _Search(Generic[P]):
                 if here != there:
                     place = "one segment" if here else "apart"
                     return f"{head}: {a} and {b} are {place} here, but {plan.why(a, b).text}"
-        return f"{head}: other expressions are computed in several segments, or made by passes and rewrites."
+        return f"{head}: other expressions are computed in several segments, or created by passes and rewrites."
 
 
 def partition_of(plan: Annotated, left_out: set[str]) -> Partition:
-    """Return the segments of a plan as sets of names, without some; replicas count as what they repeat."""
+    """Return the segments of a plan as sets of names, without those in ``left_out``.
+
+    A replica counts as its original.
+    """
     original = plan.segmented.replicas
     return Counter(
         frozenset(original.get(e.name, e.name) for e in segment.exprs if e.tensor_outputs and e.name not in left_out)
@@ -263,7 +266,7 @@ def partition_of(plan: Annotated, left_out: set[str]) -> Partition:
 
 
 def places(plan: Annotated, base: Fusion) -> Iterator[tuple[Mark, ...]]:
-    """Yield where annotations can be: behind what passes between segments, for all readers, then for each segment's."""
+    """Yield places for annotations: each tensor between segments, for all readers and for each segment's."""
     homes = plan.segmented.homes
     together: list[Mark] = []
     apart: list[Mark] = []

@@ -1,4 +1,4 @@
-"""What readers of a lesson predicted, as files that are handed in, and those of a class beside each other."""
+"""The predictions of a lesson's readers, as files to hand in, and a summary of those of a class."""
 
 import json
 from collections import Counter
@@ -51,7 +51,7 @@ class AnswerSheet:
         Raises
         ------
         InputError
-            If the extension is another one, or nothing can be written there.
+            If the extension is not .json, or the file cannot be written.
         """
         return save.save("answers", path, {".json": lambda: json_text(self.to_json(), indent=1)})
 
@@ -63,7 +63,7 @@ class ClassAnswers:
     sheets: tuple[AnswerSheet, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one record per question: how many answered, were right, wrong, skipped it or left it open.
+        """Return one record per question: how many readers answered, were right or wrong, skipped it or left it open.
 
         ``mistake`` is the most frequent wrong prediction, as text, and ``times`` how often it was made.
         """
@@ -86,7 +86,7 @@ class ClassAnswers:
         Raises
         ------
         InputError
-            If the extension is none of these, or nothing can be written there.
+            If the extension is none of these, or the file cannot be written.
         """
         rows = self.rows()
         columns = tuple(rows[0]) if rows else ("question",)
@@ -126,12 +126,12 @@ def read_answers(paths: str | Path | Sequence[str | Path]) -> ClassAnswers:
     Parameters
     ----------
     paths
-        One file, a folder of which all .json files are read, or a list of files.
+        One file, a folder (all its .json files are read), or a list of files.
 
     Raises
     ------
     InputError
-        If a file cannot be read or holds no answers; the text names it.
+        If a file cannot be read or contains no answers; the message names it.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     files = [file for path in map(Path, given) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
@@ -149,7 +149,7 @@ def _sheet(path: Path) -> AnswerSheet:
     except (KeyError, TypeError, ValueError, RecursionError):
         answers = None
     if answers is None:
-        msg = f"read_answers: {path.name!r} holds no answers as Score.save of fuser_lab.teaching writes them."
+        msg = f"read_answers: {path.name!r} contains no answers written by Score.save of fuser_lab.teaching."
         raise InputError(msg)
     return AnswerSheet(name=str(data.get("name", "")), answers=answers)
 

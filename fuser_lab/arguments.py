@@ -1,8 +1,8 @@
-"""What public functions take: each argument is described once, and checked before the function runs.
+"""The arguments of public functions: each is described once, and checked before the function runs.
 
 ``@takes(title=optional(TEXT), seconds=number(least=0))`` raises `ArgumentTypeError` for a value of another type and
 `InputError` for one that is out of range, with one sentence that names function, argument, what was given and what is
-accepted. A missing argument, or a keyword that the function does not have, stays Python's own TypeError.
+accepted. A missing argument or an unknown keyword still raises Python's own TypeError.
 """
 
 import functools
@@ -23,12 +23,12 @@ R = TypeVar("R")
 
 _LONGEST = 60  # characters or entries of a value in a sentence
 _MOST_NAMED = 40
-_MOST_ENTRIES = 1 << 20  # of a list; an iterable may have no end
+_MOST_ENTRIES = 1 << 20  # limit of a list's length; an iterable may be infinite
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 
 
 def shown(value: object) -> str:
-    """Return a value as it may stand in a sentence: short, printable and on one line, whatever it is."""
+    """Return any value as text for a sentence: short, printable and on one line."""
     if isinstance(value, int) and value.bit_length() > 3 * _LONGEST:
         return f"an int of {value.bit_length()} bits"
     if isinstance(value, _SIZED) and len(value) > _LONGEST:
@@ -41,13 +41,13 @@ def shown(value: object) -> str:
 
 
 def brief(text: str, most: int = 200) -> str:
-    """Return a name or path of the user's as it may stand in a sentence: on one line, without its middle if long."""
+    """Return a user's name or path as text for a sentence: on one line, shortened in the middle if it is long."""
     line = text if text.isprintable() else repr(text)[1:-1]
     return line if len(line) <= most else f"{line[: most // 2]}...{line[-(most // 2) :]}"
 
 
 def named(names: Iterable[str]) -> str:
-    """Return names as a list in a sentence, the first of them where there are many."""
+    """Return names as a list for a sentence; of many names, only the first."""
     found = list(names)
     more = len(found) - _MOST_NAMED
     return ", ".join(found) if more <= 0 else f"{', '.join(found[:_MOST_NAMED])} and {more} more"
@@ -59,7 +59,7 @@ def is_whole(value: object) -> bool:
 
 
 class _Refused(Exception):  # noqa: N818 - a signal between the kinds of this module
-    """A value that a kind does not take: ``accepted`` says what it takes, ``place`` which part of the value it is."""
+    """A value that a kind does not accept: ``accepted`` describes what it accepts, ``place`` the wrong part."""
 
     def __init__(self, value: object, accepted: str, place: str = "", *, of_type: bool) -> None:
         super().__init__(accepted)
@@ -73,7 +73,7 @@ class Kind:
     Attributes
     ----------
     accepted
-        What is taken, as the end of the sentence "... must be".
+        What is accepted, as the end of the sentence "... must be".
     take
         Returns the value that the function gets: an int for NumPy's integers, a list for any iterable.
     """
@@ -89,7 +89,7 @@ class Kind:
         ArgumentTypeError
             If the value is of another type.
         InputError
-            If it is of the right type and not one of the values that are accepted; ``error`` names another exception.
+            If it has the right type but is not an accepted value; ``error`` selects another exception.
         """
         try:
             return self.take(value)
@@ -100,7 +100,7 @@ class Kind:
         raise (ArgumentTypeError if found.of_type else error)(msg)
 
     def __or__(self, other: "Kind") -> "Kind":
-        """Return the kind that takes what either takes."""
+        """Return the kind that accepts what either accepts."""
         accepted = f"{self.accepted} or {other.accepted}"
 
         def take(value: Any) -> Any:
@@ -110,14 +110,14 @@ class Kind:
                     return kind.take(value)
                 except _Refused as refused:
                     refusals.append(refused)
-            # The kind whose type fits knows best what is wrong.
+            # The kind whose type fits gives the most specific message.
             near = [r for r in refusals if not r.of_type or r.place]
             raise near[0] if near else _Refused(value, accepted, of_type=True)
 
         return Kind(accepted=accepted, take=take)
 
     def but(self, test: Callable[[Any], bool], accepted: str) -> "Kind":
-        """Return the kind of those values that pass a test; ``accepted`` says which these are."""
+        """Return the kind of those values that pass a test; ``accepted`` describes them."""
 
         def take(value: Any) -> Any:
             taken = self.take(value)
@@ -128,7 +128,7 @@ class Kind:
         return Kind(accepted=accepted, take=take)
 
     def worded(self, accepted: str) -> "Kind":
-        """Return the same kind in other words, as "a tensor's name" for a str."""
+        """Return the same kind with another description, such as "a tensor's name" for a str."""
 
         def take(value: Any) -> Any:
             try:
@@ -142,7 +142,7 @@ class Kind:
 
 
 def instance(*types: type, accepted: str = "") -> Kind:
-    """Return the kind of the objects of some classes."""
+    """Return the kind of instances of these classes."""
     said = accepted or f"a {' or '.join(one.__name__ for one in types)}"
 
     def take(value: Any) -> Any:
@@ -154,7 +154,7 @@ def instance(*types: type, accepted: str = "") -> Kind:
 
 
 def having(*attributes: str, accepted: str) -> Kind:
-    """Return the kind of the objects that have some attributes."""
+    """Return the kind of objects that have these attributes."""
 
     def take(value: Any) -> Any:
         if not all(hasattr(value, name) for name in attributes):
@@ -216,12 +216,12 @@ ANYTHING = Kind(accepted="anything", take=lambda value: value)
 
 
 def optional(kind: Kind, meaning: str = "") -> Kind:
-    """Return the kind that takes None as well; ``meaning`` says what None means, as "for no limit"."""
+    """Return the kind that also accepts None; ``meaning`` says what None means, such as "for no limit"."""
     return kind | (Kind(accepted=f"None {meaning}", take=_none) if meaning else NONE)
 
 
 def whole(least: int | None = None, most: int | None = None, accepted: str = "a whole number") -> Kind:
-    """Return the kind of the ints of Python and NumPy from ``least`` to ``most``, in 64 bits; bools are none."""
+    """Return the kind of Python's and NumPy's ints from ``least`` to ``most``, in 64 bits, without bools."""
     said = _ranged(accepted, least, most)
 
     def take(value: Any) -> int:
@@ -237,7 +237,7 @@ def whole(least: int | None = None, most: int | None = None, accepted: str = "a 
 
 
 def number(least: float | None = None, *, above: float | None = None) -> Kind:
-    """Return the kind of the finite real numbers of at least ``least``, or above ``above``; bools are none."""
+    """Return the kind of finite real numbers of at least ``least``, or above ``above``, without bools."""
     said = "a finite number" + (f" above {above:g}" if above is not None else "")
     said = _ranged(said, least, None)
 
@@ -263,7 +263,7 @@ def _ranged(accepted: str, least: float | None, most: float | None) -> str:
 
 
 def one_of(*names: str) -> Kind:
-    """Return the kind of some words."""
+    """Return the kind that accepts only these words."""
     quoted = [repr(name) for name in names]
     said = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
@@ -280,7 +280,7 @@ def one_of(*names: str) -> Kind:
 def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRIES, lazy: bool = False) -> Kind:
     """Return the kind of lists and tuples of a kind, with ``least`` to ``most`` entries; the function gets a list.
 
-    With ``lazy``, any other iterable is taken as well, read to its end; text and mappings never are.
+    With ``lazy``, any other iterable is accepted and read to its end, except text and mappings.
     """
 
     def take(value: Any) -> list[Any]:
@@ -289,7 +289,7 @@ def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRI
             raise _Refused(value, accepted, of_type=True)
         try:
             entries = list(islice(value, most + 1))
-        except TypeError:  # a 0-d array says that it is iterable
+        except TypeError:  # a 0-d array claims to be iterable
             raise _Refused(value, accepted, of_type=True) from None
         if not least <= len(entries) <= most:
             limit = f"at least {least:,}" if len(entries) < least else f"at most {most:,}"
@@ -325,9 +325,9 @@ def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callab
     Parameters
     ----------
     what
-        What sentences begin with; the function's name if left out.
+        The beginning of messages; the function's name by default.
     **kinds
-        Kinds by the names of parameters; those of ``*args`` and ``**kwargs`` hold for each entry.
+        Kinds by the names of parameters; those of ``*args`` and ``**kwargs`` apply to each entry.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -365,7 +365,7 @@ def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callab
 
 
 def take_fields(record: object, **kinds: Kind) -> None:
-    """Check fields of a frozen dataclass in its ``__post_init__``, and set them to what their kinds take."""
+    """Check fields of a frozen dataclass in its ``__post_init__``, and convert them as their kinds do."""
     for field, kind in kinds.items():
         given = getattr(record, field)
         taken = kind.of(given, type(record).__name__, field)

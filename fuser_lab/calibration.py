@@ -1,4 +1,4 @@
-"""The cost model of the machine that runs plans, so that what is predicted stands beside what was measured there."""
+"""The cost model of the machine that runs plans, so that predictions and measurements are for the same device."""
 
 import functools
 import statistics
@@ -17,13 +17,13 @@ from fuser_lab.runtime.this_gpu import this_gpu
 
 THIS_CPU = "this CPU"
 _SAMPLES = 7
-_LEAST, _MOST = 16, 27  # powers of two: bytes of the arrays that bandwidth is measured with
-_MARGIN = 0.5  # of a measured time counts as moving bytes at least, however the two measurements scatter
+_LEAST, _MOST = 16, 27  # powers of two: sizes in bytes of the arrays with which bandwidth is measured
+_MARGIN = 0.5  # the smallest share of a measured time that counts as moving bytes, because the two measurements scatter
 
 
 @takes(target=one_of("cpu", "cuda"), nbytes=whole(1))
 def machine_model(target: str, nbytes: int) -> CostModel:
-    """Return what bytes and launches cost on this machine, for plans whose tensors take ``nbytes`` in memory.
+    """Return the cost of bytes and launches on this machine, for plans whose tensors occupy ``nbytes`` of memory.
 
     For the CPU both are measured, once per power of two of the bytes, with a kernel of the runtime that reads one array
     and writes another: caches make small tensors faster than large ones. A launch is the time of that kernel for one
@@ -39,7 +39,7 @@ def machine_model(target: str, nbytes: int) -> CostModel:
     Raises
     ------
     InputError
-        If ``"cuda"`` is asked for where there is no GPU.
+        If the target is ``"cuda"`` and there is no GPU.
     """
     if target == "cuda":
         return CostModel.of(this_gpu())
@@ -47,7 +47,7 @@ def machine_model(target: str, nbytes: int) -> CostModel:
 
 
 def model_that_ran(timings: Any, plan: Any) -> CostModel | None:
-    """Return the cost model of the device that timings of a plan were taken on; None where nothing was measured."""
+    """Return the cost model of the device on which a plan was timed; None if nothing was measured."""
     devices = [row.device for row in timings.rows if row.samples and row.device]
     if not devices:
         return None

@@ -24,7 +24,7 @@ from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
 _FEWEST_COMPARED = 2
-_PIPE_CLOSED = 141  # what a shell says of a program that SIGPIPE ended
+_PIPE_CLOSED = 141  # the exit status that a shell gives to a program ended by SIGPIPE
 _SKIP = 125  # what tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
@@ -35,7 +35,7 @@ _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE)
 class ExampleReport:
     """One example, segmented and run at its small size on the CPU.
 
-    ``max_error`` is the largest ``|got - reference| / (atol + rtol |reference|)``: below 1 is right. ``seconds`` is
+    ``max_error`` is the largest ``|got - reference| / (atol + rtol |reference|)``: below 1 is correct. ``seconds`` is
     the time from definition to checked result, compilation included.
     """
 
@@ -139,7 +139,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _agree(arguments: argparse.Namespace) -> int:
-    """Compare nvFuser's plans in dumps with ours: a line a dump, then the totals."""
+    """Compare nvFuser's plans in dumps with ours: one line per dump, then the totals."""
     rows: list[dict[str, object]] = []
     unread = 0
     for given in arguments.files:
@@ -209,7 +209,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
-    """Return the plans of a script's fusion, one for each strategy that was named."""
+    """Return the plans of a script's fusion, one per named strategy."""
     fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
     options = _options(arguments)
     if "top_down" not in arguments.strategies:
@@ -221,7 +221,7 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
 
 
 def _options(arguments: argparse.Namespace) -> SegmenterOptions:
-    """Return the switches of the segmenter that a command was given."""
+    """Return the segmenter's options from a command's arguments."""
     return SegmenterOptions(
         segment_set=arguments.segment_set,
         whole_fusion=arguments.whole_fusion,
@@ -244,7 +244,7 @@ def _strategies(text: str) -> list[str]:
 
 
 def _one_of(what: str, text: str, known: Sequence[str]) -> str:
-    """Return an argument, or raise what the parser tells the user if there is no such thing."""
+    """Return an argument, or raise the parser's error for an unknown one."""
     if text in known:
         return text
     msg = f"unknown {what} {shown(text)}; choose from {', '.join(known)}"
@@ -252,7 +252,7 @@ def _one_of(what: str, text: str, known: Sequence[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text of the user's as any stream can write it: a file's name may hold bytes that are not UTF-8."""
+    """Return a user's text so that any stream can write it: a file's name may contain bytes that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -261,7 +261,7 @@ def _read(file: str) -> str:
         return sys.stdin.read()
     try:
         return Path(file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or NUL stands in its name
+    except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or its name contains NUL
         why = error.strerror if isinstance(error, OSError) else error
         msg = f"{printable(file)} cannot be read: {why}."
         raise InputError(msg) from None
@@ -289,7 +289,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
     explain.add_argument("--name", help="selects one of several definitions by its function, class or variable")
     explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
-    explain.add_argument("--target", type=_target, help=f"device whose limits decide: {', '.join(_TARGETS)}")
+    explain.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
     _add_switches(explain)
     text = "search for a cheaper plan; say what it saves and why this plan misses it, or why no plan costs less"
     explain.add_argument("--certificate", action="store_true", help=text)
@@ -304,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"
     agree = commands.add_parser("agree", help=text)
     agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, possibly in a log or an issue; - for stdin")
-    agree.add_argument("--target", type=_target, help=f"device whose limits decide: {', '.join(_TARGETS)}")
+    agree.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
     agree.add_argument("--long", action="store_true", help="also print the differences and their reasons")
     agree.add_argument("--json", action="store_true", help="print JSON")
     agree.set_defaults(call=_agree)
@@ -336,7 +336,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--name", help="selects one of several definitions by its function, class or variable")
         text = f"comma-separated names from {', '.join(STRATEGIES)}; default: %(default)s"
         command.add_argument("--strategies", type=_strategies, metavar="NAMES", help=text)
-        command.add_argument("--target", type=_target, help=f"device whose limits decide: {', '.join(_TARGETS)}")
+        command.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
         _add_switches(command)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -357,16 +357,16 @@ def _add_switches(command: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status: 0, 1 if something was wrong, 2 for bad arguments, 141 if cut off."""
+    """Run a command and return the exit status: 0, 1 for an error, 2 for bad arguments, 141 for a closed pipe."""
     try:
         arguments = _parser().parse_args(argv)
-    except SystemExit as ended:  # arguments that do not fit, --help or --version
+    except SystemExit as ended:  # wrong arguments, --help or --version
         return int(ended.code or 0)
     try:
         status: int = arguments.call(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left unwritten has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the output has no reader
         return _PIPE_CLOSED
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:

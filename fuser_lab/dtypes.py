@@ -60,7 +60,7 @@ class DataType(enum.Enum):
 
     @property
     def ir_name(self) -> str:
-        """Name printed in IR text, as ``__bfloat``."""
+        """Name printed in IR text, such as ``__bfloat``."""
         return self.value
 
     @property
@@ -180,7 +180,7 @@ def _info(dtype: DataType) -> _Info:
     if dtype.is_float4:
         msg = f"values of {dtype!r} are not supported; the smallest floats here have 8 bits."
         raise UnsupportedError(msg)
-    msg = f"{dtype!r} has no storage; it may only stand where nvFuser lets a dtype be left out."
+    msg = f"{dtype!r} has no storage; it is accepted only where nvFuser allows a dtype to be omitted."
     raise DefinitionError(msg)
 
 

@@ -1,4 +1,4 @@
-"""nvFuser's own decisions, read from its dumps, beside ours."""
+"""nvFuser's own decisions, read from its dumps and compared with ours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +31,10 @@ _KNOWN = {scheduler.value: scheduler for scheduler in SchedulerType}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dump:
-    """A dump of nvFuser's: the rewritten fusion as a definition, and nvFuser's own cut of it as a plan.
+    """One of nvFuser's dumps: the rewritten fusion as a definition, and nvFuser's partition as a plan.
 
-    Unpacks as ``fd, plan = load_dump(text)``. ``sizes`` are the sizes of the dump's symbols, ``inputs`` describe
-    inputs of these sizes. ``refusals`` are the lines of ``segmenter_logging``; ``notes`` say what was skipped or taken
-    for granted.
+    Unpacks as ``fd, plan = load_dump(text)``. ``sizes`` are the sizes of the dump's symbols, ``inputs`` describe inputs
+    of these sizes. ``refusals`` are the lines of ``segmenter_logging``; ``notes`` say what was skipped or assumed.
     """
 
     fd: FusionDefinition
@@ -56,13 +55,13 @@ class Dump:
         Parameters
         ----------
         **options
-            As for `fuser_lab.segment`; the target is that of nvFuser's plan if left out.
+            As for `fuser_lab.segment`; the target is that of nvFuser's plan by default.
         """
         given: dict[str, Any] = {"target": self.plan.oracle.device, "passes": (), "name": "ours"} | options
         return segment(self.fd, list(self.inputs), **given)
 
     def agreement(self, **options: Any) -> "Agreement":
-        """Return what of nvFuser's plan our segmenter agrees with; ``options`` are those of `ours`."""
+        """Return where our segmenter agrees with nvFuser's plan; ``options`` are those of `ours`."""
         return _agreement(self, self.ours(**options))
 
     def __str__(self) -> str:
@@ -83,8 +82,8 @@ class Agreement:
     """nvFuser's plan and ours in numbers.
 
     ``alike`` counts nvFuser's segments that are segments of ours too, ``scheduled_alike`` those of them that have the
-    same scheduler. ``pairs`` counts the edges between expressions, ``pairs_alike`` those on which both plans agree
-    whether they are inside of a segment.
+    same scheduler. ``pairs`` counts the edges between expressions, ``pairs_alike`` those for which both plans agree
+    whether they are inside a segment.
     """
 
     nvfuser: int
@@ -97,7 +96,7 @@ class Agreement:
     reasons: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether segments and schedulers are all the same."""
+        """Whether all segments and schedulers are the same."""
         return self.nvfuser == self.ours == self.alike == self.scheduled_alike
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +105,7 @@ class Agreement:
 
     @property
     def line(self) -> str:
-        """All numbers in a line."""
+        """All numbers on one line."""
         word = "agrees" if self else "differs"
         return (
             f"{word}: {plural(self.nvfuser, 'segment')} of nvFuser, {self.ours} of ours, {self.alike} alike, "
@@ -114,7 +113,7 @@ class Agreement:
         )
 
     def __str__(self) -> str:
-        """Return the line, the difference and the reasons of both sides where they part."""
+        """Return the line, the difference, and both sides' reasons where they differ."""
         if self:
             return self.line
         return "\n".join([self.line, "", str(self.diff), *([""] if self.reasons else []), *self.reasons])
@@ -125,7 +124,7 @@ class Agreement:
 
 
 AGREEMENT_COUNTS = ("nvfuser", "ours", "alike", "scheduled_alike", "pairs", "pairs_alike")
-_SIZES = instance(dict, accepted="a dict of sizes by the names of symbols, as {'i0': 4096}")
+_SIZES = instance(dict, accepted="a dict of sizes by the names of symbols, such as {'i0': 4096}")
 
 
 @takes(
@@ -135,33 +134,33 @@ def load_dump(
     text: str, *, sizes: Mapping[str, int] | None = None, index: int = 0, target: str | Device | None = None,
     name: str | None = None,
 ) -> Dump:
-    """Return what ``NVFUSER_DUMP=segmented_fusion`` printed: the fusion as a definition, and nvFuser's cut as a plan.
+    """Return a dump (``NVFUSER_DUMP=segmented_fusion``): the fusion as a definition, and nvFuser's partition as a plan.
 
-    The text is parsed, nothing of it is executed. Whole issues and logs are read: other lines are passed over, and
-    parts that are missing are made up for where that is possible, with a note. Where the text shows no segments, the
-    plan is the fusion cut by our segmenter, and a note says so.
+    The text is parsed, never executed. It may be a whole issue or log: other lines are skipped, and missing parts are
+    replaced by assumptions where possible, with a note. If the text shows no segments, the plan is that of our
+    segmenter, and a note says so.
 
     Parameters
     ----------
     text
-        The dump, maybe among other lines.
+        The dump, possibly among other lines.
     sizes
-        Sizes of symbols, as ``{"i0": 4096}``; usual ones for those left out, which a note names.
+        Sizes of symbols, such as ``{"i0": 4096}``; typical ones are assumed for the others, which a note names.
     index
-        Which dump, where the text holds several.
+        Index of the dump, if the text contains several.
     target
-        Whose limits decide our side; an H200 if left out.
+        The device for which our side plans; an H200 by default.
     name
-        Name of the plan; ``"nvFuser"`` if left out.
+        Name of the plan; ``"nvFuser"`` by default.
 
     Raises
     ------
     DefinitionError
-        If there is no dump, or something of it is not understood; the text names the line.
+        If there is no dump, or a line of it cannot be read; the message names the line.
     UnsupportedError
         If the fusion has an op that is not implemented.
     InputError
-        If there is no dump of that index, or sizes are none.
+        If there is no dump with that index, or a size is not an int of 0 or more.
     """
     with collector_paused():
         return _loaded(_chosen(dumps_in(text), index), sizes or {}, device_of(target), name or "nvFuser")
@@ -183,7 +182,7 @@ def load_dumps(text: str, *, target: str | Device | None = None) -> list[Dump]:
 
 def _chosen(dumps: Sequence[DumpText], index: int) -> DumpText:
     if index >= len(dumps):
-        msg = f"load_dump: the text holds {plural(len(dumps), 'dump')}, no dump {index}."
+        msg = f"load_dump: the text contains {plural(len(dumps), 'dump')}, but no dump {index}."
         raise InputError(msg)
     return dumps[index]
 
@@ -191,14 +190,16 @@ def _chosen(dumps: Sequence[DumpText], index: int) -> DumpText:
 def _loaded(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
     for symbol, size in sizes.items():
         if not isinstance(symbol, str) or type(size) is not int or not 0 <= size < 1 << 40:
-            msg = f"load_dump: sizes has {symbol!r}: {size!r}; sizes are ints of 0 and more, by the names of symbols."
+            msg = (
+                f"load_dump: sizes has {symbol!r}: {size!r}; sizes must be ints of 0 or more, by the names of symbols."
+            )
             raise InputError(msg)
     found = built(dump, sizes)
     inputs = tuple(_described(value) for value in found.fusion.inputs)
     notes = list(found.notes)
     fd = FusionDefinition.of(found.fusion)
     if dump.skipped:
-        notes.append(f"{plural(dump.skipped, 'line')} passed over")
+        notes.append(f"{plural(dump.skipped, 'line')} skipped")
     if found.groups:
         plan = _plan(found, inputs, dump.refusals, device, name, notes)
     else:
@@ -250,7 +251,7 @@ def _segmented(found: Sized, notes: list[str]) -> SegmentedFusion:
             homes[each] = homes.get(each, 0) + 1
     left = [expr.name for expr in fusion.tensor_exprs if expr.name not in homes]
     if left:
-        notes.append(f"expressions that no group of the dump has are a segment each: {', '.join(left[:8])}")
+        notes.append(f"expressions that are in no group of the dump are one segment each: {', '.join(left[:8])}")
         groups += [("", (each,)) for each in left]
     recomputed = frozenset(each for each, count in homes.items() if count > 1)
     candidates = [candidate(fusion, [known[each] for each in names], recomputed) for _, names in groups]
@@ -260,7 +261,7 @@ def _segmented(found: Sized, notes: list[str]) -> SegmentedFusion:
         raise DefinitionError(msg)
     unknown = sorted({scheduler for scheduler, _ in groups if scheduler and scheduler not in _KNOWN})
     if unknown:
-        notes.append(f"schedulers that are not here count as none: {', '.join(unknown)[:200]}")
+        notes.append(f"unknown schedulers count as none: {', '.join(unknown)[:200]}")
     try:
         return SegmentedFusion(
             fusion=fusion,
@@ -305,7 +306,8 @@ def _log(segmented: SegmentedFusion, refusals: Sequence[Refusal]) -> DecisionLog
 
 def _agreement(dump: Dump, ours: Plan) -> Agreement:
     first, second = dump.plan.segmented, ours.segmented
-    # The segmenter adds expressions (a Welford becomes sums): segments are compared by those that both fusions have.
+    # The segmenter adds expressions (a Welford becomes sums): segments are compared by the expressions that both
+    # fusions have.
     shared = first.home.keys() & second.home.keys()
     theirs, mine = (
         {frozenset(shared.intersection(group.names)): group.scheduler for group in plan.groups}
@@ -332,7 +334,7 @@ def _agreement(dump: Dump, ours: Plan) -> Agreement:
 
 
 def _reason(dump: Dump, ours: Plan, maker: str, reader: str, *, together: bool) -> str:
-    """Return who has an edge inside of a segment, who cuts it, and why, as far as is known."""
+    """Return which side has an edge inside a segment, which cuts it, and why, if known."""
     if together:
         why = str(ours.why(maker, reader)).partition("\n")[0]
         return f"{maker} -> {reader}: one segment in nvFuser; ours: {why}"

@@ -1,8 +1,8 @@
 """What can go wrong, as a small tree of exceptions.
 
-The second bases are the ones nvFuser's Python users already catch: ``RuntimeError`` for an illegal
-definition or size, ``TypeError`` for a wrong Python type, ``NotImplementedError`` for an empty
-definition and ``AssertionError`` for misuse of state. `UnsupportedError` is deliberately none of them.
+The second base of each is the one that users of nvFuser's Python API already catch: ``RuntimeError`` for an illegal
+definition or size, ``TypeError`` for a wrong Python type, ``NotImplementedError`` for an empty definition and
+``AssertionError`` for misuse of state. `UnsupportedError` deliberately derives from none of them.
 """
 
 import sys
@@ -40,7 +40,7 @@ class EmptyDefinitionError(FuserLabError, NotImplementedError):
 
 
 class UnknownNameError(FuserLabError, AttributeError):
-    """A name that neither nvFuser nor fuser_lab has."""
+    """A name that exists neither in nvFuser nor in fuser_lab."""
 
 
 class StateError(FuserLabError, AssertionError):
@@ -104,7 +104,7 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 def _is_passed_through(frame: FrameType) -> bool:
-    # Code that torch generates stands in no module.
+    # Code that torch generates belongs to no module.
     module = str(frame.f_globals.get("__name__", "torch"))
     return module.partition(".")[0] in _PASSED_THROUGH
 

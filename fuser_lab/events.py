@@ -1,7 +1,7 @@
 """The decision log: every attempt of the segmenter as data.
 
-Records hold names only, so that a log can be written, read and shown without the fusion it belongs to. Replaying the
-accepted attempts rebuilds the plan (`fuser_lab.segmentation.replay`).
+Records contain only names, so a log can be written, read and shown without its fusion. Replaying the accepted attempts
+rebuilds the plan (`fuser_lab.segmentation.replay`).
 """
 
 import enum
@@ -32,14 +32,14 @@ class Kind(enum.Enum):
     """What an attempt would do to its subjects, which are groups of expression names."""
 
     MERGE = "merge"  # all subjects become one group
-    FORWARD = "forward"  # the expressions of the one subject are recomputed by each reader
+    FORWARD = "forward"  # the expressions of the only subject are recomputed by each reader
     REPLICATE = "replicate"  # the first subject, a forwarded chain, is copied into the second
-    STORE = "store"  # a forwarded chain becomes a group of its own after all
+    STORE = "store"  # a forwarded chain becomes a separate group after all
     PARTITION = "partition"  # the subjects replace all groups
-    PRIVATIZE = "privatize"  # the one expression of the first subject gets replicas: each other subject is one, reader
-    REVERT = "revert"  # of each subject, replicas that became one segment, the first expression stays
-    CAST = "cast"  # the tensor of the first subject passes to the others, which are groups, in half its bytes
-    REWRITE = "rewrite"  # Welfords among the one subject become sums, each expression a group of its own
+    PRIVATIZE = "privatize"  # the first subject gets replicas: each other subject is a replica and its reader
+    REVERT = "revert"  # each subject is a set of replicas that became one segment; its first expression stays
+    CAST = "cast"  # the tensor of the first subject is passed to the others, which are groups, in half its bytes
+    REWRITE = "rewrite"  # Welford expressions in the only subject become sums, each expression in its own group
 
 
 class Outcome(enum.Enum):
@@ -51,7 +51,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRecord:
-    """One scheduler's answer, by name; ``params`` are the names and numbers that its sentence is made of."""
+    """One scheduler's answer, by name; ``params`` are the names and numbers in its sentence."""
 
     scheduler: str
     accepted: bool
@@ -66,7 +66,7 @@ class VerdictRecord:
 
 
 class LaterRecords(Sequence[VerdictRecord]):
-    """Verdicts that are put into words when somebody reads them: most never are."""
+    """Verdicts that are turned into sentences when they are read, because most never are."""
 
     __slots__ = ("_made", "_make")
 
@@ -87,15 +87,15 @@ class LaterRecords(Sequence[VerdictRecord]):
     def __getitem__(self, index: slice) -> tuple[VerdictRecord, ...]: ...
 
     def __getitem__(self, index: int | slice) -> VerdictRecord | tuple[VerdictRecord, ...]:
-        """Return one, or some."""
+        """Return one verdict, or a slice."""
         return self._records[index]
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of verdicts."""
         return len(self._records)
 
     def __eq__(self, other: object) -> bool:
-        """Compare one by one, with a tuple as well."""
+        """Compare verdict by verdict; a tuple may be the other operand."""
         return tuple(other) == self._records if isinstance(other, tuple | LaterRecords) else NotImplemented
 
     def __hash__(self) -> int:
@@ -103,13 +103,13 @@ class LaterRecords(Sequence[VerdictRecord]):
         return hash(self._records)
 
     def __repr__(self) -> str:
-        """Return the tuple's text."""
+        """Return the text of the equal tuple."""
         return repr(self._records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt: in which phase, what, on which groups, how it ended, who said what, and how long asking took."""
+    """One attempt: its phase, kind and groups, its outcome, the schedulers' verdicts, and the seconds spent on them."""
 
     phase: str
     kind: Kind
@@ -128,13 +128,13 @@ class Attempt:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all expressions it is about."""
+        """Names of all expressions that it concerns."""
         return frozenset(name for group in self.subjects for name in group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassApplied:
-    """A pre-segmentation pass that changed the fusion: digests of its text before and after, and how long that took."""
+    """A presegmentation pass that changed the fusion: digests of its text before and after, and its seconds."""
 
     name: str
     before: str
@@ -144,9 +144,12 @@ class PassApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutChosen:
-    """How a tensor that a segment writes lies in memory, and who decided; orders are positions of axes, slowest first.
+    """The memory layout of a tensor that a segment writes, and what decided it.
 
-    ``cost`` and ``natural_cost`` are bytes that accesses across its rows cost, as chosen and as its producer gives it.
+    Orders are positions of axes, slowest first.
+
+    ``cost`` and ``natural_cost`` are the bytes that accesses across its rows cost, in the chosen layout and in the
+    producer's.
     """
 
     tensor: str
@@ -162,7 +165,7 @@ class LayoutChosen:
 class DecisionLog:
     """Attempts in order; pass one to `fuser_lab.segment` to collect, or read ``plan.decisions``.
 
-    ``passes`` are the rewrites that came before the first attempt, ``layouts`` what was chosen after the last one.
+    ``passes`` are the rewrites before the first attempt, ``layouts`` the choices after the last one.
     """
 
     @takes(
@@ -190,7 +193,7 @@ class DecisionLog:
 
     @takes(names=listed(TEXT, "a list of names", lazy=True))
     def about(self, names: Iterable[str]) -> set[int]:
-        """Return the numbers of the attempts that are about any of these expressions."""
+        """Return the numbers of the attempts that concern any of these expressions."""
         for attempt in self._attempts[self._indexed :]:
             for name in attempt.names:
                 self._about.setdefault(name, []).append(attempt.seq)
@@ -232,16 +235,16 @@ class DecisionLog:
         code: str | None = None,
         op: str | None = None,
     ) -> "DecisionLog":
-        """Return the attempts that fit; numbers start anew.
+        """Return the attempts that match, numbered from 0.
 
-        ``phase`` is a beginning of a phase's name, ``op`` the name of an expression's result such as ``"T3"``,
-        ``code`` a reason code of the attempt or of any scheduler's verdict. ``kind`` and ``scheduler`` are given as
-        members of their enumerations or by value, as ``"merge"`` and ``"pointwise"``.
+        ``phase`` is a prefix of a phase's name, ``op`` the name of an expression's result such as ``"T3"``, ``code`` a
+        reason code of the attempt or of any scheduler's verdict. ``kind`` and ``scheduler`` are given as members of
+        their enumerations or by value, as ``"merge"`` and ``"pointwise"``.
 
         Raises
         ------
         InputError
-            If there is no such kind or scheduler.
+            If the kind or scheduler is unknown.
         ArgumentTypeError
             If ``accepted`` is neither a bool nor None.
         """
@@ -263,7 +266,7 @@ class DecisionLog:
         return DecisionLog(a for a in self if all(test(a) for test in tests))
 
     def to_json(self) -> str:
-        """Return JSON lines: the schema version, then the passes, one attempt a line, then the layouts."""
+        """Return JSON lines: the schema version, then the passes, one line per attempt, then the layouts."""
         head = json_text({"schema": "fuser_lab.decisions", "version": SCHEMA_VERSION})
         passes = [json_text({"pass": asdict(applied)}) for applied in self.passes]
         layouts = [json_text({"layout": asdict(chosen)}) for chosen in self.layouts]
@@ -272,14 +275,15 @@ class DecisionLog:
     @classmethod
     @takes(text=TEXT)
     def from_json(cls, text: str) -> "DecisionLog":
-        """Return the log that `to_json` wrote; blank lines are passed over.
+        """Return the log that `to_json` wrote; blank lines are skipped.
 
         Raises
         ------
         ArgumentTypeError
-            If the text is no str.
+            If the text is not a str.
         InputError
-            If it is not a decision log of this schema version, or a line of it is no record; the text names the line.
+            If it is not a decision log of this schema version, or a line of it is not a record; the message names the
+            line.
         """
         lines = text.split("\n")
         try:
@@ -297,7 +301,7 @@ class DecisionLog:
         return log
 
     def _read(self, number: int, line: str) -> None:
-        """Add what a line of `to_json` says."""
+        """Add the record on one line of `to_json`."""
         try:
             match json.loads(line):
                 case {"pass": data}:
@@ -346,7 +350,7 @@ def group_text(names: Names) -> str:
 
 
 def _known(argument: str, given: object, names: Sequence[str]) -> str:
-    """Return a name given as such or as a member of an enumeration, or raise InputError for what is none."""
+    """Return a name, given as such or as a member of an enumeration; raise InputError if it is unknown."""
     name = given.value if isinstance(given, enum.Enum) else given
     if isinstance(name, str) and name in names:
         return name

@@ -1,4 +1,4 @@
-"""What runs a fusion: plans by the inputs that they were made for, and whole fusions as one kernel."""
+"""Executors of a fusion: plans, looked up by the inputs that they were made for, and whole fusions as one kernel."""
 
 import threading
 from collections import OrderedDict
@@ -51,7 +51,7 @@ DISABLE_OPTIONS = frozenset(
         "reuse_mismatched_type_registers", "transpose_scheduler", "var_name_remapping", "welford_vectorization",
     },
 )
-# The others switch parts of nvFuser that are not here: they are accepted, and change nothing.
+# The others switch parts of nvFuser that fuser_lab does not have: they are accepted and have no effect.
 _DISABLES = {
     "resize_scheduler": SchedulerType.RESIZE,
     "transpose_scheduler": SchedulerType.TRANSPOSE,
@@ -63,14 +63,14 @@ _DEVICE = (whole() | TEXT).worded("a number, a name or a torch.device")
 
 
 def options_of(enable: object, disable: object) -> SegmenterOptions:
-    """Return the segmenter's switches for names of nvFuser's options.
+    """Return the segmenter's options for names of nvFuser's options.
 
     Raises
     ------
     DefinitionError
         If nvFuser has no such option.
     ArgumentTypeError
-        If they are no lists of names.
+        If they are not lists of names.
     """
     on = _known("_enable_options", enable, ENABLE_OPTIONS)
     off = {_DISABLES[name] for name in _known("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
@@ -96,7 +96,7 @@ def device_name(device: object) -> str | None:
     Raises
     ------
     ArgumentTypeError
-        If it is none of these.
+        If it is not a number, a name or a torch.device.
     """
     if device is None:
         return None
@@ -115,22 +115,24 @@ def _check_device(device: str | None, described: Sequence[Described]) -> None:
 
 
 class FusionExecutorCache:
-    """A fusion with its plans: one per shapes, dtypes, strides and device of inputs, the last 64 kept.
+    """A fusion with its plans: one for each combination of the inputs' shapes, dtypes, strides and device.
+
+    The last 64 are kept.
 
     Parameters
     ----------
     fusion
-        A definition or a fusion, copied as it is now.
+        A definition or a fusion; it is copied, so later changes have no effect.
     fusion_id
         Number in profiles.
     auto_schedule
-        True; fusions with schedules of the user's own are not supported.
+        Must be True; user-defined schedules are not supported here.
     """
 
     @takes("FusionExecutorCache", fusion_id=whole(), auto_schedule=FLAG)
     def __init__(self, fusion: object, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
-            msg = "FusionExecutorCache: auto_schedule=False, a schedule of the user's own, is not supported."
+            msg = "FusionExecutorCache: auto_schedule=False (a user-defined schedule) is not supported."
             raise UnsupportedError(msg)
         self.definition = definition_of(fusion)
         self._id = fusion_id
@@ -159,7 +161,10 @@ class FusionExecutorCache:
         return outputs
 
     def like(self, flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
-        """Return an array whose library makes outputs and random numbers where no input is an array; none is NumPy."""
+        """Return an array whose library creates outputs and random numbers if no input is an array.
+
+        None selects NumPy.
+        """
         return ()
 
     def plan_for(self, inputs: Iterable[Any]) -> Plan:
@@ -184,7 +189,7 @@ class FusionExecutorCache:
         values = self.definition.inputs
         if len(values) != len(described):
             return tuple(described)
-        # Values of scalars matter only where some size or other attribute depends on one.
+        # Values of scalars matter only if a size or another attribute depends on one.
         deciding = self.definition.deciding_scalars
         return tuple(
             d if isinstance(d, TensorSpec) or v.name in deciding else type(d)
@@ -192,7 +197,7 @@ class FusionExecutorCache:
         )
 
     def is_compiled(self, inputs: Iterable[Any], device: object = 0) -> bool:
-        """Whether inputs like these have run."""
+        """Whether inputs with these shapes, dtypes, strides and device have run."""
         described = tuple(describe(value) for value in flattened(inputs))
         with self._lock:
             return self._key(described) in self._ran
@@ -212,7 +217,7 @@ class FusionExecutorCache:
         intrinsic_code
             Whether the functions that kernels call come first.
         device
-            Taken for nvFuser's sake; the same kernels run on any device.
+            Accepted as in nvFuser; the same kernels run on any device.
         """
         source = cuda_source(self.plan_for(inputs))
         if not intrinsic_code:
@@ -226,7 +231,7 @@ class FusionExecutorCache:
     ) -> str:
         """Return the segments as IR text, each with its scheduler.
 
-        ``tensor_transforms`` adds each tensor's domains and how one comes from the other.
+        ``tensor_transforms`` adds each tensor's domains and the transforms between them.
         """
         return scheduled_ir(self.plan_for(inputs), tensor_transforms=tensor_transforms)
 
@@ -245,7 +250,7 @@ class FusionExecutorCache:
         return scheduled_ir(self._recent, tensor_transforms=tensor_transforms)
 
     def get_output_shardings(self) -> list[object]:
-        """Return an empty list: nothing here is distributed over devices."""
+        """Return an empty list: fuser_lab does not distribute tensors over devices."""
         return []
 
 
@@ -253,9 +258,9 @@ def run_plan(
     plan: Plan, flat: Sequence[Any], described: Sequence[Described], device: str | None = None, fusion_id: int = 0,
     like: Sequence[Any] = (),
 ) -> list[Any]:
-    """Return a plan's outputs; whoever receives profiles in this thread gets one.
+    """Return a plan's outputs; the receiver of this thread's profiles, if any, gets one.
 
-    Without arrays among the inputs the device decides where to run: on the CPU, unless a GPU is named.
+    Without arrays among the inputs, ``device`` decides where the plan runs: on the CPU, unless it names a GPU.
     """
     arrays = [d for d in described if isinstance(d, TensorSpec)]
     target = device_of(described)
@@ -271,7 +276,7 @@ def run_plan(
 
 
 def cuda_source(plan: Plan) -> str:
-    """Return the CUDA kernels of a plan; a comment stands for a segment that has none."""
+    """Return the CUDA kernels of a plan, with a comment for each segment that has none."""
     return "\n".join(_segment_source(part) for part in plan.segments)
 
 
@@ -313,10 +318,10 @@ def _listed(axes: Sequence[object]) -> str:
 
 
 class KernelExecutor:
-    """A fusion as one kernel: by its schedule by hand, or by the scheduler that takes it whole.
+    """A fusion as one kernel: by its manual schedule, or by the scheduler that accepts all of it.
 
-    Compiled once, run any number of times. A kernel scheduled by hand runs on the CPU too, for its values: the CUDA
-    kernel's threads go in lock step there (`fuser_lab.runtime.by_hand`).
+    It is compiled once and can run any number of times. A kernel scheduled by hand also runs on the CPU, for its
+    values: the CUDA kernel's threads run in lock step there (`fuser_lab.runtime.by_hand`).
     """
 
     def __init__(self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0) -> None:
@@ -336,20 +341,20 @@ class KernelExecutor:
         Parameters
         ----------
         fusion
-            A definition or a fusion; transforms that it has been given are followed.
+            A definition or a fusion; transforms recorded on it are applied.
         args
-            Inputs that decide sizes and strides; may be left out where the definition fixes them.
+            Inputs that determine sizes and strides; optional if the definition fixes them.
         launch_constraints, compile_params
-            Must be None: launches are chosen here.
+            Must be None: fuser_lab chooses the launch.
         scheduler_type
-            Who must take it; whoever does if left out.
+            The scheduler to use; by default the first that accepts the fusion.
 
         Raises
         ------
         UnsupportedError
-            If no scheduler takes the whole fusion, with the reasons.
+            If no scheduler accepts the whole fusion; the message has the reasons.
         ScheduleError
-            If the transforms cannot be followed for inputs of these sizes.
+            If the transforms cannot be applied for inputs of these sizes.
         """
         self._own_launches("compile", launch_constraints, compile_params)
         definition = definition_of(fusion)
@@ -365,7 +370,7 @@ class KernelExecutor:
         )
         if len(plan.segments) != 1 or plan.segments[0].scheduler is None:
             said = plan.segments[0].group.answer.text if plan.segments else "there is nothing to compute"
-            msg = f"KernelExecutor: the fusion does not become one kernel: {said}."
+            msg = f"KernelExecutor: the fusion cannot be one kernel: {said}."
             raise UnsupportedError(msg)
         self._plan = plan
 
@@ -374,7 +379,7 @@ class KernelExecutor:
         described = tuple(described_input(value) for value in flat) if known else default_inputs(definition)
         self._definition, self.transforms, self._kernels = definition, hand.transforms, {}
         self._scheduled = replay(bind(definition, described).fusion, hand.transforms, RULES)
-        # What does not fit is said now, and not when it runs.
+        # Inputs that do not fit raise now, not when the kernel runs.
         generate_scheduled(self._scheduled)
 
     def _kernel(self, flat: Sequence[Any]) -> ScheduledKernel:
@@ -401,17 +406,17 @@ class KernelExecutor:
         Raises
         ------
         StateError
-            If nothing scheduled by hand was compiled.
+            If no kernel scheduled by hand has been compiled.
         """
         return scheduled_text(self._by_hand("get_scheduled_ir"), tensor_transforms=tensor_transforms)
 
     def get_cuda_kernel(self) -> str:
-        """Return the CUDA kernel of what was compiled by a schedule by hand; StateError if that is nothing."""
+        """Return the CUDA kernel of the manual schedule; raise StateError if none has been compiled."""
         return generate_scheduled(self._by_hand("get_cuda_kernel")).source
 
     def _by_hand(self, what: str) -> ScheduledFusion:
         if self._scheduled is None:
-            msg = f"KernelExecutor.{what}: nothing that is scheduled by hand is compiled."
+            msg = f"KernelExecutor.{what}: no kernel scheduled by hand is compiled."
             raise StateError(msg)
         return self._scheduled
 
@@ -439,11 +444,11 @@ class KernelExecutor:
             return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)
 
     def is_compiled(self) -> bool:
-        """Whether `compile` has been called with success."""
+        """Whether `compile` has succeeded."""
         return self._plan is not None or self._scheduled is not None
 
     def is_programmatic_dependent_launch_enabled(self) -> bool:
-        """Return False: launches wait for each other."""
+        """Return False: each launch waits for the one before it."""
         return False
 
     @staticmethod

@@ -68,7 +68,7 @@ class Executable:
         raise NotImplementedError
 
     def _executor_cache(self) -> FusionExecutorCache:
-        """Return ``fec``, made now if nothing has run yet."""
+        """Return ``fec``; create it if nothing has run yet."""
         if self.fec is None:
             self.fec = FusionExecutorCache(self.recorded_fusion)
         return self.fec
@@ -198,22 +198,22 @@ class Executable:
         return outputs
 
     def _ready(self, inside: str) -> None:
-        """Raise where there is nothing to run."""
+        """Raise if there is nothing to run."""
         ok, message = self.validate_definition()
         if not ok:
             msg = f"{inside}: {message}"
             raise EmptyDefinitionError(msg)
 
     def _expected(self, flat: Sequence[Any], given: Sequence[Any] | None) -> Sequence[Any]:
-        # Evaluated before anything runs: a run may write to its inputs.
+        # Evaluated first, because a run may write to its inputs.
         return expected_outputs(self.recorded_fusion, flat, self._like(flat)) if given is None else given
 
     def _like(self, flat: Sequence[Any]) -> tuple[Any, ...]:
-        """Return an array whose library makes random numbers where no input is an array; none is NumPy."""
+        """Return an array whose library makes random numbers if no input is an array; None selects NumPy."""
         return ()
 
     def validate_definition(self) -> tuple[bool, str]:
-        """Return whether the definition can run, and if not a sentence that says what is missing."""
+        """Return whether the definition can run, and otherwise a sentence that says what is missing."""
         try:
             _ = self.recorded_fusion
         except EmptyDefinitionError as error:
@@ -308,16 +308,19 @@ class Executable:
 
 
 def _library(flat: Sequence[Any]) -> Library:
-    """Return the library that a script makes inputs with: NumPy for NumPy's arrays only."""
+    """Return the library with which a script creates inputs: NumPy if all arrays are NumPy's, otherwise torch."""
     return "numpy" if flat and output_kind([v for v in flat if not isinstance(v, TensorSpec)]) == "numpy" else "torch"
 
 
 def _with_range(value: Any) -> Described:
-    """Return the description of an input that a script can make again; integers may be indices, so keep their range."""
+    """Return the description from which a script recreates an input.
+
+    The range of integers is kept, because they may be indices.
+    """
     described = described_input(value)
     if value is described or not isinstance(described, TensorSpec):
         return described
-    # Torch's fake tensors have no values, and no library makes random integers up to the last one.
+    # Torch's fake tensors have no values, and no library creates random integers up to the largest one.
     if not described.dtype.is_integral or 0 in described.shape or hasattr(value, "fake_mode"):
         return described
     numbers = to_numpy(value)
@@ -363,7 +366,7 @@ def described_array(array: Any) -> TensorSpec:
         raise ArgumentTypeError(str(error)) from None
     if isinstance(spec, TensorSpec):
         return spec
-    msg = f"from_array: a tensor is needed, given {type(array).__name__}."
+    msg = f"from_array: array must be a tensor, given {type(array).__name__}."
     raise ArgumentTypeError(msg)
 
 
@@ -398,7 +401,8 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         self._segmentation: SegmentationState | None = None
         self._segmented: SegmentedDefinition | None = None
         self._is_one_segment = False
-        # Names, by number, of what `state` has no numbers for: sizes that ops decide, and tensors that passes made.
+        # Names, by number, of values for which `state` has no numbers: sizes that ops determine, and tensors that
+        # passes created.
         self._decided: dict[int, str] = {}
         self._made: dict[int, str] = {}
 
@@ -454,7 +458,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
 
     def _executor_cache(self) -> FusionExecutorCache:
         if self.fec is None and self._end is not None:
-            # What an equal definition has compiled is there.
+            # The kernels that an equal definition has compiled are in the cache.
             kept = self._end.schedules
             self.fec = kept.made(lambda fusion: FusionExecutorCache(fusion, kept.fusion_id))
         return super()._executor_cache()
@@ -498,7 +502,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
             count = self.setup_segmentation(inputs, strategy=strategy, target=target, options=options)
         else:
             if inputs is not None or strategy != "bottom_up" or target is not None or options is not None:
-                msg = "segment: plan says for which inputs and how to segment; give nothing else beside it."
+                msg = "segment: a plan already contains inputs, strategy and options; pass no other argument with it."
                 raise ArgumentTypeError(msg)
             count = self._setup_plan(plan)
         self._segmented, self._is_one_segment = None, count <= 1
@@ -527,7 +531,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
 
     def _in_segments(self, what: str) -> SegmentedDefinition:
         if self._segmented is None:
-            msg = f"{what}: the definition is in no segments; call segment first."
+            msg = f"{what}: the definition is not segmented; call segment first."
             raise StateError(msg)
         return self._segmented
 
@@ -576,7 +580,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
             msg = "index_maps: the definition is one segment by itself, so there are no maps."
             raise StateError(msg)
         if not self.segments:
-            msg = "index_maps: the definition is in no segments; call segment first."
+            msg = "index_maps: the definition is not segmented; call segment first."
             raise StateError(msg)
         return IndexMaps(
             original=self.state,
@@ -585,7 +589,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         )
 
     def _new(self) -> "FusionDefinition":
-        """Return an empty definition that looks for equal ones where this one does."""
+        """Return an empty definition with this one's cache."""
         return FusionDefinition(self.cache)
 
     def setup_segmentation(
@@ -646,7 +650,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         return Sched(self)
 
     def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
-        """Add a tensor input like an array of any library, or like an abstract input.
+        """Add a tensor input with the properties of an array of any library, or of an abstract input.
 
         Parameters
         ----------
@@ -666,12 +670,12 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         return defined_like(self, described_array(array), static_sizes)
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
-        """Add a tensor input like a torch tensor; see `from_array`."""
+        """Add a tensor input with the properties of a torch tensor; see `from_array`."""
         return self.from_array(tensor, static_sizes)
 
 
 def defined_like(builder: FusionBuilder, spec: TensorSpec, static_sizes: bool) -> Tensor:
-    """Add a tensor input of a description to a definition; a scalar tensor on the CPU may stay there."""
+    """Add a tensor input with these properties to a definition; a scalar tensor on the CPU may stay there."""
     return builder.define_from_spec(
         spec, static_sizes=static_sizes, is_cpu=not spec.shape and spec.device == "cpu",
     )

@@ -1,7 +1,8 @@
-"""How much memory this machine has, and how much is free.
+"""The memory of this machine, and how much of it is free.
 
-Linux may promise more memory than there is, always so in some containers: an array that can never fit is made all the
-same, and the process is killed as it is written. So sizes are compared with the machine's before memory is asked for.
+Linux may grant more memory than exists, and in some containers it always does: an array that cannot fit is allocated,
+and the process is killed when it writes to it. Sizes are therefore compared with the machine's memory before the
+allocation.
 """
 
 import functools
@@ -12,24 +13,24 @@ _SYSTEM, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> int | None:
-    """Return how many bytes the system can spare for this process, None where it does not say."""
+    """Return how many bytes are available to this process; None if the system does not say."""
     return free_bytes_of(_SYSTEM, _GROUP)
 
 
 def check_fits(nbytes: int) -> None:
-    """Raise MemoryError for more bytes than the machine, or the container, has."""
+    """Raise MemoryError if the machine, or the container, has less memory than this."""
     most = _all_bytes()
     if most is not None and nbytes > most:
         raise MemoryError
 
 
 def free_bytes_of(system: Path, group: Path) -> int | None:
-    """Return the bytes that Linux calls available, or what is left of a container's limit if that is less.
+    """Return the bytes that Linux reports as available, or the rest of a container's limit if that is less.
 
     Parameters
     ----------
     system, group
-        The file with the system's figures, and the folder with those of the process's control group (version 2).
+        The file with the system's figures, and the folder of the process's control group (version 2).
     """
     free = _figure(system, "MemAvailable")
     if free is None:
@@ -39,7 +40,10 @@ def free_bytes_of(system: Path, group: Path) -> int | None:
 
 
 def all_bytes_of(system: Path, group: Path) -> int | None:
-    """Return the bytes of memory and swap, or a container's limits if less; None where the system does not say."""
+    """Return the bytes of memory and swap, or a container's limits if they are lower.
+
+    None if the system does not say.
+    """
     memory = _figure(system, "MemTotal")
     if memory is None:
         return None

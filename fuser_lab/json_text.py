@@ -1,4 +1,4 @@
-"""The one place that writes JSON: strict JSON, which browsers and all other readers take."""
+"""The only place that writes JSON: strict JSON, which browsers and all other readers accept."""
 
 import json
 import math
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:
-    """Return data as strict JSON: NaN and infinities, which JSON does not have, are null."""
+    """Return data as strict JSON; NaN and infinities, which JSON does not have, become null."""
     separators = (",", ":") if indent is None else None
     return json.dumps(plain(data), indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """Return data with lists for tuples, texts for the keys of mappings, and None for floats that are not finite."""
+    """Return data with lists for tuples, strings as keys of mappings, and None for floats that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

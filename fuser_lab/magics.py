@@ -1,4 +1,4 @@
-"""IPython magics, each a thin call of a public function: ``%load_ext fuser_lab``."""
+"""IPython magics, added by ``%load_ext fuser_lab``; each is a thin call of a public function."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FusionMagics(Magics):
     @magic_arguments()
     @argument("plans", nargs="+", help="variables that hold plans; ratios are relative to the first")
     @argument("--inputs", help="the variable with the inputs (default: random inputs of the plan's sizes)")
-    @argument("--seconds", type=float, default=1.0, help="the most seconds to spend on each measurement")
+    @argument("--seconds", type=float, default=1.0, help="maximum number of seconds per measurement")
     @line_magic("fusion_time")
     def fusion_time(self, line: str) -> api.Timings:
         """Return the measured times of plans."""

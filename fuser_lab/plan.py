@@ -121,7 +121,7 @@ class Segment:
 
     @property
     def group(self) -> SegmentedGroup:
-        """Expressions with the schedulers' answer."""
+        """The expressions with the schedulers' answer."""
         return self.plan.segmented.groups[self.index]
 
     @property
@@ -203,7 +203,7 @@ class Segment:
         from fuser_lab.codegen.generate import generate
 
         if self.scheduler is None:
-            msg = f"segment {self.index} has no kernel: no scheduler takes it; {self.group.answer.text}."
+            msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
             raise CodegenError(msg)
         return generate(self.fusion, self.scheduler, target, changes=self.changes, device=self.plan.oracle.device)
 
@@ -286,7 +286,7 @@ class Segment:
         Raises
         ------
         CodegenError
-            If a kernel is requested of a segment without one.
+            If a kernel is requested and the segment has none.
         InputError
             If the extension is none of these.
         UnsupportedError
@@ -516,7 +516,7 @@ class Plan:
                 raise
             msg = (
                 f"the strategy {self.strategy!r} is a function that does not cut the definition with this change "
-                f"({str(error).rstrip('.')}); take another one first, as resegmented('bottom_up')."
+                f"({str(error).rstrip('.')}); select another one first, for example with resegmented('bottom_up')."
             )
             raise IllegalEdit(msg) from None
 
@@ -529,11 +529,12 @@ class Plan:
         return replace(made, sources=self.sources)
 
     def _check_recorded(self, tensor: str) -> None:
-        """Raise for a tensor that passes or the segmenter made: annotations are of the definition."""
+        """Raise for a tensor created by passes or the segmenter: annotations refer to the definition."""
         if tensor in self.fusion.tensors and tensor not in self.definition.tensors:
             maker = self._origins.get(tensor, "the segmenter")
             msg = (
-                f"{tensor} is made by {maker}, so that the definition does not have it; annotations name its tensors: "
+                f"{tensor} is created by {maker} and is not in the definition; annotations refer to the definition's "
+                "tensors: "
                 f"{named(self.definition.tensors)}."
             )
             raise IllegalEdit(msg)
@@ -597,7 +598,7 @@ class Plan:
             If the segment has no kernel.
         """
         if not 0 <= segment < len(self.segments):
-            msg = f"with_params: the plan has {len(self.segments)} segments, no segment {segment}."
+            msg = f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
             raise InputError(msg)
         found = checked(values)
         exprs = _expr_names(self.segments[segment].exprs)
@@ -613,7 +614,7 @@ class Plan:
             self, name=name, edits=(*self.edits, ("with_params", (segment, ", ".join(shown)))), given=kept + added,
             _cache={}, _lock=threading.Lock(),
         )
-        changed.segments[segment].kernel(target)  # says what is illegal
+        changed.segments[segment].kernel(target)  # raises if a value is illegal
         return changed
 
     @takes(where=(TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
@@ -702,7 +703,7 @@ class Plan:
 
     @takes(a=_TENSOR_OR_SEGMENT, b=_TENSOR_OR_SEGMENT)
     def why(self, a: str | int, b: str | int) -> Why:
-        """Return why two tensors (or segments, by number) are together or separate: who decided, with which numbers.
+        """Return why two tensors (or segments, by number) are together or separate: what decided it, and the numbers.
 
         Raises
         ------
@@ -713,7 +714,7 @@ class Plan:
         return self._why(a, b)
 
     def _check_kept(self, kind: type[FuserLabError], *names: object) -> None:
-        """Raise for names that were defined, and are not in the fusion that is cut."""
+        """Raise for names that were defined but are not in the segmented fusion."""
         last = max(map(_place_of, self.definition.tensors), default=0)
         for name in names:
             if not isinstance(name, str) or name in self.fusion.tensors:
@@ -722,12 +723,12 @@ class Plan:
             if name in self.definition.tensors:
                 changed = ", ".join(one.name for one in self.decisions.passes if one.before != one.after)
                 msg = (
-                    f"{name} is not a tensor of the fusion that is cut any more: the passes before the cut took it "
-                    f"away (those that changed something: {changed or 'none'}); there are {there}."
+                    f"{name} is not in the segmented fusion: presegmentation passes removed it (passes that changed "
+                    f"the fusion: {changed or 'none'}); choose from {there}."
                 )
                 raise kind(msg)
             if 0 <= _place_of(name) < last:
-                msg = f"{name} is not in the fusion: no output needs it; there are {there}."
+                msg = f"{name} is not in the fusion, because no output depends on it; choose from {there}."
                 raise kind(msg)
 
     def _why(self, a: str | int, b: str | int) -> Why:
@@ -755,7 +756,7 @@ class Plan:
 
     @property
     def lifting(self) -> Lifting:
-        """How the segments derive from the definition with its symbolic sizes."""
+        """The derivation of the segments from the definition with its symbolic sizes."""
         return Lifting(
             definition=self.definition, bound=bind(self.definition, self.inputs).fusion, segmented=self.segmented,
             passes=self.passes, options=self.options, attempts=tuple(self.decisions),
@@ -766,7 +767,7 @@ class Plan:
 
         Each can be printed, run, scheduled by hand and segmented again. They include the plan's edits, replicas and
         layouts, but not parameters set by `with_params` or kernels, because a definition is scheduled when it runs.
-        Numbers are those of the plan's definition written with one call per expression; for the numbers of your own
+        Numbers are those of the plan's definition written with one call per expression; for the numbers of your
         definition use its ``segment(plan=plan)``.
 
         Parameters
@@ -777,7 +778,7 @@ class Plan:
         return SegmentDefinitions(self, cache)
 
     def layouts(self) -> Layouts:
-        """Return the memory layout of each tensor that a segment writes: who wanted what, what decided, the cost."""
+        """Return the memory layout of each tensor that a segment writes: preferences, what decided, and costs."""
         return self.agreed or self._layouts
 
     @cached_property
@@ -853,7 +854,7 @@ class Plan:
         for segment in self.segments:
             if segment.scheduler is None:
                 msg = (
-                    f"the plan cannot run: no scheduler takes segment {segment.index} "
+                    f"the plan cannot run: no scheduler accepts segment {segment.index} "
                     f"({', '.join(e.name for e in segment.exprs)}); {segment.group.answer.text}."
                 )
                 raise SegmentationError(msg)
@@ -874,7 +875,7 @@ class Plan:
     def to_python(self, form: str = "fuser_lab") -> str:
         """Return code that recreates this plan, with the same hash.
 
-        Schedulers and passes of your own cannot be written as code: the code takes them from variables ``schedulers``
+        User-defined schedulers and passes cannot be written as code: the code takes them from variables ``schedulers``
         and ``passes``, and a comment lists what these must contain.
 
         Parameters
@@ -914,10 +915,10 @@ class Plan:
         """Return a script for a frontend of nvFuser."""
         specs = [value for value in self.inputs if isinstance(value, TensorSpec)]
         if any(stride < 0 for spec in specs for stride in spec.strides):
-            msg = f"to_python: form {form!r} makes inputs with torch, which has no negative strides as these have."
+            msg = f"to_python: form {form!r} creates inputs with torch, which does not support their negative strides."
             raise UnsupportedError(msg)
         told = f"{self._strategy()}{self._options()}"
-        untold = [f"# fl.segment(fd, inputs{told}) in fuser_lab; nvFuser cannot be told that."] if told else []
+        untold = [f"# fl.segment(fd, inputs{told}); nvFuser does not accept these options."] if told else []
         edits = [f"{method}({', '.join(map(str, arguments))})" for method, arguments in self.edits]
         if edits:
             untold.append(f"# Edits of the partition are left out: {', '.join(edits)}.")
@@ -927,7 +928,7 @@ class Plan:
         return "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
 
     def _segmentation(self, names: dict[str, str]) -> list[str]:
-        """Return the lines that segment and edit; a strategy that was a function is written as its result."""
+        """Return the lines that segment and edit; a strategy that is a function is written as its result."""
         if self.strategy not in STRATEGIES:
             groups = [[_recorded(e.name, names) for e in s.exprs if e.tensor_outputs] for s in self.segments]
             shown = f"strategy=lambda fusion, oracle: {groups}"
@@ -942,11 +943,11 @@ class Plan:
         return lines
 
     def _needed(self) -> list[str]:
-        """Return comments that say which schedulers and passes whoever runs the code has to supply."""
+        """Return comments that list the schedulers and passes that the code needs."""
         needed = []
         if self.oracle.schedulers != SCHEDULERS:
             needed += [
-                "# Code cannot hold schedulers of your own. The next line needs those that the plan was made with:",
+                "# User-defined schedulers cannot be written as code. The next line needs those of the plan:",
                 f"# schedulers = {written(self.oracle.schedulers)}",
             ]
         if self.passes != PASSES:
@@ -954,7 +955,7 @@ class Plan:
             ours = self.passes[: len(PASSES)] == PASSES
             shown = ", ".join(["*fl.PASSES", *own] if ours else [f"{type(one).__name__}()" for one in self.passes])
             needed += [
-                "# Code cannot hold passes of your own. The next line needs those that the plan was made with:",
+                "# User-defined passes cannot be written as code. The next line needs those of the plan:",
                 f"# passes = [{shown}]",
             ]
         return needed
@@ -1015,7 +1016,10 @@ class Plan:
 
 
 def _recorded(name: str, names: dict[str, str]) -> str:
-    """Return the name that a tensor has in the fusion of the printed definition; passes name theirs after others."""
+    """Return the name that a tensor has in the fusion of the printed definition.
+
+    Tensors created by passes are named after others.
+    """
     if name in names:
         return names[name]
     base, mark, rest = name.partition("_")
@@ -1023,7 +1027,7 @@ def _recorded(name: str, names: dict[str, str]) -> str:
 
 
 def _place_of(name: str) -> int:
-    """Return which tensor of a definition a name is; -1 for names of other kinds."""
+    """Return the number of the tensor that a name such as ``T3`` denotes; -1 for other names."""
     return int(name[1:]) if name[:1] == "T" and name[1:].isdecimal() else -1
 
 

@@ -119,8 +119,8 @@ def segment(
         most bytes first), ``"optimal"`` (the fewest bytes and launches that the search finds), ``"unfused"``, or a
         function of fusion and oracle that returns groups of expressions or of the names of their results.
     target
-        Device whose limits decide: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the
-        local GPU, or a Device; an H200 by default.
+        Device to plan for: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the local
+        GPU, or a Device; an H200 by default.
     options
         Options of the segmenter; nvFuser's by default.
     schedulers
@@ -152,7 +152,7 @@ def segment(
     device = device_of(target)
     if chosen.least_capability is not None and device.cc < chosen.least_capability:
         needed, has = (".".join(map(str, cc)) for cc in (chosen.least_capability, device.cc))
-        msg = f"segment: the options need compute capability {needed}; target {device.name} has {has}."
+        msg = f"segment: the options require compute capability {needed}, but target {device.name} has {has}."
         raise InputError(msg)
     oracle = registry(device, chosen, schedulers)
     decisions = ShownLog() if log is None else log
@@ -184,7 +184,10 @@ def segment(
 
 
 def _own_name(strategy: object) -> str:
-    """Return the name of a strategy that is a function; a lambda has none, and those of our own are taken."""
+    """Return the name of a strategy that is a function.
+
+    "custom" for a lambda or a function with the name of one of ours.
+    """
     name: str = getattr(strategy, "__name__", "custom")
     return name if name.isidentifier() and name not in STRATEGIES else "custom"
 
@@ -192,7 +195,7 @@ def _own_name(strategy: object) -> str:
 def registry(
     device: Device, options: SegmenterOptions, schedulers: Iterable[Scheduler] = SCHEDULERS,
 ) -> SchedulerRegistry:
-    """Return the schedulers of a device that options leave enabled."""
+    """Return the schedulers of a device that the options do not disable."""
     return SchedulerRegistry(
         device, frozenset(map(SchedulerType, options.disabled_schedulers)),
         memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul, schedulers=schedulers,
@@ -202,7 +205,7 @@ def registry(
 def rewritten(
     fusion: Fusion, options: SegmenterOptions, log: DecisionLog, passes: Sequence[Pass] = PASSES,
 ) -> Fusion:
-    """Return a concretized fusion after the pre-segmentation passes; those that changed it are noted in the log."""
+    """Return a concretized fusion after the presegmentation passes; the log records those that changed it."""
 
     def note(one: Pass, before: Fusion, after: Fusion, seconds: float) -> None:
         digests = text_digest(before), text_digest(after)
@@ -212,7 +215,7 @@ def rewritten(
 
 
 def described_input(value: Any) -> Described:
-    """Return the description of an input, which may be one already."""
+    """Return the description of an input; a description is returned unchanged."""
     return value if isinstance(value, TensorSpec) else describe(value)
 
 

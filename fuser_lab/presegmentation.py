@@ -6,7 +6,7 @@ from typing import Any
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.plan import Plan
 
-# What top-down cuts at, by the words for it.
+# The edges at which top-down cuts, by name.
 CUTS: dict[str, dict[str, bool]] = {
     "reshape cuts": {"cut_reshape_inputs": True},
     "resize cuts": {"cut_resize_inputs": True},
@@ -17,7 +17,7 @@ _KINDS = {"cut_reshape_inputs": OpKind.RESHAPE, "cut_resize_inputs": OpKind.RESI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A top-down plan of the same definition, its switches, and its bytes as a share of those of the plan beside it."""
+    """A top-down plan of the same definition, its options, and its bytes as a fraction of the given plan's."""
 
     plan: Plan
     switches: tuple[tuple[str, bool], ...]
@@ -37,7 +37,10 @@ def bytes_moved(plan: Plan) -> int:
 
 
 def alternatives(plan: Plan) -> tuple[Alternative, ...]:
-    """Return the top-down plans for the cuts that the fusion has edges for, fewest bytes first; none if it has none."""
+    """Return the top-down plans for each kind of cut that applies to the fusion, fewest bytes first.
+
+    Empty if none applies.
+    """
     before = bytes_moved(plan)
     found = []
     for cuts, switches in CUTS.items():
@@ -49,7 +52,7 @@ def alternatives(plan: Plan) -> tuple[Alternative, ...]:
 
 
 def cheapest(plan: Plan) -> Alternative | None:
-    """Return the top-down plan that moves the fewest bytes, for a mention beside a plan; None if none moves fewer."""
+    """Return the top-down plan that moves the fewest bytes; None if none moves fewer than the given plan."""
     found = alternatives(plan)
     return found[0] if found and found[0].share < 1 else None
 
@@ -59,7 +62,7 @@ def _all_of(switches: dict[str, bool]) -> dict[str, Any]:
 
 
 def _has(fusion: Fusion, kind: OpKind) -> bool:
-    """Whether some op of a kind reads what another one makes."""
+    """Whether an op of this kind reads the result of another op."""
     return any(
         expr.kind is kind and any(tensor in fusion.producers for tensor in expr.tensor_inputs)
         for expr in fusion.tensor_exprs

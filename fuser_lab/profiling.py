@@ -1,4 +1,4 @@
-"""One run of a definition, measured segment by segment; NaN and empty text stand for what was not measured."""
+"""One run of a definition, measured segment by segment; NaN and empty text mark values that were not measured."""
 
 import importlib
 import itertools
@@ -18,16 +18,16 @@ from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.steps import Step
 from fuser_lab.targets import target_of
 
-USER = "user"  # nvFuser's name for what manual_execute runs
-CPU = -1  # number of the device in profiles of runs on the CPU
+USER = "user"  # nvFuser's name for a kernel run by manual_execute
+CPU = -1  # device number of the CPU in profiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelProfile:
     """One segment of a measured run.
 
-    ``device`` is -1 for the CPU, where there is no grid. ``registers`` and ``compile_time_ms`` of single kernels are
-    not measured here, nor is shared memory.
+    ``device`` is -1 for the CPU, where there is no grid. ``registers``, shared memory and the ``compile_time_ms`` of
+    single kernels are not measured.
     """
 
     name: str
@@ -80,7 +80,7 @@ _RECEIVER: ContextVar[Receive | None] = ContextVar("fuser_lab_profile", default=
 
 @contextmanager
 def receiving(receive: Receive) -> Iterator[None]:
-    """Hand the profile of every run of this thread to ``receive``."""
+    """Pass the profile of every run in this thread to ``receive``."""
     token = _RECEIVER.set(receive)
     try:
         yield
@@ -89,13 +89,13 @@ def receiving(receive: Receive) -> Iterator[None]:
 
 
 def receiver() -> Receive | None:
-    """Return who wants profiles of runs of this thread, or None."""
+    """Return the receiver of this thread's profiles, or None."""
     return _RECEIVER.get()
 
 
 @contextmanager
 def as_user() -> Iterator[None]:
-    """Name ``user`` as the scheduler of what runs: a kernel that the user asked for."""
+    """Report ``user`` as the scheduler of the kernels run inside: they are scheduled by hand."""
     receive = receiver()
     if receive is None:
         yield
@@ -112,9 +112,9 @@ def as_user() -> Iterator[None]:
 def measured_kernel(
     kernel: ScheduledKernel, inputs: Sequence[Any], *, fusion_id: int = 0,
 ) -> tuple[list[Any], FusionProfile]:
-    """Return the outputs of a kernel that is scheduled by hand, and what the run took.
+    """Return the outputs of a kernel that is scheduled by hand, and the profile of the run.
 
-    On the CPU its threads go in lock step, for the values: that time says nothing about a GPU.
+    On the CPU, its threads run in lock step to compute the values: that time says nothing about a GPU.
     """
     on_gpu = not target_of(kernel.target).on_host
     begin = time.perf_counter()
@@ -147,7 +147,7 @@ def joined_one(kernel: KernelProfile, fusion_id: int) -> FusionProfile:
 def measured_run(
     plan: Plan, target: str, inputs: Sequence[Any], *, fusion_id: int = 0,
 ) -> tuple[list[Any], FusionProfile]:
-    """Return a plan's outputs and what the run took; compiled beforehand where that is still to be done."""
+    """Return a plan's outputs and the profile of the run; the plan is compiled first if necessary."""
     begin = time.perf_counter()
     prepared = plan.prepared(target)
     steps = prepared.steps(inputs)
@@ -176,7 +176,7 @@ def measured_run(
 
 
 def joined(profiles: Sequence[FusionProfile], fusion_id: int, input_bytes: int, output_bytes: int) -> FusionProfile:
-    """Return the profile of runs that follow each other as the one of the definition that they are segments of."""
+    """Return the profiles of a definition's segments, which run one after another, as one profile."""
     kernels = [kernel for profile in profiles for kernel in profile.kernel_profiles]
     milliseconds = sum(profile.kernel_time_ms for profile in profiles)
     rate = _rate(sum(k.input_bytes + k.output_bytes for k in kernels), milliseconds * 1e-3)
@@ -246,7 +246,7 @@ def _current_device() -> int:
 
 
 def _shape(kernel: Kernel | None, which: str) -> str:
-    """Return the grid or block of each launch of a kernel, as nvFuser writes them."""
+    """Return the grid or block of each launch of a kernel, in nvFuser's notation."""
     launches = [phase.launch for phase in kernel.phases] if kernel else []
     shapes = [(x.blocks, 1, 1) if which == "grid" else (*x.threads, 1) for x in launches]
     return " + ".join(f"[{a}, {b}, {c}]" for a, b, c in shapes)
@@ -257,6 +257,6 @@ def _rate(nbytes: int, seconds: float) -> float:
 
 
 def _share(rate: float, device_name: str) -> float:
-    """Return a rate in percent of the peak of a known GPU, else NaN."""
+    """Return a rate in percent of the peak of a known GPU; NaN for others."""
     peak = next((d.bandwidth for d in DEVICES if d.name in device_name), math.nan)
     return 100.0 * rate / peak

@@ -1,4 +1,4 @@
-"""Inputs with which a fusion can run on this machine: as described, smaller where memory is short, or assumed."""
+"""Inputs with which a fusion can run on this machine: as described, smaller if memory is short, or assumed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,17 +12,17 @@ from fuser_lab.ir import Fusion, Number, TensorView
 from fuser_lab.report.units import bytes_label
 
 _ASSUMED_SIZES = (256, 64, 16, 8, 4, 2, 1)
-# A run holds the results of the reference evaluation beside those of the plan.
+# A run holds the reference's results as well as the plan's.
 _COPIES = 2
-# The reference evaluation computes in no less than Float.
+# The reference evaluation computes in Float or wider.
 _LEAST_ITEMSIZE = 4
-# Of the free memory, the notebook and its other work need some too.
+# The notebook's other work needs part of the free memory.
 _SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runnable:
-    """Descriptions of the inputs that a run makes, a sentence about them, and whether they fit into memory."""
+    """Descriptions of the inputs that a run creates, a sentence about them, and whether they fit into memory."""
 
     inputs: tuple[Described, ...]
     said: str
@@ -32,19 +32,19 @@ class Runnable:
 def runnable(fusion: Fusion, inputs: Sequence[Described], *, free: int | None, is_fixed: bool = False) -> Runnable:
     """Return the inputs with which a run of a fusion fits into memory.
 
-    They are those given where these fit. Otherwise the largest size that the definition leaves open is halved, as often
-    as needed. Without inputs, all open sizes are assumed to be one number.
+    If the given inputs fit, they are returned. Otherwise the largest size that the definition leaves open is halved as
+    often as necessary. Without inputs, all open sizes are assumed to be equal.
 
     Parameters
     ----------
     fusion
-        The definition, maybe with symbolic sizes.
+        The definition, possibly with symbolic sizes.
     inputs
         Descriptions of its inputs, or none.
     free
-        Bytes of memory that are free; None where the system does not say.
+        Bytes of free memory; None if the system does not say.
     is_fixed
-        Whether the sizes must stay as they are.
+        Whether the sizes must not change.
 
     Raises
     ------
@@ -57,11 +57,11 @@ def runnable(fusion: Fusion, inputs: Sequence[Described], *, free: int | None, i
             return found
     needed = bytes_needed(bind(fusion, inputs).fusion)
     if free is None or needed <= free * _SHARE:
-        return Runnable(inputs=tuple(inputs), said="Run makes inputs of the sizes given", fits=True)
-    why = f"those given would need {bytes_label(needed)} of memory, of which {bytes_label(free)} are free"
+        return Runnable(inputs=tuple(inputs), said="Run creates inputs of the given sizes", fits=True)
+    why = f"the given sizes need {bytes_label(needed)} of memory, but {bytes_label(free)} are free"
     smaller = None if is_fixed else _smaller(fusion, tuple(inputs), free * _SHARE)
     if smaller is None:
-        return Runnable(inputs=tuple(inputs), said=f"These inputs cannot be made: {why}", fits=False)
+        return Runnable(inputs=tuple(inputs), said=f"These inputs cannot be created: {why}", fits=False)
     changed = ", ".join(
         f"{list(new.shape)} for {list(old.shape)}"
         for old, new in dict.fromkeys(zip(inputs, smaller, strict=True))
@@ -71,9 +71,10 @@ def runnable(fusion: Fusion, inputs: Sequence[Described], *, free: int | None, i
 
 
 def bytes_needed(fusion: Fusion) -> int:
-    """Return an estimate of the bytes that a run of a concretized fusion holds at once at most.
+    """Return an estimate of the peak memory of a run of a concretized fusion, in bytes.
 
-    Inputs and outputs stay; any other tensor lives from the expression that computes it to the last one that reads it.
+    Inputs and outputs are always alive; any other tensor is alive from the expression that computes it to its last
+    reader.
     """
     def size(tensor: TensorView) -> int:
         return prod(tensor.shape) * max(tensor.dtype.itemsize, _LEAST_ITEMSIZE)
@@ -92,7 +93,7 @@ def bytes_needed(fusion: Fusion) -> int:
 
 
 def _assumed(fusion: Fusion) -> Runnable | None:
-    """Return inputs whose open sizes are the first of some numbers with which the definition is legal."""
+    """Return inputs whose open sizes are the first candidate with which the definition is legal."""
     for size in _ASSUMED_SIZES:
         inputs = tuple(
             described_as_defined(value, [e if isinstance(e, int) else size for e in value.extents])
@@ -103,7 +104,7 @@ def _assumed(fusion: Fusion) -> Runnable | None:
             bind(fusion, inputs)
         except FuserLabError:
             continue
-        return Runnable(inputs=inputs, said=f"No inputs are given: open sizes are taken to be {size}", fits=True)
+        return Runnable(inputs=inputs, said=f"No inputs are given, so open sizes are assumed to be {size}", fits=True)
     return None
 
 
@@ -114,7 +115,10 @@ def _number(dtype: DataType) -> Number:
 
 
 def _smaller(fusion: Fusion, inputs: tuple[Described, ...], room: float) -> tuple[Described, ...] | None:
-    """Return inputs that fit into some bytes, with the fewest and largest sizes halved; None if there are none."""
+    """Return inputs that fit into ``room`` bytes, with as few sizes halved as possible, largest first.
+
+    None if there are none.
+    """
     while True:
         for candidate in _halved(fusion, inputs):
             try:
@@ -130,7 +134,7 @@ def _smaller(fusion: Fusion, inputs: tuple[Described, ...], room: float) -> tupl
 
 
 def _halved(fusion: Fusion, inputs: tuple[Described, ...]) -> Iterator[tuple[Described, ...]]:
-    """Yield inputs with one size halved wherever the definition leaves it open, the largest first; then with all."""
+    """Yield inputs with one open size of the definition halved, the largest first; then with all of them halved."""
     opened = {
         (place, axis): given.shape[axis]
         for place, (value, given) in enumerate(zip(fusion.inputs, inputs, strict=True))
@@ -151,10 +155,10 @@ def _halved(fusion: Fusion, inputs: tuple[Described, ...]) -> Iterator[tuple[Des
 
 
 def _with_sizes(given: TensorSpec, shape: list[int], changed: set[int]) -> TensorSpec | None:
-    """Return an input with other sizes, in the same order in memory; None if its integers may be places outside."""
+    """Return an input with other sizes in the same memory order; None if its integers may be indices out of range."""
     fill = given.fill
     if given.dtype.is_integral and fill is not None:
-        # Integers that stay below a size are taken for places along it.
+        # Integers below a size are assumed to be indices along it.
         least = min((size for size in changed), default=0)
         if fill.kind == "integers" and fill.high <= max(changed, default=0):
             fill = replace(fill, high=max(fill.low + 1, min(fill.high, least // 2)))

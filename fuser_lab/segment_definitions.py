@@ -1,4 +1,4 @@
-"""The segments of a plan as definitions, with what is needed to follow values and to run them together."""
+"""The segments of a plan as definitions, with the maps between their values and the code that runs them together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast, overload
@@ -79,14 +79,14 @@ class SegmentDefinitions(Sequence[Definition]):
     Parameters
     ----------
     plan
-        Its segments have the same numbers here.
+        The plan; its segments keep their numbers.
     cache
-        Where equal definitions are looked up and kept; none if left out.
+        Cache in which equal definitions are looked up and stored; none by default.
 
     Attributes
     ----------
     whole
-        The plan's definition, which the segments run for.
+        The plan's definition, which the segments compute together.
     """
 
     def __init__(self, plan: Defined, cache: FusionCache[Any] | None = None) -> None:
@@ -112,27 +112,27 @@ class SegmentDefinitions(Sequence[Definition]):
 
     @property
     def state(self) -> FusionState:
-        """Numbers of the values of the whole definition, which the maps lead to."""
+        """Numbers of the values of the whole definition, to which the maps refer."""
         return self.whole.state
 
     @property
     def maps(self) -> tuple[Mapping[int, int], ...]:
-        """For each segment, the number in the whole of each of its inputs and outputs, by its number there."""
+        """For each segment, the number in the whole definition of each input and output, by number in the segment."""
         return tuple(self.whole.segment_index_space_maps[segment] for segment in self._segments)
 
     @property
     def last_used(self) -> Mapping[int, int]:
-        """The place of the last segment that reads a value, by the value's number in the whole."""
+        """The position of the last segment that reads a value, by the value's number in the whole definition."""
         return self.whole.map_value_to_last_used_segment
 
     @property
     def index_maps(self) -> IndexMaps:
-        """The maps as text, and drawn in a notebook."""
+        """The maps, as text or, in a notebook, as a picture."""
         return self.whole.index_maps
 
     @property
     def manager(self) -> ArgumentManager:
-        """What gives each segment its arguments, and lets go of values after their last use."""
+        """The object that passes arguments to segments and releases values after their last use."""
         return self.whole.argument_manager
 
     def execute(self, inputs: Iterable[Any], **how: Any) -> list[Any]:
@@ -140,7 +140,7 @@ class SegmentDefinitions(Sequence[Definition]):
         return self.whole.execute(inputs, **how)
 
     def reference(self, inputs: Iterable[Any]) -> list[Any]:
-        """Return what the NumPy reference evaluation of the segments, one after another, gives, as NumPy arrays."""
+        """Return the NumPy arrays that the segments' reference evaluation gives, one segment after another."""
         return self.whole.segments_reference(inputs)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Segments of a definition that are definitions themselves, and how they are run together."""
+"""Segments of a definition as definitions, and how they run together."""
 
 import threading
 from collections import OrderedDict
@@ -19,12 +19,12 @@ from fuser_lab.runtime.arrays import describe, is_torch, kind_of
 from fuser_lab.segment_definitions import Definition
 from fuser_lab.segmentation.lifting import Lifting
 
-_KEPT_WAYS = 32  # layouts of inputs, each with what runs its segments
+_KEPT_WAYS = 32  # layouts of inputs for which the compiled segments are kept
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What runs the segments for inputs of one layout, and the sizes that ops decide then."""
+    """The compiled segments for inputs of one layout, and the sizes that ops determine for it."""
 
     runs: tuple[Run, ...]
     sizes: Mapping[int, int]
@@ -38,20 +38,20 @@ class SegmentedDefinition:
     fusion, state
         The definition, with its numbers.
     lifting
-        How its segments come from it, which says what they need for inputs of other sizes.
+        The derivation of its segments, which decides whether they are valid for inputs of other sizes.
     decided
-        Number of each size that an op decides, by its name.
+        Number of each size that an op determines, by name.
     segments
         Definitions in the order in which they run.
     maps
-        Number in the definition of each segment's inputs and outputs, by number in the segment.
+        For each segment, the number in the definition of each of its inputs and outputs, by its number in the segment.
     last_used
-        Place of the last segment that reads a value, by its number in the definition.
+        The position of the last segment that reads a value, by the value's number in the definition.
 
     Attributes
     ----------
     manager
-        What gives each segment its arguments.
+        The object that passes arguments to segments.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class SegmentedDefinition:
         Raises
         ------
         InputError
-            If inputs do not fit the definition, or a pass or the segmenter made something for the sizes that it was
-            segmented for which would be something else for these.
+            If inputs do not fit the definition, or if a pass or the segmenter made a choice for the original sizes that
+            is wrong for these.
         """
         plain = device is None and not _enable_options and not _disable_options and receiver() is None
         if not plain or any(s.ke is not None or s.segments or s.hand.transforms for s in self._segments):
@@ -99,12 +99,12 @@ class SegmentedDefinition:
         return outputs
 
     def reference(self, flat: Sequence[Any]) -> list[Any]:
-        """Return what the NumPy reference evaluation of the segments, one after another, gives."""
+        """Return the results of the segments' NumPy reference evaluation, one segment after another."""
         return self.manager.run(flat, [segment.reference for segment in self._segments], self._sizes(flat))
 
     @staticmethod
     def _key(value: Any, decides: bool) -> Any:
-        """Return what tells inputs apart that run in different ways."""
+        """Return a key that differs between inputs that need different compiled segments."""
         if type(value) is np.ndarray:
             return value.dtype, value.shape, value.strides
         if is_torch(value):
@@ -113,7 +113,7 @@ class SegmentedDefinition:
         return described if decides or isinstance(described, TensorSpec) else type(described)
 
     def _sizes(self, flat: Sequence[Any]) -> dict[int, int]:
-        """Return the sizes that ops decide and segments read, by number; raise for inputs that do not fit."""
+        """Return the sizes that ops determine and segments read, by number; raise for inputs that do not fit."""
         found = self._lifting.sizes([describe(value) for value in flat])
         return {number: found[name] for name, number in self._decided.items()}
 
@@ -148,13 +148,13 @@ def _manager(
 
 
 def _by_definition(segment: Definition, how: Mapping[str, Any], values: list[Any]) -> Sequence[Any]:
-    """Run a segment as the definition that it is: by its schedule by hand where it has one."""
+    """Run a segment as a definition, with its manual schedule if it has one."""
     by_hand = segment.ke is not None or segment.hand.transforms
     return segment.manual_execute(values) if by_hand else segment.execute(values, **how)
 
 
 def _noted(segment: Definition, given: Sequence[Any], found: list[Run], values: list[Any]) -> Sequence[Any]:
-    """Run a segment, and note what runs it next time without a look at its inputs."""
+    """Run a segment, and store its compiled form so that the next run does not examine the inputs."""
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:
         target = "cuda" if any(d.device.startswith("cuda") for d in specs) else "cpu"
@@ -166,7 +166,7 @@ def _noted(segment: Definition, given: Sequence[Any], found: list[Run], values: 
 
 
 def _alone(segment: Definition, like: Any, values: list[Any]) -> Sequence[Any]:
-    """Run a segment without arrays, where an array lies that the definition was given."""
+    """Run a segment without array inputs on the device of one of the definition's arrays."""
     arrays = () if like is None else (like,)
     device = next((d.device for d in map(describe, arrays) if isinstance(d, TensorSpec)), None)
     return run_plan(segment.plan_for(values), values, list(map(describe, values)), device, like=arrays)

@@ -1,4 +1,4 @@
-"""The decision log as a notebook shows it and as a file; the records themselves know nothing of views."""
+"""The decision log with its views and files; the records themselves do not depend on views."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from fuser_lab.report.log_picture import decisions_svg
 
 
 class ShownLog(DecisionLog):
-    """A decision log with a static HTML form, and with `save`."""
+    """A decision log with an HTML view and `save`."""
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return the attempts as text, as static HTML, and as a picture."""
@@ -23,6 +23,6 @@ class ShownLog(DecisionLog):
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         return save.save("a decision log", path, save.log_writers(self))

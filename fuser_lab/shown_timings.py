@@ -1,4 +1,4 @@
-"""Timings as a notebook shows them and as files; the numbers themselves know nothing of views."""
+"""Timings with their views and files; the numbers themselves do not depend on views."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ class Timings(measured.Timings):
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         note = timings.timing_note(self)
         table = timings.timing_table(self, verbose=True)
@@ -54,21 +54,21 @@ class Timings(measured.Timings):
         Raises
         ------
         InputError
-            If the file cannot be read, or holds something else.
+            If the file cannot be read, or does not contain timings.
         """
         return shown(loaded_timings(Path(path)))
 
     @takes(style=FLAG)
     def bars(self, *, style: bool = True) -> str:
-        """Return the medians of whole plans and peers as bars, in static SVG, the quartiles drawn over them.
+        """Return the medians of whole plans and peers as bars in static SVG, with the quartiles drawn over them.
 
-        Of a plan that was timed alone, the segments have bars too.
+        If only one plan was timed, its segments have bars too.
         """
         return bars_svg(timings.timing_bars(self), "Median times", style=style)
 
     @takes(plan=_PLAN, before=optional(_PLAN), style=FLAG)
     def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
-        """Return the roofline of a plan's segments in static SVG: what was measured, below the roof of what ran.
+        """Return the roofline of a plan's segments in static SVG, with measured points below the roof of their device.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class Timings(measured.Timings):
         before
             Another plan, whose segments are drawn as well, with arrows to where their work is now.
         style
-            Whether the picture brings its own style sheet.
+            Whether the picture includes its own style sheet.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Timings(measured.Timings):
         ran = plots.roof_that_ran(target, model)
         return plots.roofline_svg(
             found, ran, style=style,
-            note=f"Hollow marks are what {ran.name} allows; full ones were measured on {places}.",
+            note=f"Hollow marks show the bound of {ran.name}; filled ones were measured on {places}.",
             before=() if before is None else plots.loads(before, self._seconds(before)),
             pairs=() if before is None else plots.flows(before, plan),
         )
@@ -106,7 +106,7 @@ class Timings(measured.Timings):
         return {row.segment: row.median for row in reversed(rows) if row.segment is not None and row.median > 0}
 
     def __repr__(self) -> str:
-        """Return the table as text, with how the times were taken."""
+        """Return the table as text, with the conditions of the measurement."""
         return timings.timings_text(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
@@ -116,7 +116,7 @@ class Timings(measured.Timings):
 
 
 def shown(found: measured.Timings) -> Timings:
-    """Return timings with their views."""
+    """Return timings as an object with views."""
     return Timings(
         rows=found.rows, preallocated=found.preallocated, system_load=found.system_load, cores=found.cores,
         environment=found.environment,

@@ -1,4 +1,4 @@
-"""From a fusion that is cut, or refused, to the smallest one that still is, for the same reason."""
+"""Reduce a fusion that is cut, or refused, to the smallest one that still is, for the same reason."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """A small fusion that is cut as a large one is.
+    """A small fusion that is cut in the same way as a large one.
 
     Attributes
     ----------
     fd, inputs
         The small definition and descriptions of its inputs; all sizes are fixed.
     plan
-        Its plan. Its tensors are numbered anew.
+        Its plan. Tensors have new numbers.
     script
-        The repro script of the small fusion, to be put into an issue.
+        The repro script of the small fusion, for an issue.
     kept
         What was kept, as a sentence; the names in it are those of the large fusion.
     ops
-        Operations before and after.
+        Numbers of operations before and after.
     tried
-        Plans made on the way.
+        Number of plans made during the search.
     """
 
     fd: FusionDefinition
@@ -55,7 +55,7 @@ class Shrunk:
     tried: int
 
     def __repr__(self) -> str:
-        """Return what became smaller, and the definition."""
+        """Return how much the fusion shrank, and the definition."""
         before, after = self.ops
         return f"{before} ops became {after} ({self.tried} plans tried); {self.kept}.\n{self.fd}"
 
@@ -71,9 +71,9 @@ def shrink(
 ) -> Shrunk:
     """Return the smallest fusion found that is still cut at the same place, or refused for the same reason.
 
-    Delta debugging (A. Zeller, R. Hildebrandt, IEEE TSE 28(2), 2002) over a fusion's expressions: what comes first
-    becomes inputs, what comes last goes, operations are passed over, outputs and inputs go, in large parts and then
-    one by one, until nothing more can go.
+    Delta debugging (A. Zeller, R. Hildebrandt, IEEE TSE 28(2), 2002) over a fusion's expressions: leading expressions
+    become inputs, trailing ones are removed, operations are bypassed, outputs and inputs are removed, in large parts
+    and then one by one, until nothing more can be removed.
 
     Parameters
     ----------
@@ -82,20 +82,20 @@ def shrink(
     inputs
         As for `segment`.
     keep
-        What has to stay: two tensors in different segments, ``("T3", "T7")``; a reason by its code
-        (docs/reasons.md) that keeps two segments apart or a segment without scheduler; or a function of the plan.
-        Left out, it is the place where the most bytes pass between segments.
+        What must remain true: two tensors in different segments, ``("T3", "T7")``; the code of a reason
+        (docs/reasons.md) that keeps two segments apart or leaves a segment without a scheduler; or a function of the
+        plan. By default, the cut across which the most bytes pass.
     most_plans
-        How many plans to make at most.
+        Maximum number of plans to make.
     **segment_options
         As for `segment`.
 
     Raises
     ------
     InputError
-        If ``keep`` does not hold for the fusion as it is, or names an unknown reason.
+        If ``keep`` does not hold for the given fusion, or names an unknown reason.
     ArgumentTypeError
-        If ``keep`` is of none of these kinds.
+        If ``keep`` has another type.
     """
     definition = definition_of(fd)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
@@ -104,7 +104,7 @@ def shrink(
     first = segment(bound.fusion, list(bound.inputs), **segment_options)
     holds, kept = _keeping(first, keep)
     if not holds(first):
-        msg = f"shrink: in the plan of the fusion as it is, this does not hold: {kept}."
+        msg = f"shrink: this does not hold in the plan of the given fusion: {kept}."
         raise InputError(msg)
     tried = 0
 
@@ -136,14 +136,14 @@ def shrink(
 
 
 def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
-    """Return the question that every smaller plan must pass, and what it asks."""
+    """Return the test that every smaller plan must pass, and its description."""
     if keep is None:
         keep = _widest_cut(plan)
     if callable(keep):
         return lambda plan: bool(keep(plan)), f"{getattr(keep, '__name__', 'keep')}(plan) holds"
     if isinstance(keep, str):
         code = _known_reason(keep)
-        return lambda plan: code in _reasons(plan), f"the reason {code} is there"
+        return lambda plan: code in _reasons(plan), f"the reason {code} occurs"
     if isinstance(keep, tuple | list) and len(keep) == 2 and all(isinstance(name, str) for name in keep):
         a, b = keep
         for name in keep:
@@ -156,7 +156,7 @@ def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
             return lambda _: False, text
         return lambda plan: _cause(plan, a, b) == cause, f"{text} ({', '.join(cause)})"
     msg = (
-        "shrink: keep must be two names of tensors, the code of a reason, or a function of the plan; "
+        "shrink: keep must be two tensor names, a reason code, or a function of the plan; "
         f"given {shown(keep)}."
     )
     raise ArgumentTypeError(msg)
@@ -173,7 +173,7 @@ def _widest_cut(plan: Plan) -> tuple[str, str]:
         if tensor in plan.fusion.producers and homes[tensor.name].isdisjoint(homes[result.name])
     ]
     if not crossing:
-        msg = "shrink: no tensor passes between segments of this plan; say with keep what has to stay."
+        msg = "shrink: no tensor passes between segments of this plan; pass keep to say what must remain."
         raise InputError(msg)
     tensor, result = max(crossing, key=lambda pair: pair[0].nbytes)
     return tensor.name, result.name
@@ -190,7 +190,7 @@ def _known_reason(code: str) -> str:
 
 
 def _reasons(plan: Plan) -> set[str]:
-    """Return the codes of all reasons that keep segments apart or without scheduler."""
+    """Return the codes of all reasons that keep segments apart or leave one without a scheduler."""
     answers = [why.verdicts for why in plan.boundaries()]
     answers += [part.verdicts for part in plan.segments if part.scheduler is None]
     return {v.reason.code.value for found in answers for v in Answer(found).decisive if v.reason is not None}
@@ -206,7 +206,10 @@ def _homes(plan: Plan) -> dict[str, set[int]]:
 
 
 def _cause(plan: Plan, a: str, b: str) -> tuple[str, ...] | None:
-    """Return why two tensors are apart: the relation and the codes of the refusals that count; None if they are not."""
+    """Return why two tensors are apart: the relation and the codes of the decisive refusals.
+
+    None if they are together.
+    """
     homes = _homes(plan)
     if a not in homes or b not in homes or not homes[a].isdisjoint(homes[b]):
         return None
@@ -216,7 +219,7 @@ def _cause(plan: Plan, a: str, b: str) -> tuple[str, ...] | None:
 
 
 def _inputs_of(fusion: Fusion, given: Mapping[str, TensorSpec | Number]) -> list[TensorSpec | Number]:
-    """Return the descriptions of inputs: those that were given, dense ones for what became an input."""
+    """Return the descriptions of inputs: those given, and dense ones for tensors that became inputs."""
     return [
         given[v.name] if v.name in given else spec(tuple(v.extents), v.dtype)  # type: ignore[union-attr, arg-type]
         for v in fusion.inputs
@@ -224,13 +227,13 @@ def _inputs_of(fusion: Fusion, given: Mapping[str, TensorSpec | Number]) -> list
 
 
 def _smaller(fusion: Fusion) -> Iterator[Fusion]:
-    """Yield smaller fusions, the boldest changes first."""
+    """Yield smaller fusions, the largest reductions first."""
     exprs = fusion.exprs
     parts = sorted({len(exprs) * share // 8 for share in range(1, 8)} - {0})
     for size in reversed(parts):
-        yield from _checked(fusion, exprs[size:], fusion.outputs)  # the beginning becomes inputs
+        yield from _checked(fusion, exprs[size:], fusion.outputs)  # leading expressions become inputs
     for size in parts:
-        yield from _checked(fusion, exprs[:size], None)  # the end goes
+        yield from _checked(fusion, exprs[:size], None)  # trailing expressions are removed
     for output in fusion.outputs:
         if len(fusion.outputs) > 1:
             yield from _checked(fusion, exprs, tuple(tv for tv in fusion.outputs if tv != output))
@@ -258,7 +261,10 @@ def _checked(
     fusion: Fusion, exprs: Iterable[Expr], outputs: Sequence[TensorView] | None,
     instead: Mapping[Val, Val] | None = None,
 ) -> Iterator[Fusion]:
-    """Yield the fusion of some of the expressions, if it is legal and smaller; ``outputs=None`` for all loose ends."""
+    """Yield the fusion of some of the expressions, if it is legal and smaller.
+
+    With ``outputs=None``, all unread results are outputs.
+    """
     try:
         smaller = _of(fusion, tuple(exprs), outputs, instead or {})
     except FuserLabError:
@@ -274,7 +280,7 @@ def _size(fusion: Fusion) -> tuple[int, int]:
 def _of(
     fusion: Fusion, exprs: tuple[Expr, ...], outputs: Sequence[TensorView] | None, instead: Mapping[Val, Val],
 ) -> Fusion | None:
-    """Return the fusion of some expressions: what nobody makes any more becomes an input, what nobody needs goes."""
+    """Return the fusion of some expressions, without unused ones; operands that none of them computes become inputs."""
     given: dict[Val, Val] = dict(instead)
 
     def now(value: Val) -> Val:

@@ -35,7 +35,7 @@ _SHOW = "Skip the question and show the answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A prediction beside the answer.
+    """A prediction compared with the answer.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Outcome:
 
     @property
     def hidden(self) -> bool:
-        """Whether the answer is kept back: nothing was predicted, and the question was not skipped."""
+        """Whether the answer is hidden: nothing was predicted, and the question was not skipped."""
         return self.right is None and not self.skipped and not self.unclear
 
     @property
@@ -102,7 +102,7 @@ class Outcome:
         return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML; an answer that is kept back is behind a summary that skips the question."""
+        """Return text and static HTML; a hidden answer is behind a summary that skips the question."""
         name = {None: "accent", True: "good", False: "bad"}[self.right]
         note = _note(self._verdict, self._reason, colour=name)
         if self.hidden:
@@ -128,7 +128,7 @@ class Reply:
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def give(self, value: Any = None, *, skipped: bool = False) -> None:
-        """Take note of an answer, or that there is none, and show the outcomes anew."""
+        """Record an answer, or that the question was skipped, and update the displayed outcomes."""
         self.value, self.skipped = value, skipped
         for tell in self.listeners:
             tell()
@@ -150,12 +150,13 @@ class Prediction:
 
     @takes(value=ANYTHING)
     def answer(self, value: Any) -> None:
-        """Predict, as the control does: outcomes that are shown are told what they are.
+        """Predict, as the control does; displayed outcomes are updated.
 
         Parameters
         ----------
         value
-            As `predict` takes it. A text is read as what is asked for: ``"3"`` as a number, ``"a, b"`` as a list.
+            As `predict` takes it. A text is converted to the kind of the answer: ``"3"`` to a number, ``"a, b"`` to a
+            list.
         """
         self.reply.give(value)
 
@@ -230,7 +231,7 @@ class Prediction:
         return {"text/plain": repr(self), "text/html": _note(*self._lines, colour="accent")}
 
     def _ipython_display_(self) -> None:
-        """Display the question, in a live notebook with a control, which hides what a saved notebook shows instead."""
+        """Display the question; in a live notebook with a control, which hides the text shown by a saved notebook."""
         from IPython.core.display_functions import display
 
         control, bundle, key = None, self._repr_mimebundle_(), secrets.token_hex(6)

@@ -1,6 +1,6 @@
-"""``import fuser_lab.torch``: the backend of ``torch.compile``, and what it has captured.
+"""``import fuser_lab.torch``: the backend of ``torch.compile``, and its last result.
 
-Importing it registers ``"fuser_lab"`` with torch; where the package is installed, its entry point does so as well.
+Importing it registers ``"fuser_lab"`` with torch; if the package is installed, its entry point does so as well.
 """
 
 from fuser_lab.bridge.backend import backend, last_capture, register
@@ -10,7 +10,10 @@ register()
 
 
 def last() -> CapturedModel | None:
-    """Return what this thread has compiled last with ``torch.compile(..., backend="fuser_lab")``; None before that."""
+    """Return the model that this thread compiled last with ``torch.compile(..., backend="fuser_lab")``.
+
+    None before the first.
+    """
     capture = last_capture()
     return None if capture is None else CapturedModel(capture, None)
 

@@ -1,8 +1,8 @@
-"""Search the parameters of a plan's kernels by measuring: every candidate checked, the landscape shown, results kept.
+"""Search of a plan's kernel parameters by measurement: every candidate is checked, all results are shown and kept.
 
-Around what heuristics choose, values are tried one or two at a time, then again around the best. A candidate is taken
-only if it is faster beyond the spread of both measurements, and is so again when the two are measured in turn: if the
-machine is faster for a while, the candidates of that while look fast.
+Starting from the heuristics' choice, one or two values are changed at a time, then again around the best candidate. A
+candidate is accepted only if it is faster beyond the spread of both measurements, and again when the two are measured
+alternately: otherwise candidates measured while the machine happens to be faster would win.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from fuser_lab.targets import target_of
 
 _FORMAT = 2
 _ROUNDS = 2
-_AGAIN = 3  # candidates of a round that are measured again at most
+_AGAIN = 3  # maximum number of candidates per round that are measured again
 _SHOWN = 12  # bars of a segment
 Given = dict[str, Value]
 TuneProgress = Callable[[int, int, str], None]
@@ -48,8 +48,8 @@ TuneProgress = Callable[[int, int, str], None]
 class Trial:
     """One candidate: parameters of a segment's nest, median and quartiles in seconds; NaN with a note if not measured.
 
-    ``values`` are empty for the plan as it was given. ``confirmed`` says that it was measured again, in turn with the
-    plan as it was given, and was faster beyond the spread of both; the numbers are those of the last measurement.
+    ``values`` are empty for the given plan. ``confirmed`` says that it was measured again, alternating with the given
+    plan, and was faster beyond the spread of both; the numbers are those of the last measurement.
     """
 
     segment: int
@@ -63,8 +63,8 @@ class Trial:
 
     @property
     def text(self) -> str:
-        """The values in words."""
-        return ", ".join(f"{name}={value}" for name, value in self.values) or "as the plan is"
+        """The values as text."""
+        return ", ".join(f"{name}={value}" for name, value in self.values) or "the given plan"
 
     def beats(self, other: "Trial") -> bool:
         """Whether it is faster beyond the spread of both."""
@@ -73,9 +73,9 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What a search found: ``plan`` has the best parameters, ``trials`` are all that was tried.
+    """The result of a search: ``plan`` has the best parameters, ``trials`` are all candidates.
 
-    ``kept`` are the segments whose trials were read from disk; ``complete`` is False if the search was ended early.
+    ``kept`` are the segments whose trials were read from disk; ``complete`` is False if the search ended early.
     """
 
     plan: Plan
@@ -87,12 +87,12 @@ class Tuning:
 
     @takes(segment=whole(), nest=whole())
     def best(self, segment: int, nest: int = 0) -> Trial | None:
-        """Return the trial whose parameters the plan has; None if nothing of that nest was measured."""
+        """Return the trial whose parameters the plan has; None if that nest was not measured."""
         here = [t for t in self.trials if (t.segment, t.nest) == (segment, nest)]
         return _best(here) if any(not math.isnan(t.median) for t in here) else None
 
     def table(self) -> Table:
-        """Return the landscape: one row a trial, the fastest of each segment first."""
+        """Return one row per trial, the fastest of each segment first."""
         rows: list[tuple[str, ...]] = []
         strong: set[int] = set()
         for segment, nest in dict.fromkeys((t.segment, t.nest) for t in self.trials):
@@ -115,7 +115,7 @@ class Tuning:
 
     @takes(style=FLAG)
     def svg(self, *, style: bool = True) -> str:
-        """Return the landscape as bars: the fastest trials of each segment, and the plan as it was given."""
+        """Return bars: the fastest trials of each segment, and the given plan."""
         bars = []
         for segment, nest in dict.fromkeys((t.segment, t.nest) for t in self.trials):
             here = [t for t in self.trials if (t.segment, t.nest) == (segment, nest) and not math.isnan(t.median)]
@@ -129,23 +129,23 @@ class Tuning:
                 )
                 for t in shown
             ]
-        return bars_svg(bars, f"Parameters of kernels, measured on {self.device}", style=style)
+        return bars_svg(bars, f"Kernel parameters, measured on {self.device}", style=style)
 
     def __repr__(self) -> str:
-        """Return the landscape as text."""
+        """Return the table as text."""
         return f"{table_text(self.table())}\n{self._said()}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the landscape as text, table and bars."""
+        """Return the trials as text, table and bars."""
         shown = html.table_html(self.table(), note=self._said()) + self.svg()
         return {"text/plain": repr(self), "text/html": shown}
 
     def _said(self) -> str:
         kept = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""
-        early = "" if self.complete else " The search was ended early."
+        early = "" if self.complete else " The search ended early."
         return (
-            f"Medians on {self.device}; results of each were compared with those of the plan given; what is taken was "
-            f"measured again, in turn with it.{kept}{early}"
+            f"Medians on {self.device}. The results of each candidate were compared with those of the given plan; the "
+            f"accepted ones were measured again, alternating with it.{kept}{early}"
         )
 
 
@@ -161,32 +161,32 @@ def tune(
     plan: Plan, inputs: Sequence[Any], *, segments: Sequence[int] | None = None, seconds: float = 0.1,
     again: bool = False, progress: TuneProgress | bool | None = None, cancelled: Callable[[], bool] | None = None,
 ) -> Tuning:
-    """Return the plan with the fastest parameters found for its kernels, and all that was measured on the way.
+    """Return the plan with the fastest parameters found for its kernels, and all measurements.
 
-    What was found is kept on disk, by the segment, its inputs' layouts, the device and the versions of what compiles;
-    the next time it is read. Ctrl-C or ``cancelled`` end the search; what was found until then is returned.
+    Results are stored on disk, by the segment, its inputs' layouts, the device and the compilers' versions, and read
+    the next time. Ctrl-C or ``cancelled`` ends the search; the results so far are returned.
 
     Parameters
     ----------
     plan
-        The plan; parameters already given by hand are where the search begins.
+        The plan; the search starts from parameters set by hand, if any.
     inputs
-        Arrays and numbers; where they lie decides what is tuned: the GPU's kernels, or the CPU's.
+        Arrays and numbers; their device decides whether the GPU's or the CPU's kernels are tuned.
     segments
-        Numbers of the segments to tune; all if left out.
+        Numbers of the segments to tune; all by default.
     seconds
-        Time to measure each candidate for, at most, after warm-up and compilation.
+        Maximum time to measure each candidate, after warm-up and compilation.
     again
-        Whether to measure also what is known from disk.
+        Whether to measure again what is stored on disk.
     progress
         Called as ``progress(done, total, text)``; None or True shows a bar, False none.
     cancelled
-        Asked before each candidate.
+        Called before each candidate; when it returns True, the search ends.
 
     Raises
     ------
     InputError
-        If inputs do not fit or are abstract, or there is no such segment.
+        If inputs do not fit or are abstract, or a segment does not exist.
     """
     flat = flattened(inputs)
     if any(isinstance(value, TensorSpec) for value in flat):
@@ -195,7 +195,7 @@ def tune(
     chosen = list(range(len(plan.segments))) if segments is None else list(segments)
     for number in chosen:
         if number not in range(len(plan.segments)):
-            msg = f"tune: the plan has {len(plan.segments)} segments, no segment {number!r}."
+            msg = f"tune: segments must be from 0 to {len(plan.segments) - 1}, given {number!r}."
             raise InputError(msg)
     search = _Search(plan, flat, seconds, cancelled or (lambda: False))
     if callable(progress):
@@ -251,7 +251,7 @@ class _Search:
         )
 
     def _with_best(self, plan: Plan, number: int, trials: Sequence[Trial]) -> Plan:
-        """Return a plan with the best of measured parameters; a plan from disk may refuse what has become illegal."""
+        """Return a plan with the best of measured parameters; stored parameters may have become illegal."""
         for nest in dict.fromkeys(t.nest for t in trials):
             best = _best([t for t in trials if t.nest == nest])
             if best is not None and best.values:
@@ -263,7 +263,7 @@ class _Search:
         for nest in plan.segments[number].params(self._kind):
             if not nest.names:
                 continue
-            # What is given in the plan is what the search begins with.
+            # The search starts from the plan's parameters.
             base = self._measured(plan, number, nest.number, (), wanted)
             self._trials.append(base)
             if math.isnan(base.median):
@@ -291,7 +291,7 @@ class _Search:
                     self._trials.append(self._measured(plan, number, nest.number, values, wanted))
                     self._done += 1
             finally:
-                # Also where the search is ended: what is not measured again is not taken.
+                # Also if the search has ended: a candidate that is not measured again is not accepted.
                 base, best = self._confirmed(plan, number, base, best, first, wanted)
             progress(self._done, self._total, f"S{number}")
             if best is before:
@@ -302,7 +302,7 @@ class _Search:
     def _measured(
         self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], wanted: Sequence[Any],
     ) -> Trial:
-        """Return a candidate measured, after its results were compared with those of the plan given."""
+        """Return a candidate with its times, after comparing its results with those of the given plan."""
         try:
             if self._cancelled():
                 raise _Ended
@@ -320,7 +320,7 @@ class _Search:
     def _call(
         self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], wanted: Sequence[Any],
     ) -> Callable[[], None] | None:
-        """Return what runs a segment with parameters, or None if its results are wrong."""
+        """Return a function that runs a segment with these parameters, or None if its results are wrong."""
         changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values)) if values else plan
         prepared = changed.prepared(self._target)
         outputs = prepared.run(self._inputs)
@@ -335,14 +335,14 @@ class _Search:
     def _confirmed(
         self, plan: Plan, number: int, base: Trial, best: Trial, first: int, wanted: Sequence[Any],
     ) -> tuple[Trial, Trial]:
-        """Return base and best after the fastest trials from a number on were measured again in turn with the base."""
+        """Return base and best after the fastest trials were measured again, alternating with the base."""
         hopeful = [trial for trial in self._trials[first:] if trial.beats(base) and not trial.median >= best.median]
         for trial in sorted(hopeful, key=lambda t: t.median)[:_AGAIN]:
             again = self._in_turn(plan, number, (base, trial), wanted)
             if again is None:
                 continue
             better = again[1].beats(again[0])
-            note = "" if better else "no faster when measured again in turn with the plan as it is"
+            note = "" if better else "not faster when measured again, alternating with the given plan"
             found = replace(again[1], confirmed=better, note=note)
             self._trials[self._trials.index(base)], base = again[0], again[0]
             self._trials[self._trials.index(trial)] = found
@@ -351,7 +351,7 @@ class _Search:
         return base, best
 
     def _in_turn(self, plan: Plan, number: int, trials: Sequence[Trial], wanted: Sequence[Any]) -> list[Trial] | None:
-        """Return trials with what they take when they are measured in turn; None if one of them fails now."""
+        """Return trials with the times of an alternating measurement; None if one of them fails."""
         turns = Turns(self._seconds)
         try:
             for trial in trials:
@@ -372,12 +372,12 @@ class _Search:
         ]
 
     def _place(self, segment: Segment, prepared: PreparedPlan, device: str) -> str:
-        """Return where results are kept: by all that decides them."""
+        """Return the file of a segment's results, named after everything that determines them."""
         fusion = segment.fusion
         tensors = [(tv.name, tv.dtype.name, tv.shape, str(tv.domain)) for tv in fusion.tensors.values()]
         exprs = [(e.op.name, [str(v) for v in e.inputs], [str(v) for v in e.outputs], e.attrs) for e in fusion.exprs]
         specs = [repr(describe(v)) for v in self._inputs if hasattr(v, "dtype")]
-        # The key of an empty source says by which versions kernels are compiled.
+        # The key of an empty source contains the compilers' versions.
         content = (
             _FORMAT, device, self._kind, content_key(""), str(segment.scheduler), segment.changes, tensors, exprs,
             specs, content_key(segment.kernel(self._kind).source),
@@ -386,11 +386,11 @@ class _Search:
 
 
 class _Ended(Exception):  # noqa: N818 - an outcome that the caller asked for
-    """The search is to end now."""
+    """Raised to end the search."""
 
 
 def _start(plan: Plan, number: int, target: str, nest: int) -> tuple[tuple[str, Value], ...]:
-    """Return what is given for a nest by hand."""
+    """Return the parameters set by hand for a nest."""
     found = (c.values for c in plan.segments[number].changes if (c.target, c.nest) == (target, nest))
     return next(found, ())
 
@@ -403,7 +403,7 @@ def _best(trials: Sequence[Trial]) -> Trial | None:
 
 
 def _read(place: str, segment: int) -> list[Trial] | None:
-    """Return the trials kept for a segment; None if there are none, or none that can be read."""
+    """Return the stored trials of a segment; None if there are none, or they cannot be read."""
     content = store.read(place)
     if content is None:
         return None
@@ -427,5 +427,5 @@ def _number(value: float | None) -> float:
 
 
 def _write(place: str, trials: Sequence[Trial]) -> None:
-    """Keep trials on disk."""
+    """Store trials on disk."""
     store.write(place, json_text([asdict(trial) for trial in trials]).encode())

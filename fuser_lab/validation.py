@@ -1,7 +1,7 @@
-"""Are these the right results? Tolerances by dtype and length of sums, and an evaluation that no kernel takes part in.
+"""Validation of results: tolerances by dtype and length of sums, and a reference evaluation without kernels.
 
-The reference is computed expression by expression with NumPy, from what each op means there, each result rounded to
-its dtype. It shares nothing with what makes kernels: no terms, no lowering, no schedules, no segments.
+The reference is computed expression by expression with each op's NumPy definition, each result rounded to its dtype. It
+shares nothing with kernel generation: no terms, lowering, schedules or segments.
 """
 
 import math
@@ -21,27 +21,27 @@ from fuser_lab.planning import definition_of, flattened
 from fuser_lab.runtime.arrays import describe, to_numpy
 from fuser_lab.runtime.generator import reference_form
 
-# Absolute error of a sum of so many elements, as nvFuser measured it.
+# Absolute error of a sum by its number of elements, as measured by nvFuser.
 _FLOAT_SUMS = (
     (4, 1.68e-6), (32, 4.5e-6), (256, 1.3e-5), (1024, 3.3e-5), (4096, 1.1e-4), (32768, 2.5e-4), (1 << 20, 2.2e-3),
 )
 _HALF_SUMS = ((4, 3.9e-3), (16, 7.8e-3), (64, 1.6e-2), (256, 3.1e-2), (1024, 6.3e-2))
 _RELATIVE = 0.01  # of the absolute tolerance
 
-# Which dtypes round how coarsely, finest first: bits of the significand.
+# Bits of the significand of each dtype, finest first.
 _BITS = {
     "Double": 53, "ComplexDouble": 53, "Float": 24, "ComplexFloat": 24, "Half": 11, "BFloat16": 8,
     "Float8_e4m3fn": 4, "Float8_e5m2": 3, "Float8_e8m0fnu": 1, "Float4_e2m1fn": 2,
 }
-# Box and Muller's angle is rounded before its cosine, which then is off by as much as a sum of so many elements.
+# The Box-Muller angle is rounded before its cosine, whose error is then that of a sum of this many elements.
 _NORMAL = 8
-_ROUNDINGS = 16  # of the result's own dtype, which two right answers may lie apart whatever is summed
+_ROUNDINGS = 16  # of the result's dtype, by which two correct answers may differ whatever is summed
 _RESULTS = listed(ANYTHING, "a list of arrays")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far a result may lie from the reference: ``absolute + relative * |expected|``; both 0 for exact dtypes."""
+    """How far a result may be from the reference: ``absolute + relative * |expected|``; both 0 for exact dtypes."""
 
     absolute: float
     relative: float
@@ -61,7 +61,7 @@ def _sum_error(size: int, bits: int) -> float:
 
 
 def _entry(table: tuple[tuple[int, float], ...], size: int) -> float:
-    """Return the entry of the next larger size; beyond the table errors grow with the size."""
+    """Return the entry of the next larger size; beyond the table, errors grow with the size."""
     for longest, error in table:
         if size <= longest:
             return error
@@ -72,7 +72,7 @@ def _entry(table: tuple[tuple[int, float], ...], size: int) -> float:
 def tolerances(fusion: Fusion) -> tuple[Tolerance, ...]:
     """Return the tolerance of each returned output of a concretized fusion.
 
-    Sizes of reductions on the way to an output multiply; the coarsest dtype computed on the way decides.
+    The sizes of reductions on the path to an output are multiplied; the coarsest dtype on the path decides.
     """
     sizes: dict[str, int] = {}
     bits: dict[str, int] = {}
@@ -98,7 +98,7 @@ def _tolerance(tensor: TensorView, size: int, bits: int) -> Tolerance:
 
 
 def _summed(expr: Expr) -> int:
-    """Return how many elements are folded into one element of a result."""
+    """Return how many elements are reduced to one element of a result."""
     if expr.kind is OpKind.REDUCTION:
         return math.prod(_size(a.visible_extent) for a in expr.tensor_outputs[0].domain.logical if a.is_reduction)
     if expr.kind is OpKind.MATMUL:
@@ -131,19 +131,19 @@ def get_val_tolerances(fusion: object, inputs: Sequence[Any]) -> list[tuple[floa
 
 
 def expected_outputs(fusion: Fusion, inputs: Sequence[Any], like: Sequence[Any] = ()) -> list[Array]:
-    """Return what the reference evaluation gives for the returned outputs; the inputs stay as they are.
+    """Return the reference evaluation's results for the returned outputs; the inputs are not modified.
 
     Parameters
     ----------
     fusion
-        A fusion, maybe with symbolic sizes.
+        A fusion, possibly with symbolic sizes.
     inputs
         Arrays and numbers, flat.
     like
-        Arrays whose library makes outputs, and random numbers, where there are no arrays among the inputs.
+        Arrays whose library creates outputs and random numbers if there are no arrays among the inputs.
     """
     bound = bind(fusion, [describe(value) for value in inputs]).fusion
-    # Random numbers without a seed are those of the run that comes next.
+    # Random numbers without a seed are those of the next run.
     bound, given = reference_form(bound, inputs, ahead=True, like=like)
     results = evaluate(bound, given)
     return [np.array(x) for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
@@ -157,18 +157,18 @@ def check_outputs(
     Parameters
     ----------
     fusion
-        A fusion, maybe with symbolic sizes.
+        A fusion, possibly with symbolic sizes.
     inputs
-        Arrays and numbers, flat; read only for their shapes where ``expected`` is given.
+        Arrays and numbers, flat; only their shapes are read if ``expected`` is given.
     outputs
-        What ran.
+        The results of the run.
     expected
-        What should have come out; the reference evaluation's results if left out.
+        The expected results; by default those of the reference evaluation.
 
     Raises
     ------
     ValidationError
-        If number, shape, dtype or value of an output is another; the sentence names the worst element.
+        If the number of outputs, or a shape, dtype or value, is wrong; the message names the worst element.
     """
     wanted = expected_outputs(fusion, inputs) if expected is None else expected
     outputs = _RESULTS.of(outputs, "validate", "outputs")
@@ -213,7 +213,7 @@ def _check(name: str, got: Array, wanted: Array, tolerance: Tolerance) -> None:
         off = np.where(same, 0.0, np.abs(a - b))
         allowed = tolerance.absolute + max(tolerance.relative, tolerance.rounding) * np.abs(b)
         excess = np.where(same, 0.0, off / allowed)
-    # Where only one side is NaN, or infinities differ, there is no number to compare.
+    # If only one side is NaN, or infinities differ, there is no number to compare.
     excess = np.where(~same & ~(np.isfinite(a) & np.isfinite(b)), np.inf, excess)
     wrong = excess > 1
     if wrong.any():

@@ -199,7 +199,7 @@ extra
 # %% [markdown]
 # ### A layout decides (#2168)
 #
-# A bias and a relu are applied to an image that is stored channels-last. **Predict:** which scheduler takes the fusion if the result has
+# A bias and a relu are applied to an image that is stored channels-last. **Predict:** which scheduler accepts the fusion if the result has
 # the layout of the image, as in nvFuser since that change, and which one if the result is row-major?
 
 # %%
@@ -284,8 +284,8 @@ fl.diff(one, dump)
 # %%
 zeros = replace(rope.fusion, outputs=(*rope.fusion.outputs, rope.fusion.tensors["T10"]))
 once = fl.segment(zeros, specs, name="stored once")
-anew = fl.segment(zeros, specs, options=fl.SegmenterOptions(forward_factory_outputs=True), name="made anew")
-fl.diff(once, anew)
+recomputed = fl.segment(zeros, specs, options=fl.SegmenterOptions(forward_factory_outputs=True), name="recomputed")
+fl.diff(once, recomputed)
 
 # %% [markdown]
 # The alternative has one more launch, and saves the bytes of one read.

@@ -161,7 +161,7 @@ print(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).seg
 print(*(scheduler.type.value for scheduler in fl.SCHEDULERS), sep=" → ")
 
 # %% [markdown]
-# The order is a rule too. The *transpose* scheduler takes the sum of a matrix and a transposed one, and moves tiles through shared
+# The order is a rule too. The *transpose* scheduler accepts the sum of a matrix and a transposed one, and moves tiles through shared
 # memory. *Pointwise* would take it as well, but comes later. Let it come first.
 #
 # **Predict:** does the order of the schedulers change the number of segments here, the kernel, or both?

@@ -102,7 +102,7 @@ def sheet(fd, inputs):
     crossing = {t.name for t in plan.segmented.crossing}
     asked = {
         "How many segments?": len(plan.segments),
-        "Which scheduler takes the first segment?": plan.segments[0].scheduler.value,
+        "Which scheduler accepts the first segment?": plan.segments[0].scheduler.value,
         "Which tensors pass between segments?": crossing,
         "How many times as many bytes does it move op by op?": round(moved(unfused) / moved(plan), 1),
     }
@@ -161,7 +161,7 @@ fl.segment(*variant(int(np.argmax(counts))), name="the longest")
 # %%
 ANSWERS = """
 {
-  "Ada":   {"How many segments?": 2, "Which scheduler takes the first segment?": "Reduction"},
+  "Ada":   {"How many segments?": 2, "Which scheduler accepts the first segment?": "Reduction"},
   "Emmy":  {"How many segments?": 1, "How many times as many bytes does it move op by op?": 4.2},
   "Grace": {"How many segments?": "one", "Which tensors pass between segments?": []}
 }

@@ -49,7 +49,7 @@ HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-ma
 # An image is stored channels-last, order `0,2,3,1`. It is normalized; after a cut, it is scaled and passes through a relu. nvFuser gives
 # the *result* the layout of the input, and never changes the layout of what passes between segments.
 #
-# **Predict:** the second segment only scales and applies the relu. Which scheduler takes it, and why?
+# **Predict:** the second segment only scales and applies the relu. Which scheduler accepts it, and why?
 
 # %%
 question = predict("Who takes the second segment?", None, choices=["pointwise", "transpose", "reduction", "resize"])

@@ -106,7 +106,7 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
     given = {v.name: element_strides(known[v.name]) for v in fusion.tensor_inputs}
     for part in plan.segments:
         if part.scheduler is None:
-            raise Disagreement(f"no scheduler takes segment {part.index}: {part!r}")
+            raise Disagreement(f"no scheduler accepts segment {part.index}: {part!r}")
         if part.scheduler in EVALUATED:
             results = evaluate_segment(part.fusion, {v.name: known[v.name] for v in part.fusion.inputs})
             for tv in part.fusion.outputs:

@@ -22,7 +22,7 @@ def input_strides(tensor: TensorView) -> Strides:
         if axis.expanded is not None:
             continue
         if flag is False:
-            step = 2 * step + 1  # any stride that is no product of extents: the axis merges with none
+            step = 2 * step + 1  # any stride that is not a product of extents: the axis merges with none
         strides[position] = step
         step *= axis.extent if isinstance(axis.extent, int) else 1
     return tuple(strides)
@@ -76,7 +76,7 @@ def _lies_so(tensor: TensorView, strides: Strides) -> bool:
 def settled_strides(expr: Expr, strides: Strides) -> Strides | None:
     """Return the strides of an expression's result as a view if it may lie so, or None.
 
-    A result without a layout of its own lies row-major and dense (nvFuser: EmptyAllocationAs::kLogical).
+    A result without its own layout is row-major and dense (nvFuser: EmptyAllocationAs::kLogical).
     """
     found = view_strides(expr, strides)
     if found is None or expr.out.domain.allocation is not None:
@@ -142,9 +142,9 @@ def seen_at(expr: Expr, strides: Strides, offset: int) -> tuple[Strides, int] | 
 
 
 def first_not_view(exprs: Iterable[Expr], kept: frozenset[str]) -> Expr | None:
-    """Return an expression whose result is no view of an input, or None if all are views.
+    """Return an expression whose result is not a view of an input, or None if all are views.
 
-    ``kept`` names results that must have memory of their own, as outputs that overwrite an input have.
+    ``kept`` names results that must have their own memory, such as outputs that overwrite an input.
     """
     known: dict[str, Strides] = {}
     for expr in exprs:

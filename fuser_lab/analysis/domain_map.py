@@ -261,7 +261,7 @@ class ExactMap:
     self_mapped: SelfMapped | None
 
     def concrete(self, tensor: TensorView) -> tuple[int, ...]:
-        """Return the classes of a tensor's axes that are no broadcast axes."""
+        """Return the classes of a tensor's axes that are not broadcast axes."""
         broadcast = self.broadcast
         return tuple([c for c in self.classes.get(tensor.name, ()) if not broadcast[c]])
 

@@ -77,7 +77,7 @@ def _reference(candidates: Sequence[TensorView], axes: ExactMap) -> TensorView |
 
 
 def _in_memory(tensor: TensorView, axes: ExactMap) -> tuple[int, ...]:
-    """Return the classes of a tensor's axes that are no broadcast axes, slowest in memory first."""
+    """Return the classes of a tensor's axes that are not broadcast axes, slowest in memory first."""
     numbers = axes.classes[tensor.name]
     return tuple(numbers[place] for place in tensor.domain.allocation_order if not axes.broadcast[numbers[place]])
 

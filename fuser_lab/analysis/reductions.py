@@ -36,7 +36,7 @@ class ReductionPattern:
 
     @property
     def is_split(self) -> bool:
-        """Whether kept axes lie between reduced ones, so that rows are no single stretch (nvFuser: 3-D)."""
+        """Whether kept axes lie between reduced ones, so that rows are not contiguous (nvFuser: 3-D)."""
         flags = [reduced for _, reduced in self.axes]
         return sum(a is not b for a, b in pairwise(flags)) > 1
 

@@ -82,7 +82,7 @@ def get_device_properties() -> dict[str, Any]:
     """
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
-        msg = "get_device_properties: there is no CUDA device here."
+        msg = "get_device_properties: no CUDA device was found."
         raise UnsupportedError(msg)
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {

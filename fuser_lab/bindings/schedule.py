@@ -36,7 +36,7 @@ class HeuristicParams:
 
 
 def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> tuple[bool, str]:
-    """Return whether a scheduler takes the whole fusion for these inputs, and if not why.
+    """Return whether a scheduler accepts the whole fusion for these inputs, and if not why.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) 
     """
     wanted = own_scheduler(scheduler_type)
     if wanted is None:
-        return False, "SchedulerType.none takes no fusion."
+        return False, "SchedulerType.none does not accept any fusion."
     described = [described_input(value) for value in flattened(inputs)]
     whole = PRESEGMENTATION.run(bind(definition_of(fusion), described).fusion)
     others = frozenset(verdict.SchedulerType) - {wanted}

@@ -108,7 +108,7 @@ def backend(
     """
     torch_for("the fuser_lab backend")
     if mode not in {None, "default"}:
-        msg = f"fuser_lab backend: there is no mode {mode!r}; options say what is wanted, as {{'strategy': 'saving'}}."
+        msg = f"fuser_lab backend: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
         raise InputError(msg)
     chosen = options_of(options)
     before, root = _LAST.capture, _root()
@@ -116,7 +116,7 @@ def backend(
     if before is None or before.options != chosen:
         capture = Capture(chosen)
     elif root is None or not (_LAST.is_broken if _LAST.root is None else _LAST.root is root):
-        # What is compiled anew may be a part of a function, whose other parts have what `annotate` names.
+        # What is compiled again may be a part of a function, whose other parts have what `annotate` names.
         capture = Capture(chosen, names=before.names)
     assert capture is not None
     is_broken = capture.note_break(gm)
@@ -130,7 +130,7 @@ def backend(
 def _root() -> CodeType | None:
     """Return the outermost running code that Dynamo has written around a graph break, or None if there is none.
 
-    Such code calls the graphs of one function, and functions that have graphs of their own, one after another.
+    Such code calls the graphs of one function, and functions that have separate graphs, one after another.
     """
     frame, found = inspect.currentframe(), None
     while frame is not None:

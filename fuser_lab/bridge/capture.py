@@ -98,7 +98,7 @@ class Capture:
 def _told(reason: str) -> str:
     """Return Dynamo's reason as one clause."""
     if reason.startswith(("generic_jump", "Data-dependent branching")):
-        return "which way it goes on depends on the value of a tensor"
+        return "control flow depends on the value of a tensor"
     if reason.startswith("step_unsupported"):
         return "torch does not capture what is called there, and runs the rest of this function in eager mode"
     return " ".join(reason.split("\n", 1)[0].split()).rstrip(".")
@@ -142,7 +142,10 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
 
 
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
-    """Return what runs a graph of ATen ops, boxed; graphs with symbolic sizes are captured anew for each sizes."""
+    """Return what runs a graph of ATen ops, boxed.
+
+    Graphs with symbolic sizes are captured again for all combinations of sizes.
+    """
     torch = torch_for("fuser_lab.bridge")
     make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
 
@@ -221,7 +224,7 @@ def _item(values: Sequence[Any], place: int) -> Any:
 
 
 def _function(region: Region) -> Callable[..., Any]:
-    """Return a region as a function of its own name, which FX writes into generated code."""
+    """Return a function that runs a region, under its own name, which FX writes into generated code."""
 
     def call(*inputs: Any) -> Sequence[Any]:
         return region(*inputs)
@@ -312,7 +315,7 @@ class _Sizes:
 
 
 def with_sizes(gm: Any, args: Sequence[Any]) -> Any:
-    """Return a graph with the sizes of given arguments in place of symbols, its meta data computed anew."""
+    """Return a graph with the sizes of given arguments in place of symbols, its meta data computed again."""
     torch = torch_for("fuser_lab.bridge")
     fake_tensors = importlib.import_module("torch._subclasses.fake_tensor")
     graph = torch.fx.Graph()

@@ -47,7 +47,7 @@ class Captured(ABC):
         return shares_of(self.graphs)
 
     def costs(self) -> ModelCosts:
-        """Return the bytes that cuts move between segments: by module, by reason, and the dearest boundaries."""
+        """Return the bytes that cuts move between segments: by module, by reason, and the most expensive boundaries."""
         return model_costs(self.graphs)
 
     @property
@@ -112,7 +112,7 @@ class Captured(ABC):
         path
             Where to write.
         depth
-            How many levels of modules are open; 1 shows the outermost ones. As many as stay readable if left out.
+            How many levels of modules are open; 1 shows the outermost ones. By default, as many as stay readable.
 
         Raises
         ------

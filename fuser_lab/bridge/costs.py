@@ -61,7 +61,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCosts:
-    """The boundaries of all regions, the dearest first, and the bytes that cross them."""
+    """The boundaries of all regions, the most expensive first, and the bytes that cross them."""
 
     boundaries: tuple[Boundary, ...]
 
@@ -81,7 +81,7 @@ class ModelCosts:
         return _summed((boundary.reason, boundary.bytes) for boundary in self.boundaries)
 
     def tables(self) -> tuple[tuple[str, Table], ...]:
-        """Return bytes by module and by reason, and the ten dearest boundaries, each with its caption."""
+        """Return bytes by module and by reason, and the ten most expensive boundaries, each with its caption."""
         sums = (("module", self.by_module), ("reason", self.by_reason))
         found = [
             (
@@ -103,7 +103,7 @@ class ModelCosts:
         return (*found, ("Dearest boundaries", dearest))
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return one row a boundary, the dearest first."""
+        """Return one row per boundary, the most expensive first."""
         import pandas as pd
 
         found = self._records()
@@ -150,11 +150,11 @@ class ModelCosts:
         return f"{bytes_label(self.bytes_crossing)} pass between segments of regions"
 
     def __repr__(self) -> str:
-        """Return the sums and the ten dearest boundaries as text."""
+        """Return the sums and the ten most expensive boundaries as text."""
         lines = [self.headline]
         for title, sums in (("by module", self.by_module), ("by reason", self.by_reason)):
             lines += [f"{title}:", *(f"  {bytes_label(n)}: {name or '(no module)'}" for name, n in sums.items())]
-        lines += ["dearest boundaries:", *(f"  {boundary}" for boundary in self.boundaries[:MOST_BOUNDARIES])]
+        lines += ["most expensive boundaries:", *(f"  {boundary}" for boundary in self.boundaries[:MOST_BOUNDARIES])]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -2,7 +2,7 @@
 
 The table is our own: torch's core table decomposes CPU flash attention into a form whose logsumexp the backward op
 cannot use, decomposes random ops, and changes with what has been imported. Names without a decomposition in the
-installed torch are passed over.
+installed torch are skipped.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """A captured graph as one Python function, which does per call only what depends on the call.
 
-Through FX each view is a call of torch's dispatcher, and each region looks at its inputs anew. Here one question about
+Through FX each view is a call of torch's dispatcher, and each region looks at its inputs again. Here one question about
 the graph's inputs (`guard_of`) settles the layout of everything that is computed from them. Kernels get addresses, so
 that a view which only regions read is never made; the others are made of their storage, without the dispatcher. What a
 region returns is made in the shape that is read first.
@@ -44,7 +44,7 @@ class _NotFlatError(Exception):
 
 
 class FlatGraph:
-    """A graph that runs by a function of its own where it can, else by its FX module."""
+    """A graph that runs by a generated function if possible, otherwise by its FX module."""
 
     def __init__(self, graph: Any, units: Sequence[Unit], module: Any) -> None:
         """Take over a graph as nodes and regions in the order of their runs; ``module`` runs the same."""
@@ -145,7 +145,7 @@ class FlatGraph:
         )
 
     def _forget(self) -> None:
-        """Go the long way until functions are written anew: a region is to run otherwise from now on."""
+        """Go the long way until functions are written again: a region is to run otherwise from now on."""
         with self._lock:
             self._frames, self._made = deque(), 0
 
@@ -294,7 +294,7 @@ class _Writer:
         return f"x{len(self._lines)}"
 
     def _define(self, node: Node, text: str, reads: set[str] | None = None) -> None:
-        """Emit a tensor of its own, or anything else that a node gives."""
+        """Emit a separate tensor, or anything else that a node gives."""
         name = f"{'v' if node in self._form else 'n'}{len(self._lines)}"
         self._emit(f"{name} = {text}", reads or set())
         if node in self._form:
@@ -414,7 +414,7 @@ class _Writer:
         self._bases[node] = _Base(self._bases[node].name, shape, strides)
 
     def _output(self, node: Node) -> str:
-        """Return what the graph returns, as text; each node is an object of its own.
+        """Return what the graph returns, as text; each node is a separate object.
 
         Views are torch's own here: what is saved for the backward pass has to know of writes to what it is a view of.
         """

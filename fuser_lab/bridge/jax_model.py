@@ -151,7 +151,7 @@ def _captured(
     calls = sum(node.equation is not None for node in graph.nodes)
     if not calls:
         name = getattr(function, "__qualname__", type(function).__name__)
-        msg = f"from_jax: {name} computes nothing of its arguments."
+        msg = f"from_jax: {name} does not compute anything from its arguments."
         raise InputError(msg)
     captured = CapturedGraph(
         kind="function", library="JAX", regions=tuple(regions), left=found.left, nodes=calls, traced=graph,

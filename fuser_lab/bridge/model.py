@@ -196,7 +196,7 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
 
 
 def _messages() -> set[Any]:
-    """Return the methods of loggers that write messages: what they write is no reason to end a graph."""
+    """Return the methods of loggers that write messages: what they write is not a reason to end a graph."""
     kinds = ("debug", "info", "warn", "error", "exception", "critical", "log")
     return {method for name, method in vars(logging.Logger).items() if name.startswith(kinds) and callable(method)}
 
@@ -210,7 +210,7 @@ def _check_gradients(torch: Any, called: Any, tensors: Sequence[Any], *, backwar
     wanting = [place for place, x in enumerate(tensors) if x.requires_grad]
     if wanting and not backward:
         msg = (
-            f"from_torch: input {wanting[0]} requires a gradient, and backward is False; say backward=True to capture "
+            f"from_torch: input {wanting[0]} requires a gradient, and backward is False; pass backward=True to capture "
             "the backward graph as well, or give the tensor detached."
         )
         raise InputError(msg)

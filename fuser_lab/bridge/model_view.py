@@ -70,7 +70,7 @@ class Shares:
 
     @property
     def fused(self) -> float:
-        """The share in regions of the calls that are neither free nor have kernels of their own."""
+        """The share in regions of the calls that are neither free nor have their own kernels."""
         return self.in_regions / max(1, self.in_regions + self.others)
 
 

@@ -47,7 +47,7 @@ def map_writers(model: Mapped, depth: int | None) -> Writers:
 
 
 def box_records(maps: Sequence[ModuleMap], wholes: Sequence[ModuleBox]) -> Records:
-    """Return one row a box that is drawn."""
+    """Return one row per box that is drawn."""
     columns = (
         "graph", "box", "kind", "class", "modules", "ops", "regions", "left to torch", "in [bytes]",
         "out [bytes]",

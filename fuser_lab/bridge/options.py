@@ -27,7 +27,7 @@ def chosen_of(who: str, known: Mapping[str, Any], given: Mapping[str, Any] | Non
     """
     for name in given or {}:
         if name not in known:
-            msg = f"{who}: there is no option {name!r}; choose from {', '.join(known)}."
+            msg = f"{who}: unknown option {name!r}; choose from {', '.join(known)}."
             raise InputError(msg)
     chosen = {**known, **(given or {})}
     for name in ("min_region_ops", "max_region_ops"):

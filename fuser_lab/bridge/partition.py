@@ -141,7 +141,7 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     if target == "getitem":
         return reason_for(node.args[0], wishes) if node.args[0].op == "call_function" else "it takes a list apart"
     if is_named(target, wishes.left):
-        return "left to torch as asked"
+        return "left to torch by the option left_to_torch"
     if draws(node):
         return "it draws from torch's generator"
     if writes(node):

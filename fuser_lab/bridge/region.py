@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Watched(Generic[T]):
-    """An attribute of a region that says how it runs: whoever is among its ``watchers`` is told when it is set."""
+    """An attribute of a region that says how it runs: its ``watchers`` are notified when it is set."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take the name that it is assigned to."""
@@ -218,8 +218,8 @@ def _inputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[Node, ...]:
 def _outputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     """Return what is computed here and read elsewhere, and the views that torch makes of it again, in order.
 
-    A view that is read elsewhere is no output: torch makes it of what it is a view of, so that memory is shared as in
-    the traced graph.
+    A view that is read elsewhere is not an output: torch makes it of what it is a view of, so that memory is shared as
+    in the traced graph.
     """
     wanted: dict[Node, None] = {}
     views: dict[Node, None] = {}

@@ -19,7 +19,7 @@ def merged(graph: Any) -> bool:
     """Make equal calls of a graph one, and return whether that was done; it is not where the graph writes.
 
     Calls that draw numbers or give memory without content stay, and so does what shares memory with a result: results
-    that are equal lie in memory of their own, as in eager.
+    that are equal lie in separate memory, as in eager.
     """
     calls = [node for node in graph.nodes if node.op == "call_function"]
     if any(writes(node) or not _is_known(node) for node in graph.nodes):
@@ -47,7 +47,7 @@ def _values(node: Node) -> Iterator[Any]:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether a node holds strided tensors of known sizes, numbers that are no symbols, or nothing."""
+    """Whether a node holds strided tensors of known sizes, numbers that are not symbols, or nothing."""
     torch = torch_for("fuser_lab.bridge")
     symbols = torch.SymInt | torch.SymFloat | torch.SymBool
     return node.op == "output" or all(

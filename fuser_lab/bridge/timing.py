@@ -70,7 +70,7 @@ def _check_peers(torch: Any, peers: Sequence[str]) -> None:
     known.pop(OURS, None)
     for name in peers:
         if name not in known:
-            msg = f"time: there is no peer {shown(name)}; there are {', '.join(known)}."
+            msg = f"time: unknown peer {shown(name)}; choose from {', '.join(known)}."
             raise InputError(msg)
 
 
@@ -173,7 +173,7 @@ class _ModelMeasurement(Measurement):
         """Return what to measure of a region, and how far its results are from eager's."""
         torch = self._torch
         if inputs is None:
-            msg = "the model did not come to it in this run"
+            msg = "this run did not execute it"
             raise InputError(msg)
         function: Callable[..., Any] = region.fallback
         if name == OURS:
@@ -251,7 +251,7 @@ def _why(name: str, error: Exception) -> str:
     """Return one sentence on why a peer was not measured; of what a compiler lacks, its name."""
     told = f"{type(error).__name__} {error}"
     if "InvalidCxxCompiler" in told or "C++ compiler" in told:
-        return f"{name} needs a C++ compiler, and torch finds none (the environment variable CXX names one)"
+        return f"{name} needs a C++ compiler, and torch found none (the environment variable CXX selects one)"
     if "TritonMissing" in told or "working Triton" in told or "working triton" in told:
         return f"{name} needs Triton, which is not installed"
     said = str(error).strip().partition("\n")[0]

@@ -160,7 +160,7 @@ class TorchRegion(Region):
         return [laid(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
 
     def _finished(self, outputs: list[Any]) -> list[Any]:
-        """Return outputs of the plan in memory of their own, with the strides that torch traced."""
+        """Return outputs of the plan in separate memory, with the strides that torch traced."""
         for place in self._apart:
             outputs[place] = copied(outputs[place], self._out_strides[place])
         for place in self._relaid:
@@ -168,7 +168,7 @@ class TorchRegion(Region):
         return outputs
 
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are no views."""
+        """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are not views."""
         taken = {_memory(x) for x in inputs}
         found = []
         for place, output in enumerate(outputs):
@@ -184,7 +184,7 @@ def _memory(tensor: Any) -> int:
 
 
 def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
-    """Return a tensor with these strides: itself, seen anew where only axes of size 1 differ, else a copy."""
+    """Return a tensor with these strides: itself, seen again where only axes of size 1 differ, else a copy."""
     if tensor.stride() == strides:
         return tensor
     shape = tuple(tensor.shape)

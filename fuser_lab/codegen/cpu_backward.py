@@ -1,8 +1,8 @@
 """Rows and columns at once on the CPU: what backward passes of norms do, reading everything only once.
 
 Rows are cut into bands. A core walks the rows of a band and adds to sums of all columns on the way, which stay in its
-cache; what a band found is one part of each column's sum, and a second phase, a fusion of its own, adds up the parts.
-The number of bands depends on the shape alone, so that results do not depend on the number of threads.
+cache; what a band found is one part of each column's sum, and a second phase, a separate fusion, adds up the parts. The
+number of bands depends on the shape alone, so that results do not depend on the number of threads.
 """
 
 from collections.abc import Mapping, Sequence

@@ -240,9 +240,9 @@ class CpuNest(CpuTiles):
         return Launch()
 
     def _blocks(self) -> Launch:
-        """Write blocks of neighbouring columns: rows go by, each added to a row of running sums.
+        """Write blocks of neighbouring columns: rows are traversed, each added to a row of running sums.
 
-        Where sums are needed to compute others or what is stored, all rows of the block go by once more.
+        Where sums are needed to compute others or what is stored, all rows of the block are traversed once more.
         """
         values, nest, tile, split = self._values, self._nest, self.schedule.tile, self.schedule.split
         run, depth = extent_of(self._kept_run), self.space.depth

@@ -1,4 +1,4 @@
-"""Transposes on the CPU: tensors that walk through memory along another axis than the rest are turned in small tiles.
+"""Transposes on the CPU: tensors whose fastest axis differs from the others' are transposed in small tiles.
 
 A core takes a tile of two axes. What is fast along ``across`` is read along it into a tile of scratch memory that the
 first-level cache holds; then all elements are computed along ``along``; results that are fast along ``across`` are

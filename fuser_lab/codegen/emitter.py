@@ -74,7 +74,7 @@ CONVERSIONS = (
     *(name for kind in REDUCED.values() for name in (f"{kind}_to_float", f"float_to_{kind}", f"round_{kind}")),
 )
 
-# Functions of complex numbers that both targets have of their own (`fuser_lab.runtime.complex_functions`).
+# Functions of complex numbers that both targets implement (`fuser_lab.runtime.complex_functions`).
 COMPLEX_FUNCTIONS = {
     name: f"complex_{name}"
     for name in (
@@ -149,7 +149,7 @@ class Emitter:
         sizes = dict.fromkeys(size for phase in kernel.phases for size in phase.sizes)
         if sizes:
             listed = ", ".join(f"{size.name} = {size.value}" for size in sizes)
-            self._line(f"# Sizes that the kernel takes as arguments, others are part of it: {listed}.")
+            self._line(f"# Sizes that are arguments of the kernel (all others are constants): {listed}.")
         self._line("")
         for line in self.imports(body):
             self._line(line)

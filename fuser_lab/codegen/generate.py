@@ -54,8 +54,8 @@ def generate(
     target
         Name of a target: ``"cpu"`` or ``"cuda"``.
     name
-        Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and
-        the first output if left out, so that the same segment has the same source in every plan.
+        Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and the
+        first output by default, so that the same segment has the same source in every plan.
     strides
         Strides in elements of inputs that are not dense in their allocation order, by name; a layout for those that
         are views in a larger buffer.

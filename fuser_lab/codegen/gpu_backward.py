@@ -207,7 +207,7 @@ class BackwardNest(RowNest):
         return list(found)
 
     def _varies(self, tensor: TensorView) -> bool:
-        """Whether rows have elements of their own."""
+        """Whether the elements of a tensor differ between rows."""
         rows = {axis.name for axis in self._nest.kept}
         return bool(rows & set().union(*(variables(i) for i in self._nest.index[tensor])))
 
@@ -266,7 +266,7 @@ class BackwardNest(RowNest):
             expr, dtype = fold.expr, fold.identity.dtype
             buffer = Buffer(name=f"{expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
             if number < self.schedule.shared:
-                # Large ones begin at the same address; each has a part of its own.
+                # Large ones begin at the same address; each has its own part.
                 first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
                 end = (first + size * self.schedule.threads[0]) * dtype.itemsize
                 self._sums_first[expr] = first

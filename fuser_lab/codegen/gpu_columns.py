@@ -1,4 +1,4 @@
-"""Columns on a GPU: threads side by side each own a few neighbouring results, and the rows of a block go by.
+"""Columns on a GPU: threads side by side each own a few neighbouring results, and the rows of a block are traversed.
 
 The lines of a block take turns at the rows; what they found meets in shared memory. Where there are too few columns to
 fill the GPU, several blocks share the rows of each, and a second phase adds up their parts. A maximum and the sum of
@@ -111,7 +111,7 @@ class ColumnNest(GpuReductions):
             fold.total = Load(buffer.dtype, buffer, index(0) if place is None else place)
         return folds
 
-    # Rows go by
+    # Rows are traversed
 
     def _walk_rows(self, g: Term, line: Term, part: Term, folds: Sequence[Fold]) -> None:
         """Write the loops over the rows of a block: rounds of a few rows, the loads of a round first."""

@@ -1,4 +1,4 @@
-"""Rows on a GPU: the threads of a block, or of a warp, share each; what several passes need stays at hand.
+"""Rows on a GPU: the threads of a block, or of a warp, share each; what several passes need stays on chip.
 
 A row is walked in steps; in each, every thread takes one group of neighbours. The last steps stay in registers, those
 before them in shared memory, and the first, if the row is longer still, are read again in every pass, in the opposite
@@ -189,7 +189,7 @@ class RowNest(GpuReductions):
         if shared:
             kept, end = {}, 0
             for tensor in (s.tensor for s in self._saved):
-                # All of them begin at the same address; each has a part of its own.
+                # All of them begin at the same address; each has its own part.
                 item = tensor.dtype.itemsize
                 first = -(-end // ACCESS_BYTES) * ACCESS_BYTES
                 end = first + shared * schedule.threads[0] * schedule.vector * item

@@ -1,4 +1,4 @@
-"""Transposes on a GPU: tensors that walk through memory along another axis than the rest are turned in shared memory.
+"""Transposes on a GPU: tensors whose fastest axis differs from the others' are transposed in shared memory.
 
 A block takes a tile of two axes. What is fast along ``across`` is read along it, a tile at a time, into shared memory;
 after a barrier all elements of the tile are computed along ``along``; results that are fast along ``across`` go through
@@ -112,7 +112,7 @@ class TileNest(TurnedNest, GpuReductions):
         found, end = {}, 0
         self._tile_first: dict[TensorView, int] = {}
         for tensor in tensors:
-            # Large ones begin at the same address; each has a part of its own.
+            # Large ones begin at the same address; each has its own part.
             size = tensor.dtype.itemsize
             first = -(-end // ACCESS_BYTES) * ACCESS_BYTES if dynamic else 0
             end = first + area * size

@@ -43,7 +43,7 @@ def index_var(name: str) -> Var:
 
 
 def view_index(expr: Expr, index: Index) -> Index | None:
-    """Return the operand's index behind a view's element, or None if it is no plain move."""
+    """Return the operand's index behind a view's element, or None if it is not a plain move."""
     term = element_term(expr, index)
     return term.index if isinstance(term, Read) else None
 

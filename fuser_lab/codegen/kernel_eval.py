@@ -157,7 +157,7 @@ class Lanes:
         self._mask = outer
 
     def _spread(self, loop: Loop) -> None:
-        """Give every iteration a thread of its own."""
+        """Give every iteration a separate thread."""
         count = int(self._eval(loop.stop).flat[0])
         env, mask, width, blocks = self._env, self._mask, self._width, self._blocks
         lanes = len(mask)

@@ -35,7 +35,7 @@ class Role(enum.Enum):
 
     @property
     def is_allocated(self) -> bool:
-        """Whether the kernel allocates such a buffer, so that it is no parameter."""
+        """Whether the kernel allocates such a buffer, so that it is not a parameter."""
         return self in {Role.SCRATCH, Role.WORDS, Role.SHARED}
 
 

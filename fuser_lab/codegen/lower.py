@@ -146,7 +146,7 @@ class _Lowering:
         return segment.outputs if whole else tuple(expr.out for expr in pair)
 
     def rows_and_columns(self, segment: Fusion) -> list[Phase] | None:
-        """Return phases that read rows once for their results and the sums of columns; None if they cannot."""
+        """Return phases that read rows once for their results and the column sums; None if they cannot."""
         cut = backward_of(segment)
         found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
         if cut is None or found is None:

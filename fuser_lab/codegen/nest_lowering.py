@@ -286,7 +286,7 @@ class NestLowering:
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
     ) -> Var:
-        """Open a loop over at most ``length`` indices, in blocks with sums of their own where that is more exact."""
+        """Open a loop over at most ``length`` indices, in blocks with separate sums where that is more exact."""
         values, size = self._values, self.schedule.partial
         if length > size and any(fold.rounds for fold in folds):
             block = self._loop(stack, f"{name}_block", -(-length // size), ParallelType.SERIAL)

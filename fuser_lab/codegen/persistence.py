@@ -12,7 +12,7 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 
-# What is dearer to compute again than to read back.
+# What is more expensive to recompute than to read back.
 COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform"}
 
 
@@ -31,7 +31,7 @@ def choose_saved(
     """Return the values to keep.
 
     A value is a candidate where a pass needs it that an earlier pass needed as well, and something new is made of it.
-    Only those are kept that are dear to compute again.
+    Only those are kept that are expensive to recompute.
     """
     needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
     saved: dict[TensorView, Saved] = {}
@@ -62,7 +62,7 @@ def rows_kept(
 ) -> tuple[Saved, ...]:
     """Return what a GPU keeps of a row: inputs that several passes need, as they lie in memory.
 
-    With ``values`` also what is dear to compute again, with ``early`` also inputs that later passes need, so that
+    With ``values`` also what is expensive to recompute, with ``early`` also inputs that later passes need, so that
     nothing waits for them then. Other inputs that all rows share are not kept: caches hold them.
     """
     dear = choose_saved(fusion, nest, buffers, layouts, levels, passes) if values else ()
@@ -152,8 +152,8 @@ def _is_dear(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     tensor: TensorView, known: dict[TensorView, bool],
 ) -> bool:
-    """Whether a value is dear to compute again; ``known`` are answers about others, to which this one is added."""
-    # What is dear stays so in what is computed of it, element by element.
+    """Whether a value is expensive to recompute; ``known`` are answers about others, to which this one is added."""
+    # What is expensive stays so in what is computed of it, element by element.
     known[tensor] = any(map(known.get, _computed_of(fusion, tensor))) or _costly(fusion, nest, buffers, layouts, tensor)
     return known[tensor]
 

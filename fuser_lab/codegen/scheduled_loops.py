@@ -187,7 +187,7 @@ class Loops:
         return found
 
     def single(self, name: str) -> frozenset[int]:
-        """Return the positions of loops along which a tensor has one element: whoever runs them, it is that one."""
+        """Return the positions of loops along which a tensor has a single element, whichever thread runs them."""
         spread = frozenset() if name in self.followed else broadcast_loops(self.scheduled.tensors[name])
         count = len(self.scheduled.tensors[name].loop)
         return spread | {position for position in range(count) if self._extents[name, position] == 1}

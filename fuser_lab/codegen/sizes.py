@@ -36,7 +36,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.schedule.state import ParallelType
 from fuser_lab.targets import target_of
 
-LEAST = 2  # index arithmetic with 0 and 1 is simpler: these extents have kernels of their own
+LEAST = 2  # index arithmetic with 0 and 1 is simpler: these extents have separate kernels
 SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLVM to unroll or vectorize the whole loop
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})

@@ -14,7 +14,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var
 
 MOST_TILES = 4  # that a block or core keeps at once
-_LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyhow
+_LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ class Access:
     divisor: int
 
     def width(self, count: int) -> int:
-        """Return how many of ``count`` neighbours one memory access may move; 0 where they are no neighbours."""
+        """Return how many of ``count`` neighbours one memory access may move; 0 where they are not neighbours."""
         if self.step != 1:
             return 0
         size = self.buffer.dtype.itemsize
@@ -118,7 +118,7 @@ class _Vectorizer:
         self._body = body
         self._names = {b.name for s in walk(body) for b in _buffers(s)}
         self._allocs: list[Alloc] = []
-        self._spare: list[Buffer] = []  # words that nothing uses where the statement at hand runs
+        self._spare: list[Buffer] = []  # words that nothing uses where the current statement runs
         self._known: dict[str, Term] = {}
         self._slot: Term = index(0)  # of the first word of this round of the UNROLL loop around
         self._rounds = 1

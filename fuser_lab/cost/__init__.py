@@ -1,1 +1,1 @@
-"""What segments cost, on which device, and how a scheduler answers."""
+"""The cost of segments, the devices, and schedulers' answers."""

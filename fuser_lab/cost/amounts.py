@@ -1,4 +1,4 @@
-"""Bytes and seconds as people read them: three significant digits, decimal units."""
+"""Bytes and seconds as text: three significant digits, decimal units."""
 
 import math
 
@@ -15,7 +15,7 @@ def bytes_label(count: float) -> str:
 
 
 def seconds_label(seconds: float) -> str:
-    """Return a duration with the unit that suits it, or ``not measured`` for NaN."""
+    """Return a duration with a suitable unit, or ``not measured`` for NaN."""
     if math.isnan(seconds):
         return "not measured"
     unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if abs(seconds) * f >= 1.0), ("µs", 1e6))

@@ -1,4 +1,4 @@
-"""Devices that decide where a fusion is cut: the few numbers that schedulers ask for."""
+"""Devices to plan for: the few numbers that schedulers use."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Device:
     Raises
     ------
     ArgumentTypeError
-        If a field is of another type than it says.
+        If a field has the wrong type.
     InputError
         If a number is not finite or too small: ``bf16``, ``l2`` and shared memory may be 0, others may not.
     """
@@ -55,7 +55,7 @@ class Device:
     max_threads_per_block: int = 1024
 
     def __post_init__(self) -> None:
-        """Raise for what no GPU has."""
+        """Raise for values that no GPU has."""
         take_fields(self, **_FIELDS)
 
     @property

@@ -122,7 +122,7 @@ class ReasonCode(enum.Enum):
     GREEDY_BLOCK = "greedy_block"
 
 
-# What says only that a scheduler is for another kind of fusion; where others have more to say, these are left out.
+# Reasons which say only that a scheduler is for another kind of fusion; texts omit them if there are others.
 OTHER_KIND = frozenset(
     {
         *(ReasonCode.NOT_VIEWS, ReasonCode.CONCRETE_OUTPUT, ReasonCode.REDUCES_ELEMENTS, ReasonCode.NO_MATMUL),
@@ -346,8 +346,9 @@ TEXTS: dict[ReasonCode, str] = {
     ),
 }
 
-# Reasons that hold for every larger set of expressions too: axes that are one stay one, what is inside stays inside.
-# Each is a promise of the scheduler that gives it; a set is refused for good once all schedulers promise it.
+# Reasons that also hold for every larger set of expressions: axes that share a loop still do, and expressions inside
+# stay inside. Each is a promise of the scheduler that gives it; every larger set is refused too once all schedulers
+# promise it.
 MONOTONE: frozenset[ReasonCode] = frozenset(
     {
         ReasonCode.SELF_MAPPED,

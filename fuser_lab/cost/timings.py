@@ -1,4 +1,4 @@
-"""Timings: what was measured, as rows of numbers; NaN means not measured."""
+"""Timings: measurements as rows of numbers; NaN means not measured."""
 
 import math
 from collections.abc import Mapping
@@ -17,34 +17,35 @@ class TimingRow:
     plan, segment
         Name of the plan and number of the segment.
     scheduler, ops
-        Who runs it ("" for a whole plan) and how many expressions it has.
+        The scheduler ("" for a whole plan) and the number of expressions.
     bytes_in, bytes_out, bytes_crossing
         Bytes read, written, and those of both that pass between segments.
     median, iqr, low, high
         Seconds: median, interquartile range and the quartiles. Segments are timed inside runs of their plan; on a GPU
         the second-level cache is cold when a run starts.
     warm
-        Median in seconds where the cache holds what the run before has left there; NaN on the CPU, which is always
-        measured so.
+        Median in seconds with the cache as the previous run left it; NaN on the CPU, which is always measured in this
+        way.
     kernels
-        Seconds that the segments of a plan take inside its runs, added up: what the median has beyond it are gaps
-        between them. Whole plans only.
+        Sum of the seconds of a plan's segments inside its runs; the rest of the median are gaps between them. Whole
+        plans only.
     samples, seconds
         Number of measurements, and each of them in seconds, in the order in which they were made.
     bandwidth
         Bytes read and written per second of the median, in GB/s.
     ratio, tie
-        Time / time of the first plan, and whether the two are too close to tell apart; whole plans only.
+        Time divided by the time of the first plan, and whether the two are too close to distinguish; whole plans only.
     group
-        What the row is a measurement of where rows are of several things: ratios are to the first total of a group.
+        The subject of the measurement if there are several, such as regions; ratios are relative to the first total of
+        a group.
     device, timer, clocks
-        Where it ran, how the time was taken, and how fast the processor's clocks ran meanwhile, as far as it says.
+        The device, the timer, and the clock rates of the processor during the measurement, if available.
     note
-        Why it was not measured, or what else to know: that a peer allocates its results, for one.
+        Why it was not measured, or another remark, such as that a peer allocates its results.
     error
-        Largest deviation from the reference evaluation as a share of what rounding explains: below 1 is right.
+        Largest deviation from the reference evaluation as a fraction of the tolerance: below 1 is correct.
     plan_hash
-        Content hash of the plan, since names repeat; "" for a peer.
+        Content hash of the plan, because names may repeat; "" for a peer.
     """
 
     plan: str
@@ -79,7 +80,7 @@ class TimingRow:
 
     @property
     def bandwidth(self) -> float:
-        """GB/s of the median; NaN where no bytes are counted, as for whole models."""
+        """GB/s of the median; NaN if no bytes are counted, as for whole models."""
         return self.bytes_io / self.median / 1e9 if self.median > 0 and self.bytes_io else math.nan
 
     @property
@@ -97,8 +98,8 @@ class Timings:
     """Rows in order, the total of each plan after its segments.
 
     ``preallocated`` says that outputs were allocated before the measurement, so that page faults do not count.
-    ``system_load`` is how many processes wanted a core of the machine's ``cores`` in the minute before it, NaN where
-    nothing says so. ``environment`` says when and where, by name: machine, processor, driver, versions and commit.
+    ``system_load`` is the average number of runnable processes in the minute before it, for the machine's ``cores``,
+    NaN if unknown. ``environment`` maps names to the time, machine, processor, driver, versions and commit.
     """
 
     rows: tuple[TimingRow, ...]
@@ -109,7 +110,7 @@ class Timings:
 
     @property
     def totals(self) -> tuple[TimingRow, ...]:
-        """One row a plan."""
+        """One row per plan."""
         return tuple(row for row in self.rows if row.segment is None)
 
     def compared(self) -> "Timings":
@@ -118,7 +119,7 @@ class Timings:
         return replace(self, rows=tuple(_against(row, first.get(row.group, row)) for row in self.rows))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the rows as data that JSON can hold, single samples aside: None stands for NaN."""
+        """Return the rows as JSON-ready data without single samples; None stands for NaN."""
         return [_record(row) for row in self.rows]
 
 

@@ -1,8 +1,8 @@
-"""What segments cost: the bytes that each reads and writes, and each launch, at a device's bandwidth.
+"""The cost of segments: the bytes that each reads and writes, and its launch, at a device's bandwidth.
 
-Costs are whole numbers of bytes, a launch being worth the bytes that memory could have moved meanwhile, so that sums
-are exact and comparing them needs no tolerance. Each segment is charged once for each tensor that it reads and for
-each that it writes: a tensor read by three segments costs one write and three reads, however many edges lead to them.
+Costs are whole numbers of bytes (a launch counts as the bytes that memory moves in that time), so sums are exact and
+comparisons need no tolerance. Each segment is charged once for each tensor that it reads and for each that it writes: a
+tensor read by three segments costs one write and three reads, however many edges lead to them.
 """
 
 from collections.abc import Iterable
@@ -63,8 +63,8 @@ class Traffic:
 def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Traffic:
     """Return the bytes that expressions of a fusion, as one segment, read and write.
 
-    ``recomputed`` names expressions that each reader makes for itself: their results are not written, unless the
-    segment consists of nothing else.
+    ``recomputed`` names expressions that each reader computes for itself: their results are not written unless the
+    segment consists only of such expressions.
     """
     chosen = set(exprs)
     if all(expr.name in recomputed for expr in chosen if expr.tensor_outputs):
@@ -82,5 +82,5 @@ def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = 
 
 
 def model_of(oracle: object) -> CostModel:
-    """Return the cost model of the device that an oracle answers for, or of the default one."""
+    """Return the cost model of an oracle's device, or of the default device."""
     return CostModel.of(getattr(oracle, "device", DEFAULT))

@@ -26,14 +26,14 @@ class SchedulerType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason code with the names and numbers that belong to it."""
+    """A reason code with its names and numbers."""
 
     code: ReasonCode
     params: tuple[tuple[str, Param], ...] = ()
 
     @property
     def text(self) -> str:
-        """The sentence for a person; integers of 10,000 and more are grouped by commas."""
+        """The reason as a sentence; integers of 10,000 and more have commas."""
         if not self.params:
             return TEXTS[self.code]
         shown = {key: f"{v:,}" if isinstance(v, int) and v >= 10_000 else v for key, v in self.params}
@@ -54,9 +54,9 @@ class Verdict:
     """One scheduler's answer about one candidate.
 
     A refusal has a reason and a ``core``: names of expressions that suffice for it. ``monotone`` promises that every
-    larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance tells of the
-    parameters what the segmenter must know: whether values are ``persistent``, kept at hand across a reduction, and
-    whether blocks do that together at a barrier of the whole grid, ``cross_grid``.
+    larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance has the
+    parameters that the segmenter needs: whether values are ``persistent``, kept on chip across a reduction, and whether
+    blocks of the whole grid do that together, ``cross_grid``.
     """
 
     scheduler: SchedulerType
@@ -75,19 +75,19 @@ class Verdict:
 
     @property
     def code(self) -> str:
-        """Code of the reason, empty where there is none."""
+        """Code of the reason, empty if there is none."""
         return self.reason.code.value if self.reason is not None else ""
 
     @property
     def text(self) -> str:
-        """Sentence of the reason, empty where there is none."""
+        """Sentence of the reason, empty if there is none."""
         return self.reason.text if self.reason is not None else ""
 
 
 def accept(
     scheduler: SchedulerType, why: Reason | None = None, *, persistent: bool = False, cross_grid: bool = False,
 ) -> Verdict:
-    """Return an acceptance, with a note where the way of accepting is worth one."""
+    """Return an acceptance, optionally with a note."""
     return Verdict(scheduler=scheduler, accepted=True, reason=why, persistent=persistent, cross_grid=cross_grid)
 
 
@@ -98,9 +98,10 @@ def refuse(scheduler: SchedulerType, why: Reason, *core: str, monotone: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What all schedulers said, in the order in which they were asked; asking ends with the first acceptance.
+    """The verdicts of all schedulers in the order in which they were asked, up to the first acceptance.
 
-    ``lasting`` is why no larger candidate is taken either, where that takes the rules of several schedulers.
+    ``lasting`` is the reason why every larger candidate is refused too, if it follows from the rules of several
+    schedulers.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -115,7 +116,7 @@ class Answer:
     def decisive(self) -> tuple[Verdict, ...]:
         """The verdicts that explain the answer: the acceptance, or the refusals of schedulers for this kind of fusion.
 
-        Where all refusals say only that a scheduler is for another kind, they all count.
+        If all refusals say only that a scheduler is for another kind, they are all decisive.
         """
         if self.chosen is not None:
             return self.verdicts[-1:]
@@ -124,7 +125,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The decisive refusals in one line, equal sentences said once; for an acceptance its scheduler."""
+        """The decisive refusals on one line, equal sentences once; for an acceptance its scheduler."""
         decisive = self.decisive
         left = len(self.verdicts) - len(decisive)
         others = "the other scheduler is" if left == 1 else f"the other {left} schedulers are"
@@ -132,7 +133,7 @@ class Answer:
 
     @property
     def brief(self) -> str:
-        """The text without a word on schedulers for other kinds of fusions."""
+        """The text without schedulers for other kinds of fusions."""
         if self.chosen is not None:
             return f"accepted as {self.chosen.value}"
         found: dict[str, list[str]] = {}

@@ -29,7 +29,7 @@ def bind(fusion: Fusion, inputs: Sequence[Described]) -> Binding:
     Parameters
     ----------
     fusion
-        A definition, maybe with symbolic sizes.
+        A definition, possibly with symbolic sizes.
     inputs
         One description per fusion input, in order: TensorSpec for tensors, a Python number for scalars.
 

@@ -243,7 +243,7 @@ class FusionBuilder(Recording):
         ]
         return made
 
-    # What `load_repro` passed over or took for granted in the script that the definition comes from.
+    # What `load_repro` skipped or assumed in the script that the definition comes from.
     notes: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -260,7 +260,7 @@ class FusionBuilder(Recording):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the definition; an exception inside it propagates, and what it left half made is no fusion."""
+        """Close the definition; an exception inside it propagates, and what it left half made is not a fusion."""
         self._open = False
         self._left_by = next((kind.__name__ for kind in exception[:1] if isinstance(kind, type)), None)
         if self._walk is not None and not any(exception):
@@ -423,7 +423,7 @@ class FusionBuilder(Recording):
         Raises
         ------
         ArgumentTypeError
-            If it is no TensorSpec.
+            If it is not a TensorSpec.
         """
         if not isinstance(described, TensorSpec):
             msg = f"define_from_spec: described must be a TensorSpec, given {shown(described)}."
@@ -745,7 +745,7 @@ def describe_strides(
     Raises
     ------
     ArgumentTypeError
-        If they are no lists of ints.
+        If they are not lists of ints.
     DefinitionError
         If the lengths differ or an entry is negative.
     """

@@ -23,7 +23,7 @@ class FusionCache(KnownDefinitions[Payload]):
     Raises
     ------
     ArgumentTypeError
-        If it is no int.
+        If it is not an int.
     DefinitionError
         If it is below 1.
     """
@@ -58,14 +58,14 @@ class FusionCache(KnownDefinitions[Payload]):
         path
             The file.
         max_fusions
-            How many fusions are kept; as many as in the cache that was saved if left out.
+            How many fusions are kept; by default, as many as in the saved cache.
 
         Raises
         ------
         ArgumentTypeError
             If the path is none.
         InputError
-            If the file is no such cache.
+            If the file is not a saved cache.
         """
         return read_cache(Path(path), max_fusions, FusionCache)
 

@@ -1,7 +1,7 @@
 """Canonical records: a call inside a definition as what it does, however its arguments were spelled.
 
-``sum(t, [-1])`` and ``sum(t, dims=[1], keepdim=False)`` are one record, and so is what the printed definition writes.
-A Python number that is an operand is a constant with a record of its own, before that of the call.
+``sum(t, [-1])`` and ``sum(t, dims=[1], keepdim=False)`` are one record, and so is what the printed definition writes. A
+Python number that is an operand is a constant with its own record, before that of the call.
 """
 
 from collections.abc import Mapping, Sequence

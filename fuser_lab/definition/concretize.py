@@ -32,7 +32,7 @@ def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: M
     Parameters
     ----------
     fusion
-        A definition, maybe with symbolic sizes.
+        A definition, possibly with symbolic sizes.
     shapes
         Shape of each tensor input by name.
     scalars
@@ -212,7 +212,7 @@ def _as_number(result: Any, out: Val) -> Number:
 
 
 def _has_plain_one(value: Val) -> bool:
-    """Whether a tensor has an axis that happens to have size 1 but is no broadcast."""
+    """Whether a tensor has an axis that happens to have size 1 but is not a broadcast."""
     return isinstance(value, TensorView) and any(
         axis.visible_extent == 1 and not axis.is_broadcast for axis in value.domain.axes
     )

@@ -170,7 +170,7 @@ class _Writer:
         return self._name(value)
 
     def _defined(self, value: Scalar) -> str:
-        """Return the name of a constant that has a line of its own."""
+        """Return the name of a constant that has its own line."""
         number = value.value
         if number is None:
             msg = f"{value.name} is not a constant."

@@ -38,7 +38,7 @@ class Recording:
         self._walk: Walk[Any] | None = None if cache is None else Walk(cache)
         self._end: End | None = None
         self._calls: list[Called] = []
-        self._inside = False  # a call of the user's, whose parts are no calls of the user's
+        self._inside = False  # a call of the user's, whose parts are not calls of the user's
         self._state: FusionState | None = None
 
     @property
@@ -183,7 +183,7 @@ class Recording:
         Raises
         ------
         DefinitionError
-            If no value has this number; a vector and a size that is fixed are no values.
+            If no value has this number; a vector and a size that is fixed are not values.
         """
         state, fusion = self.state, self.fusion
         value: Val | None = None

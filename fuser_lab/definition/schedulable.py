@@ -83,7 +83,7 @@ class Schedulable:
         self.split(axis, factor, inner_split=False)
 
     def merge(self, axis_o: int, axis_i: int | None = None) -> None:
-        """Make one loop of two neighbours: ``i, j -> i * j``; ``axis_i`` is the next one if left out."""
+        """Make one loop of two neighbours: ``i, j -> i * j``; ``axis_i`` is the next one by default."""
         outer = whole("merge", "axis_o", axis_o)
         self._add("merge", axis_o=outer, axis_i=outer + 1 if axis_i is None else whole("merge", "axis_i", axis_i))
 
@@ -191,7 +191,7 @@ class Schedulable:
 
     def set_device_mesh(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("set_device_mesh", "is not supported: nothing here runs on several devices")
+        self._unsupported("set_device_mesh", "is not supported: fuser_lab runs on one device")
 
     def circular_buffer(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""

@@ -42,7 +42,7 @@ def order_of(given: object) -> tuple[tuple[int, int], ...]:
 
 
 def check_copy(what: str, op_type: object, cache_op: object = None) -> None:
-    """Raise ArgumentTypeError for what is no kind of copy, UnsupportedError for one that Numba cannot make."""
+    """Raise ArgumentTypeError for what is not a kind of copy, UnsupportedError for one that Numba cannot make."""
     for given, name in ((op_type, "op_type"), (cache_op, "cache_op")):
         if given is None:
             continue

@@ -126,14 +126,14 @@ def spec(
     dtype
         A DataType, a NumPy dtype or a name such as ``"bfloat16"``.
     strides
-        In elements, negative ones too; row-major if left out.
+        In elements, negative ones too; row-major by default.
     fill
-        Which values `TensorSpec.materialize` gives it; usual ones if left out.
+        The values that `TensorSpec.materialize` gives it; typical ones by default.
 
     Raises
     ------
     ArgumentTypeError
-        If sizes or strides are no lists of ints, or the dtype is none.
+        If sizes or strides are not lists of ints, or the dtype is none.
     InputError
         If a size is negative, or the number of strides is wrong.
     """

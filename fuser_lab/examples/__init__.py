@@ -38,7 +38,7 @@ def get(name: str) -> Example:
     for example in ALL:
         if example.name == name:
             return example
-    msg = f"there is no example {shown(name)}; choose from {', '.join(names())}."
+    msg = f"unknown example {shown(name)}; choose from {', '.join(names())}."
     raise InputError(msg)
 
 

@@ -33,7 +33,7 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
     Raises
     ------
     OutOfMemoryError
-        If memory does not suffice for the results of an expression.
+        If there is not enough memory for the results of an expression.
     """
     known: dict[Val, Any] = {}
     for value, given in zip(fusion.inputs, inputs, strict=True):

@@ -19,7 +19,7 @@ class IterType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterDomain:
-    """One axis: ``id`` is unique in its fusion, a broadcast axis has extent 1 and maybe an expanded extent."""
+    """One axis: ``id`` is unique in its fusion, a broadcast axis has extent 1 and possibly an expanded extent."""
 
     id: int
     extent: Extent
@@ -142,11 +142,11 @@ def stride_order_of(allocation: Sequence[int]) -> tuple[int, ...]:
 class TensorDomain:
     """Axes of a tensor.
 
-    ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set
-    when ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the
-    non-reduction axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for
-    broadcast axes. ``axes`` are the logical axes without reductions: the axes of the value in memory. ``hint`` is set
-    where an inference proposed a layout: it is no part of what the tensor is, and ``allocation`` need not follow it.
+    ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set when
+    ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the non-reduction
+    axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for broadcast axes.
+    ``axes`` are the logical axes without reductions: the axes of the value in memory. ``hint`` is set where an
+    inference proposed a layout: it is not part of what the tensor is, and ``allocation`` need not follow it.
     """
 
     logical: tuple[IterDomain, ...]

@@ -110,9 +110,9 @@ class Fusion:
         Raises
         ------
         InputError
-            If it is no output, or one whose memory is an input's.
+            If it is not an output, or one whose memory is an input's.
         ArgumentTypeError
-            If ``stride_order`` is no list of ints.
+            If ``stride_order`` is not a list of ints.
         DefinitionError
             If it is not a permutation of the numbers of the output's axes.
         """
@@ -129,7 +129,7 @@ class Fusion:
             raise DefinitionError(msg)
         over = next((target for out, target in self.aliases if out == tensor), tensor)
         if over in self.inputs:
-            msg = f"set_output_stride_order: {tensor.name} lies where input {over.name} does, as the caller laid it."
+            msg = f"set_output_stride_order: {tensor.name} is written over the input {over.name} and has its layout."
             raise InputError(msg)
         placed = replace(tensor, domain=replace(tensor.domain, allocation=allocation_of(ranks)))
         return Fusion(
@@ -147,7 +147,7 @@ class Fusion:
         Raises
         ------
         InputError
-            If it is no output.
+            If it is not an output.
         """
         order = self.required_order(self._output(output, "get_output_stride_order"))
         return None if order is None else stride_order_of(order)

@@ -69,7 +69,7 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered
     """
     tensor = scheduled.tensors[name]
     if tensor.memory is GLOBAL:
-        return 0, f"{name} is an output, which lies in memory; cache_before or cache_fork it"
+        return 0, f"{name} is an output, which is in memory; use cache_before or cache_fork"
     count = 0
     for axis in tensor.loop:
         if axis.is_reduction:
@@ -80,7 +80,7 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered
             consumer = scheduled.tensors[expr.out.name]
             place = match(tensor, consumer, expr, rules).shared(count + 1)
             if place is None:
-                return count, f"loop {count} of {name}, {axis}, is no loop of {consumer.name}"
+                return count, f"loop {count} of {name}, {axis}, is not a loop of {consumer.name}"
             if consumer.parallel_type(place - 1) is ParallelType.vectorize:
                 return count, f"loop {place - 1} of {consumer.name} is one access"
         more = _inlined(scheduled, name, count + 1)

@@ -191,7 +191,7 @@ def set_memory_type(scheduled: ScheduledFusion, transform: Transform, rules: Rul
         msg = f"set_memory_type: a MemoryType is needed, given {shown(memory)}."
         raise ScheduleError(msg)
     if memory in {MemoryType.tensor, MemoryType.symmetric}:
-        reason = "Numba has no tensor memory" if memory is MemoryType.tensor else "nothing here runs on several devices"
+        reason = "Numba has no tensor memory" if memory is MemoryType.tensor else "fuser_lab runs on one device"
         msg = f"set_memory_type: {memory} is not supported: {reason}."
         raise UnsupportedError(msg)
     outside = scheduled.is_input(tensor.name) or scheduled.is_output(tensor.name)

@@ -26,7 +26,7 @@ _FLOAT_SUFFIX = frozenset(
     | {"erfinv", "exp", "exp2", "expm1", "floor", "fmod", "lgamma", "log", "log10", "log1p", "log2", "round", "rsqrt"}
     | {"sin", "sinh", "sqrt", "tan", "tanh", "trunc"},
 )
-# Types with conversion functions of their own; all others are converted as C does.
+# Types that have their own conversion functions; all others are converted as in C.
 _NARROW = {
     DataType.Half: "half", DataType.BFloat16: "bfloat", DataType.Float8_e4m3fn: "e4m3",
     DataType.Float8_e5m2: "e5m2", DataType.Float8_e8m0fnu: "e8m0",
@@ -103,7 +103,7 @@ def _lines(expr: Expr, names: _Names) -> list[str]:
     if expr.kind is OpKind.POINTWISE:
         if not expr.tensor_outputs:
             return [f"{results[0]} = {''.join(_pointwise(expr, args))};"]
-        # Texts of tensors are long: each has a line of its own.
+        # Texts of tensors are long: each has its own line.
         first, *rest = _pointwise(expr, args)
         *lines, last = [f"   = {first}", *(f"  {part}" for part in rest)]
         return [results[0], *lines, f"{last};"]

@@ -33,7 +33,7 @@ TermLike = Union["Term", Number]
 
 
 class _Remembered:
-    """Where a term keeps its hash, which is no field: it must not be pickled."""
+    """Where a term keeps its hash, which is not a field: it must not be pickled."""
 
     __slots__ = ("_hash",)
     _hash: int
@@ -163,7 +163,7 @@ def apply(fn: str, first: Term, *rest: TermLike, dtype: DataType | None = None) 
     Comparisons and tests are Bool; everything else has the first operand's dtype unless ``dtype`` says otherwise.
     """
     if fn not in FUNCTIONS:
-        msg = f"{fn!r} is not a term function; known are {', '.join(sorted(FUNCTIONS))}."
+        msg = f"{fn!r} is not a term function; choose from {', '.join(sorted(FUNCTIONS))}."
         raise ValueError(msg)
     args = (first, *(like(first, value) for value in rest))
     if dtype is None:

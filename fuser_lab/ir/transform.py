@@ -78,7 +78,7 @@ REFUSED_TYPES: Mapping[ParallelType, str] = {
     ParallelType.tma: "Numba has no bulk copies (TMA)",
     ParallelType.stream: "kernels of a schedule by hand run on one stream",
     **dict.fromkeys(
-        (ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z), "nothing here runs on several devices",
+        (ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z), "fuser_lab runs on one device",
     ),
 }
 

@@ -59,7 +59,7 @@ def verify_stride_orders(
     Raises
     ------
     VerificationError
-        Naming the tensor that lies otherwise, or is no output.
+        Naming the tensor that lies otherwise, or is not an output.
     """
     for tensor, ranks in stride_orders:
         if tensor not in outputs:

@@ -148,7 +148,7 @@ def compared(before: Timings, after: Timings, *, confidence: float = 0.95) -> Co
     """Return two measurements row by row: rows belong together by subject, name of the plan and number of the segment.
 
     The interval is that of the percentile bootstrap (Efron 1979) of the ratio of medians, over blocks of samples
-    (Carlstein 1986), since neighbouring samples are alike: blocks of both are drawn anew 2,000 times, from a generator
+    (Carlstein 1986), since neighbouring samples are alike: blocks of both are drawn again 2,000 times, from a generator
     with a fixed seed. It says how well the medians of these two runs are known, not what a third run would give.
 
     Raises
@@ -206,7 +206,7 @@ def compared_rows(
 
 
 def _medians(row: TimingRow, generator: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return medians of samples that are drawn anew in blocks: what slows a machine down lasts for many samples."""
+    """Return medians of samples that are drawn again in blocks: what slows a machine down lasts for many samples."""
     seconds = np.asarray(row.seconds)
     length = max(len(seconds) // _BLOCKS, 1)
     blocks = seconds[: len(seconds) // length * length].reshape(-1, length)

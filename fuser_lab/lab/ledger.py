@@ -198,7 +198,7 @@ class Ledger:
 
     @takes(measurement=optional(TEXT))
     def timings(self, measurement: str | None = None) -> Timings:
-        """Return the rows of one measurement as timings, to be compared; of the last one if left out.
+        """Return the rows of one measurement as timings, to be compared; of the last one by default.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Timings as data and back: in a file of their own, or as rows of a ledger."""
+"""Timings as data and back: in a separate file, or as rows of a ledger."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def loaded_timings(path: Path) -> Timings:
         msg = f"Timings.load: {name} cannot be read: {why}."
         raise InputError(msg) from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        msg = f"Timings.load: {name} does not hold timings; give a file that Timings.save wrote as .json."
+        msg = f"Timings.load: {name} does not contain timings; pass a .json file written by Timings.save."
         raise InputError(msg)
     if data.get("version") != VERSION:
         msg = f"Timings.load: {name} has version {data.get('version')!r}; this version of fuser_lab reads {VERSION}."

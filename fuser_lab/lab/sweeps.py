@@ -248,7 +248,7 @@ def sweep(
     strategies
         Names of strategies, as for `segment`.
     targets
-        Devices whose limits decide, as for `segment`.
+        Devices to plan for, as for `segment`.
     options
         Options of the segmenter.
     schedules

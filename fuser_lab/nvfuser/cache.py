@@ -41,7 +41,7 @@ class FusionCache:
         max_fusions
             How many fusions a new one keeps.
         load_from_default_workspace
-            Whether a new one begins with what `serialize` has written; a file that cannot be read is passed over.
+            Whether a new one begins with what `serialize` has written; a file that cannot be read is skipped.
         """
         with cls._lock:
             if cls._only is None:
@@ -78,7 +78,7 @@ class FusionCache:
         Raises
         ------
         InputError
-            If the cache knows fusions, or the file is no such cache.
+            If the cache contains fusions, or the file is not a saved cache.
         """
         if self.num_fusions():
             msg = (
@@ -124,7 +124,7 @@ def serialize() -> None:
     """
     workspace = default_workspace()
     if workspace is None:
-        msg = f"serialize: nothing is kept in {store.configured()}; FUSER_LAB_CACHE can name a directory of your own."
+        msg = f"serialize: the directory {store.configured()} cannot be used; set FUSER_LAB_CACHE to another one."
         raise InputError(msg)
     FusionCache.get().serialize(workspace)
 

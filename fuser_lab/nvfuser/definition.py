@@ -215,7 +215,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         device
             None, or the device that the inputs are on.
         override_user_schedule
-            Whether ``schedule`` is passed over.
+            Whether ``schedule`` is skipped.
         capture_debug_output
             Whether `debug_output` returns what this run prints, with what ``NVFUSER_DUMP`` asks for.
         print_repro

@@ -1,4 +1,4 @@
-"""What ``fd.sched`` is inside ``schedule(self)``: transforms, and questions about the inputs at hand."""
+"""What ``fd.sched`` is inside ``schedule(self)``: transforms, and questions about the given inputs."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +69,7 @@ class Sched(Transforms):
         super().reorder(arg, old2new)
 
     def rfactor(self, arg: Any, dims: Iterable[int]) -> Any:
-        """Compute part of a reduction in a tensor of its own, and return that."""
+        """Compute part of a reduction in a separate tensor, and return that."""
         return super().rfactor(arg, dims)
 
     def reduction_factor(self, arg: Any, dims: Iterable[int]) -> Any:
@@ -83,15 +83,15 @@ class Sched(Transforms):
         return self._inputs
 
     def can_schedule(self, scheduler_type: SchedulerType) -> tuple[bool, str]:
-        """Return whether a scheduler takes the whole fusion for the inputs at hand, and if not why."""
+        """Return whether a scheduler accepts the whole fusion for the given inputs, and if not why."""
         return questions.can_schedule(self._fd, scheduler_type, self._ready("can_schedule"))
 
     def find_compatible_schedulers(self) -> list[SchedulerType]:
-        """Return the schedulers that take the whole fusion for the inputs at hand."""
+        """Return the schedulers that take the whole fusion for the given inputs."""
         return questions.find_compatible_schedulers(self._fd, self._ready("find_compatible_schedulers"))
 
     def compute_heuristics(self, scheduler_type: SchedulerType) -> Params:
-        """Return what a scheduler chooses for the inputs at hand; `schedule` without arguments follows it.
+        """Return what a scheduler chooses for the given inputs; `schedule` without arguments follows it.
 
         Raises
         ------

@@ -8,7 +8,7 @@ from fuser_lab.definition.record import EMIT, Encoded, decoded_number, values_in
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
 
-# Parameters that take sizes: a list that is given for one becomes a vector with a record of its own.
+# Parameters that take sizes: a list that is given for one becomes a vector with its own record.
 SIZES = frozenset({"shape", "new_shape", "start_indices", "end_indices", "pad_widths"})
 STRIDED = "slice"  # whose strides are sizes, too
 
@@ -19,7 +19,7 @@ def takes_sizes(op: str, parameter: str) -> bool:
 
 
 def printed(steps: Sequence[Step], name: str, fusion: Fusion | None) -> str:
-    """Return a function that records a definition again: a blank line, then one line a record.
+    """Return a function that records a definition again: a blank line, then one line per record.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class _Writer:
         self._vectors: dict[object, str] = {}
 
     def lines(self, steps: Sequence[Step]) -> Iterator[str]:
-        """Yield one line a record."""
+        """Yield one line per record."""
         for step in steps:
             # The arguments first: they have their names from the records before.
             call = self._call(step)

@@ -1,4 +1,4 @@
-"""FusionDefinition with nvFuser's members: ops act on the innermost open definition, `fusion` is an object of its own.
+"""FusionDefinition with nvFuser's members: ops act on the innermost open definition, `fusion` is a separate object.
 
 Everything that runs is `fuser_lab.fusion_definition.Executable`.
 """

@@ -49,7 +49,7 @@ def torch_like(flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...
 
 
 class KernelExecutor(executors.KernelExecutor):
-    """A fusion that one scheduler takes whole."""
+    """A fusion that one scheduler accepts whole."""
 
     def compile(
         self, fusion: object, args: Iterable[Any] = (), launch_constraints: object = None,

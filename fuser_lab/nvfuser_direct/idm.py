@@ -21,7 +21,7 @@ class DisjointSets:
         self._parent: dict[int, int] = {}
 
     def add(self, axis: IterDomain) -> None:
-        """Add an axis as a class of its own, unless it is known."""
+        """Add an axis as a separate class, unless it is known."""
         self._parent.setdefault(axis.id, axis.id)
 
     def join(self, a: IterDomain, b: IterDomain) -> None:

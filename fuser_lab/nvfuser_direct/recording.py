@@ -29,7 +29,7 @@ class Recorder(FusionBuilder):
             self._continue(recorded)
 
     def _continue(self, fusion: Fusion) -> None:
-        """Begin with what a fusion holds; new values get names of their own."""
+        """Begin with what a fusion holds; new values get separate names."""
         self._inputs, self._exprs = list(fusion.inputs), list(fusion.exprs)
         self._outputs, self._aliases = list(fusion.outputs), list(fusion.aliases)
         self._returned = set(fusion.outputs) - fusion.hidden

@@ -57,7 +57,7 @@ def _broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) ->
 
 
 def _copied(rec: Recorder, tensor: TensorView) -> TensorView:
-    """Return a copy of what an op leaves as it is, so that a call always makes a tensor of its own."""
+    """Return a copy of what an op leaves as it is, so that a call always makes a separate tensor."""
     copy: TensorView = OPS["set"].frontend(rec, tensor)
     return copy
 

@@ -40,7 +40,7 @@ def infer_filled(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tu
 
 
 def given_shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Extent, ...]:
-    """Return a shape argument, or raise if it is no list of sizes of 0 or more."""
+    """Return a shape argument, or raise if it is not a list of sizes of 0 or more."""
     sizes = rec.extents(shape, op, "shape")
     for size in sizes:
         if isinstance(size, int) and size < 0:

@@ -32,7 +32,7 @@ def _extreme(name: str, plain: OpDef, fold: Any) -> OpDef:
 
     return OpDef(
         name=name, kind=OpKind.REDUCTION, frontend=_nameless(name), infer=plain.infer, reference=reference,
-        combine=Combine(fn=name, identity=identity), doc=f"As {plain.name}, but NaN is passed over.",
+        combine=Combine(fn=name, identity=identity), doc=f"As {plain.name}, but NaN is skipped.",
     )
 
 

@@ -145,7 +145,7 @@ def _reduction(
                 raise DefinitionError(msg)
             named = whole(dim, name, "dim")
         if keeps and named is None:
-            msg = f"{name}: keepdim needs dim or dims beside it; without them all axes go."
+            msg = f"{name}: keepdim requires dim or dims; without them, all axes are reduced."
             raise ArgumentTypeError(msg)
         reduced = reduced_axes(tensor, named, name)
         value = _operand(rec, tensor, dtype, name, converts=converts)
@@ -174,7 +174,7 @@ def _operand(rec: Recorder, tensor: TensorView, dtype: object, op: str, *, conve
         msg = f"{op}: dtype must be a DataType, given {shown(dtype)}."
         raise ArgumentTypeError(msg)
     if dtype is not DataType.Null and not converts:
-        msg = f"{op}: dtype must be left out, since the result has the operand's dtype; given {dtype!r}."
+        msg = f"{op}: dtype must be omitted, because the result has the operand's dtype; given {dtype!r}."
         raise DefinitionError(msg)
     if not converts and tensor.dtype.is_complex:
         msg = f"{op}: complex numbers have no order, given {tensor.dtype!r}."
@@ -290,7 +290,7 @@ SUM = _reduction(
     lambda x, *, dims: np.sum(x, axis=dims, dtype=x.dtype),
     converts=True,
     repeated="mul",
-    doc="Sum over dims (all axes if left out); bool and integers are summed as Int.",
+    doc="Sum over dims (all axes by default); bool and integers are summed as Int.",
 )
 PROD = _reduction(
     "prod",
@@ -298,7 +298,7 @@ PROD = _reduction(
     lambda x, *, dims: np.prod(x, axis=dims, dtype=x.dtype),
     converts=True,
     repeated="pow",
-    doc="Product over dims (all axes if left out); bool and integers are multiplied as Int.",
+    doc="Product over dims (all axes by default); bool and integers are multiplied as Int.",
 )
 MAX = _reduction(
     "max",

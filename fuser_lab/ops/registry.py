@@ -290,7 +290,7 @@ def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
     Raises
     ------
     ArgumentTypeError
-        If it is no int.
+        If it is not an int.
     DefinitionError
         If it lies outside ``[-ndim, ndim)``.
     """

@@ -35,7 +35,7 @@ def axis_in_bounds(dim: object, ndim: int, op: str) -> int:
     Raises
     ------
     ArgumentTypeError
-        If it is no int.
+        If it is not an int.
     DefinitionError
         If it lies outside ``[-ndim, ndim)``.
     """

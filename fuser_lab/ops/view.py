@@ -257,7 +257,7 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
 def reshape_domain(tensor: TensorView, new: tuple[int, ...], axes: AxisFactory) -> TensorDomain:
     """Return the result's axes with the merges and splits that lead from the operand's axes to them.
 
-    Axes of size 1 are dropped and made anew; the rest is grouped into the shortest runs with equal products, each
+    Axes of size 1 are dropped and made again; the rest is grouped into the shortest runs with equal products, each
     merged into one axis and split again.
     """
     root = tuple(axes.copy(axis) for axis in tensor.domain.axes)

@@ -22,9 +22,9 @@ class AllocationDomain(Pass):
     """An output computed from a channels-last input is channels-last, so both are accessed in the same order.
 
     Among the inputs that an output depends on, the one with the most axes decides; if several have the most axes, their
-    orders have to agree. Axes that only the output has come first. Outputs with a layout of their own keep it; views
-    and results of the array library are unchanged. With ``every_tensor``, tensors between segments follow the same
-    rule; ``past_reductions`` is nvFuser's workaround for its issue #2202, see `propose_orders`.
+    orders have to agree. Axes that only the output has come first. Outputs with their own layout keep it; views and
+    results of the array library are unchanged. With ``every_tensor``, tensors between segments follow the same rule;
+    ``past_reductions`` is nvFuser's workaround for its issue #2202, see `propose_orders`.
     """
 
     name: ClassVar[str] = "allocation_domain"

@@ -48,7 +48,7 @@ def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] |
     tensor
         Name of an input or of a tensor that is computed.
     readers
-        Names of the results of those readers that read the copy; if left out, all that are no ``segment_set``.
+        Names of the results of those readers that read the copy; by default, all except ``segment_set``.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] |
     name = _new_name(fusion, tensor)
     (result,) = OPS[HINT].infer((source,), {}, Axes(fusion))
     if result.domain is None:
-        msg = f"segment_set of {tensor} is a scalar; a tensor is needed here."
+        msg = f"segment_set of {tensor} is a scalar, but a tensor is required."
         raise VerificationError(msg)
     copy = TensorView(name=name, dtype=result.dtype, domain=result.domain)
     exprs: list[Expr] = []
@@ -87,7 +87,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
     tensor
         Name of a tensor that a ``segment_set`` copies, or of the result of one.
     readers
-        Names of the results of those readers; all if left out.
+        Names of the results of those readers; all by default.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
     if readers is None:
         if not plain:
             why = "every reader of it is already a segment_set" if users else "nothing reads it"
-            msg = f"there is no edge for a segment_set behind {tensor.name}: {why}."
+            msg = f"a segment_set cannot be inserted after {tensor.name}: {why}."
             raise IllegalEdit(msg)
         return set(plain.values())
     found = set()

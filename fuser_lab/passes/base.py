@@ -67,7 +67,7 @@ class PassPipeline:
         unknown = off - {p.name for p in self.passes}
         if unknown:
             names = ", ".join(p.name for p in self.passes)
-            msg = f"there is no pass {min(unknown)!r}; choose from {names}."
+            msg = f"unknown pass {min(unknown)!r}; choose from {names}."
             raise InputError(msg)
         for one in self.passes:
             if one.name in off or (one.only_without and one.only_without not in missing):
@@ -81,7 +81,7 @@ class PassPipeline:
 
 
 def _checked(one: Pass, before: Fusion, after: object) -> Fusion:
-    """Return what a pass made, or raise InputError if it is no fusion with the same inputs and outputs."""
+    """Return what a pass made, or raise InputError if it is not a fusion with the same inputs and outputs."""
     if not isinstance(after, Fusion):
         msg = f"pass {one.name!r}: run must return a Fusion, given {type(after).__name__}."
         raise InputError(msg)

@@ -1,4 +1,4 @@
-"""ExplicitSeeds: random numbers without a seed get one that whoever runs the fusion draws."""
+"""ExplicitSeeds: random numbers without a seed get one that is drawn when the fusion runs."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""FMinFMaxPromotion: maxima that need not look for NaN, since a sum of the same rows finds it anyhow.
+"""FMinFMaxPromotion: maxima that need not look for NaN, since a sum of the same rows finds it anyway.
 
 nvFuser's pass of this name (csrc/preseg_passes/fmin_fmax_promotion.cpp). Which uses repair NaN is decided by a proof of
 our own, and a narrow one: what a row with NaN gives must be all NaN before and after, in every output.

@@ -77,7 +77,7 @@ def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorV
 
 
 def _computing(fusion: Fusion, views: Mapping[TensorView, Strides]) -> set[Expr]:
-    """Return the expressions that some tensor which is no view depends on."""
+    """Return the expressions that some tensor which is not a view depends on."""
     found: set[Expr] = set()
     wanted: set[Val] = set()
     for expr in reversed(fusion.exprs):

@@ -44,7 +44,7 @@ class _Left:
 
 
 def _pair(expr: Expr, before: Expr | None) -> _Left | None:
-    """Return what is left of a squeeze behind a broadcast; None if it is no such pair or nothing is gained."""
+    """Return what is left of a squeeze behind a broadcast; None if it is not such a pair or nothing is gained."""
     if expr.op.name != "squeeze" or before is None or before.op.name != "broadcast":
         return None
     given = before.attr("is_broadcast_dim")

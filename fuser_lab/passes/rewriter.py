@@ -1,4 +1,4 @@
-"""How a pass writes a fusion anew: expression by expression, in order, with axes and names that are new."""
+"""How a pass rewrites a fusion: expression by expression, in order, with new axes and names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -101,7 +101,7 @@ class Rewriter:
         return name
 
     def emit(self, name: str, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
-        """Add ``name = op(inputs)`` and return the result; ``name`` is new, or that of a value that is made anew."""
+        """Add ``name = op(inputs)`` and return the result; ``name`` is new, or that of a value that is made again."""
         return self._emit(name, op, inputs, attrs, None)
 
     def remake(self, old: TensorView, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
@@ -121,7 +121,7 @@ class Rewriter:
             self._axes = Axes(self.fusion)
         (result,) = OPS[op].infer(inputs, attrs, self._axes)
         if result.domain is None:
-            msg = f"{op} of {name} is a scalar; a tensor is needed here."
+            msg = f"{op} of {name} is a scalar, but a tensor is required."
             raise VerificationError(msg)
         required = self._required.get(name)
         if required is not None:

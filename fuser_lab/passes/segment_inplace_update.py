@@ -1,4 +1,4 @@
-"""SegmentInplaceUpdate: a result that overwrites an input near a broadcast is written by a kernel of its own.
+"""SegmentInplaceUpdate: a result that overwrites an input near a broadcast is written by a separate kernel.
 
 nvFuser's pass of this name (csrc/preseg_passes/segment_inplace_update.cpp): where an input is broadcast, one thread may
 overwrite an element that another one has still to read.

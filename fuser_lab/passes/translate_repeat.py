@@ -1,7 +1,7 @@
 """TranslateRepeatToExpand: a tensor joined with itself is the tensor, repeated.
 
 nvFuser's pass of this name (csrc/preseg_passes/translate_repeat_to_expand.cpp). Where the axis has size 1, nvFuser uses
-an op of its own for repeating, which does not exist here; such a cat stays.
+a separate op for repeating, which does not exist here; such a cat stays.
 """
 
 from dataclasses import dataclass

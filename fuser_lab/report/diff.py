@@ -100,7 +100,7 @@ class PlanComparison:
     diffs: tuple[PlanDiff, ...]
 
     def table(self) -> Table:
-        """Return one row a plan; the first is the baseline."""
+        """Return one row per plan; the first is the baseline."""
         first = self.diffs[0].before
         sides = [(first, None), *((d.after, d) for d in self.diffs)]
         rows = [
@@ -119,7 +119,7 @@ class PlanComparison:
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset(columns) - {"plan", "schedulers"})
 
     def records(self) -> Records:
-        """Return one row a plan, as numbers; the first is the baseline."""
+        """Return one row per plan, as numbers; the first is the baseline."""
         first = self.diffs[0].before
         sides = [(first, None), *((d.after, d) for d in self.diffs)]
         columns = (

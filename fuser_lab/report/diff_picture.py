@@ -24,7 +24,7 @@ _MOST_TENSORS: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Expressions in one segment of the first plan and one of the second, which are no partners if they ``moved``."""
+    """Expressions in one segment of the first plan and one of the second, which are not partners if they ``moved``."""
 
     before: int
     after: int
@@ -89,7 +89,7 @@ def diff_mermaid(difference: Difference) -> str:
 
 
 def diff_dot(difference: Difference) -> str:
-    """Return the picture as DOT text, one cluster a plan; links of expressions in other company are dashed."""
+    """Return the picture as DOT text, one cluster per plan; links of expressions in other company are dashed."""
     lines = ["digraph difference {", "  rankdir=LR; node [fontname=sans, shape=box]; edge [fontname=sans];"]
     for key, side in zip("ab", (difference.before, difference.after), strict=True):
         lines += [f"  subgraph cluster_{key} {{", f"    label={_quoted(side.name)};"]

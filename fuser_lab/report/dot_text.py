@@ -14,7 +14,7 @@ _SHAPES = {"input": "oval", "op": "box", "output": "hexagon", "segment": "box"}
 
 
 def view_dot(view: ViewModel) -> str:
-    """Return the DOT text of a view model, one cluster a segment."""
+    """Return the DOT text of a view model, one cluster per segment."""
     numbers = {node.id: f"n{n}" for n, node in enumerate(view.nodes)}
     lines = [f"digraph {_quoted(view.header.title)} {{", "  node [fontname=sans]; edge [fontname=sans];"]
     lines += [f"  {_node(n, numbers[n.id])}" for n in view.nodes if n.segment is None]

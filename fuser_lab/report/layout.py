@@ -38,7 +38,7 @@ _LARGEST = 1.3  # scale beyond which a drawing gains nothing
 _PER_BAND = 0.95  # what a drawing is worth with one band more, beside one of the same scale
 _PER_BAND_INSIDE = 0.8
 _ACROSS = 0.87  # what a drawing from left to right is worth beside one from top to bottom
-_WORN = 0.6  # of the scale that a drawing began with, below which it is laid out anew
+_WORN = 0.6  # of the scale that a drawing began with, below which it is laid out again
 
 Size = tuple[float, float]
 Port = tuple[str, str]  # a node, and the tensor that leaves it there
@@ -268,7 +268,7 @@ class _Drawing:
         )
 
     def _known_by(self, node: NodeView) -> str:
-        """Return what a free node is known by from plan to plan: segments are numbered anew, so by what they write."""
+        """Return what a free node is known by from plan to plan: segments are renumbered, so by what they write."""
         if node.segment is None:
             return node.id
         return "segment of " + " ".join(self._segments[node.segment].outputs)

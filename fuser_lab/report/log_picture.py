@@ -1,4 +1,4 @@
-"""A decision log as a picture: one row an attempt, one column an expression, marks where the attempt is about it."""
+"""A decision log as a picture: one row per attempt, one column per expression, marks where the attempt is about it."""
 
 from __future__ import annotations
 

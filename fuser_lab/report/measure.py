@@ -1,4 +1,4 @@
-"""How large text is and what stands on each box, so that layout and drawing agree without a font at hand."""
+"""How large text is and what stands on each box, so that layout and drawing agree without access to fonts."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def memory_steps(plan: PlanLike) -> tuple[Step, ...]:
 
 
 def memory_svg(plan: PlanLike, *, style: bool = True) -> str:
-    """Return one bar a segment in run order: inputs, tensors between segments, results."""
+    """Return one bar per segment in run order: inputs, tensors between segments, results."""
     steps = memory_steps(plan)
     peak = max((step.total for step in steps), default=0)
     room = _WIDTH - _LEFT - _RIGHT

@@ -13,7 +13,7 @@ _SHAPES = {"segment": ('["', '"]'), "input": ('(["', '"])'), "op": ('["', '"]'),
 
 
 def view_mermaid(view: ViewModel) -> str:
-    """Return the flowchart of a view model, one subgraph a segment."""
+    """Return the flowchart of a view model, one subgraph per segment."""
     numbers = {node.id: f"n{n}" for n, node in enumerate(view.nodes)}
     lines = ["flowchart TB", *(f"  {_node(n, numbers[n.id])}" for n in view.nodes if n.segment is None)]
     for segment in view.segments:

@@ -174,7 +174,7 @@ def _computing(fusion: Fusion, values: Sequence[Val]) -> frozenset[str]:
 
 
 def _behind(fd: FusionBuilder, value: Any) -> Any:
-    """Record one more op on a result, so that the op itself is no mere view of an input."""
+    """Record one more op on a result, so that the op itself is not a mere view of an input."""
     if not isinstance(value, Tensor):
         dtype = DataType.Int if isinstance(value, int) else value.dtype
         return fd.ops.full([2], value, dtype)

@@ -1,7 +1,7 @@
 """The picture of a plan in pieces, for a page that keeps those which an edit only moves.
 
-An edit changes a few boxes and shifts many. So everything is drawn around an origin of its own (a box around its corner
-or its middle, a wire around its tip): what has the same markup as before stays in the page and is moved.
+An edit changes a few boxes and shifts many. So everything is drawn around a separate origin (a box around its corner or
+its middle, a wire around its tip): what has the same markup as before stays in the page and is moved.
 """
 
 from __future__ import annotations

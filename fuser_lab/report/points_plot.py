@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis says: its name, how a value is written, and its ticks, which are round numbers if left out."""
+    """What an axis says: its name, how a value is written, and its ticks, which are round numbers by default."""
 
     name: str
     written: Callable[[float], str]

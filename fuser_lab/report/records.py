@@ -37,7 +37,7 @@ def records_csv(records: Records) -> str:
 
 
 def segment_records(segments: Sequence[SegmentView]) -> Records:
-    """Return one row a segment."""
+    """Return one row per segment."""
     columns = (
         "segment", "scheduler", "ops", "read [bytes]", "written [bytes]", "crossing [bytes]", "reads", "writes",
     )
@@ -52,7 +52,7 @@ def segment_records(segments: Sequence[SegmentView]) -> Records:
 
 
 def op_records(view: ViewModel) -> Records:
-    """Return one row an input, op or output, with what it reads and the results made of it."""
+    """Return one row per input, op or output, with what it reads and the results made of it."""
     reads: dict[str, list[str]] = {}
     readers: dict[str, list[str]] = {}
     results = {n.id: n.tensors if n.kind == "op" else (n.kind,) for n in view.nodes}
@@ -71,14 +71,14 @@ def op_records(view: ViewModel) -> Records:
 
 
 def decision_records(decisions: Sequence[DecisionView]) -> Records:
-    """Return one row an attempt of the segmenter."""
+    """Return one row per attempt of the segmenter."""
     columns = ("number", "phase", "kind", "of", "accepted", "reason")
     rows = ((d.seq, d.phase, d.kind, d.of, d.accepted, decision_reason(d)) for d in decisions)
     return Records(columns=columns, rows=tuple(rows))
 
 
 def timing_records(timings: Timings) -> Records:
-    """Return one row a segment, and one a whole plan or peer, whose segment is empty."""
+    """Return one row per segment, and one per whole plan or peer, whose segment is empty."""
     columns = (
         "plan", "segment", "scheduler", "ops", "read [bytes]", "written [bytes]", "crossing [bytes]", "median [µs]",
         "lower quartile [µs]", "upper quartile [µs]", "warm median [µs]", "gaps [µs]", "bandwidth [GB/s]",

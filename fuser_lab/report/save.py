@@ -48,7 +48,7 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
 
 
 def path_of(what: str, path: object) -> Path:
-    """Return where to write, or raise ArgumentTypeError for what is no path."""
+    """Return where to write, or raise ArgumentTypeError for what is not a path."""
     return Path(PATH.of(path, what, "path"))
 
 

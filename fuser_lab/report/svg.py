@@ -1,6 +1,6 @@
 """The picture of a plan: one box per segment, one kernel each, as engineers draw it by hand.
 
-It is written as text, piece by piece: a fusion of 300 operations is drawn anew after each edit, and building and
+It is written as text, piece by piece: a fusion of 300 operations is drawn again after each edit, and building and
 writing out a tree of elements took ten times as long.
 """
 
@@ -331,7 +331,7 @@ def segment_title(segment: SegmentView) -> str:
 def segment_text(segment: SegmentView) -> str:
     """Return what a segment computes and moves, or why nothing takes it."""
     if not segment.ok:
-        return "; ".join(f"{v.scheduler}: {v.text}" for v in segment.verdicts) or "No scheduler takes it."
+        return "; ".join(f"{v.scheduler}: {v.text}" for v in segment.verdicts) or "No scheduler accepts it."
     return (
         f"{', '.join(segment.ops)}. Reads {', '.join(segment.inputs)} ({bytes_label(segment.bytes_in)}), "
         f"writes {', '.join(segment.outputs)} ({bytes_label(segment.bytes_out)})."

@@ -62,7 +62,7 @@ def table_element(table: Table, *, caption: str = "") -> Element:
 
 
 def segment_table(segments: Sequence[SegmentView]) -> Table:
-    """Return one row a segment."""
+    """Return one row per segment."""
     rows = [
         (
             f"S{s.index}",
@@ -81,7 +81,7 @@ def segment_table(segments: Sequence[SegmentView]) -> Table:
 
 
 def op_table(view: ViewModel) -> Table:
-    """Return the graph as a table: one row an input, op or output, with what it reads, who reads it, and its line."""
+    """Return the graph as a table: one row per input, op or output, with what it reads, who reads it, and its line."""
     reads: dict[str, list[str]] = {}
     readers: dict[str, list[str]] = {}
     labels = {n.id: n.label if n.kind == "op" else n.kind for n in view.nodes}
@@ -117,7 +117,7 @@ def line_table(view: ViewModel) -> Table | None:
 
 
 def layout_table(layouts: Sequence[LayoutView]) -> Table:
-    """Return one row a tensor that a segment writes: who wanted which order of axes, and which it has."""
+    """Return one row per tensor that a segment writes: who wanted which order of axes, and which it has."""
     rows = [
         (
             one.tensor,

@@ -48,12 +48,12 @@ def headline(header: Header) -> str:
 
 
 def refusal_text(segment: SegmentView) -> str:
-    """Return why no scheduler takes a segment."""
+    """Return why no scheduler accepts a segment."""
     return f"S{segment.index} has no scheduler:\n{verdicts_text(segment.verdicts)}"
 
 
 def verdicts_text(verdicts: Sequence[VerdictView]) -> str:
-    """Return one line a scheduler, in the order in which they were asked."""
+    """Return one line per scheduler, in the order in which they were asked."""
     width = max((len(v.scheduler) for v in verdicts), default=0)
     return "\n".join(f"  {'✓' if v.accepted else '✗'} {v.scheduler.ljust(width)}  {v.text}".rstrip() for v in verdicts)
 

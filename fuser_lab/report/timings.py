@@ -1,4 +1,4 @@
-"""Timings as a table: one row a segment, a total row a plan, units in the headings."""
+"""Timings as a table: one row per segment, a total row per plan, units in the headings."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class VerdictView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
-    """A segment; ``ok`` is False where no scheduler takes it, and ``verdicts`` then say why."""
+    """A segment; ``ok`` is False where no scheduler accepts it, and ``verdicts`` then say why."""
 
     index: int
     scheduler: str
@@ -462,7 +462,7 @@ def drawn(segment: SegmentLike) -> tuple[Expr, ...]:
 
 
 def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> Counter[str]:
-    """Return how many segments compute what each expression does; replicas are expressions of their own."""
+    """Return how many segments compute what each expression does; replicas are separate expressions."""
     found = Counter(replicas.get(e.name, e.name) for segment in segments for e in segment.exprs)
     return found + Counter({name: found[original] for name, original in replicas.items()})
 

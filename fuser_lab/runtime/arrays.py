@@ -59,7 +59,7 @@ def kind_of(value: Any) -> str:
     if type(value) is np.ndarray:
         return "numpy"
     if isinstance(value, np.ma.MaskedArray):
-        msg = "a masked array cannot be an input, since no fusion looks at its mask; give x.filled(...) or x.data."
+        msg = "a masked array cannot be an input, because fusions ignore masks; pass x.filled(...) or x.data."
         raise InputError(msg)
     if isinstance(value, np.ndarray):
         return "numpy"
@@ -84,7 +84,7 @@ def describe(value: Any) -> TensorSpec | Number:
     Raises
     ------
     InputError
-        If the value is no array or number, or has a dtype that no fusion has.
+        If the value is not an array or number, or has a dtype that no fusion has.
     """
     kind = kind_of(value)
     if kind == "number":

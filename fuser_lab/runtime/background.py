@@ -79,7 +79,7 @@ class Background:
                 is_answered = bool(started) and ahead.asked(started[0], kernel, None)
                 with self._waiting.changed:
                     self._waiting.running.pop(kernel.source).done.set()
-                    if not is_answered:  # whoever needs the others compiles them
+                    if not is_answered:  # callers that need the others compile them
                         self._workers -= 1
                         self._waiting.groups = self._waiting.groups if self._workers else []
                         return

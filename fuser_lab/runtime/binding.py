@@ -116,7 +116,7 @@ def check_apart(written: Mapping[str, Any]) -> None:
     if len(written) > 1:
         for (first, a), (second, b) in itertools.combinations(written.items(), 2):
             if may_overlap(a, b) and overlap(a, b):
-                msg = f"{first} and {second} share memory; a run writes to both, so that they must be apart."
+                msg = f"{first} and {second} share memory; a run writes to both, so they must not overlap."
                 raise InputError(msg)
 
 
@@ -192,7 +192,7 @@ def device_of(described: Sequence[TensorSpec | Number]) -> str:
     """
     found = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and d.device.startswith("cuda"))
     if len(found) > 1:
-        msg = f"the inputs lie on {' and '.join(found)}; a run takes place on one GPU, so move them to the same one."
+        msg = f"the inputs are on {' and '.join(found)}; a run uses one GPU, so move them to the same one."
         raise InputError(msg)
     return next(iter(found), "cpu")
 

@@ -35,7 +35,7 @@ def generate_scheduled(
     name
         Name of the kernel's function.
     layouts
-        Strides in elements and alignment in bytes of each tensor input; dense and aligned to 16 if left out.
+        Strides in elements and alignment in bytes of each tensor input; dense and aligned to 16 by default.
 
     Raises
     ------

@@ -46,10 +46,10 @@ def _torch() -> Any:
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
-        msg = "running on a GPU needs torch, which holds the arrays there: pip install torch."
+        msg = "running on a GPU requires torch, which allocates the arrays: pip install torch."
         raise UnsupportedError(msg) from None
     if not torch.cuda.is_available():
-        msg = "there is no CUDA device here; kernels for one can be generated and read, but not run."
+        msg = "no CUDA device was found; CUDA kernels can be generated and read, but not run."
         raise UnsupportedError(msg)
     torch.cuda.init()
     return torch
@@ -95,7 +95,7 @@ class DeviceCall:
         self.launch(env)(_stream_of()(self.function.device))
 
     def launch(self, env: Mapping[str, Any]) -> Launch:
-        """Return the launch with its arguments in place; whoever calls it keeps the arrays alive."""
+        """Return the launch with its arguments in place; the caller keeps the arrays alive."""
         words = {name: tuple(made(env[name]) for made in makers) for name, makers in self.parameters}
         words |= {size.name: tuple(made(size.word) for made in _PARAMETERS[size.dtype]) for size in self.phase.sizes}
         return Launch(self.function, self.phase, words)
@@ -314,7 +314,7 @@ class DeviceMemory:
         return ReadyRuns(kinds, functools.partial(_stream_of(), self.number), new)
 
     def launches(self, calls: Sequence[Any], env: Mapping[str, Any]) -> list[Launch] | None:
-        """Return the launches of calls with their arguments in place; None if some call is no launch."""
+        """Return the launches of calls with their arguments in place; None if some call is not a launch."""
         if not all(isinstance(call, DeviceCall) for call in calls):
             return None
         return [call.launch(env) for call in calls]

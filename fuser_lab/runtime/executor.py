@@ -159,7 +159,7 @@ class PreparedPlan:
     def _ready_runs(self) -> "ReadyRuns | HostRuns | None":
         """Return where runs are kept that are repeated with other arrays; None if a run is more than its calls.
 
-        Each result has to be computed into an array of its own, or on the CPU be seen in an input.
+        Each result has to be computed into a separate array, or on the CPU be seen in an input.
         """
         views = [origin for origin in self._from if origin is not None]
         returned = {slot.name for slot in self._returned}
@@ -272,7 +272,7 @@ class PreparedPlan:
         strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
         if scheduler is None or scheduler in EVALUATED:
-            reason = scheduler.value if scheduler else "no scheduler takes it"
+            reason = scheduler.value if scheduler else "no scheduler accepts it"
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         try:
@@ -534,7 +534,7 @@ class PreparedPlan:
         raise self._exhausted(tensor, nbytes)
 
     def _exhausted(self, tensor: TensorView, nbytes: int | None = None) -> OutOfMemoryError:
-        """Return what to raise where memory does not suffice; storage kept for other runs is let go of."""
+        """Return the error for exhausted memory, after releasing storage kept for other runs."""
         for variant in list(self._variants.values()):
             variant.idle.clear()
         if self._ready is not None:
@@ -785,7 +785,7 @@ def prepare(
         The whole fusion, concretized.
     segments
         Segment fusions with their schedulers, in run order; values keep the fusion's names. None as scheduler means
-        that no scheduler takes it: it is evaluated.
+        that no scheduler accepts it: it is evaluated.
     target
         ``"cpu"``, ``"cuda"`` for torch's current device, or a device as ``"cuda:1"``.
     allow_fallback

@@ -3,7 +3,7 @@
 An interrupt that falls into an import leaves some modules of a package behind and others not, and the next import of it
 fails. Interrupts are raised in the main thread only: what is imported by another one is imported as a whole. Compilers
 register things lazily in tables of the process, and a table that is half filled fails every later compilation: there,
-an interrupt waits until the compiler is done with the kernel at hand.
+an interrupt waits until the compiler is done with the current kernel.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def import_whole(name: str) -> None:
-    """Import a module in a thread of its own; it is finished there if waiting for it is interrupted.
+    """Import a module in a separate thread; it is finished there if waiting for it is interrupted.
 
     What goes wrong is not raised: the caller's own import statement, which follows, says it.
     """
@@ -94,5 +94,5 @@ def progress_bar(what: str, total: int | None = None, *, hidden: bool = False) -
         from tqdm.auto import tqdm
     except Exception:  # noqa: BLE001 - whatever is wrong with it, work goes on
         return _NoBar()
-    # disable=None: no bar where the output is no terminal.
+    # disable=None: no bar where the output is not a terminal.
     return tqdm(total=total, desc=what, leave=False, disable=True if hidden else None)

@@ -144,7 +144,7 @@ def _truncation(dtype: DataType) -> Any:
             def limit(value: int) -> Any:
                 return ir.Constant(number.type, float(value))
 
-            # Out of range this is no defined number; the choices below never take it then.
+            # Out of range this is not a defined number; the choices below never take it then.
             inside = (builder.fptosi if low else builder.fptoui)(number, bits)
             found = builder.select(builder.fcmp_ordered("<=", number, limit(low)), ir.Constant(bits, low), inside)
             found = builder.select(builder.fcmp_ordered(">=", number, limit(high + 1)), ir.Constant(bits, high), found)

@@ -550,7 +550,7 @@ def _philox(context: Any, seed: Any, offset: Any, group: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
-        # As an instruction of its own: LLVM would widen all that is done with the halves.
+        # As a separate instruction: LLVM would widen all that is done with the halves.
         product = ir.InlineAsm(ir.FunctionType(wide, [_BITS, _BITS]), "mul.wide.u32 $0, $1, $2;", "=l,r,r")
 
         def halves(value: Any) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ def loans_of(
     segments
         Segment fusions with their schedulers, in run order.
     results
-        Outputs that have memory of their own.
+        Outputs that have separate memory.
     taken
         Names of inputs and outputs of the plan: none of them is an intermediate.
     """

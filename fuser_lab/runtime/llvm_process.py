@@ -1,4 +1,4 @@
-"""LLVM in a process of its own, so that a module it cannot bear costs time and speed, never the user's process.
+"""LLVM in a separate process, so that a module it cannot bear costs time and speed, never the user's process.
 
 Released builds of llvmlite have LLVM's assertions in them. One that fails ends the process: known is one of the loop
 vectorizer (LLVM 22), whose two cost models may choose different widths for constant trip counts. `LlvmProcess` hands
@@ -183,7 +183,7 @@ class LlvmProcess:
         if self._worker is not None and self._worker.poll() is not None:
             self._end()
         if self._worker is None:
-            # Ctrl-C goes to all processes of a terminal's group: not to this one, in a session of its own.
+            # Ctrl-C goes to all processes of a terminal's group: not to this one, in a separate session.
             self._worker = subprocess.Popen(  # noqa: S603 - this program, with arguments of our own
                 self._command or worker_command(_options()), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, start_new_session=True,

@@ -90,7 +90,7 @@ class Memory(Protocol):
         """
 
     def launches(self, calls: Sequence[Call], env: Environment) -> "Sequence[Launch] | None":
-        """Return the launches of calls with their arguments in place; None if some call is no launch."""
+        """Return the launches of calls with their arguments in place; None if some call is not a launch."""
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Return what replays everything that a function launches."""

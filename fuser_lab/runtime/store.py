@@ -156,7 +156,7 @@ def configured() -> Path:
 
 
 def _usual(kind: str) -> Path:
-    """Return where the system has a user's cache, or data that are no cache."""
+    """Return the system's directory for a user's caches, or for data that are not a cache."""
     windows, mac, variable, linux = {
         "cache": ("LOCALAPPDATA", "Caches", "XDG_CACHE_HOME", "~/.cache"),
         "data": ("APPDATA", "Application Support", "XDG_DATA_HOME", "~/.local/share"),

@@ -1,4 +1,4 @@
-"""Kernels that wait for other processes to compile them; whoever needs one earlier takes it back."""
+"""Kernels that wait for other processes to compile them; a caller that needs one earlier takes it back."""
 
 import threading
 from dataclasses import dataclass, field

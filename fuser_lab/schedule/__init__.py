@@ -1,1 +1,1 @@
-"""Who can schedule a candidate, and how a segment is looped."""
+"""Schedulers, which decide whether a candidate can be one kernel, and the choice of a segment's loops."""

@@ -1,4 +1,4 @@
-"""What a scheduler is to the segmenter: a name and an answer."""
+"""The scheduler protocol: a type and an answer about a candidate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 @runtime_checkable
 class Scheduler(Protocol):
-    """Decides whether it can make one kernel of a candidate; it never looks at how fast that would be."""
+    """Decides whether a candidate can be one kernel, regardless of its speed."""
 
     @property
     def type(self) -> SchedulerType:
@@ -30,7 +30,7 @@ def refused(scheduler: SchedulerType, refusal: Refusal) -> Verdict:
 
 
 def no(scheduler: SchedulerType, code: ReasonCode, *core: str, **params: Param) -> Verdict:
-    """Return a refusal by one reason."""
+    """Return a refusal with one reason."""
     return refuse(scheduler, reason(code, **params), *core, monotone=code in MONOTONE)
 
 
@@ -39,7 +39,7 @@ Rule = Callable[[CandidateFacts, Device], str | None]
 
 @dataclass(frozen=True, slots=True)
 class RuledScheduler:
-    """A scheduler with one more rule: what it accepts, the rule may still refuse, with a sentence."""
+    """A scheduler with an additional rule, which may refuse candidates that the scheduler accepts."""
 
     scheduler: Scheduler
     rule: Rule
@@ -59,6 +59,6 @@ class RuledScheduler:
             return verdict
         if not isinstance(text, str):
             name = getattr(self.rule, "__name__", "it")
-            msg = f"with_rule: {name} returned {text!r}; a rule returns a sentence that refuses, or None."
+            msg = f"with_rule: {name} returned {text!r}; a rule must return a sentence to refuse, or None."
             raise ArgumentTypeError(msg)
         return no(self.type, ReasonCode.OWN_RULE, *facts.names, text=text)

@@ -1,7 +1,7 @@
-"""Schedules of nvFuser's schedulers as transforms: what a person could have written by hand, to read and to change.
+"""Schedules of nvFuser's schedulers as transforms, as a starting point for manual schedules.
 
-They follow csrc/scheduler/{pointwise,reduction,normalization_inner,transpose}.cpp in their simplest forms. Plans have
-kernels of their own for all fusions (`fuser_lab.schedule.loops`); these transforms are a start for schedules by hand.
+They follow csrc/scheduler/{pointwise,reduction,normalization_inner,transpose}.cpp in their simplest forms. Plans do not
+use them: they generate kernels for all fusions (`fuser_lab.schedule.loops`).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +21,14 @@ ACCESS_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandParams:
-    """What these schedules leave open: elements of one memory access, and threads of a block."""
+    """Parameters of these schedules: elements per memory access, and threads per block."""
 
     vector: int = 1
     threads: int = THREADS
 
 
 def params_for(fusion: Fusion) -> HandParams:
-    """Return the widest access of all dtypes that come from and go to memory, and 128 threads."""
+    """Return the widest access that fits the dtypes of inputs and outputs, and 128 threads."""
     outside = [tv for tv in (*fusion.tensor_inputs, *fusion.outputs) if tv.ndim]
     widest = max((tv.dtype.itemsize for tv in outside), default=ACCESS_BYTES)
     return HandParams(vector=max(ACCESS_BYTES // widest, 1))
@@ -40,12 +40,12 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
     Raises
     ------
     UnsupportedError
-        If there are no transforms for this scheduler or fusion; nothing is added then.
+        If there are no transforms for this scheduler or fusion; the schedule is then unchanged.
     ScheduleError
-        If the fusion has been given transforms already.
+        If the fusion already has transforms.
     """
     if hand.transforms:
-        msg = f"schedule: the fusion has already been given {len(hand.transforms)} transforms; undo them first."
+        msg = f"schedule: the fusion already has {len(hand.transforms)} transforms; undo them first."
         raise ScheduleError(msg)
     if scheduler not in _SCHEDULES:
         known = ", ".join(s.value for s in _SCHEDULES)
@@ -115,7 +115,7 @@ def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
 
 
 def _largest(hand: HandSchedule) -> str:
-    """Return the output with the most axes that are no broadcasts."""
+    """Return the output with the most axes, broadcast axes excluded."""
     return max(
         _written(hand), key=lambda n: sum(not a.is_broadcast for a in hand.scheduled.tensors[n].tensor.domain.axes),
     )
@@ -184,7 +184,7 @@ def _inner_persistent(hand: HandSchedule, fusion: Fusion, params: HandParams) ->
 
 
 def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: what lies the other way in memory goes through shared memory."""
+    """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: tensors in the other memory order go through shared memory."""
     if _reductions(fusion):
         msg = "it has a reduction."
         raise ScheduleError(msg)
@@ -194,7 +194,7 @@ def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     fastest = {name: axis for name in copies if (axis := _fastest(hand, name, reference)) is not None}
     other = next((axis for axis in fastest.values() if axis != count - 1), None)
     if other is None:
-        msg = "no input has another fastest axis than the output."
+        msg = "all inputs have the same fastest axis as the output."
         raise ScheduleError(msg)
     turned = [name for name, axis in fastest.items() if axis == other]
     for name in turned:

@@ -1,4 +1,4 @@
-"""ExprEval: what the array library does without a kernel of ours."""
+"""ExprEval: segments that the array library evaluates without a generated kernel."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from fuser_lab.schedule.facts import CandidateFacts
 
 @dataclass(frozen=True, slots=True)
 class ExprEval:
-    """Takes views of inputs, and a matrix product, attention, scan, sort, scatter or gather that stands alone."""
+    """Accepts views of inputs, and single matrix products, attentions, scans, sorts, scatters and gathers."""
 
     type: SchedulerType = SchedulerType.EXPR_EVAL
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance, or which expression is no view."""
+        """Return the acceptance, or the first expression that is not a view."""
         exprs = facts.candidate.exprs
         alone = facts.reserved or facts.matmul or facts.inexact_gather or facts.gather
         if len(exprs) == 1 and alone is not None:

@@ -1,4 +1,4 @@
-"""What schedulers ask of a candidate, each fact computed when it is first asked for."""
+"""Facts about a candidate for schedulers, each computed when it is first needed."""
 
 from functools import cached_property
 
@@ -16,7 +16,7 @@ Refusal = tuple[Reason, tuple[str, ...]]
 
 
 class CandidateFacts:
-    """A candidate with what is known of it; a refusal is a reason with the names of expressions that suffice for it."""
+    """A candidate with facts about it; a refusal is a reason with the names of expressions that suffice for it."""
 
     def __init__(
         self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
@@ -76,7 +76,7 @@ class CandidateFacts:
 
     @cached_property
     def not_view(self) -> Expr | None:
-        """An expression that is no view of an input; one that computes rather than one that moves elements."""
+        """An expression that is not a view of an input; preferably one that computes rather than moves elements."""
         for link in self.links:
             if not link.is_view:
                 return link.expr
@@ -85,7 +85,7 @@ class CandidateFacts:
 
     @cached_property
     def inexact_gather(self) -> Link | None:
-        """An indexed read that no kernel of nvFuser's holds: gather with other sizes than its operand's, embedding."""
+        """An indexed read that no nvFuser kernel supports: embedding, or gather of other sizes than its operand."""
         return next((link for link in self.links if link.op in {"gather", "embedding_fwd"}), None)
 
     @cached_property
@@ -162,7 +162,7 @@ class CandidateFacts:
         constant = {t.name for t in self.inputs if t in makers and makers[t].op.name == "full"}
         for link in self.links:
             if link.op == "full" or (link.kind.is_view and constant.issuperset(link.operands)):
-                # One value at every index needs no memory to be read from; nvFuser refuses this too.
+                # An operand with the same value at every index need not be in memory; nvFuser refuses this too.
                 constant.add(link.name)
             elif self._reads_memory(link) and link.operands[0] not in read | constant:
                 why = reason(ReasonCode.INDEX_INPUT, tensor=link.name, op=link.op, operand=link.operands[0])
@@ -181,7 +181,7 @@ class CandidateFacts:
 
     @cached_property
     def indexed(self) -> frozenset[int]:
-        """Classes of axes that are read at positions that are data: no loop has to run over them."""
+        """Classes of axes that are read at data-dependent positions: no loop has to run over them."""
         return frozenset(
             self.exact.classes[link.operands[0]][indexed_axis(dict(link.expr.attrs))]
             for link in self.links if link.kind is OpKind.INDEXING
@@ -191,8 +191,8 @@ class CandidateFacts:
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
-        The one element that is read is no obstacle where its axis is one of those that the first reduction reads, or
-        meets one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
+        The one element that is read is not an obstacle where its axis is one of those that the first reduction reads,
+        or meets one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
         """
         if self.indexing is None or self.reduction is None:
             return None

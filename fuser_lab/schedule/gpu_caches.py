@@ -1,4 +1,4 @@
-"""Choose what the L2 cache of a GPU gives up first while a kernel runs.
+"""Choice of the data that a GPU's L2 cache evicts first while a kernel runs.
 
 On an H200 kernels that read and write much more than the cache holds are faster by up to 4 in a hundred if what they
 read has the higher priority (docs/benchmarks.md): what they write then leaves for memory soon, in the order in which it
@@ -12,17 +12,17 @@ HINTS_FROM = (8, 0)  # compute capability
 
 
 def eviction(space: Space) -> Evict:
-    """Return what loads of a nest's inputs say of the L2 cache."""
+    """Return the eviction priority of loads of a nest's inputs in the L2 cache."""
     if space.device.cc < HINTS_FROM:
         return Evict.NORMAL
     if space.reduces and space.goes_by_once and space.rows * space.depth * space.read_bytes <= STREAMED_BYTES:
         return Evict.FIRST
-    # Less might still be there when the next kernel reads it.
+    # A smaller output might still be in the cache when the next kernel reads it.
     return Evict.LAST if space.stored_bytes > 2 * space.device.l2 > 0 else Evict.NORMAL
 
 
 def why(evict: Evict) -> tuple[str, ...]:
     """Return the reason of a choice, if it is one."""
     if evict is Evict.LAST:
-        return ("more is written than the L2 cache holds: it keeps what is read, and writes leave for memory at once",)
+        return ("the outputs exceed the L2 cache: it keeps inputs and evicts outputs first",)
     return ()

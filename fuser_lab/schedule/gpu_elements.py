@@ -17,8 +17,8 @@ LARGE_TILE_BYTES = 64 << 10  # of shared memory, so that a few blocks have room
 def element_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest in which every element is computed alone.
 
-    Each thread takes one vector and ends: blocks that begin keep the memory busy while others end. Where inputs repeat,
-    a thread takes the vectors that share them.
+    Each thread processes one vector and ends, so that new blocks keep the memory busy while others end. If inputs
+    repeat, a thread processes the vectors that share them.
     """
     if space.turned != (0, 0):
         return _tiles(space)
@@ -26,12 +26,12 @@ def element_loops(space: Space) -> LoopSchedule:
     unroll = space.repeats
     blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
     reasons = [
-        f"{space.vector} neighbours a thread: fewest memory accesses, at most 16 bytes each, for the bytes moved"
+        f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"
         if space.vector > 1
-        else "one element a thread: accesses of several would not be fewer",
+        else "one element per thread: wider accesses would not be fewer",
     ]
     if unroll > 1:
-        reasons.append(f"{unroll} chunks a thread: they read the same of an input that repeats")
+        reasons.append(f"{unroll} chunks per thread: they share the elements of an input that repeats")
     return LoopSchedule(
         style=Style.ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
         evict=eviction(space),
@@ -45,12 +45,12 @@ def _tiles(space: Space) -> LoopSchedule:
     many = space.rows >= TILES * space.device.sms * large**2 and min(space.turned) >= large
     if many and large**2 * space.turned_bytes <= min(LARGE_TILE_BYTES, space.device.shared_per_block):
         tile = large
-    # Several vectors for each thread, all loaded before the first is needed.
+    # Several vectors per thread, all loaded before the first is used.
     threads = max(min(tile * tile // (2 * space.vector), TILE_THREADS), WARP)
     return LoopSchedule(
         style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
         reasons=(
-            f"some tensors are fast along an axis of {space.turned[0]}, others along one of {space.turned[1]}",
+            f"some tensors are contiguous along an axis of {space.turned[0]}, others along one of {space.turned[1]}",
             f"tiles of {tile}: rows of {tile * space.itemsize} bytes",
         ),
     )

@@ -1,7 +1,7 @@
-"""Choose the loops of a nest with reductions on a GPU: threads, what stays at hand between passes, loads in flight.
+"""Choice of the loops of a nest with reductions on a GPU: threads, values kept on chip between passes, loads in flight.
 
-The numbers are what an H200 showed (docs/benchmarks.md); how many multiprocessors, registers and bytes of shared memory
-there are is asked of the device. Kernels are correct whatever is chosen here, as long as a block fits the device.
+The thresholds were measured on an H200 (docs/benchmarks.md); the numbers of multiprocessors, registers and bytes of
+shared memory are those of the device. Every choice gives a correct kernel, as long as a block fits the device.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ IN_FLIGHT = 8  # loads of a thread that are on their way together
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
-BACKWARD_WORDS = 64  # registers of a thread for sums of columns and the row that adds to them
+BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
@@ -39,18 +39,18 @@ def row_loops(space: Space) -> LoopSchedule:
         return LoopSchedule(
             style=Style.ROWS, threads=(lanes, max(64 // lanes, 1)), vector=width, unroll=steps,
             persistent=space.passes > 1, registers=steps, evict=eviction(space),
-            reasons=(f"{depth} elements are few enough for {lanes} lanes each, which need no barrier",),
+            reasons=(f"{depth} elements fit {lanes} lanes, which need no barrier",),
         )
     if space.passes == 1:
         lanes = _lanes(groups, max(2 // space.streams, 1))
         steps = -(-groups // lanes)
         unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
-        reason = f"{lanes} threads a row, with {unroll} steps of loads on their way: nothing is read again"
+        reason = f"{lanes} threads per row, with {unroll} steps of loads in flight: nothing is read again"
         return LoopSchedule(
             style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
-    # Two inputs are twice the loads in flight; what is dear to compute again is kept beside the row.
+    # Two inputs double the loads in flight; values that are expensive to recompute are kept with the row.
     elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
     steps = max(elements // width, 1)
     if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
@@ -63,7 +63,9 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     while threads > WARP and threads * unroll * 2 > groups:
         threads //= 2
     split = max(1, min(WAVE * space.device.sms // max(space.rows, 1), groups // (threads * unroll)))
-    reason = f"{space.rows} rows are too few blocks: {split} of them read each row, a second phase adds up"
+    reason = (
+        f"{space.rows} rows give too few blocks: {split} blocks read each row, and a second phase adds their results"
+    )
     return LoopSchedule(
         style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, reasons=(reason,),
     )
@@ -75,24 +77,25 @@ def _in_registers(space: Space, groups: int, steps: int) -> LoopSchedule:
     inputs = steps * space.vector * space.input_bytes // 4
     constants = steps * space.vector * space.constant_bytes // 4
     evict = eviction(space)
-    # What waits for the end of a row costs registers, and with them blocks; these count where the cache has its hint.
+    # Values kept until the end of a row occupy registers and reduce the number of blocks, which matters if the cache
+    # has its hint.
     early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=steps, persistent=True, registers=steps,
         constants=early, evict=evict, resident=0 if early else max(space.device.registers // (64 * lanes), 1),
-        reasons=(reason, *(("what all rows share is loaded with the row",) if early else ())),
+        reasons=(reason, *(("values that all rows share are loaded with the row",) if early else ())),
     )
 
 
 def _in_shared(space: Space, groups: int) -> LoopSchedule:
-    """Return the loops of rows too long for registers: shared memory holds them, or as much as there is room for."""
+    """Return the loops of rows too long for registers: shared memory holds them, as far as they fit."""
     width, size = space.vector, max(space.input_bytes, 1)
     lanes, resident, registers = MOST_THREADS, 3, 0
     steps = -(-groups // lanes)
     device = space.device
     if steps * lanes * width * size > shared_room(device, 3):
-        # The rest of the row lies in registers, four steps of 16 bytes of each thread.
+        # The rest of the row stays in registers, four steps of 16 bytes per thread.
         resident, registers = 2, max(64 // (width * size), 1)
         if (steps - registers) * lanes * width * size > shared_room(device, 2):
             lanes, resident = ALL_THREADS, 1
@@ -104,22 +107,23 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     registers = min(registers, steps)
     shared = min(steps - registers, room)
     again = steps - registers - shared
-    # What is read again goes by in rounds of several loads; it may be a little more than is left over.
+    # The rest is read again in rounds of several loads, whose total may be slightly larger.
     extra = min(-again % unroll, shared)
     shared, again = shared - extra, again + extra
     reasons = [f"of {steps} steps of {lanes} threads over a row, shared memory holds {shared}, registers {registers}"]
     if again:
         reasons.append(
             f"a block of the {device.name} has {nbytes >> 10} KiB for a row of {space.depth * size >> 10} KiB: {again} "
-            "steps are read again, the latest first, while the L2 cache has them",
+            "steps are read again, latest first, while they are in the L2 cache",
         )
-    # For 8.0, ptxas finds no registers for the next row beside the loads of this one, and spills.
+    # For 8.0, ptxas does not have registers for both the next row and the loads of this one, and spills.
     walks = resident == 1 and registers and space.rows > device.sms and device.cc >= (9, 0)
     blocks = device.sms if walks else 0
     if blocks:
-        reasons.append(f"{blocks} blocks walk the rows: registers take the next one while the last is stored")
+        reasons.append(f"{blocks} blocks iterate over the rows: the next row is loaded into registers while the last "
+                       "is stored")
     if online:
-        reasons.append("maximum and sum of exponentials are found in one pass")
+        reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
         shared=shared, values=False, resident=resident, online=online, blocks=blocks, evict=eviction(space),
@@ -138,7 +142,7 @@ def row_room(device: Device, resident: int) -> int:
 
 
 def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSchedule | None:
-    """Return the loops of rows whose columns are added up on the way; None if a block has no room for a row.
+    """Return the loops of rows that also accumulate column sums; None if a row does not fit a block.
 
     Parameters
     ----------
@@ -171,11 +175,11 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
         return None
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
     blocks = space.device.sms * resident
-    reasons = [f"{blocks} blocks walk the rows, {per_thread} columns for each of {lanes} threads"]
+    reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
     if shared:
-        reasons.append(f"{shared} of {len(sums)} sums of columns lie in shared memory: registers hold the row")
+        reasons.append(f"{shared} of {len(sums)} column sums are in shared memory: registers hold the row")
     elif ahead:
-        reasons.append("twice the threads, so that registers hold all sums of columns and the next row on its way")
+        reasons.append("twice the threads, so that registers hold all column sums and the next row")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
         unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
@@ -192,7 +196,7 @@ def _lanes(groups: int, steps: int) -> int:
 
 
 def column_loops(space: Space) -> LoopSchedule:
-    """Return the loops of a nest whose kept axis is the fastest in memory: threads side by side, rows go by."""
+    """Return the loops of a nest whose kept axis is the fastest in memory: threads side by side, looping over rows."""
     width, depth = space.vector, max(space.depth, 1)
     small = space.rows * depth <= SMALL and space.rows >= ALL_THREADS
     while small and width > 1 and space.rows // width < WARP * FEW_ROWS * space.device.sms:
@@ -210,11 +214,11 @@ def column_loops(space: Space) -> LoopSchedule:
     # A power of two where few rows are all loaded together: there are fewer kernels for all numbers of them.
     unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
-    reasons = [f"{lanes} threads side by side read {lanes * width} neighbours, {height} rows at a time"]
+    reasons = [f"{lanes} threads side by side read {lanes * width} adjacent elements, {height} rows at a time"]
     if split > 1:
-        reasons.append(f"{blocks} blocks of columns are too few: {split} blocks share the rows of each")
+        reasons.append(f"{blocks} blocks of columns are too few: {split} blocks divide the rows of each")
     if online:
-        reasons.append("maximum and sum of exponentials are found in one pass")
+        reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
         style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
         evict=eviction(space) if not small else Evict.NORMAL,

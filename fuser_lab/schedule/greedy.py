@@ -1,6 +1,6 @@
 """Greedy: sorts, scans and scatters with the pointwise ops around them, one block for each of their rows.
 
-There is no such kernel here yet: the array library evaluates what it takes, op by op.
+fuser_lab does not have such a kernel yet: the array library evaluates accepted segments op by op.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ INDEX_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """Takes candidates with sorts, scans and scatters along rows that one block can hold."""
+    """Accepts candidates with sorts, scans and scatters along rows that fit one block."""
 
     type: SchedulerType = SchedulerType.GREEDY
 

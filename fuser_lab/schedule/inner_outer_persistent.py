@@ -1,4 +1,4 @@
-"""InnerOuterPersistent: rows are kept while they are reduced, and column sums grow on the way (backward passes)."""
+"""InnerOuterPersistent: rows are kept while they are reduced and added to column sums (backward passes)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MOST_THREADS = 512
 
 @dataclass(frozen=True, slots=True)
 class InnerOuterPersistent:
-    """Takes inner and outer reductions of one iteration space that share an input, while a row and the sums fit."""
+    """Accepts inner and outer reductions of one iteration space that share an input, if a row and the sums fit."""
 
     type: SchedulerType = SchedulerType.INNER_OUTER_PERSISTENT
 
@@ -108,7 +108,7 @@ def _mismatch(code: ReasonCode, first: ReductionPattern, other: ReductionPattern
 
 
 def _reduced_axes(pattern: ReductionPattern) -> str:
-    """Return the places of the reduced axes among those that are no broadcast axes, as text."""
+    """Return the places of the reduced axes among those that are not broadcast axes, as text."""
     return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
@@ -156,7 +156,7 @@ def _connected_besides(facts: CandidateFacts) -> Refusal | None:
     """Return what connects reductions besides the values that inner and outer ones are both computed from, or None.
 
     These values stop a flood from all inner reductions and one from each outer reduction, which may not meet (nvFuser:
-    isConnectedOnlyThroughReductionProducer). What follows a reduction is no such value.
+    isConnectedOnlyThroughReductionProducer). A value that follows a reduction does not count.
     """
     kind = {p.name: p.inner for p in facts.patterns}
     inner = {link.name for link in facts.reductions if kind[link.name]}

@@ -1,4 +1,4 @@
-"""InnerPersistent: rows are kept at hand while they are reduced, then used again (softmax, normalizations)."""
+"""InnerPersistent: rows are kept on chip while they are reduced, then used again (softmax, normalizations)."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from fuser_lab.schedule.persistent import LARGE_REDUCTION, keep_exp_up_to, kept_
 
 @dataclass(frozen=True, slots=True)
 class InnerPersistent:
-    """Takes reductions of the innermost axis whose operands are needed again, while a row fits."""
+    """Accepts reductions of the innermost axis whose operands are needed again, if a row fits."""
 
     type: SchedulerType = SchedulerType.INNER_PERSISTENT
 
@@ -23,7 +23,7 @@ class InnerPersistent:
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]
         size, kept = kept_bytes(facts.flow, keep_exp_up_to(device))
-        most = 1 if pattern.is_split else device.max_cluster  # clusters reduce rows of one stretch only
+        most = 1 if pattern.is_split else device.max_cluster  # clusters reduce only rows that are contiguous
         limit = device.persistent_bytes * most
         names = ", ".join(kept)
         if size > limit:

@@ -44,7 +44,7 @@ def _places(facts: CandidateFacts, pattern: ReductionPattern) -> Places:
 
 
 def _other_places(facts: CandidateFacts, found: list[ReductionPattern]) -> Reason | None:
-    """Return which two reductions of one kind no scheduler takes together, or None."""
+    """Return which two reductions of one kind no scheduler accepts together, or None."""
     for other in found[1:]:
         if _places(facts, other) != _places(facts, found[0]):
             first = found[0]

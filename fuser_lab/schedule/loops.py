@@ -1,4 +1,4 @@
-"""Choose the loops of a nest: one function per target, called with the extents only."""
+"""Choice of the loops of a nest, from the extents only."""
 
 from dataclasses import replace
 from math import prod
@@ -10,17 +10,16 @@ from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
-CPU_TILE = 512  # columns that go by several times, whole: few enough for all of them to stay in caches
-CPU_WIDE_TILE = 4096  # columns that go by once: long stretches of rows, and sums that the first-level cache holds
+CPU_TILE = 512  # columns that are traversed several times, whole: few enough for all of them to stay in caches
+CPU_WIDE_TILE = 4096  # columns that are traversed once: long ranges of rows, and sums that fit the first-level cache
 CPU_TURNED = 64  # elements along both sides of a tile that is transposed in the first-level cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
-CPU_SUMS_BYTES = 256 << 10  # of running sums of columns: half of a core's second-level cache
+CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's second-level cache
 CPU_FEW_UNITS = 8
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
 SPECIALIZED = (
-    "specialized by all sizes: rows that go by several times take a fifth longer where LLVM does not know how many "
-    "there are"
+    "specialized for all sizes: several passes over rows take a fifth longer if LLVM does not know their number"
 )
 
 
@@ -70,12 +69,12 @@ def _gpu_loops(space: Space) -> LoopSchedule:
         return element_loops(space)
     if not space.inner_reduced and space.goes_by_once:
         return column_loops(space)
-    # Lanes that share a column do not read neighbours: the lowering lets columns go by once for each result instead.
+    # Lanes that share a column do not read neighbours: the lowering traverses columns once for each result instead.
     return row_loops(space if space.inner_reduced else replace(space, vector=1))
 
 
 def describe(schedule: LoopSchedule, space: Space) -> str:
-    """Return one line that says how a nest is looped."""
+    """Return a one-line description of a nest's loops."""
     text = f"{prod(space.kept)} results"
     if space.reduced:
         text += f" of {space.depth} elements each, {schedule.style.value}"
@@ -85,9 +84,9 @@ def describe(schedule: LoopSchedule, space: Space) -> str:
         text += f", {schedule.tile} columns at a time"
     if schedule.style is Style.TILES:
         where = "the cache" if schedule.threads == (1, 1) else "shared memory"
-        text += f", tiles of {schedule.tile} x {schedule.tile} turned in {where}"
+        text += f", tiles of {schedule.tile} x {schedule.tile} transposed in {where}"
     if schedule.vector > 1:
-        text += f", {schedule.vector * schedule.unroll} elements a thread in accesses of {schedule.vector}"
+        text += f", {schedule.vector * schedule.unroll} elements per thread in accesses of {schedule.vector}"
     if schedule.threads != (1, 1):
         text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
     elif schedule.parallel:

@@ -1,6 +1,6 @@
-"""Matmul: one matrix product with what comes after it, where fusing around products is switched on.
+"""Matmul: one matrix product with its epilogue, if fusing around products is enabled.
 
-There is no such kernel here: the array library evaluates what it takes, op by op.
+fuser_lab does not have such a kernel: the array library evaluates accepted segments op by op.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ MOST_ELEMENTS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """Takes a matmul or linear of half-precision matrices with pointwise ops after it, if this is switched on."""
+    """Accepts a matmul or linear of half-precision matrices with pointwise ops after it, if this is enabled."""
 
     type: SchedulerType = SchedulerType.MATMUL
 

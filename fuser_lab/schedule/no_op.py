@@ -14,7 +14,7 @@ from fuser_lab.schedule.gate import common_gate
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """Takes candidates without expressions, without elements, or whose outputs have only axes of size 1."""
+    """Accepts candidates without expressions, without elements, or whose outputs have only axes of size 1."""
 
     type: SchedulerType = SchedulerType.NO_OP
 

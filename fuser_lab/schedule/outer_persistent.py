@@ -1,4 +1,4 @@
-"""OuterPersistent: columns are kept at hand while they are reduced, then used again (batch norm, channels last)."""
+"""OuterPersistent: columns are kept on chip while they are reduced, then used again (batch norm, channels last)."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ MOST_REGISTERS = 255  # of one thread
 
 @dataclass(frozen=True, slots=True)
 class OuterPersistent:
-    """Takes reductions that keep the innermost axis and whose operands are needed again, while columns fit."""
+    """Accepts reductions that keep the innermost axis and whose operands are needed again, if columns fit."""
 
     type: SchedulerType = SchedulerType.OUTER_PERSISTENT
 

@@ -1,4 +1,4 @@
-"""Schedulers of your own: asked instead of nvFuser's, before them, or with one more rule."""
+"""User-defined schedulers: asked instead of nvFuser's, before them, or with an additional rule."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,7 +21,7 @@ from fuser_lab.segmentation.signatures import check_called
 def with_rule(
     rule: Rule, *types: str | SchedulerType, schedulers: Iterable[Scheduler] = SCHEDULERS,
 ) -> tuple[Scheduler, ...]:
-    """Return schedulers that ask one more rule before they accept, for ``fuser_lab.segment(schedulers=...)``.
+    """Return schedulers that apply an additional rule before they accept, for ``fuser_lab.segment(schedulers=...)``.
 
     A rule can only refuse, so every plan that is made with it runs.
 
@@ -30,16 +30,16 @@ def with_rule(
     rule
         A function of the candidate's facts and the device. It returns None to accept, or a sentence to refuse.
     *types
-        Names of the schedulers that ask it, as ``"pointwise"``; all of them if none is named.
+        Names of the schedulers that apply it, such as ``"pointwise"``; all by default.
     schedulers
-        To whom it is added; nvFuser's in nvFuser's order if left out.
+        The schedulers to which it is added; nvFuser's in nvFuser's order by default.
 
     Raises
     ------
     ArgumentTypeError
-        If the rule is no function, or does not take facts and device.
+        If the rule is not a function, or does not accept facts and device.
     InputError
-        If there is no scheduler of some name.
+        If a scheduler's name is unknown.
     """
     check_called("with_rule: the rule", rule, "facts", "device")
     given = tuple(schedulers)
@@ -47,7 +47,7 @@ def with_rule(
     unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in given}))
     if unknown:
         names = ", ".join(scheduler.type.value for scheduler in given)
-        msg = f"with_rule: there is no scheduler {shown(unknown[0])}; choose from {names}."
+        msg = f"with_rule: unknown scheduler {shown(unknown[0])}; choose from {names}."
         raise InputError(msg)
     return tuple(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler
@@ -56,7 +56,7 @@ def with_rule(
 
 
 def written(schedulers: Sequence[Scheduler]) -> str:
-    """Return schedulers as the expression that somebody may have made them with: rules and classes by their names."""
+    """Return schedulers as a Python expression that names rules and classes."""
     rules = {id(one.rule): one.rule for one in schedulers if isinstance(one, RuledScheduler)}
     plain = tuple(one.scheduler if isinstance(one, RuledScheduler) else one for one in schedulers)
     if len(rules) == 1 and plain == SCHEDULERS:
@@ -84,7 +84,7 @@ def _name(rule: Rule) -> str:
 
 
 def refusal(scheduler: Scheduler, text: str, facts: CandidateFacts) -> Verdict:
-    """Return a refusal of a candidate in words of your own, for a ``can_schedule`` of your own."""
+    """Return a refusal with your own sentence, for a user-defined ``can_schedule``."""
     return no(scheduler.type, ReasonCode.OWN_RULE, *facts.names, text=text)
 
 

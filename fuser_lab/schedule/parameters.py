@@ -1,7 +1,7 @@
-"""Parameters of kernels given by hand: which a nest of loops has, which values are legal, and what follows from them.
+"""Kernel parameters set by hand: those that a loop nest has, their legal values, and their consequences.
 
-Heuristics choose values that are fast; nothing chosen here can make a result wrong. What is not given stays as chosen,
-except for what has to follow: with other threads, a row takes another number of steps.
+Heuristics choose fast values; no legal value can make a result wrong. Parameters that are not set keep the heuristics'
+choice unless they depend on one that is: with other threads, a row takes a different number of steps.
 """
 
 import operator
@@ -32,11 +32,11 @@ MEANINGS: Mapping[str, str] = {
     "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
     "vector": "elements of one access", "split": "parts of each reduction",
     "persistent": "rows stay on chip between passes",
-    "resident": "blocks of a multiprocessor that registers are limited for", "tile": "columns, or sides of a tile",
+    "resident": "blocks per multiprocessor for which registers are limited", "tile": "columns, or sides of a tile",
     "grain": "rows of one parallel iteration", "parallel": "shared among cores",
-    "partial": "additions before a subtotal", "shared": "sums of columns in shared memory, the others in registers",
-    "constants": "what all rows share is loaded once",
-    "specialized": "all sizes are part of the kernel, none is an argument",
+    "partial": "additions before a subtotal", "shared": "column sums in shared memory, the others in registers",
+    "constants": "values that all rows share are loaded once",
+    "specialized": "all sizes are constants of the kernel, none is an argument",
 }
 _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
@@ -52,7 +52,7 @@ _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
 
 _BITS = 63  # of a whole number
 _FLAGS = ("constants", "parallel", "persistent", "specialized")
-# Of rows that add to sums of columns on the way, on a GPU and on a CPU.
+# Of rows that add to column sums on the way, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
 BANDS_NAMES = ("grain", "parallel", "specialized")
 
@@ -68,9 +68,9 @@ class LoopChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NestChoice:
-    """The loops of one nest of a kernel: what heuristics chose, what it has, and by whose word.
+    """The loops of one nest of a kernel: the heuristics' choice, the actual loops, and the parameters set by hand.
 
-    ``names`` are the parameters that may be given by hand; ``problem`` says why those given were not taken.
+    ``names`` are the parameters that may be set by hand; ``problem`` says why those given were rejected.
     """
 
     number: int
@@ -97,7 +97,7 @@ class NestChoice:
 
 
 class Chooser:
-    """Puts values given by hand into the loops that heuristics choose for a kernel's nests, and keeps both."""
+    """Applies parameters set by hand to the loops that heuristics choose for a kernel's nests, and keeps both."""
 
     def __init__(self, changes: Sequence[LoopChange] = ()) -> None:
         """Take the changes of one segment for one target."""
@@ -150,14 +150,15 @@ def changed(
     for name, _ in values:
         if name not in names:
             has = ", ".join(names) or "none that may be given"
-            return chosen, f"{name} is no parameter of {where}; it has {has}"
+            return chosen, f"{name} is not a parameter of {where}; it has {has}"
     given = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     has_blocks = target_of(target).has_blocks
     problem = _illegal(space, chosen, given) if has_blocks else _illegal_on_cpu(space, chosen, given)
     if problem:
         return chosen, f"{problem}, for {where}"
     # mypy cannot know the types of fields by name; they were looked at above.
-    schedule = replace(chosen, **given, reasons=(*chosen.reasons, f"given by hand: {_listed(given)}"))  # type: ignore[arg-type]
+    reasons = (*chosen.reasons, f"set by hand: {_listed(given)}")
+    schedule = replace(chosen, **given, reasons=reasons)  # type: ignore[arg-type]
     return (_followed(space, chosen, schedule, given), "") if has_blocks else (schedule, "")
 
 
@@ -219,7 +220,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     if space.column_sums:
         return _illegal_backward(space, schedule)
     if schedule.split != 1 and (not space.goes_by_once or space.depth < _SPLIT_FROM):
-        return f"split = {schedule.split} needs a reduction that nothing in the kernel waits for"
+        return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
         return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"
     if style in {Style.ELEMENTS, Style.TILES} and (x % _WARP or y != 1):
@@ -249,9 +250,9 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
     if x > _WARP and x % _WARP:
         return f"threads = {schedule.threads}: more than {_WARP} must be a multiple of it"
     if y > 1 and (x > _WARP or schedule.split > 1):
-        return f"threads = {schedule.threads}: rows share a block only where each has one warp and is not split"
+        return f"threads = {schedule.threads}: rows share a block only if each has one warp and is not split"
     if schedule.persistent and not chosen.persistent:
-        return "persistent = True: the row goes by once, there is nothing to keep"
+        return "persistent = True: there is only one pass over the row, so there is nothing to keep"
     if schedule.persistent and not chosen.shared:
         steps = -(-max(space.depth // schedule.vector, 1) // x)
         words = steps * schedule.vector * max(space.input_bytes, 1) // 4
@@ -261,16 +262,16 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
 
 
 def _illegal_backward(space: Space, schedule: LoopSchedule) -> str:
-    """Return why rows that add to sums of columns cannot be walked so, empty if they can."""
+    """Return why rows that add to column sums cannot be processed so, empty if they can."""
     (x, y), sums, shared = schedule.threads, space.column_sums, schedule.shared
     if x % _WARP or y != 1:
         return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
     if schedule.blocks > max(space.rows, 1):
         return f"blocks = {schedule.blocks} must be between 1 and {max(space.rows, 1)}, the number of rows"
     if schedule.unroll > _ROWS_AHEAD:
-        return f"unroll = {schedule.unroll} must be 1, or {_ROWS_AHEAD} for loads of the next row ahead of its turn"
+        return f"unroll = {schedule.unroll} must be 1, or {_ROWS_AHEAD} to load the next row in advance"
     if not 0 <= shared <= len(sums):
-        return f"shared = {shared} must be between 0 and {len(sums)}, the number of sums of columns"
+        return f"shared = {shared} must be between 0 and {len(sums)}, the number of column sums"
     each = -(-max(space.depth // schedule.vector, 1) // x) * schedule.vector
     constant = space.constant_bytes if schedule.constants else 0
     rows = 2 if schedule.unroll > 1 else 1
@@ -319,7 +320,7 @@ def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Valu
     if not 1 <= schedule.grain <= rows:
         return f"grain = {schedule.grain} must be between 1 and {rows}, the number of rows"
     if schedule.split != 1 and (space.passes > 1 or space.depth < _SPLIT_FROM):
-        return f"split = {schedule.split} needs a reduction that nothing in the kernel waits for"
+        return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if schedule.split != 1 and not schedule.parallel:
         return f"split = {schedule.split} is for several cores; parallel is False"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
@@ -333,7 +334,7 @@ def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Valu
 
 
 def suggestions(choice: NestChoice) -> tuple[Values, ...]:
-    """Return changes worth measuring around a choice, each legal: what `tune` searches."""
+    """Return legal changes of a choice that are worth measuring; `tune` searches these."""
     schedule = choice.schedule
     found: dict[Values, None] = {}
     for values in _grid(choice):

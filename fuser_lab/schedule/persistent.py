@@ -1,4 +1,4 @@
-"""What the schedulers have in common that keep values at hand across a reduction."""
+"""Rules shared by the schedulers that keep values on chip across a reduction."""
 
 from collections.abc import Callable, Sequence
 

@@ -13,7 +13,7 @@ from fuser_lab.schedule.gate import common_gate
 
 @dataclass(frozen=True, slots=True)
 class PointWise:
-    """Takes candidates without reductions, one output of which has the axes of all inputs and outputs."""
+    """Accepts candidates without reductions, one output of which has the axes of all inputs and outputs."""
 
     type: SchedulerType = SchedulerType.POINTWISE
 

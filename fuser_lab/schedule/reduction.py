@@ -13,7 +13,7 @@ from fuser_lab.schedule.gate import common_gate
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Takes reductions of the same axes whose operands are not needed again afterwards."""
+    """Accepts reductions of the same axes whose operands are not needed again afterwards."""
 
     type: SchedulerType = SchedulerType.REDUCTION
 

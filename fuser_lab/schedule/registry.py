@@ -49,7 +49,7 @@ SCHEDULER_LIST = listed(
     "a list of schedulers", lazy=True,
 )
 
-# Who may take what the common gate refuses for all others.
+# Schedulers that may accept candidates which the common gate refuses for all others.
 _EXEMPT = {ReasonCode.MATMUL_INSIDE: SchedulerType.MATMUL, ReasonCode.EVALUATED_ONLY: SchedulerType.GREEDY}
 
 MAX_FUSIONS = 8  # fusions whose answers are remembered
@@ -60,7 +60,7 @@ _Key = tuple[frozenset[str], tuple[TensorView, ...]]
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of one complete fusion; holding the fusion keeps its id taken.
+    """The cached answers about one complete fusion; the reference to the fusion keeps its id in use.
 
     ``before`` is the fusion that this one is a rewrite of, as far as is known, and ``unchanged`` names the expressions
     that both have: what was answered about these alone holds for both.
@@ -136,21 +136,21 @@ class SchedulerRegistry:
     Parameters
     ----------
     device
-        Device whose limits decide.
+        Device to plan for.
     disabled
         Schedulers that refuse everything.
     memory_promotion
-        Whether what take_along_axis, a slice or a pad reads may be computed in the same segment (nvFuser's option of
-        this name).
+        Whether the operand of take_along_axis, a slice or a pad may be computed in the same segment (nvFuser's option
+        of this name).
     fuse_matmul
-        Whether the Matmul scheduler may take matrix products with what is around them (nvFuser's option of this name).
+        Whether the Matmul scheduler may accept matrix products with other expressions (nvFuser's option of this name).
     schedulers
-        Who is asked, in this order; nvFuser's if left out.
+        Schedulers to ask, in this order; nvFuser's by default.
 
     Raises
     ------
     ArgumentTypeError
-        If one of the schedulers is none, or its ``can_schedule`` does not take facts and device.
+        If an entry is not a scheduler, or its ``can_schedule`` does not accept facts and device.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class SchedulerRegistry:
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
         self.schedulers = _checked(schedulers)
-        # A rule that is added only refuses, so what nvFuser's schedulers refuse for good stays refused.
+        # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
         self._refuses_as_nvfuser = all(_without_rules(s) in SCHEDULERS for s in self.schedulers)
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._lock = threading.Lock()  # the explorer looks ahead in a thread
@@ -177,7 +177,7 @@ class SchedulerRegistry:
         return answer
 
     def facts(self, candidate: Candidate) -> CandidateFacts:
-        """Return what schedulers are told of a candidate."""
+        """Return the facts about a candidate that schedulers receive."""
         return self._facts(candidate, self._of(candidate.fusion))
 
     def _facts(self, candidate: Candidate, known: _Known) -> CandidateFacts:
@@ -209,15 +209,15 @@ class SchedulerRegistry:
             if verdict.accepted:
                 return Answer(tuple(verdicts))
         exprs = facts.candidate.exprs
-        # Every single expression must end up somewhere: nvFuser stops with an error where nothing takes one.
+        # Every single expression must be accepted: nvFuser stops with an error if no scheduler accepts one.
         if len(exprs) == 1 and facts.links:
             why = reason(ReasonCode.EVALUATED_ALONE, tensor=exprs[0].name, op=exprs[0].op.name)
             verdicts.append(accept(SchedulerType.EXPR_EVAL, why))
         elif not self._refuses_as_nvfuser:
             return Answer(tuple(verdicts))
         elif facts.gate is not None and facts.gate[0].code in MONOTONE:
-            # Whoever makes a kernel asks the gate, so what it refuses for good is refused for good by each of them,
-            # whatever else they said first; an exempt scheduler has to promise that by itself.
+            # All schedulers with kernels apply the gate, so its monotone refusals hold for each of them, whatever
+            # reason they gave first; an exempt scheduler has to promise that itself.
             core, exempt = facts.gate[1], _EXEMPT.get(facts.gate[0].code)
             return Answer(
                 tuple(

@@ -14,7 +14,7 @@ from fuser_lab.schedule.gate import common_gate
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Takes candidates with a slice, pad or cat, without reductions, that transpose nothing."""
+    """Accepts candidates with a slice, pad or cat, without reductions and transposes."""
 
     type: SchedulerType = SchedulerType.RESIZE
 

@@ -1,4 +1,4 @@
-"""How a segment is looped: the data between a scheduler's choice and the lowering."""
+"""The loops of a segment: the data between a scheduler's choice and the lowering."""
 
 import enum
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fuser_lab.cost.device import DEFAULT, Device
 
 
 class ParallelType(enum.Enum):
-    """What runs the iterations of a loop; the values are the words of IR text."""
+    """The processor that runs the iterations of a loop; the values are the words of IR text."""
 
     BIDX = "blockIdx.x"
     TIDX = "threadIdx.x"
@@ -31,40 +31,41 @@ class ParallelType(enum.Enum):
 
 
 class Style(enum.Enum):
-    """Which loop is the innermost, and what a thread owns."""
+    """Which loop is the innermost, and which elements a thread computes."""
 
-    ELEMENTS = "elements"  # no reduction: any element alone
+    ELEMENTS = "elements"  # no reduction: every element separately
     ROWS = "rows"  # the threads of a block (or the vector lanes of a core) share one reduction
-    TILES = "tiles"  # no reduction: squares of two axes, turned in shared memory
-    COLUMNS = "columns"  # each thread (or lane) owns one result; neighbours in memory are neighbours in lanes
+    TILES = "tiles"  # no reduction: square tiles of two axes, transposed in shared memory
+    COLUMNS = "columns"  # each thread (or lane) computes one result; adjacent lanes access adjacent elements
 
 
 class Evict(enum.Enum):
-    """What the L2 cache of a GPU gives up first: what a kernel reads, or the rest."""
+    """What the L2 cache of a GPU evicts first: the kernel's inputs, or other data."""
 
     NORMAL = "normal"
-    FIRST = "first"  # what is read goes before what others left
-    LAST = "last"  # what is read stays: what is written leaves for memory at once
+    FIRST = "first"  # inputs are evicted before data of other kernels
+    LAST = "last"  # inputs stay; outputs are written back first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """Extents of one loop nest, slowest axis first.
 
-    ``kept_run`` and ``reduced_run`` are the lengths of the innermost stretches that every access walks through
-    evenly, so that they can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
+    ``kept_run`` and ``reduced_run`` are the lengths of the innermost ranges that every access traverses with one
+    stride, so that they can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
     even where there are some: sums over axes of size 1). ``vector`` is how many neighbours a thread of a GPU may take
     at a time along the fastest axis of the longest walk.
 
-    GPU: ``stored_bytes`` is what outputs of one element for each point of the nest take together.
+    GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats; ``turned``
     are the extents of two axes of which some tensors are fast along the first, the others along the second, (0, 0) if
-    all agree, ``itemsize`` is that of the widest to be turned, ``turned_bytes`` what an element of all of them takes.
+    all agree, ``itemsize`` is that of the widest to be transposed, ``turned_bytes`` what an element of all of them
+    takes.
 
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
     of all of them takes; ``input_bytes`` what an element of
-    a row takes that stays at hand between passes as inputs, ``value_bytes`` the same with what is dear to compute
+    a row takes that stays on chip between passes as inputs, ``value_bytes`` the same with what is expensive to compute
     again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result; ``online``
     says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
     ``column_sums`` are the bytes of one column's running value, for each sum of columns that rows add to on the way;
@@ -151,24 +152,25 @@ class LoopSchedule:
     online
         GPU: whether a maximum and the sum of exponentials relative to it are found in one pass.
     registers, shared
-        GPU: steps over a row that are kept in registers and in shared memory; a pass reads what is left again.
+        GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
     values
-        GPU: whether what is dear to compute again is kept as well as inputs.
+        GPU: whether values that are expensive to recompute are kept as well as inputs.
     constants
-        GPU: whether what only later passes read is loaded with the row, or, by blocks that walk rows, once for all.
+        GPU: whether inputs that only later passes read are loaded with the row or, by blocks that iterate over rows,
+        once.
     resident
-        GPU: blocks of a multiprocessor that registers are limited for; 0 for no limit.
+        GPU: blocks per multiprocessor for which registers are limited; 0 for no limit.
     unroll
         Elements of a thread before the next index is computed; steps whose loads are in flight together (of rows with
-        sums of columns: 2 for loads of the next row ahead of the values of this one).
+        column sums: 2 for loads of the next row ahead of the values of this one).
     vector
         Elements of one memory access.
     evict
-        GPU: what loads of inputs say of the L2 cache.
+        GPU: the eviction priority of inputs in the L2 cache.
     specialized
-        Whether all sizes are part of the kernel; else it takes those of its outermost loops as arguments.
+        Whether all sizes are constants of the kernel; otherwise those of its outermost loops are arguments.
     reasons
-        Why, one sentence for each choice.
+        One sentence per choice that gives the reason.
     """
 
     style: Style

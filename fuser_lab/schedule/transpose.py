@@ -17,7 +17,7 @@ TILE = SIDE * SIDE
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """Takes candidates without reductions whose tensors have two innermost axes, if they fill a GPU with tiles."""
+    """Accepts candidates without reductions whose tensors have two innermost axes, if their tiles fill a GPU."""
 
     type: SchedulerType = SchedulerType.TRANSPOSE
 

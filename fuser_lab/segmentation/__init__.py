@@ -1,4 +1,4 @@
-"""Where to cut: the segmenter, its log, edits by hand and the question why."""
+"""Segmentation: strategies, the log of their attempts, manual edits, and explanations."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -25,7 +25,7 @@ from fuser_lab.segmentation.top_down import top_down
 from fuser_lab.segmentation.why import Relation, Why, why
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "optimal", "unfused")
-MOST_NAMED = 8  # expressions in a sentence
+MOST_NAMED = 8  # maximum number of expressions named in a sentence
 Partition = Iterable[Iterable[str | Expr]]
 Strategy = str | Callable[[Fusion, SchedulerOracle], Partition]
 
@@ -52,17 +52,17 @@ def segment(
         ``"unfused"`` (every expression alone), or a function of fusion and oracle that returns groups of expressions
         or of their results' names.
     options
-        Switches; nvFuser's defaults if left out.
+        Options; nvFuser's defaults if None.
     log
-        Where attempts are recorded, refused ones too.
+        Log in which attempts, including refused ones, are recorded.
 
     Raises
     ------
     InputError
-        If the strategy is unknown or does not take a switch that is on, or what a function returns is no legal
+        If the strategy is unknown or does not accept an option that is on, or if a function does not return a legal
         partition.
     ArgumentTypeError
-        If a function does not take fusion and oracle.
+        If a function does not accept fusion and oracle.
     """
     chosen = options or SegmenterOptions()
     if not callable(strategy) and strategy not in STRATEGIES:
@@ -96,7 +96,10 @@ def _cut(
 
 
 def _asked(oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions) -> Iterator[SchedulerOracle]:
-    """Yield who is asked; the next one where segments that were taken with casts cannot get them in the end."""
+    """Yield oracles to segment with.
+
+    The next one is needed if segments accepted with boundary casts cannot get these casts.
+    """
     if options.io_to_lower_precision and strategy in _GROWING:
         yield Lowering(oracle, options)
     yield oracle
@@ -124,12 +127,12 @@ def _attempts(
 
 def _partition(fusion: Fusion, groups: Partition) -> Attempt:
     if isinstance(groups, str) or not isinstance(groups, Iterable):
-        msg = f"the strategy returned {shortened(groups)}; it must return groups of expressions or names."
+        msg = f"the strategy must return groups of expressions or names, but returned {shortened(groups)}."
         raise InputError(msg)
     subjects = []
     for group in groups:
         if isinstance(group, str) or not isinstance(group, Iterable):
-            msg = f"the strategy returned the group {shortened(group)}; a group is a list of expressions or names."
+            msg = f"the strategy returned the group {shortened(group)}; a group must be a list of expressions or names."
             raise InputError(msg)
         names = sorted((_name(fusion, member) for member in group), key=fusion.positions.__getitem__)
         subjects.append(tuple(names))
@@ -142,7 +145,7 @@ def _partition(fusion: Fusion, groups: Partition) -> Attempt:
 def _name(fusion: Fusion, member: object) -> str:
     name = member.name if isinstance(member, Expr) else member
     if not isinstance(name, str):
-        msg = f"the strategy put {shortened(name)} into a group; a group is a list of expressions or names."
+        msg = f"the strategy put {shortened(name)} into a group; a group must be a list of expressions or names."
         raise InputError(msg)
     if name not in fusion.positions:
         msg = f"the strategy returned {name!r}, which the fusion does not compute."
@@ -171,7 +174,7 @@ def _assembled(fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> Segm
         return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)
     except VerificationError as error:
         if own_choice:
-            msg = f"the strategy returned no legal partition: {error}"
+            msg = f"the strategy did not return a legal partition: {error}"
             raise InputError(msg) from None
         raise SegmentationError(str(error)) from None
 

@@ -1,8 +1,9 @@
-"""What the order of axes in memory costs a segment, in bytes, and which orders suit it.
+"""The cost in bytes of a memory order of axes for a segment, and the orders that suit it.
 
-A kernel's loops have one innermost axis. A tensor whose innermost axis in memory is another one is read or written
-across its rows. Without a reduction, tiles can be turned in shared memory: the tensor is counted once more. With one,
-each lane touches another sector of memory for each element: the tensor is counted once for each element of a sector.
+A kernel's loops have one innermost axis. A tensor whose innermost axis in memory is a different one is accessed across
+its rows. Without a reduction, tiles are transposed in shared memory, and the tensor is counted once more. With a
+reduction, each lane accesses a different memory sector for each element, and the tensor is counted once for each
+element of a sector.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.segmentation.graph import SegmentedGroup
 
-SECTOR = 32  # bytes that a GPU reads at least, wherever one element of them is needed
+SECTOR = 32  # size of a memory sector in bytes, the smallest amount that a GPU reads
 Orders = Mapping[str, Order]
 _EVALUATED = frozenset(
     {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
@@ -26,7 +27,7 @@ _EVALUATED = frozenset(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accesses:
-    """One segment, asked with the orders of all tensors that it reads and writes, by name."""
+    """The access costs of one segment, given the orders of the tensors that it reads and writes, by name."""
 
     group: SegmentedGroup
     links: FusionLinks
@@ -39,12 +40,12 @@ class Accesses:
 
     @cached_property
     def is_view(self) -> bool:
-        """Whether no kernel runs: results are seen in the memory of what is read."""
+        """Whether no kernel runs, because results are views of the tensors read."""
         return self.group.scheduler is SchedulerType.EXPR_EVAL and all(e.kind.is_view for e in self.group.exprs)
 
     @cached_property
     def is_library(self) -> bool:
-        """Whether the array library computes the segment, and lays out results as it likes."""
+        """Whether the array library evaluates the segment and chooses the layouts of its results."""
         return self.group.scheduler in _EVALUATED and not self.is_view
 
     @cached_property
@@ -58,7 +59,7 @@ class Accesses:
 
     @cached_property
     def _reach(self) -> dict[str, frozenset[int]]:
-        """What the axes of each tensor run through, as neighbourhoods."""
+        """The elements that the axes of each tensor traverse, as neighbourhoods."""
         return {
             tv.name: frozenset(
                 self._near.of(c) for c in Coverage(self.exact, self._wide(tv), through_resize=True).covered
@@ -77,7 +78,7 @@ class Accesses:
         return None if place is None or not numbers else self._near.of(numbers[place])
 
     def cost(self, orders: Orders) -> int:
-        """Return the bytes beyond the tensors' own that accesses cost, for the innermost loop that suits most."""
+        """Return the bytes that accesses cost beyond the tensors' own, for the best innermost loop."""
         key = tuple(orders[tv.name] for tv in self.tensors)
         if key not in self._known:
             self._known[key] = self._cost(orders)
@@ -104,18 +105,18 @@ class Accesses:
         return max(SECTOR // tensor.dtype.itemsize - 1, 1) if self._reduces else 1
 
     def _library_takes(self, tensor: TensorView, order: Order) -> bool:
-        """Whether the array library reads or gives a tensor in an order without copying it."""
+        """Whether the array library reads or writes a tensor in this order without copying it."""
         if tensor in self.group.tensor_inputs and self.group.exprs[0].kind is OpKind.MATMUL:
-            # Either of the last two axes may be the fastest: products take transposed operands.
+            # Either of the last two axes may be the fastest, because matrix products accept transposed operands.
             last = next((place for place in reversed(order) if tensor.stored_shape[place] > 1), None)
             return last is None or last >= tensor.ndim - 2
         return is_row_major(tensor, order)
 
     def natural(self, tensor: TensorView, orders: Orders) -> Order:
-        """Return the order in which the segment gives a result if nobody asks for another one.
+        """Return the order in which the segment writes a result unless another one is requested.
 
-        A library's is row-major, a view's that of what it sees, a kernel's that of the input with the most axes, or
-        row-major where several have as many and lie differently.
+        The array library's is row-major, a view's is that of its base, and a kernel's is that of the input with the
+        most axes, or row-major if several such inputs have different orders.
         """
         if self.is_library:
             return tuple(range(tensor.ndim))
@@ -128,7 +129,7 @@ class Accesses:
         return found[0] if len(found) == 1 else tuple(range(tensor.ndim))
 
     def preferred(self, tensor: TensorView, orders: Orders) -> Order | None:
-        """Return the order of an input that suits the segment best, None if any does."""
+        """Return the order of an input that suits the segment best; None if all cost the same."""
         if self.is_library:
             return tuple(range(tensor.ndim))
         others = sorted((tv for tv in self.tensors if tv != tensor and self._wide(tv)), key=lambda tv: -tv.nbytes)
@@ -140,7 +141,7 @@ class Accesses:
         known = {tv.name: input_strides(with_order(tv, orders[tv.name])) for tv in self.group.tensor_inputs}
         for expr in self.group.exprs:
             source = expr.tensor_inputs[0]
-            # Where the result lies is what is asked for.
+            # The order of the result is what this determines.
             open_ = replace(expr, outputs=(with_order(expr.out, None),))
             strides = view_strides(open_, known[source.name]) if source.name in known else None
             if strides is None:
@@ -151,9 +152,9 @@ class Accesses:
         return tuple(next(wide) if sizes[place] > 1 else place for place in range(tensor.ndim))
 
     def follow(self, tensor: TensorView, leader: TensorView, order: Order) -> Order:
-        """Return the order of a tensor whose axes lie as those of another do, through reshapes too.
+        """Return the order of a tensor whose axes follow another tensor's order, also through reshapes.
 
-        Axes that the other does not have come first, as they lie in row-major order.
+        Axes that the other tensor does not have come first, in row-major order.
         """
         ranks = self._ranks(leader, order)
         numbers, sizes = self.exact.classes[tensor.name], tensor.stored_shape
@@ -164,7 +165,7 @@ class Accesses:
         return (*(p for p in places if sizes[p] <= 1), *wide)
 
     def _ranks(self, leader: TensorView, order: Order) -> dict[int, tuple[int, ...]]:
-        """Return for each class that a tensor determines where it lies in the tensor's order."""
+        """Return the position in the tensor's order of each class that the tensor determines."""
         numbers = self.exact.classes[leader.name]
         ranks: dict[int, tuple[int, ...]] = {}
         for rank, place in enumerate(order):
@@ -181,7 +182,7 @@ class Accesses:
 
 
 def _spread(ranks: dict[int, tuple[int, ...]], known: Iterable[int], wanted: Iterable[int]) -> None:
-    """Rank axes that others are taken apart into, or made of: in their place, the outer one first."""
+    """Rank axes that result from splits or merges of others: at the position of these, outer axis first."""
     given = [ranks[c] for c in known if c in ranks]
     targets = tuple(wanted)
     if given:

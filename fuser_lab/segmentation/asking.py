@@ -36,7 +36,7 @@ def records(answer: Answer) -> tuple[VerdictRecord, ...]:
 
 
 class Asker:
-    """Asks the schedulers, after the rule about hints that comes before them, and says what came of it."""
+    """Applies the rule about hints, then asks the schedulers, and returns the result as an attempt."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Asker:
     def attempt(
         self, phase: str, kind: Kind, subjects: tuple[Names, ...], exprs: Iterable[Expr],
     ) -> tuple[Attempt, Answer]:
-        """Return what schedulers say about expressions as one group, as an attempt and as their answer."""
+        """Return the schedulers' answer about expressions as one group, and the attempt that records it."""
         start = perf_counter()
         group = candidate(self._fusion, exprs, self._recomputed)
         answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
@@ -71,7 +71,7 @@ class Asker:
         return attempt, answer
 
     def whole(self, phase: str, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
-        """Return what schedulers say about joining single expressions."""
+        """Return the attempt to join single expressions, with the schedulers' answer."""
         return self.attempt(phase, Kind.MERGE, tuple((expr.name,) for expr in exprs), exprs)
 
     def rewrite(self, phase: str, exprs: Iterable[Expr]) -> Attempt:
@@ -82,10 +82,10 @@ class Asker:
         answer = rewrite_answer(group, self._oracle)
         outcome = Outcome.ACCEPTED if keeps_rows(answer) else Outcome.REFUSED
         names = tuple(expr.name for expr in group.exprs if expr.tensor_outputs)
-        # The others do not keep rows, whatever they say.
+        # The other schedulers do not keep rows on chip.
         about = Answer(tuple(v for v in answer.decisive if v.scheduler in PERSISTENT) or answer.decisive)
         kept = outcome is Outcome.ACCEPTED or answer.chosen is None
-        text = about.text if kept else f"{about.text}, which keeps no rows within a block"
+        text = about.text if kept else f"{about.text}, which does not keep rows within a block"
         return Attempt(
             phase=phase,
             kind=Kind.REWRITE,
@@ -100,7 +100,7 @@ class Asker:
     def rewritten(
         self, phase: str, exprs: Sequence[Expr], answer: Answer,
     ) -> Generator[Attempt, None, tuple[Fusion, tuple[Expr, ...]]]:
-        """Yield what comes of the Welfords of an accepted group; return the fusion and the group as they are then."""
+        """Yield the attempts to rewrite the Welfords of an accepted group; return the resulting fusion and group."""
         before = self._fusion, tuple(exprs)
         own = welfords(exprs, self._fusion) if self._options.welford and answer.chosen in PERSISTENT else ()
         if not own:

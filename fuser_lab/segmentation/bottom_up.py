@@ -1,8 +1,8 @@
 """Bottom-up segmentation, as nvFuser does it.
 
 The phases and their order follow ``SegmentCandidateFinder::findSegments`` (csrc/fusion_segmenter.cpp). Two things are
-deliberately different. The level rule looks at all edges, where nvFuser overlooks those that carry a fusion output and
-can close a cycle. And a forwarded chain that some reader cannot take is stored once, not once per reader.
+deliberately different. The level rule considers all edges, whereas nvFuser ignores those that carry a fusion output and
+can therefore close a cycle. A forwarded chain that some reader cannot recompute is stored once, not once per reader.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -39,9 +39,9 @@ Signature = tuple[int, tuple[int, ...]]
 def bottom_up(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
 ) -> Iterator[Attempt]:
-    """Yield every attempt; the accepted ones, applied in order, make the segments.
+    """Yield every attempt; the accepted ones, applied in order, produce the segments.
 
-    Where ``segment_set`` is a cut, what lies between the cuts is tried whole, each as if it were a fusion of its own.
+    If ``segment_set`` is a cut, each part between cuts is first tried whole, like a separate fusion.
     """
     committed: Sequence[Iterable[Expr]] = ()
     if options.whole_fusion and not has_hints(fusion, options):
@@ -65,7 +65,7 @@ def grown(
     *,
     final: bool = False,
 ) -> Iterator[Attempt]:
-    """Yield the attempts of all phases that merge groups, which begin with single expressions.
+    """Yield the attempts of all phases that merge groups, starting from single expressions.
 
     ``committed`` are groups that are accepted already: the passes that look for certain single expressions leave them
     alone. If they are ``final``, no two of them are tried together, and other expressions may still join one.
@@ -82,9 +82,9 @@ def grown(
 def whole_pieces(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, found: Iterable[Iterable[int]], phase: str,
 ) -> Generator[Attempt, None, tuple[Fusion, list[Sequence[Expr]]]]:
-    """Yield whether each piece, given by places among the tensor expressions, is taken whole.
+    """Yield one attempt to schedule each piece, given by positions among the tensor expressions, as a whole.
 
-    Returns the fusion, in which Welfords may be rewritten, and the pieces that are taken.
+    Returns the fusion, in which Welfords may be rewritten, and the accepted pieces.
     """
     parts = [[fusion.tensor_exprs[place] for place in piece] for piece in found]
     committed: list[Sequence[Expr]] = []
@@ -104,9 +104,9 @@ def whole_pieces(
 def lone_welfords(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, fixed: Collection[Expr] = (),
 ) -> Generator[Attempt, None, Fusion]:
-    """Yield whether each Welford, taken alone, becomes sums; return the fusion as it is then.
+    """Yield one attempt per Welford that says whether it alone becomes sums; return the rewritten fusion.
 
-    That is generous, as nvFuser is: what a Welford is merged with later may keep more than fits.
+    This is optimistic, as in nvFuser: later merges may keep more data on chip than fits.
     """
     for expr in welfords(fusion.tensor_exprs, fusion) if options.welford else ():
         if expr in fixed:
@@ -184,7 +184,10 @@ class _Finder:
         yield from self._revert_privatization()
 
     def _try(self, phase: str, members: Sequence[GroupId], *, keep_reach: bool = False) -> Attempt:
-        """Return the attempt to merge groups that are known to be convex; they are merged if a scheduler takes them."""
+        """Return the attempt to merge groups that are known to be convex.
+
+        They are merged if a scheduler accepts them.
+        """
         attempt, answer = self._asked(phase, members)
         if answer.chosen is not None:
             self._merge(members, keep_reach=keep_reach)
@@ -281,7 +284,7 @@ class _Finder:
         return list(found), seen
 
     def _combine_reductions(self) -> Iterator[Attempt]:
-        """Groups with reductions of one signature, in a line or beside each other (nvFuser: CombineReductions)."""
+        """Groups with reductions of one signature, on a path or side by side (nvFuser: CombineReductions)."""
         tried: set[int] = set()
         hopeless: list[int] = []
         found = True
@@ -295,7 +298,7 @@ class _Finder:
                 attempt, answer = self._asked("combine reductions", members)
                 if answer.chosen is not None:
                     union = self._grouping.merge(members, keep_reach=True)
-                    # A set that is refused for good stays so, whatever its groups have grown to.
+                    # A set that is refused for a monotone reason stays refused when its groups grow.
                     hopeless = [core & ~mask | 1 << union if core & mask else core for core in hopeless]
                     found = True
                 elif answer.verdicts and all(v.monotone for v in answer.verdicts):
@@ -346,7 +349,7 @@ class _Finder:
     def _beside(
         self, first: GroupId, second: GroupId, siblings: Sequence[tuple[GroupId, ...]], barred: int,
     ) -> Iterator[int]:
-        """Yield sets that lead from readers of one common source to two groups beside each other, nearest first."""
+        """Yield sets that lead from readers of a common source to two groups side by side, nearest first."""
         grouping, reach = self._grouping, self._grouping.reach()
         to_first, to_second = reach.above[first] | 1 << first, reach.above[second] | 1 << second
         common = to_first & to_second
@@ -363,7 +366,7 @@ class _Finder:
                             yield a | b
 
     def _readers_of_inputs(self) -> Iterator[tuple[GroupId, ...]]:
-        """Yield the groups that read one input or forwarded value, where there are several."""
+        """Yield the sets of several groups that read the same input or forwarded value."""
         readers: dict[TensorView, list[GroupId]] = {}
         for group in self._grouping.groups:
             for value in self._grouping.aux_values(group):
@@ -389,8 +392,8 @@ class _Finder:
     def _final_merge(self) -> Iterator[Attempt]:
         """Any producer and consumer that no other consumer leads to (Herrmann et al., theorem 4.1).
 
-        After a merge nvFuser starts again at the first group. What is known of other pairs stays true, since merging
-        never undoes a path, so that only the new group and those that it reads from have something new to ask.
+        After a merge nvFuser starts again at the first group. Results for other pairs remain valid, because merging
+        never removes a path; only the new group and its producers need to be examined.
         """
         waiting = list(self._grouping.groups)
         tried: set[tuple[GroupId, GroupId]] = set()
@@ -407,7 +410,7 @@ class _Finder:
                     break
 
     def _final_pairs(self, producer: GroupId, tried: set[tuple[GroupId, GroupId]]) -> Iterator[Attempt]:
-        """Yield what comes of a group and each of its consumers, up to a merge."""
+        """Yield the attempts to merge a group with each of its consumers, until one succeeds."""
         grouping = self._grouping
         reach = grouping.reach()
         consumers = grouping.consumers(producer)
@@ -446,10 +449,11 @@ class _Finder:
             yield from self._store(chain)
 
     def _revert_privatization(self) -> Iterator[Attempt]:
-        """Make replicas that ended in one group one expression again."""
+        """Replace replicas that ended in one group by one expression."""
         members = {group: self._members(group) for group in self._grouping.groups} if self._originals else {}
         same_in = {group: repeated(exprs, self._originals) for group, exprs in members.items()}
-        # Groups that change no other one are asked about in one fusion: to rewrite a fusion takes time for all of it.
+        # Groups that do not affect others are examined in one rewritten fusion, because each rewrite processes the
+        # whole fusion.
         alone = {group: same for group, same in same_in.items() if same}
         for group in _changing_others(members, alone):
             del alone[group]
@@ -476,7 +480,7 @@ class _Finder:
                 same = {name: into for name, into in same.items() if name not in kept}
 
     def _trial(self, dropped: Mapping[str, str]) -> tuple[Fusion, Asker]:
-        """Return the fusion without some replicas, and who asks schedulers about it."""
+        """Return the fusion without some replicas, and an `Asker` for it."""
         trial = without(self._fusion, dropped)
         return trial, Asker(trial, self._oracle, self._options, self._grouping.recomputed)
 
@@ -489,13 +493,13 @@ class _Finder:
     def _refused_reader(
         home: GroupId, members: Mapping[GroupId, Sequence[Expr]], same: Mapping[str, str], trial: Fusion, asker: Asker,
     ) -> tuple[Attempt, set[str]] | None:
-        """Return the first other group that nobody takes once replicas that it reads are one, and which must stay."""
+        """Return the first other group that no scheduler accepts without replicas, and those that must stay."""
         for group, exprs in members.items():
             several = read_together(exprs, same)
             if group == home or not several:
                 continue
             subjects = tuple((into, *(n for n in names if n != into)) for into, names in several.items())
-            # Replicas that this group had itself may be one expression by now.
+            # Replicas in this group itself may already be one expression.
             now = [trial.exprs[trial.positions[expr.name]] for expr in exprs if expr.name in trial.positions]
             attempt, answer = asker.attempt("revert privatization", Kind.REVERT, subjects, now)
             if answer.chosen is None:
@@ -503,21 +507,21 @@ class _Finder:
         return None
 
     def _store(self, chain: Chain) -> Iterator[Attempt]:
-        """Make a chain a group of its own; where no scheduler takes it whole, its expressions one by one."""
+        """Make a chain a separate group or, if no scheduler accepts it whole, one group per expression."""
         whole, _ = self._asker.attempt("resolve forwarded", Kind.STORE, (chain.names,), chain.exprs)
         yield whole
         if whole.accepted:
             return
         for expr in chain.exprs:
             alone, _ = self._asker.attempt("resolve forwarded", Kind.STORE, ((expr.name,),), [expr])
-            # A group that nobody takes is still part of the plan: it is shown with the reasons.
+            # A group that no scheduler accepts is still part of the plan: it is shown with the reasons.
             yield replace(alone, outcome=Outcome.ACCEPTED)
 
 
 def _changing_others(
     members: Mapping[GroupId, Sequence[Expr]], same_in: Mapping[GroupId, Mapping[str, str]],
 ) -> set[GroupId]:
-    """Return the groups whose replicas, made one expression, would be one operand for two of another group."""
+    """Return the groups whose replicas, if merged into one, would make two operands of another group the same."""
     owners = {into: (into, group) for group, same in same_in.items() for into in same.values()}
     owners |= {name: (into, group) for group, same in same_in.items() for name, into in same.items()}
     found: set[GroupId] = set()
@@ -565,10 +569,10 @@ class _Round:
                     break
 
     def _preferred(self) -> Iterator[tuple[GroupId, GroupId]]:
-        """Yield pairs that are better tried first (PR #4297).
+        """Yield pairs to try first (PR #4297).
 
-        The producer of what a single indexed read looks up, unless that is an input, with the read, which leaves one
-        element of the axis; and a group that pads something from outside, with the reader of the padded tensor.
+        The producer of a lookup table (unless that is an input) with the single indexed read that reduces the axis to
+        one element; and a group that pads a tensor from outside with the reader of the padded tensor.
         """
         for group, exprs in list(self._grouping.groups.items()):
             lookup = next(iter(exprs)) if len(exprs) == 1 else None
@@ -603,7 +607,7 @@ class _Round:
         return abs(self._level[a] - self._level[b]) <= 1
 
     def _blocked(self, group: GroupId, towards: Iterable[GroupId]) -> bool:
-        """Whether a neighbour of ``group`` is paired already and lies, or its partner does, near ``towards``."""
+        """Whether a neighbour of ``group`` is already paired and it or its partner has a level near ``towards``."""
         targets = tuple(towards)
         for neighbour in self._grouping.neighbours(group):
             partner = self._partner.get(neighbour)
@@ -624,7 +628,7 @@ class _Round:
 
 
 def _leaves_one(expr: Expr) -> bool:
-    """Whether an expression reads one element of an axis at a position that is data."""
+    """Whether an expression reads one element of an axis at an index that is data."""
     if expr.kind is not OpKind.INDEXING:
         return False
     return expr.op.name == "select" or expr.out.domain.axes[indexed_axis(dict(expr.attrs))].is_broadcast

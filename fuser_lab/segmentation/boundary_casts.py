@@ -1,10 +1,9 @@
-"""Boundary casts: Float tensors pass between segments in half the bytes, where halves are the result anyhow.
+"""Boundary casts: Float tensors pass between segments in half the bytes if the result has 16 bits anyway.
 
 Follows nvFuser's ``SegmentCandidateFinder`` under the option ``io_to_lower_precision`` (csrc/fusion_segmenter.cpp),
-which is off by default since it rounds more. The producer's segment casts down and stores that; each segment that
-reads it casts back, once. Two things are narrower than in nvFuser: a tensor that some reader needs in Float is not
-stored twice, and neither views of inputs nor what only an array library computes get casts, for these segments would
-have to become kernels first.
+which is off by default because it rounds more. The producer's segment casts down and stores that; each segment that
+reads it casts back, once. Two rules are narrower than in nvFuser: a tensor that some reader needs in Float is not
+stored twice; and views of inputs and results of the array library get no casts, because their segments have no kernels.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,19 +39,19 @@ class Cast:
 
     @property
     def lower(self) -> str:
-        """Name of what is stored."""
+        """Name of the stored tensor."""
         return f"{self.tensor}_lower"
 
     def back(self, place: int) -> str:
-        """Return the name of what the readers at a place of ``readers`` read."""
+        """Return the name of the tensor that the readers in ``readers[place]`` read."""
         return f"{self.tensor}_back{place + 1 if place else ''}"
 
 
 def lower_types(fusion: Fusion, options: SegmenterOptions) -> dict[TensorView, DataType]:
     """Return the Float tensors that may be stored as halves, each with the type: that of the last output it leads to.
 
-    Left out are inputs, outputs, ends of forwarded chains, results of hints, views of inputs, what an array library
-    makes or reads, and tables that something is looked up in or cut out of.
+    Excluded are inputs, outputs, ends of forwarded chains, results of hints, views of inputs, operands and results of
+    the array library, and tensors that are indexed or sliced.
     """
     halves = _halves(fusion)
     ends = {chain.end for chain in forwarded_chains(fusion, options)} if halves else set()
@@ -80,7 +79,7 @@ def _halves(fusion: Fusion) -> dict[Val, DataType]:
 
 
 def _is_computed(tensor: TensorView, fusion: Fusion) -> bool:
-    """Whether a kernel makes a tensor: it is no view of an input, and no result of a hint or of a library."""
+    """Whether a kernel computes a tensor: it is not a view of an input, nor a result of a hint or a library."""
     maker = fusion.producers.get(tensor)
     if maker is None or is_hint(maker) or maker.kind in _BY_LIBRARY:
         return False
@@ -97,7 +96,7 @@ def _takes_a_cast(user: Expr, tensor: TensorView) -> bool:
 def lowered(fusion: Fusion, casts: Iterable[Cast]) -> Fusion:
     """Return the fusion in which readers in other segments read ``cast(cast(tensor, half), float)``.
 
-    A cast that the fusion has already changes nothing.
+    A cast that the fusion already has is not added again.
     """
     made: dict[str, list[Cast]] = {}
     reads: dict[str, dict[Val, TensorView]] = {}
@@ -133,7 +132,7 @@ def _cast(name: str, source: TensorView, dtype: DataType, axes: Axes) -> Expr:
 
 
 class Lowering:
-    """Asks about candidates as they are once their boundaries are halves, each with one cast back per tensor."""
+    """Asks schedulers about candidates with casts at their boundaries, one cast back per tensor."""
 
     def __init__(self, oracle: SchedulerOracle, options: SegmenterOptions) -> None:
         self._oracle = oracle
@@ -143,7 +142,7 @@ class Lowering:
 
     @property
     def device(self) -> Device:
-        """Device whose limits decide."""
+        """Device to plan for."""
         found = getattr(self._oracle, "device", DEFAULT)
         return found if isinstance(found, Device) else DEFAULT
 
@@ -198,8 +197,8 @@ def boundary_casts(
 ) -> Iterator[Attempt]:
     """Yield, for each tensor that may pass between groups as a half, whether it does.
 
-    It does not where a segment that has no kernel writes or reads it, or where a scheduler that takes a segment as it
-    is refuses it with its casts.
+    It does not if a segment without a kernel writes or reads it, or if a scheduler accepts a segment without casts but
+    refuses it with them.
     """
     plain = [candidate(fusion, exprs, recomputed) for exprs in groups]
     before = [oracle.ask(group) for group in plain]
@@ -225,7 +224,7 @@ def boundary_casts(
 def _crossing(
     fusion: Fusion, groups: Sequence[Candidate], options: SegmenterOptions,
 ) -> Iterator[tuple[Cast, list[int]]]:
-    """Yield the casts that boundaries allow, each with the places of the group that writes and of those that read."""
+    """Yield the casts that boundaries allow, each with the positions of the writing group and of the readers."""
     types = lower_types(fusion, options)
     for tensor, dtype in types.items():
         writers = [i for i, group in enumerate(groups) if tensor in group.outputs]
@@ -239,7 +238,7 @@ def _answers(
     fusion: Fusion, groups: Sequence[Candidate], casts: Sequence[Cast], touched: dict[str, list[int]],
     recomputed: frozenset[str], oracle: SchedulerOracle,
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield the places of groups that get casts, with what schedulers say about them then."""
+    """Yield the positions of groups that get casts, with the schedulers' answers about them."""
     new = lowered(fusion, casts)
     names: dict[int, set[str]] = {}
     for cast in casts:
@@ -264,7 +263,7 @@ def _attempt(fusion: Fusion, cast: Cast, readers: Sequence[Candidate], refusal: 
 
 
 def cast_of(fusion: Fusion, subjects: Sequence[Names]) -> Cast:
-    """Return the cast that an attempt's subjects stand for: a tensor, then the groups that read it.
+    """Return the cast that an attempt's subjects describe: a tensor, then the groups that read it.
 
     Raises
     ------
@@ -275,7 +274,7 @@ def cast_of(fusion: Fusion, subjects: Sequence[Names]) -> Cast:
     tensor = fusion.tensors.get(name)
     dtype = None if tensor is None else _halves(fusion).get(tensor)
     if tensor is None or dtype is None:
-        msg = f"the log stores {name} in half its bytes, which leads to no output of 16 bits."
+        msg = f"the log stores {name} in 16 bits, but it does not lead to an output of 16 bits."
         raise SegmentationError(msg)
     users = {expr.name for expr in fusion.users.get(tensor, ())}
     return Cast(tensor=name, dtype=dtype, readers=tuple(tuple(n for n in group if n in users) for group in groups))

@@ -1,10 +1,10 @@
 """A lower bound for every legal partition, from pairs of expressions that can never share a kernel.
 
-Two expressions are incompatible if their convex hull is refused for monotone reasons only: then every segment with
-both would be refused too. Members of a clique of incompatible expressions are in different segments. So a tensor
-whose producer and readers contain a clique of w is written once and read w - 1 times, and a clique of m among all
-expressions means m launches. Each of these terms is charged to other (tensor, segment) pairs than all others, hence
-their sum is a bound.
+Two expressions are incompatible if their convex hull is refused for monotone reasons only: then every segment that
+contains both would be refused too. Members of a clique of incompatible expressions are in different segments. So a
+tensor whose producer and readers contain a clique of w is written once and read w - 1 times, and a clique of m among
+all expressions means m launches. Each of these terms is charged to different (tensor, segment) pairs, so their sum is a
+bound.
 """
 
 import copy
@@ -26,14 +26,14 @@ from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 from fuser_lab.segmentation.packing import Link, Path, packed_paths
 
-MOST_WAYS = 16  # ways to copy or read chains that are tried before a set of expressions is presumed legal
+MOST_WAYS = 16  # maximum number of ways to copy or read chains; after these, a set of expressions is presumed legal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """A tensor between expressions: its bytes, its producer's mask (0: in memory already) and its readers' mask.
 
-    ``kept`` says that it must be written whoever reads it, since it is a fusion output.
+    ``kept`` says that it must be written in any case, because it is a fusion output.
     """
 
     name: str
@@ -57,7 +57,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class Space:
-    """The partitions among which the best is looked for.
+    """The set of partitions that is searched.
 
     ``chains`` are copied into each segment that reads their ends, or, where a scheduler refuses the copy, read from
     memory: always, if no reader can ever hold a copy. All other expressions (the units, numbered in order) are in
@@ -97,7 +97,7 @@ class Space:
                     self.above[i] |= self.above[place[maker]] | 1 << place[maker]
             for j in bits(self.above[i]):
                 self.below[j] |= 1 << i
-        # The ends of those chains that some reader may hold a copy of.
+        # The ends of those chains of which some reader may contain a copy.
         self._ends = {
             chain.end: number for number, chain in enumerate(self.chains)
             if not all(self.never_copies(i, number) for i in self.readers(chain.end))
@@ -127,7 +127,7 @@ class Space:
         return [i for i, unit in enumerate(self.units) if tensor in unit.tensor_inputs]
 
     def never_copies(self, unit: int, number: int) -> bool:
-        """Whether a unit can never be in one segment with a copy of a chain."""
+        """Whether a unit can never share a segment with a copy of a chain."""
         return is_final(self.ask(1 << unit, 1 << number))
 
     def is_copied(self, end: TensorView) -> bool:
@@ -146,7 +146,7 @@ class Space:
         return narrowed
 
     def stored_cost(self, number: int) -> int:
-        """Return what segments cost that make and store a chain."""
+        """Return the cost of the segments that compute and store a chain."""
         exprs = self.chains[number].exprs
         parts = [exprs] if self.takes(exprs) else [(expr,) for expr in exprs]
         return sum(self._launch + traffic(self.fusion, part, self._copied).total for part in parts)
@@ -161,7 +161,7 @@ class Space:
 
     @property
     def kept_chains(self) -> int:
-        """The chains that a segment of their own stores in any case, since they end in an output, as a mask."""
+        """The chains that a separate segment always stores, because they end in an output, as a mask."""
         return sum(1 << number for number, chain in enumerate(self.chains) if chain.end in self.fusion.outputs)
 
     def exprs(self, mask: int) -> list[Expr]:
@@ -226,7 +226,7 @@ class Space:
                 for size in range(len(shown) + 1)
                 for changed in combinations(shown, size)
             ),
-            key=itemgetter(0),  # of equally cheap ways the first copies most: a chain that is stored is a launch more
+            key=itemgetter(0),  # on a tie the way with the most copies, because each stored chain is a launch
         )
         if self.never_read:
             found = [(cost, copied) for cost, copied in found if not self.never_read & self.copies(mask) & ~copied]
@@ -237,7 +237,7 @@ class Space:
         return [*kept, (more, -1)]
 
     def is_legal(self, mask: int, copies: int) -> bool:
-        """Whether a set can be a segment: a scheduler takes it, or it is a single expression that nobody takes."""
+        """Whether a set can be a segment: a scheduler accepts it, or it is a single expression that none accepts."""
         alone = not mask & (mask - 1) and not copies
         return copies == -1 or alone or self.ask(mask, copies).chosen is not None
 
@@ -253,7 +253,7 @@ class Space:
         return found
 
     def takes(self, exprs: Sequence[Expr]) -> bool:
-        """Whether a scheduler takes expressions that may be recomputed as a segment of their own."""
+        """Whether a scheduler accepts expressions that may be recomputed as a separate segment."""
         group = candidate(self.fusion, exprs, self._copied)
         return (refused_by_hint(group, self._options) or self._oracle.ask(group)).chosen is not None
 
@@ -286,8 +286,8 @@ class Conflict:
 class Conflicts:
     """Which units of a space can never share a kernel: ``of[i]`` is the mask of those that unit i cannot be with.
 
-    ``taken`` are sets that a scheduler takes, convex: no two units of one of them are in conflict, so nobody is asked.
-    Once ``ended()`` is true nobody is asked any more: what is not known by then counts as no conflict.
+    ``taken`` are convex sets that a scheduler accepts: no two units of one of them are in conflict, so no scheduler is
+    asked about them. Once ``ended()`` is true, no scheduler is asked any more, and unknown pairs count as compatible.
     """
 
     def __init__(self, space: Space, taken: Iterable[int] = (), ended: Callable[[], bool] = lambda: False) -> None:
@@ -327,14 +327,14 @@ class Conflicts:
         self._why[i, j] = conflict
 
     def text(self, i: int, j: int, clique: int = 0) -> str:
-        """Return why two units can never share a kernel; it tells if others of a clique may, once hints are ignored."""
+        """Return why two units can never share a kernel; mention others of a clique that may once hints are ignored."""
         conflict = self._why[min(i, j), max(i, j)]
         names = [f"{self.space.units[k].name} ({self.space.units[k].op.name})" for k in (i, j)]
         never = f"cannot share a kernel{self.space.while_kept}" if conflict.by_hint else "can never share a kernel"
-        said = f"{names[0]} and {names[1]} {never}, since "
+        said = f"{names[0]} and {names[1]} {never}, because "
         if {i, j} != {conflict.a, conflict.b}:
             inner = " and ".join(self.space.units[k].name for k in (conflict.a, conflict.b))
-            said += f"{inner} would be there too and "
+            said += f"{inner} would be part of it and "
         others = () if conflict.by_hint else combinations(bits(clique), 2)
         some = any(self._why[pair].by_hint for pair in others)
         return f"{said}{conflict.why}{f' (others of them only{self.space.while_kept})' if some else ''}"
@@ -374,12 +374,12 @@ def is_final(answer: Answer) -> bool:
 
 
 def is_by_hint(answer: Answer) -> bool:
-    """Whether no scheduler was asked, since a hint forbids the set."""
+    """Whether no scheduler was asked, because a hint forbids the set."""
     return bool(answer.verdicts) and answer.verdicts[0].code in BY_HINT
 
 
 def final_text(answer: Answer) -> str:
-    """Return the reason for all larger sets, else the first that most of the decisive refusals share."""
+    """Return the reason that applies to all larger sets, otherwise the most frequent decisive one."""
     if answer.lasting is not None:
         return answer.lasting.text
     return Counter(verdict.text for verdict in answer.decisive).most_common(1)[0][0]
@@ -425,7 +425,7 @@ def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
 
     A cast may share a kernel with the producer of its operand, and with the reader of its result, while these two
     cannot be together. Then one of the two tensors goes through memory, the smaller one at least. The results of the
-    steps that are passed over on the way to such a reader must have one reader each, and are charged in one term only.
+    steps that are skipped on the way to such a reader must have one reader each, and are charged in one term only.
     """
     flow_of = {flow.producer: flow for flow in space.flows if flow.producer}
     charged = {flow.name for flow, clique in zip(space.flows, base.cliques, strict=True) if clique.bit_count() > 1}
@@ -549,8 +549,8 @@ def _stored_terms(space: Space) -> Iterator[Term]:
     for number, chain in enumerate(space.chains):
         if space.kept_chains >> number & 1:
             text = (
-                f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) is an output that readers make anew: "
-                "a segment of its own writes it"
+                f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) is an output that readers recompute: a separate "
+                "segment writes it"
             )
             cost = space.model.launch_bytes + chain.end.nbytes
             yield Term(kind=TermKind.STORED, subject=chain.end.name, members=(), cost=cost, text=text)
@@ -562,8 +562,8 @@ def _stored_terms(space: Space) -> Iterator[Term]:
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
                 kept = space.while_kept if is_by_hint(answer) else ""
                 text = (
-                    f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a segment of its own: "
-                    f"{unit.name} ({unit.op.name}) cannot recompute it{kept}, since {final_text(answer)}"
+                    f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a separate segment: "
+                    f"{unit.name} ({unit.op.name}) cannot recompute it{kept}, because {final_text(answer)}"
                 )
                 yield Term(
                     kind=TermKind.STORED, subject=chain.end.name, members=(unit.name,), cost=cost, text=text,
@@ -600,9 +600,9 @@ def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> T
 def _launch_term(space: Space, conflicts: Conflicts, clique: int) -> Term:
     members = list(bits(clique))
     cost = space.model.launch_bytes * max(len(members), 1)
-    text = "something has to be launched"
+    text = "at least one kernel is launched"
     if len(members) > 1:
-        text = f"at least {len(members)} launches, since no two of {_shortened(space.names(clique))} share a kernel: "
+        text = f"at least {len(members)} launches, because no two of {_shortened(space.names(clique))} share a kernel: "
         text += conflicts.text(members[0], members[1], clique)
         text += ", and so on" if len(members) > 2 else ""
     return Term(kind=TermKind.LAUNCHES, subject="", members=space.names(clique), cost=cost, text=text)

@@ -1,4 +1,4 @@
-"""Certificates: what a plan costs, what every plan costs at least, and why, as data."""
+"""Certificates: the cost of a plan, a lower bound for every plan, and the reasons, as data."""
 
 import enum
 from dataclasses import asdict, dataclass
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_SHOWN = 1000  # what saves less than this part of all that is saved is left out of texts
-MOST_DIGITS = 6  # after the point, where costs differ by little
+LEAST_SHOWN = 1000  # differences that save less than this share of the total saving are omitted from texts
+MOST_DIGITS = 6  # maximum number of decimals, used where costs differ by little
 READINGS = {
     SegmentSetMeaning.HINT: "with hints kept",
     SegmentSetMeaning.CUT: "with cuts kept",
@@ -26,15 +26,15 @@ READINGS = {
 
 
 class TermKind(enum.Enum):
-    """What a part of a bound stands for."""
+    """The meaning of a term of a bound."""
 
     INPUT = "input"  # a tensor that is already in memory is read, once for each member
     OUTPUT = "output"  # a fusion output is written
     MEMORY = "through memory"  # a tensor is written, and read by others than its producer's segment
-    PATH = "on the way"  # two exclude each other, and are joined by neighbours: a tensor between them goes out
-    STORED = "stored chain"  # a segment of its own: some reader can never hold a copy, or it ends in an output
+    PATH = "on the way"  # two units exclude each other: a tensor on each path between them is stored
+    STORED = "stored chain"  # a separate segment: some reader can never contain a copy, or the chain ends in an output
     LAUNCHES = "launches"
-    SEARCH = "search"  # what a search found beyond the other terms
+    SEARCH = "search"  # the amount that a search found beyond the other terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Proof:
 
     @property
     def bound(self) -> int:
-        """What each of these plans costs at least."""
+        """The lower bound of these plans' cost."""
         return sum(term.cost for term in self.terms)
 
     @property
@@ -112,15 +112,15 @@ class Certificate:
     proofs
         One for each way to recompute chains that is considered; the bound is the least of theirs.
     obstacle
-        Why the plan is none of those that the model compares; empty for a legal plan.
+        Why the plan is not among those that the model compares; empty for a legal plan.
     missed
-        What the cheapest known plan does better, where it is cheaper than this one.
+        What the cheapest known plan does better, if it is cheaper than this one.
     hints
         The results of ``segment_set`` in the fusion.
     ignoring
-        Cost of a plan that takes hints for plain copies, where that is cheaper than all known plans that keep them.
+        Cost of a plan that reads hints as plain copies, if that is cheaper than all known plans that keep them.
     made
-        Names that are not the user's, each with what made it, as far as that is known.
+        Names that are not the user's, each with the pass or rule that created it, if known.
     """
 
     model: CostModel
@@ -136,7 +136,7 @@ class Certificate:
 
     @property
     def reading(self) -> str:
-        """How the plans that are compared read the fusion's hints, in a few words; empty where there are none."""
+        """How the plans that are compared read the fusion's hints, in a few words; empty if there are none."""
         return READINGS[self.segment_set] if self.hints else ""
 
     @property
@@ -146,7 +146,7 @@ class Certificate:
 
     @property
     def bound(self) -> int:
-        """What every plan costs at least."""
+        """The lower bound of every plan's cost."""
         return min(proof.bound for proof in self.proofs)
 
     @property
@@ -161,7 +161,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How much dearer than the bound the plan is at most, as a share of the bound."""
+        """The difference between the plan's cost and the bound, as a fraction of the bound."""
         return self.cost / self.bound - 1 if self.bound else 0.0
 
     @property
@@ -171,7 +171,7 @@ class Certificate:
 
     @property
     def status(self) -> str:
-        """What is known, in a few words; of which plans, where hints are read in one way or another."""
+        """The result in a few words, with the plans it applies to if the fusion has hints."""
         if self.obstacle:
             return f"not a legal plan under this model: {self.obstacle}"
         return f"{self._verdict}, {self.reading}" if self.reading else self._verdict
@@ -188,7 +188,7 @@ class Certificate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be known of the plans that are compared, and of names in the texts; one sentence each."""
+        """Notes about the plans that are compared and about names in the texts, one sentence each."""
         texts = [*self.hints, *(entry.text for entry in self.missed), *(term.text for term in self.terms)]
         origins = origins_text(texts, dict(self.made))
         return (*self._hint_notes, f"{origins}.") if origins else self._hint_notes
@@ -199,16 +199,16 @@ class Certificate:
             return ()
         names = ", ".join(self.hints)
         if self.segment_set is SegmentSetMeaning.IGNORE:
-            return (f"Plans that go across segment_set ({names}) are compared too.",)
+            return (f"Plans that merge across segment_set ({names}) are also compared.",)
         reading = f"segment_set={self.segment_set.value!r}"
-        note = f"Plans that go across segment_set ({names}) are not compared, as {reading}."
+        note = f"Plans that merge across segment_set ({names}) are not compared, as {reading}."
         if self.ignoring is None:
             return (note,)
         return (note, f"With segment_set='ignore' a plan of {self.total_text(self.ignoring)} is known.")
 
     @property
     def missed_shown(self) -> tuple[Missed, ...]:
-        """What the cheapest known plan does better, without what hardly counts."""
+        """What the cheapest known plan does better, without negligible differences."""
         least = (self.cost - self.known) // LEAST_SHOWN
         return tuple(entry for entry in self.missed if abs(entry.cost) > least)
 
@@ -291,12 +291,12 @@ class Certificate:
         return "\n".join(lines)
 
     def time_text(self, cost: int) -> str:
-        """Return a cost as time on the model's device, for a person; as bytes where that would be none."""
+        """Return a cost as time on the model's device, or as bytes if the time would be zero."""
         label = seconds_label(self.model.seconds(cost))
         return bytes_label(cost) if cost and label in {"0.00 µs", "-0.00 µs"} else label
 
     def total_text(self, cost: int) -> str:
-        """Return a plan's cost as time, with as many digits as tell the cost, the bound and the known plan apart."""
+        """Return a plan's cost as time, with enough digits to distinguish the cost, the bound and the known plan."""
         totals = {self.cost, self.bound, self.known}
         if len({seconds_label(self.model.seconds(total)) for total in totals}) == len(totals):
             return seconds_label(self.model.seconds(cost))

@@ -1,7 +1,7 @@
-"""The checker of certificates: it believes nothing, and repeats everything in its own, plainer way.
+"""The checker of certificates: it verifies every statement again with separate, simpler code.
 
 It shares the oracle, the traffic model and the rewriting of replicas with the prover, and no other code: convex hulls,
-segments, costs and searches are its own.
+segments, costs and searches are implemented separately.
 """
 
 import time
@@ -23,7 +23,7 @@ from fuser_lab.segmentation.privatization import without
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a checker found wrong in a certificate, and what it had no time to check."""
+    """The errors that a checker found in a certificate, and the parts that it had no time to check."""
 
     problems: tuple[str, ...]
     unchecked: tuple[str, ...] = ()
@@ -45,20 +45,20 @@ def verify(
 ) -> Verification:
     """Check a certificate against a plan, from scratch.
 
-    Costs, cover, convexity, order and schedulers of the plan, and each term of each bound: that members exclude each
-    other, by asking about the hull of each pair; that no term is counted twice; that a search repeated in another way
-    comes to no cheaper plan.
+    It checks costs, cover, convexity, order and schedulers of the plan, and for each term of each bound that its
+    members exclude each other (by asking about the hull of each pair), that it is not counted twice, and that a search
+    repeated by another algorithm finds no cheaper plan.
 
     Parameters
     ----------
     certificate
-        What is claimed.
+        The certificate.
     plan
-        The plan that it is claimed of.
+        The plan to which it refers.
     oracle
         The schedulers.
     seconds
-        How long searches may be repeated.
+        Time limit for repeated searches.
     """
     problems = _plan_problems(certificate, plan, oracle)
     unchecked: list[str] = []
@@ -77,7 +77,7 @@ def verify(
     end = time.monotonic() + seconds
     for proof in certificate.proofs:
         if proof.merged not in {(), replicas}:
-            problems.append("a proof merges other expressions than the plan's replicas")
+            problems.append("a proof merges expressions other than the plan's replicas")
             continue
         checker = _Checker(certificate, proof, without(plan.fusion, dict(proof.merged)), oracle)
         checker.check(end)
@@ -87,19 +87,20 @@ def verify(
 
 
 def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: SchedulerOracle) -> list[str]:
-    """Return what is wrong with the plan itself, or with what is said of it."""
+    """Return the errors in the plan itself, and in the certificate's statements about it."""
     found = []
     if [set(segment.exprs) for segment in certificate.segments] != [set(group.names) for group in plan.groups]:
         found.append("the segments are not those of the plan")
     for index, (group, claim) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
         moved = traffic(plan.fusion, group.exprs, plan.recomputed)
         if (claim.read, claim.written, claim.launch) != (moved.read, moved.written, certificate.model.launch_bytes):
-            found.append(f"segment {index} reads {moved.read} and writes {moved.written} bytes, unlike what is claimed")
+            found.append(f"segment {index} reads {moved.read} and writes {moved.written} bytes, which differs from the "
+                         "certificate")
         own = [expr for expr in group.exprs if expr.tensor_outputs]
         asked = candidate(plan.fusion, group.exprs, plan.recomputed)
         answer = refused_by_hint(asked, SegmenterOptions(segment_set=certificate.segment_set)) or oracle.ask(asked)
         if len(own) > 1 and answer.chosen is None and not certificate.obstacle:
-            found.append(f"no scheduler takes segment {index}")
+            found.append(f"no scheduler accepts segment {index}")
     device = getattr(oracle, "device", None)
     if device is not None and certificate.model.bandwidth != device.bandwidth * 1e9:
         found.append(f"the model is not that of {device.name}")
@@ -116,7 +117,7 @@ def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: Sche
     if certificate.missed and sum(entry.cost for entry in certificate.missed) != certificate.cost - certificate.known:
         found.append("what the cheaper plan saves does not add up to the difference of the costs")
     if not certificate.obstacle and certificate.known > certificate.cost:
-        found.append("the cheapest known plan is dearer than this one")
+        found.append("the cheapest known plan is more expensive than this one")
     return found
 
 
@@ -160,7 +161,7 @@ class _Checker:
             if legal:
                 self.ends[exprs[-1].out] = exprs
             else:
-                self.problems.append(f"{', '.join(chain)} is no chain that readers can recompute")
+                self.problems.append(f"{', '.join(chain)} is not a chain that readers can recompute")
 
     def users(self, tensor: TensorView) -> list[str]:
         """Return the names of a tensor's readers, chains left out."""
@@ -187,7 +188,7 @@ class _Checker:
         return maker.name if maker is not None and maker.name in self.exprs else None
 
     def kept(self, tensor: TensorView) -> bool:
-        """Whether a tensor is written whoever reads it."""
+        """Whether a tensor is always written."""
         users = self.fusion.users.get(tensor, ())
         return tensor in self.fusion.outputs or any(user.name not in self.exprs for user in users)
 
@@ -227,7 +228,7 @@ class _Checker:
             separate = {TermKind.SEARCH: 1, TermKind.STORED: 2, TermKind.PATH: 3}.get(term.kind, 0)
             key = (separate, (term.members, term.through) if separate in {1, 3} else term.subject)
             if unknown or key in seen or term.cost < 0:
-                self.problems.append(f"a term names what it may not, or twice: {term.text}")
+                self.problems.append(f"a term names a tensor that it may not charge, or charges it twice: {term.text}")
                 continue
             seen.add(key)
             if term.kind is TermKind.SEARCH:
@@ -236,13 +237,13 @@ class _Checker:
                 self._check_path(term)
                 continue
             if len(set(term.members)) != len(term.members):
-                self.problems.append(f"a member stands twice: {term.text}")
+                self.problems.append(f"a member occurs twice: {term.text}")
             for a, b in combinations(term.members, 2):
                 if not self.never_together(a, b):
-                    self.problems.append(f"{a} and {b} may share a kernel, against: {term.text}")
+                    self.problems.append(f"{a} and {b} may share a kernel, which contradicts: {term.text}")
             worth = self._worth(term)
             if term.cost > worth:
-                self.problems.append(f"{term.cost} bytes are claimed where {worth} are due: {term.text}")
+                self.problems.append(f"{term.cost} bytes are claimed, but {worth} are correct: {term.text}")
         self._check_charges()
         if not self.problems:
             self._check_searches(end)
@@ -251,15 +252,15 @@ class _Checker:
         """Check that neighbours share the tensors between them, and that the first and the last exclude each other."""
         tensors = [self.fusion.tensors.get(name) for steps in term.through for name in steps]
         if len(tensors) + 1 != len(term.members) or len(tensors) < 1:
-            self.problems.append(f"these are no neighbours with a tensor between each two: {term.text}")
+            self.problems.append(f"there is not a tensor between each two neighbours: {term.text}")
             return
         for tensor, (a, b) in zip(tensors, pairwise(term.members), strict=True):
             near = set() if tensor is None else {*self.users(tensor), self.maker(tensor)}
             if a == b or not {a, b} <= near:
-                self.problems.append(f"{a} and {b} share no such tensor, against: {term.text}")
+                self.problems.append(f"{a} and {b} do not share such a tensor, which contradicts: {term.text}")
         a, b = term.members[0], term.members[-1]
         if not self.never_together(a, b):
-            self.problems.append(f"{a} and {b} may share a kernel, against: {term.text}")
+            self.problems.append(f"{a} and {b} may share a kernel, which contradicts: {term.text}")
 
     def _check_charges(self) -> None:
         """Check that paths charge no tensor for more than parting those that touch it costs beyond other terms."""
@@ -280,14 +281,14 @@ class _Checker:
         for name, amount in charged.items():
             tensor = self.fusion.tensors.get(name)
             if tensor is None:
-                continue  # named as a problem before
+                continue  # already reported
             maker, near = self.maker(tensor), set(self.users(tensor))
             made_here = maker is None and tensor in self.fusion.producers and tensor not in self.ends
             room = self.bytes(tensor) * (1 if maker is None or self.kept(tensor) else 2)
             if name in several or made_here or searched & {*near, *([maker] if maker else [])}:
                 room = 0
             if amount > room:
-                self.problems.append(f"paths charge {amount} bytes for {name}, where {room} are left")
+                self.problems.append(f"paths charge {amount} bytes for {name}, but only {room} are left")
 
     def _worth(self, term: Term) -> int:
         count = len(term.members)
@@ -366,7 +367,8 @@ class _Checker:
             outside = [name for name in self.exprs if name not in part]
             joined = next(((a, b) for a in part for b in outside if not self.never_together(a, b)), None)
             if joined:
-                self.problems.append(f"{joined[0]} and {joined[1]} may share a kernel, so that the search is not whole")
+                self.problems.append(f"{joined[0]} and {joined[1]} may share a kernel, so the search does not cover "
+                                     "all plans")
                 continue
             claimed = term.cost + sum(self._share(other, part) for other in self._proof.terms)
             cheaper = _Repeat(self, part, claimed, end).run()
@@ -390,7 +392,7 @@ class _Checker:
 
 
 class _Repeat:
-    """Looks once more for a cheaper plan of a part: Dijkstra's algorithm over what is done, one segment a step."""
+    """Repeats the search of a part by Dijkstra's algorithm over sets of finished expressions, one segment per step."""
 
     def __init__(self, checker: _Checker, part: frozenset[str], claimed: int, end: float) -> None:
         self._checker = checker
@@ -490,7 +492,7 @@ class _Repeat:
         checker = self._checker
         names = [name for i, name in enumerate(self._names) if segment >> i & 1]
         if len(checker.hull(names)) != len(names):
-            return None  # something of another part lies between
+            return None  # an expression of another part is between them
         ends = [
             end for end in checker.ends
             if checker.copies(end) and any(end in checker.exprs[name].tensor_inputs for name in names)

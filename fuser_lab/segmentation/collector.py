@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, which finds nothing while a fusion is cut and looks for it all the same."""
+"""Pausing Python's cyclic garbage collector, which finds nothing to free while a fusion is segmented."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the cyclic collector, unless it is paused already; memory that is in no cycle is freed as ever.
+    """Pause the cyclic collector, unless it is paused already; memory outside cycles is still freed.
 
-    Verdicts and attempts are kept in great numbers and refer to each other in one direction only. The collector
-    walks over all of them again and again, which took an eighth of the time without a log and a third with one.
+    Segmentation keeps many verdicts and attempts, whose references form no cycles. The collector traverses all of them
+    repeatedly, which took an eighth of the time without a log and a third with one.
     """
     if not gc.isenabled():
         yield

@@ -1,8 +1,8 @@
-"""Exact contraction: what every plan cheaper than a known one has together.
+"""Exact contraction: the expressions that every plan cheaper than a known one has in one segment.
 
 If a bound with a tensor through memory reaches the cost of a known plan, then every cheaper plan has the tensor's
-producer and its readers (or all readers of an input) in one segment, and with them everything between. Nothing is
-assumed of the schedulers here, unlike in rules that merge a producer because schedulers usually take it.
+producer and its readers (or all readers of an input) in one segment, and with them everything between. This assumes
+nothing about the schedulers, unlike rules that merge a producer because schedulers usually accept it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -184,7 +184,7 @@ def _clique(blocks: Blocks, among: int, start: int) -> int:
 
 
 def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> int:
-    """Return what finishing costs at least.
+    """Return a lower bound of the cost of the remaining segments.
 
     ``done`` blocks are in closed segments, whose cost does not count here. ``chosen`` blocks are in the one open
     segment, which others may still join unless they are ``excluded`` (whatever needs an excluded block is excluded

@@ -1,7 +1,8 @@
-"""Edits by hand: cut, glue and move, each answered at once with a new SegmentedFusion or with why not.
+"""Manual edits: cut, glue and move, each of which returns a new SegmentedFusion or raises with the reason.
 
-An edit has two steps. It first says which segments make way for which groups of expressions (`Regrouping`), and then
-looks after what segments recompute or repeat (`rebuilt`). Both write what they ask, and what comes of it, into a log.
+An edit has two steps. The first determines which segments are replaced by which groups of expressions (`Regrouping`),
+the second updates recomputed and repeated expressions (`rebuilt`). Both record their questions to schedulers, and the
+answers, in a log.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from fuser_lab.segmentation.privatization import read_together, repeated, withou
 from fuser_lab.segmentation.replay import Fold
 
 BEFORE_CUT = "edit: before the cut"
-BEHIND_CUT = "edit: behind the cut"
+BEHIND_CUT = "edit: after the cut"
 CONNECTED = "edit: connected part"
 COPIES = "edit: copies"
 
@@ -39,7 +40,7 @@ class RefusedEdit(IllegalEdit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regrouping:
-    """What an edit does to a partition: the numbers of the segments that go, and the groups in their place.
+    """The effect of an edit on a partition: the numbers of the removed segments, and the groups that replace them.
 
     ``parts`` hold the expressions that no other segment computes; copies of recomputed ones come with `rebuilt`.
     ``answer`` is what schedulers say about the group that a glue or a move adds to.
@@ -53,7 +54,7 @@ class Regrouping:
 def cut(
     segmented: SegmentedFusion, tensor: str, consumer: str | None, oracle: SchedulerOracle,
 ) -> SegmentedFusion:
-    """Return the fusion with the segment that computes ``tensor`` cut behind it, as `cut_groups` says."""
+    """Return the fusion with the segment that computes ``tensor`` cut after it; see `cut_groups`."""
     return rebuilt(segmented, cut_groups(segmented, tensor, consumer, oracle), oracle)
 
 
@@ -61,7 +62,7 @@ def glue(
     segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle,
     meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
 ) -> SegmentedFusion:
-    """Return the fusion with two segments made one, as `glued_groups` says."""
+    """Return the fusion with two segments merged; see `glued_groups`."""
     return rebuilt(segmented, glued_groups(segmented, a, b, oracle, meaning), oracle)
 
 
@@ -69,7 +70,7 @@ def move(
     segmented: SegmentedFusion, tensor: str, segment: int, oracle: SchedulerOracle,
     meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
 ) -> SegmentedFusion:
-    """Return the fusion with the expression that computes ``tensor`` in another segment, as `moved_groups` says."""
+    """Return the fusion with the expression that computes ``tensor`` moved to another segment; see `moved_groups`."""
     return rebuilt(segmented, moved_groups(segmented, tensor, segment, oracle, meaning), oracle)
 
 
@@ -77,11 +78,11 @@ def cut_groups(
     segmented: SegmentedFusion, tensor: str, consumer: str | None, oracle: SchedulerOracle,
     log: DecisionLog | None = None,
 ) -> Regrouping:
-    """Return what a cut behind ``tensor`` does to the segment that computes it.
+    """Return the effect of a cut after ``tensor`` on the segment that computes it.
 
-    What depends on the tensor inside its segment goes to a new segment (with ``consumer``, only what depends on that
-    reader); the other segments stay as they are. A part that no scheduler takes whole is segmented further; the log
-    gets what schedulers say about each part, and the attempts of segmenting it.
+    Expressions of its segment that depend on the tensor are moved to a new segment (with ``consumer``, only those that
+    depend on that reader); the other segments do not change. A part that no scheduler accepts whole is segmented
+    further; the log records the schedulers' answers about each part, and the attempts of segmenting it.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def cut_groups(
     fusion = segmented.fusion
     made = _expr(fusion, tensor)
     if consumer is not None:
-        _expr(fusion, consumer)  # says so where there is no such tensor
+        _expr(fusion, consumer)  # raises if there is no such tensor
     if made is None:
         msg = f"{tensor} is a fusion input, which is already in memory; there is nothing to cut."
         raise IllegalEdit(msg)
@@ -99,7 +100,7 @@ def cut_groups(
     if home is None:
         homes = segmented.home[made.name]
         by = f"segment {homes[0]}, which reads it" if len(homes) == 1 else "each segment that reads it"
-        msg = f"{tensor} is recomputed by {by}; it crosses no boundary and cannot be cut."
+        msg = f"{tensor} is recomputed by {by}; it does not cross a boundary and cannot be cut."
         raise IllegalEdit(msg)
     inside = _own(segmented, home)
     result = _tensor(made, tensor)
@@ -122,25 +123,25 @@ def glued_groups(
     segmented: SegmentedFusion, a: int, b: int, oracle: SchedulerOracle,
     meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
 ) -> Regrouping:
-    """Return two segments as one group; this may overrule a ``segment_set`` that is a hint, but no cut.
+    """Return two segments as one group; this may overrule a ``segment_set`` that is a hint, but not one that is a cut.
 
     Raises
     ------
     IllegalEdit
-        If there is no such segment, if it would close a cycle (the text names the segments on the way), if it would
-        hold what is before and after a cut, or if no scheduler takes the union (the text has each one's reason).
+        If a segment does not exist, if the union would close a cycle (the message names the segments on it), if it
+        would contain expressions before and after a cut, or if no scheduler accepts it (the message has the reasons).
     """
     _check_segments(segmented, a, b)
     through = segmented.path(a, b) or segmented.path(b, a)
     if through:
         way = " -> ".join(map(str, (a, *through, b) if segmented.path(a, b) else (b, *through, a)))
-        msg = f"segments {a} and {b} cannot be one: that would close a cycle through {way}."
+        msg = f"segments {a} and {b} cannot be merged: that would close a cycle through {way}."
         raise IllegalEdit(msg)
     union = [*_own(segmented, a), *_own(segmented, b)]
-    _check_cuts(segmented, union, meaning, f"segments {a} and {b} cannot be one")
+    _check_cuts(segmented, union, meaning, f"segments {a} and {b} cannot be merged")
     answer, _ = _provided(segmented, union, oracle)
     if answer.chosen is None:
-        msg = f"no scheduler takes segments {a} and {b} as one; {answer.text}."
+        msg = f"no scheduler accepts segments {a} and {b} as one; {answer.text}."
         raise RefusedEdit(msg, answer)
     return Regrouping(gone=(a, b), parts=(tuple(union),), answer=answer)
 
@@ -154,8 +155,8 @@ def moved_groups(
     Raises
     ------
     IllegalEdit
-        If the name or the segment is unknown, if segments would form a cycle, if one of the two would hold what is
-        before and after a cut, or if no scheduler takes one of them.
+        If the name or the segment is unknown, if segments would form a cycle, if one of the two would contain
+        expressions before and after a cut, or if no scheduler accepts one of them.
     """
     _check_segments(segmented, segment)
     expr = _expr(segmented.fusion, tensor)
@@ -174,7 +175,7 @@ def moved_groups(
         if group:
             answer, _ = _provided(segmented, group, oracle)
             if answer.chosen is None:
-                msg = f"with {tensor} in segment {segment}, no scheduler takes segment {index}; {answer.text}."
+                msg = f"with {tensor} in segment {segment}, no scheduler accepts segment {index}; {answer.text}."
                 raise RefusedEdit(msg, answer)
             answers.append(answer)
     parts = tuple(tuple(group) for group in (left, grown) if group)
@@ -199,8 +200,8 @@ def rebuilt(
 ) -> SegmentedFusion:
     """Return the fusion in its new groups, with copies of what they recompute.
 
-    The log gets the recomputed expressions that become a segment of their own, or no longer are one, and replicas that
-    become one expression again.
+    The log records recomputed expressions that become a separate segment, or no longer are one, and replicas that are
+    merged into one expression again.
 
     Raises
     ------
@@ -211,7 +212,7 @@ def rebuilt(
     kept = [_own(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
     groups = [*kept, *map(list, regrouping.parts)]
     stored = _stored(segmented)
-    # A stored chain that is glued to something is an ordinary part of that segment from now on.
+    # A stored chain that is glued to other expressions becomes an ordinary part of their segment.
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
     whole = _with_copies(segmented, groups, recomputed, oracle)
@@ -270,7 +271,7 @@ def _with_copies(
 ) -> list[Sequence[Expr]]:
     """Return groups with copies of recomputed expressions, and groups that store those which others read or output.
 
-    Groups that an edit leaves alone keep the copies that they have.
+    Groups that an edit does not change keep their copies.
     """
     fusion = segmented.fusion
     before = {frozenset(_own(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
@@ -286,7 +287,7 @@ def _with_copies(
             copied = _provided(segmented, group, oracle)[1] & recomputed
             found.append(with_recomputed(fusion, group, copied).exprs)
     there = {e for group in found for e in group}
-    stored = [group for group in memory if there.isdisjoint(group)]  # nobody has a copy, so that it must be here
+    stored = [group for group in memory if there.isdisjoint(group)]  # no group has a copy, so it must be in this one
     waiting = [tv for group in (*found, *stored) for tv in _read(group)]
     waiting += [tv for tv in fusion.outputs if tv in fusion.producers]
     for tensor in waiting:
@@ -309,7 +310,7 @@ def _provided(
 ) -> tuple[Answer, frozenset[str]]:
     """Return what schedulers say about expressions as a segment, and which recomputed ones they have copies of.
 
-    All are copied if a scheduler takes that; otherwise those in memory are read, or all.
+    All are copied if a scheduler accepts that; otherwise those in memory are read, or all.
     """
     inside = {expr.name for expr in exprs}
     every = segmented.recomputed if inside <= segmented.recomputed else segmented.recomputed - inside
@@ -334,7 +335,7 @@ def _must_stay(
     fusion: Fusion, groups: Sequence[Sequence[Expr]], recomputed: frozenset[str], same: Mapping[str, str],
     oracle: SchedulerOracle,
 ) -> set[str]:
-    """Return replicas that must not become one, since a group that reads several of them would not be taken."""
+    """Return replicas that must not be merged, because no scheduler would accept a group that reads several of them."""
     trial, left = _without(fusion, groups, same)
     for before, now in zip(groups, left, strict=True):
         several = read_together([e for e in before if e.name not in same], same)
@@ -366,7 +367,7 @@ def _own(segmented: SegmentedFusion, index: int) -> list[Expr]:
 
 
 def _stored(segmented: SegmentedFusion) -> set[str]:
-    """Return the names of recomputed expressions that are a segment of their own."""
+    """Return the names of recomputed expressions that are a separate segment."""
     groups = ({e.name for e in group.exprs if e.tensor_outputs} for group in segmented.groups)
     return {name for names in groups if names <= segmented.recomputed for name in names}
 
@@ -402,7 +403,7 @@ def _check_cuts(
     group = with_recomputed(segmented.fusion, exprs, segmented.recomputed)
     answer = refused_by_hint(group, SegmenterOptions(segment_set=meaning))
     if answer is not None:
-        msg = f"{refused}: {answer.verdicts[0].text}, and no edit goes across a segment_set while it is read as 'cut'."
+        msg = f"{refused}: {answer.verdicts[0].text}, and no edit merges across a segment_set that is read as 'cut'."
         raise RefusedEdit(msg, answer)
 
 
@@ -423,7 +424,7 @@ def _schedulable(
     fusion: Fusion, exprs: Sequence[Expr], recomputed: frozenset[str], oracle: SchedulerOracle, phase: str,
     log: DecisionLog,
 ) -> list[list[Expr]]:
-    """Return one part if a scheduler takes it, else its connected parts, each segmented bottom-up if need be."""
+    """Return one part if a scheduler accepts it, otherwise its connected parts, segmented bottom-up if necessary."""
 
     def taken(phase: str, group: Candidate) -> bool:
         answer = oracle.ask(group)
@@ -473,7 +474,7 @@ class _Narrow:
 
 
 def _connected(exprs: Sequence[Expr]) -> list[list[Expr]]:
-    """Return the parts that hang together through values or shared operands."""
+    """Return the parts that are connected through values or shared operands."""
     seen: dict[TensorView, int] = {}
     pairs = [
         (seen.setdefault(value, place), place)

@@ -30,13 +30,13 @@ class Chain:
 def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[Expr] = ()) -> Iterator[Chain]:
     """Yield the chains that are excluded from grouping; no two have an expression in common.
 
-    A chain starts at a tensor input or at a factory whose result is no fusion output, and follows while the value has
-    exactly one user, the user is unary, its result is no fusion output and no ``segment_set`` reads that result.
+    A chain starts at a tensor input or at a factory whose result is not a fusion output, and follows while the value
+    has exactly one user, the user is unary, its result is not a fusion output and no ``segment_set`` reads that result.
     With ``forward_factory_outputs`` a factory or a constant whose result is an output is a chain too, and ends there.
     With ``forward_broadcasts`` a broadcast or an expand counts as unary where the chain starts at an input, and each
-    broadcast of an input that has several users starts a chain.
-    Constants are recomputed whole, with all that they are made of. Random numbers never are: making them again
-    would cost as much as reading them. Expressions in ``fixed`` are left alone.
+    broadcast of an input that has several users starts a chain. Constants are recomputed whole, with all expressions
+    that compute them. Random numbers never are, because generating them again would cost as much as reading them.
+    Expressions in ``fixed`` are left alone.
     """
     taken = set(fixed)
     if "constant" in options.forward_factories:
@@ -80,7 +80,7 @@ def _widens(expr: Expr) -> bool:
 
 
 def _is_free(fusion: Fusion, expr: Expr, taken: set[Expr]) -> bool:
-    """Whether an expression may be recomputed: its result is no output, and no ``segment_set`` reads it."""
+    """Whether an expression may be recomputed: its result is not an output, and no ``segment_set`` reads it."""
     if expr in taken or expr.out in fusion.outputs:
         return False
     return not any(user.op.name == "segment_set" for user in fusion.users.get(expr.out, ()))
@@ -115,12 +115,12 @@ def _constants(fusion: Fusion, taken: set[Expr], *, with_outputs: bool) -> Itera
                     group[moved.out] = number
             members[number] += members.pop(other)
         if not is_kept:
-            group[expr.out] = number  # what is made of an output reads it
+            group[expr.out] = number  # expressions that depend on an output read it
         members.setdefault(number, []).append(expr)
     for exprs in members.values():
         inside = set(exprs)
         ends = [e for e in exprs if any(user not in inside for user in fusion.users.get(e.out, ()))]
-        # Where several are read, each reader would make all of them.
+        # If several are read, each reader would recompute all of them.
         if len(ends) == 1:
             yield tuple(sorted(exprs, key=lambda e: fusion.positions[e.name]))
 

@@ -40,12 +40,12 @@ class SegmentedGroup:
 
     @property
     def scheduler(self) -> SchedulerType | None:
-        """The scheduler that takes it; None if none does."""
+        """The scheduler that accepts it; None if none does."""
         return self.answer.chosen
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What each scheduler said, in order."""
+        """The verdict of each scheduler, in order."""
         return self.answer.verdicts
 
     @property
@@ -58,13 +58,13 @@ class SegmentedGroup:
 class SegmentedFusion:
     """A concretized fusion and its groups in run order.
 
-    ``recomputed`` names the expressions that each reader makes for itself; only these stand in several groups.
-    ``replicas`` names expressions that repeat another one, and which: privatization gave them to some reader.
+    ``recomputed`` names the expressions that each reader computes for itself; only these are in several groups.
+    ``replicas`` maps the name of each expression that privatization added to the one that it repeats.
 
     Raises
     ------
     VerificationError
-        If an expression is missing, stands in two groups without being recomputed, or the groups form a cycle.
+        If an expression is missing, is in two groups without being recomputed, or the groups form a cycle.
     """
 
     fusion: Fusion
@@ -96,7 +96,7 @@ class SegmentedFusion:
 
     @cached_property
     def home(self) -> dict[str, tuple[int, ...]]:
-        """Groups that hold each expression, by its name."""
+        """Groups that contain each expression, by its name."""
         found: dict[str, list[int]] = {}
         for index, group in enumerate(self.groups):
             for name in group.names:
@@ -234,7 +234,7 @@ def verify(fusion: Fusion, groups: Sequence[Sequence[str]], recomputed: frozense
     for index, group in enumerate(groups):
         for name in group:
             if name not in fusion.positions:
-                msg = f"segment {index} holds {name}, which the fusion does not compute."
+                msg = f"segment {index} contains {name}, which the fusion does not compute."
                 raise VerificationError(msg)
             if name in homes and name not in shared:
                 msg = f"{name} is in the segments {homes[name][0]} and {index}; only recomputed expressions may be."

@@ -12,7 +12,7 @@ Edge = tuple[GroupId, TensorView, GroupId]
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The edges of a group, incoming first, and who is at their other ends."""
+    """The edges of a group, incoming first, and the groups at their other ends."""
 
     edges: tuple[Edge, ...]
     producers: tuple[GroupId, ...]
@@ -24,7 +24,7 @@ class Grouping:
     """Disjoint groups of expressions over the part of a fusion that is not recomputed.
 
     Merged groups go to the end of the list, as in nvFuser, so that list order, which is the order of ids, is the order
-    of proposals. A merge makes anew only what is known of the groups around it.
+    of proposals. A merge recomputes only the cached data of the groups around it.
     """
 
     def __init__(self, fusion: Fusion, groups: Iterable[Iterable[Expr]], recomputed: frozenset[str]) -> None:
@@ -53,8 +53,8 @@ class Grouping:
     def merge(self, members: Iterable[GroupId], *, keep_reach: bool = False) -> GroupId:
         """Replace groups by their union and return its id.
 
-        ``keep_reach`` brings the ancestors up to date instead of forgetting them, which pays where they are asked for
-        between single merges.
+        ``keep_reach`` updates the ancestors instead of discarding them, which is faster if they are needed after each
+        merge.
         """
         gone = dict.fromkeys(members)
         near = dict.fromkeys(n for member in gone for n in self.neighbours(member) if n not in gone)
@@ -189,7 +189,7 @@ class Grouping:
         return level
 
     def reach(self) -> "Reach":
-        """Return who leads to whom; kept up to date by merges that say so."""
+        """Return the reachability of groups, which merges with ``keep_reach`` update."""
         if self._reach is None:
             self._reach = Reach(self.topological(), {g: self.producers(g) for g in self.groups})
         return self._reach
@@ -228,7 +228,7 @@ class Reach:
         return not above & below & ~mask
 
     def merge(self, gone: Iterable[GroupId], union: GroupId) -> None:
-        """Put one group in the place of several that form a convex set."""
+        """Replace several groups that form a convex set by one."""
         mask = above = below = 0
         for member in gone:
             mask |= 1 << member

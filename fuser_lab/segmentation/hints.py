@@ -15,7 +15,7 @@ BY_HINT = frozenset({ReasonCode.SEGMENT_SET_INSIDE.value, ReasonCode.ACROSS_CUT.
 
 
 def has_hints(fusion: Fusion, options: SegmenterOptions) -> bool:
-    """Whether a ``segment_set`` in the fusion counts."""
+    """Whether the fusion has a ``segment_set`` that is not ignored."""
     return options.segment_set is not SegmentSetMeaning.IGNORE and any(map(is_hint, fusion.exprs))
 
 
@@ -28,8 +28,8 @@ def refused_by_hint(group: Candidate, options: SegmenterOptions) -> Answer | Non
     """Return the refusal of a group that a hint forbids, or None.
 
     As a hint, ``segment_set`` may only be a sink of its group: its result is an output and nothing inside reads it
-    (csrc/fusion_segmenter.cpp, tryingToMergeSegmenterSet). As a cut, the group also may not hold expressions before
-    and after it.
+    (csrc/fusion_segmenter.cpp, tryingToMergeSegmenterSet). As a cut, the group also may not contain expressions both
+    before and after it.
     """
     if options.segment_set is SegmentSetMeaning.IGNORE:
         return None

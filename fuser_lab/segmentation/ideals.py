@@ -2,7 +2,7 @@
 
 A state is the set of blocks that closed segments hold. From a state, segments are grown block by block, with a branch
 for taking a block and one for leaving it to a later segment; a branch ends where its bound reaches the cost of a known
-plan. Whether a scheduler takes a segment is asked only when the segment is next in line.
+plan. Whether a scheduler accepts a segment is asked only when the segment is next in line.
 """
 
 import time
@@ -22,7 +22,7 @@ _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: Fa
 
 @contextmanager
 def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
-    """Return a context in which searches end as if their time were up once ``ended()`` is true."""
+    """Return a context in which searches end, as if out of time, once ``ended()`` is true."""
     token = _ENDED.set(ended)
     try:
         yield
@@ -32,9 +32,9 @@ def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """How long may be searched: partial segments looked at, and seconds; None for as long as it takes.
+    """The limits of a search: the number of partial segments to examine, and seconds; None for no limit.
 
-    Only the first of the two gives the same answer on every machine. ``ended`` is whether somebody wants no more.
+    Only the first of the two gives the same answer on every machine. ``ended`` says whether the search was cancelled.
     """
 
     states: int = 400_000
@@ -81,7 +81,7 @@ class Found:
 def search(blocks: Blocks, limit: int, budget: Budget) -> Found:
     """Return the cheapest plan of blocks below ``limit``, or the proof that there is none.
 
-    If the budget does not suffice, the bound is that of the best state that is left.
+    If the budget runs out, the bound is that of the best state left.
     """
     before = budget.used
     if blocks.is_contradictory or bound(blocks) >= limit:
@@ -171,8 +171,8 @@ class _Search:
     def _is_beaten(self, state: State, segment: int, cost: int) -> bool:
         """Whether a segment would rather be one with an earlier one on the way to a state.
 
-        The plans that begin so are then dearer than others, whatever follows: none of them is the cheapest. ``cost`` is
-        that of the way with the segment.
+        The plans that begin so are then more expensive than others, whatever follows: none of them is the cheapest.
+        ``cost`` is that of the way with the segment.
         """
         blocks = self._blocks
         before, apart = union(blocks.needs, segment), union(blocks.apart, segment)

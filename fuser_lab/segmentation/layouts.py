@@ -1,9 +1,9 @@
-"""How tensors between segments lie in memory: agreed upon by those who write and those who read them.
+"""Memory layouts of tensors between segments, negotiated between their producers and consumers.
 
-NVIDIA/Fuser issue #2425 proposes to keep what the user requires apart from what an inference merely hints at. Here
-segments also negotiate: starting from what each producer gives naturally, one sweep down and one up choose for each
-tensor the order that costs producer and consumers least. What users require stays, and segments whose tensors changed
-are asked again.
+NVIDIA/Fuser issue #2425 proposes to distinguish layouts that the user requires from those that an inference proposes.
+Here segments also negotiate: starting from each producer's natural order, one sweep down and one up choose for each
+tensor the order with the lowest cost for producer and consumers. Layouts that users require do not change, and the
+schedulers are asked again about segments whose tensors changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,31 +27,31 @@ SWEEPS = 2  # one down, one up; each chooses every tensor's order once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundaryLayout:
-    """How a tensor that a segment writes lies in memory. Orders are positions of axes, slowest first.
+    """The memory layout of a tensor that a segment writes. Orders are positions of axes, slowest first.
 
     Attributes
     ----------
     tensor, nbytes
         Its name and its bytes.
     producer, consumers
-        Numbers of the segments that write and read it; no consumers where it is only a result.
+        Numbers of the segments that write and read it; no consumers if it is only a result.
     required
-        What the user requires, None if nothing.
+        The order that the user requires, or None.
     hint
-        What the inference proposes, None if nothing.
+        The order that the inference proposes, or None.
     natural
-        What the producer gives if nobody asks for another order.
+        The order in which the producer writes by default.
     preferred
-        What each consumer would like; those that take any order are left out.
+        The order that each consumer prefers; consumers without a preference are omitted.
     chosen
-        How it lies.
+        The chosen order.
     by
-        Who decided: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` where it is seen in the
-        memory of another tensor, ``"in place"`` where it is written over an input, ``"row-major"``, or ``"refusal"``
-        where no scheduler took the order agreed upon.
+        What decided: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` if it is a view of
+        another tensor, ``"in place"`` if it is written over an input, ``"row-major"``, or ``"refusal"`` if no scheduler
+        accepted the negotiated order.
     cost, natural_cost
-        Bytes beyond all tensors' own that accesses of producer and consumers cost, as it lies and as it would be
-        naturally.
+        Bytes that accesses of producer and consumers cost beyond the tensors' own, in the chosen and in the natural
+        order.
     """
 
     tensor: str
@@ -70,7 +70,10 @@ class BoundaryLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasked:
-    """A segment that was asked again since a tensor of it lies otherwise; schedulers by name, empty for none."""
+    """A segment whose schedulers were asked again because the layout of one of its tensors changed.
+
+    Schedulers by name, empty for none.
+    """
 
     segment: int
     before: str
@@ -80,7 +83,7 @@ class Reasked:
         """Return one sentence."""
         was, now = self.before or "no scheduler", self.after or "no scheduler"
         same = f"stays with {now}" if was == now else f"goes from {was} to {now}"
-        return f"S{self.segment} was asked again and {same}."
+        return f"The schedulers were asked about S{self.segment} again: it {same}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +93,7 @@ class Layouts:
     mode: str
     boundaries: tuple[BoundaryLayout, ...]
     reasked: tuple[Reasked, ...] = ()
-    cost: int = 0  # of all segments, each counted once
+    cost: int = 0  # bytes of all segments, each counted once
 
     def __iter__(self) -> Iterator[BoundaryLayout]:
         """Iterate over the boundaries."""
@@ -109,7 +112,7 @@ class Layouts:
 
     @property
     def events(self) -> tuple[LayoutChosen, ...]:
-        """What the decision log keeps of them."""
+        """The records of these layouts in the decision log."""
         return tuple(
             LayoutChosen(
                 tensor=b.tensor, required=b.required, hint=None if b.hint is None else b.hint.order, natural=b.natural,
@@ -119,7 +122,7 @@ class Layouts:
         )
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return one row of text per tensor, as `COLUMNS` says."""
+        """Return one row of text per tensor, with the columns `COLUMNS`."""
         return [_row(boundary) for boundary in self.boundaries]
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -176,19 +179,19 @@ def _row(boundary: BoundaryLayout) -> tuple[str, ...]:
 
 
 def layouts_of(segmented: SegmentedFusion, mode: str) -> Layouts:
-    """Return the layouts of a segmented fusion as they are."""
+    """Return the current layouts of a segmented fusion."""
     parties = _Parties(segmented)
     orders = parties.as_segmented()
     return parties.layouts(mode, orders, {tv.name: parties.decider(tv, orders) for tv in parties.boundaries})
 
 
 def negotiate(segmented: SegmentedFusion, oracle: SchedulerOracle) -> tuple[SegmentedFusion, Layouts]:
-    """Return the segments with agreed layouts, and how they were agreed upon.
+    """Return the segments with negotiated layouts, and the record of the negotiation.
 
-    What users require is kept. Among what the producer gives, the consumers prefer and the inference proposes, the
-    order of least cost is chosen, the producer's on a tie; for a result that leaves the fusion, the proposed one on a
-    tie. A segment that no scheduler takes with the agreed layouts gets what producers give, or else what it had.
-    The sum of costs is never more than that of the layouts before.
+    Required orders do not change. Among the producer's natural order, the consumers' preferred ones and the one that
+    the inference proposes, the cheapest is chosen; on a tie the producer's or, for an output of the fusion, the
+    proposed one. A segment that no scheduler accepts with the negotiated layouts gets the producers' natural ones,
+    otherwise its previous ones. The total cost never increases.
     """
     return _Negotiation(segmented, oracle).run()
 
@@ -240,7 +243,7 @@ class _Parties:
         return tuple((n, order) for n, order in wishes if order is not None)
 
     def outside(self, tensor: TensorView) -> tuple[str, Order]:
-        """Return how a result should lie for whoever gets it, and why: as hinted, or as nvFuser leaves it."""
+        """Return the order that a result should have for the caller, and why: as hinted, or nvFuser's default."""
         target, hint = self._targets.get(tensor.name), self.hints.get(tensor.name)
         if target is not None:
             return "in place", target.domain.allocation_order

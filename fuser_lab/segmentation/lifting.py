@@ -26,7 +26,7 @@ class Lifting:
     Attributes
     ----------
     definition
-        As recorded, maybe with symbolic sizes.
+        As recorded, possibly with symbolic sizes.
     bound
         The definition with all sizes known, before any pass.
     segmented
@@ -92,8 +92,9 @@ class Lifting:
         if now != self._made:
             differing = sorted(name for name in {*now, *self._made} if now.get(name) != self._made.get(name))
             msg = (
-                f"execute: for inputs of these sizes the passes or the segmenter make {', '.join(differing[:3])} "
-                "otherwise than for those that the definition was segmented for; call segment again with these inputs."
+                f"execute: for inputs of these sizes, the passes or the segmenter compute {', '.join(differing[:3])} "
+                "differently than for the sizes that the definition was segmented for; call segment again with these "
+                "inputs."
             )
             raise InputError(msg)
 

@@ -30,7 +30,7 @@ class Missed:
         Bytes that the cheaper plan saves (a launch counts as the bytes that memory moves meanwhile); negative where
         it pays more.
     relation
-        How the two values stand in this plan: "refused", "cycle", "never tried" or "edited"; empty without values.
+        Why the two values are apart in this plan: "refused", "cycle", "never tried" or "edited"; empty without values.
     text
         The same as a sentence.
     """
@@ -47,7 +47,7 @@ def missed_merges(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, model: CostModel, log: DecisionLog, oracle: SchedulerOracle,
     meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
 ) -> tuple[Missed, ...]:
-    """Return the differences between a plan and a cheaper one of the same fusion, what saves most first.
+    """Return the differences between a plan and a cheaper one of the same fusion, largest saving first.
 
     Their costs add up to the difference of the plans' costs.
     """
@@ -115,4 +115,4 @@ def _said(answer: Why, log: DecisionLog) -> str:
     refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
     if answer.relation is not Relation.REFUSED or not refused or not refused[-1].text:
         return answer.text
-    return f"{answer.text} What was said then: {refused[-1].text}."
+    return f"{answer.text} The refusal then: {refused[-1].text}."

@@ -1,9 +1,9 @@
 """The least-cost legal partition, and for any plan the proof of how far it is from that.
 
-Two spaces are searched: partitions in which every expression is in one segment, and those in which forwarded chains
-are copied into their readers, as nvFuser does. In each: bounds that need no search; better plans by small changes; the
-parts between which no segment can reach, each a problem of its own; contraction of what any cheaper plan has together;
-A* over what is left.
+Two spaces are searched: partitions in which every expression is in one segment, and those in which forwarded chains are
+copied into their readers, as nvFuser does. In each: bounds that need no search; better plans by small changes; the
+parts between which no segment can reach, each a separate problem; contraction of what any cheaper plan has together; A*
+over what is left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,14 +73,14 @@ def optimal(
     finder.prove()
     best = finder.best
     if options.privatize:
-        # The search takes no replicas into account, but it shall never do worse than who makes some.
+        # The search does not consider replicas, but its result must not be worse than a plan that has some.
         best = min([best, *finder.others(options)], key=lambda known: known.cost)
     yield from best.attempts
     yield from neighbours_apart(best.segmented, oracle, options, "optimal")
 
 
 def budget_of(options: SegmenterOptions) -> Budget:
-    """Return how long the options let a search take."""
+    """Return the limits that the options set for a search."""
     return Budget(states=options.search_states, seconds=options.search_seconds)
 
 
@@ -100,15 +100,15 @@ def certify(
     oracle
         The schedulers.
     options
-        Switches under which it was made; they say what is recomputed and how hints are read.
+        The plan's options, which determine what is recomputed and how hints are read.
     budget
-        How long may be searched where simple terms do not reach the plan's cost; as the options say if left out.
+        Limits of the search if simple terms do not reach the plan's cost; those of the options by default.
     log
-        The decisions that made the plan, which tell why it missed what a cheaper plan does.
+        The decisions that produced the plan, which explain why it misses what a cheaper plan does.
     """
     chosen = replace(options or SegmenterOptions(), welford=False, privatize=False)
     if any(refused_by_hint(group.candidate, chosen) for group in segmented.groups):
-        # An edit may have gone against a hint; then plans that do are what it is compared with.
+        # If an edit overruled a hint, the plan is compared with plans that ignore hints.
         chosen = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
     model = model_of(oracle)
     finder = _Finder(segmented.fusion, oracle, chosen, model, budget or budget_of(chosen))
@@ -157,11 +157,11 @@ class _Known:
 
 
 def _unscheduled(segmented: SegmentedFusion) -> str:
-    """Return which segment of several expressions no scheduler takes, or nothing."""
+    """Return which segment of several expressions no scheduler accepts, or nothing."""
     for index, group in enumerate(segmented.groups):
         own = [expr for expr in group.exprs if expr.tensor_outputs]
         if group.scheduler is None and len(own) > 1:
-            return f"no scheduler takes segment {index} ({', '.join(group.names)})"
+            return f"no scheduler accepts segment {index} ({', '.join(group.names)})"
     return ""
 
 
@@ -221,7 +221,7 @@ class _Finder:
         names = {name for chain in self.chains for name in chain.names}
         alien = [name for name in sorted(segmented.recomputed) if name not in names]
         if alien:
-            return f"{', '.join(alien)} is computed more than once, and is no forwarded chain"
+            return f"{', '.join(alien)} is computed more than once, but is not a forwarded chain"
         for chain in self.chains:
             if 0 < len(segmented.recomputed.intersection(chain.names)) < len(chain.exprs):
                 return f"only a part of the chain {', '.join(chain.names)} is recomputed"
@@ -251,7 +251,7 @@ class _Finder:
             proof = Proof(recomputed=tuple(chain.names for chain in conflicts.space.chains), terms=strong.terms)
             if proof.bound < self.best.cost:
                 searched = self._explore(conflicts, base)
-                # What a search adds has to be searched again by whoever checks it: hardly anything is not worth that.
+                # A checker has to repeat the search for a search term, so negligible terms are not worth adding.
                 if searched.bound >= self.best.cost or searched.bound > LEAST_GAIN * proof.bound:
                     proof = searched
             found.append(proof)
@@ -433,7 +433,10 @@ def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Fo
 def _search_term(space: Space, part: int, extra: int) -> Term:
     names = space.names(part)
     shown = ", ".join(names if len(names) <= 8 else (*names[:5], "...", *names[-2:]))
-    text = f"however {shown} are cut{space.while_kept}, this much more has to be moved or launched, as search shows"
+    text = (
+        f"an exhaustive search shows that every partition of {shown}{space.while_kept} costs this much more in bytes "
+        "or launches"
+    )
     return Term(kind=TermKind.SEARCH, subject="", members=names, cost=extra, text=text)
 
 

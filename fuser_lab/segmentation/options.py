@@ -1,4 +1,4 @@
-"""Switches of the segmenter, under our names and under nvFuser's."""
+"""Options of the segmenter, under our names and under nvFuser's."""
 
 import enum
 import re
@@ -31,8 +31,8 @@ from fuser_lab.passes.base import Callback
 class SegmentSetMeaning(enum.Enum):
     """How ``segment_set`` is read."""
 
-    HINT = "hint"  # nvFuser today: a segment may end with it; another path around it may still be merged
-    CUT = "cut"  # nothing before and after it, on any path, is in one segment
+    HINT = "hint"  # as in nvFuser: a segment may end with it; another path around it may still be merged
+    CUT = "cut"  # no segment contains expressions both before and after it, on any path
     IGNORE = "ignore"  # a plain copy
 
 
@@ -43,7 +43,7 @@ LAYOUT_MODES = ("outputs", "propagate", "negotiate")
 _ENABLE = (
     "fuse_matmul", "io_to_lower_precision", "memory_promotion", "resize_scheduler", "warp_specialized_normalization",
 )
-# The scheduler that goes with a name; empty where nothing here does.
+# The scheduler that a name denotes; empty if fuser_lab has none.
 _DISABLE = {"resize_scheduler": SchedulerType.RESIZE.value, "kernel_reuse": "", "parallel_compile": ""}
 _ENTRIES = ("executor_cache", "segmenter_only")
 _PHASES = {
@@ -52,8 +52,8 @@ _PHASES = {
     "run_final_merge": "final_merge",
     "run_translate_welford": "welford",
 }
-# Passes of nvFuser that have nothing to do here: sizes are numbers, so they need neither axioms nor substitution; and
-# there is one GPU.
+# Passes of nvFuser that are not needed here: sizes are numbers, so axioms and substitution are unnecessary, and there
+# is one GPU.
 _NEEDLESS = (
     "AddAxiomsPass", "ExactMappedExtentSubstitutionPass", "PropagateShardingsPass", "DecomposeReshardingsPass",
     "ReorderShardedAxisPass", "FinalizeMultideviceDomainsPass",
@@ -100,55 +100,56 @@ class SegmenterOptions:
     forward_inputs
         Recompute chains of unary ops from inputs in each reader.
     forward_broadcasts
-        Whether broadcasts and expands of inputs belong to these chains, so that each segment that reads a broadcast
-        table makes it anew (NVIDIA/Fuser #3659, never merged). Without ``forward_inputs`` it does nothing.
+        Whether broadcasts and expands of inputs belong to these chains, so that each segment recomputes the broadcast
+        tables that it reads (NVIDIA/Fuser #3659, never merged). It has no effect without ``forward_inputs``.
     forward_factories
-        Names of factory ops that are recomputed in each reader: ``"full"``, which is all that nvFuser forwards,
+        Names of factory ops that are recomputed in each reader: ``"full"``, the only one that nvFuser forwards,
         ``"iota"`` and ``"constant"`` (tensors computed from neither inputs nor random numbers, whatever the ops).
     forward_factory_outputs
-        Whether these are also recomputed where the result is an output of the fusion: a segment of its own writes the
-        output, and nobody reads it. Otherwise it is stored once, and other segments read it, as in nvFuser.
+        Whether these are also recomputed if the result is an output of the fusion: a separate segment writes the
+        output, and no segment reads it. Otherwise it is stored once, and other segments read it, as in nvFuser.
     privatize
         Whether each reader of a widening cast, or of a squeeze with two readers, computes it for itself.
     whole_fusion
-        Whether the fusion is tried in one piece before anything else, where no cut forbids it. The strategies
-        "saving", "optimal" and "unfused" have no such step.
+        Whether the whole fusion is tried first, unless a cut forbids it. The strategies "saving", "optimal" and
+        "unfused" do not have this step.
     combine_reductions, level_merge, final_merge
         Whether these phases run.
     welford
-        Whether a Welford becomes sums, mean first, where its rows stay on chip between the two passes.
+        Whether a Welford becomes sums, mean first, if its rows stay on chip between the two passes.
     connect_through_inputs
         Top-down: pieces that share only an input are tried together.
     cut_reshape_inputs, cut_resize_inputs
         Top-down: edges into reshapes, or into slice, pad and cat, are cut as well. Other strategies refuse them.
     pieces_by_depth
-        Top-down: where another path leads around a cut, the expressions on both sides of it are parted by their depth,
-        the number of cut edges on the way to them; NVIDIA/Fuser issue #2224 leaves them in one piece. Where
-        ``segment_set`` is "cut", pieces are parted so in any case. Other strategies refuse it.
+        Top-down: if another path leads around a cut, the expressions on both sides of it are separated by their depth,
+        the number of cut edges on the path to them; NVIDIA/Fuser issue #2224 leaves them in one piece. If
+        ``segment_set`` is "cut", pieces are always separated in this way. Other strategies refuse this option.
     io_to_lower_precision
-        Whether Float tensors that pass between segments and lead to a Half or BFloat16 output pass as such, which
-        halves their bytes and rounds them. It holds for what the segmenter cuts; boundaries made by edits
-        (`Plan.cut`, `Plan.move`) keep the dtype of what crosses them.
+        Whether Float tensors that pass between segments and lead to a Half or BFloat16 output are stored in that dtype,
+        which halves their bytes and rounds them. It applies to the segmenter's cuts; tensors that cross boundaries made
+        by edits (`Plan.cut`, `Plan.move`) keep their dtype.
     disabled_passes
-        Names of pre-segmentation passes that do not run.
+        Names of presegmentation passes that do not run.
     disabled_schedulers
         Names of schedulers that refuse everything.
     memory_promotion
-        Whether what take_along_axis, a slice or a pad reads may be computed in the same segment.
+        Whether the operand of take_along_axis, a slice or a pad may be computed in the same segment.
     fuse_matmul
-        Whether matrix products share a segment with what is around them; the array library evaluates it then.
+        Whether matrix products may share a segment with other expressions; the array library then evaluates that
+        segment.
     least_capability
-        Compute capability that the target must have at least, as ``(9, 0)``; other targets are refused.
+        Minimum compute capability of the target, such as ``(9, 0)``; other targets are refused.
     layout_mode
-        How tensors that segments write lie in memory: ``"outputs"`` (results of the fusion lie like inputs, as in
-        nvFuser), ``"propagate"`` (also what passes between segments), or ``"negotiate"`` (as costs producer and
-        consumers least).
+        Memory layouts of tensors that segments write: ``"outputs"`` (outputs of the fusion follow the layouts of
+        inputs, as in nvFuser), ``"propagate"`` (also tensors between segments), or ``"negotiate"`` (the layouts with
+        the lowest cost for producer and consumers).
     search_states
-        How many partial segments ``strategy="optimal"`` and certificates look at, at most. The answer is the same on
-        every machine.
+        Maximum number of partial segments that ``strategy="optimal"`` and certificates examine. The answer is the same
+        on every machine.
     search_seconds
-        How many seconds they search at most; None for as long as the states last. With a limit in seconds the answer
-        depends on how busy the machine is.
+        Maximum number of seconds that they search; None for no limit. With a limit in seconds, the answer depends on
+        the speed and load of the machine.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
@@ -177,7 +178,7 @@ class SegmenterOptions:
     search_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Take meanings and schedulers by name too, and raise for what a field does not take."""
+        """Convert names of meanings and schedulers, and raise for values that a field does not accept."""
         switches = {switch.name: FLAG for switch in fields(self) if isinstance(switch.default, bool)}
         take_fields(self, **switches, **_FIELDS)
         for name in ("forward_factories", "disabled_passes"):
@@ -187,15 +188,15 @@ class SegmenterOptions:
         object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
 
     def check_strategy(self, strategy: object) -> None:
-        """Raise InputError if a switch is on that the strategy, a name or a function, has no use for."""
+        """Raise InputError if an option is on that the strategy, a name or a function, does not accept."""
         on = [name for name in TOP_DOWN_ONLY if getattr(self, name)]
         if on and strategy != "top_down":
             name = repr(strategy) if isinstance(strategy, str) else "that is a function"
-            msg = f"segment: the strategy {name} does not take {on[0]}; only 'top_down' makes such cuts."
+            msg = f"segment: the strategy {name} does not accept {on[0]}; only 'top_down' does."
             raise InputError(msg)
 
     def for_strategy(self, strategy: object) -> "SegmenterOptions":
-        """Return the options with the switches off that the strategy does not take."""
+        """Return the options with those off that the strategy does not accept."""
         if strategy == "top_down":
             return self
         return replace(self, cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False)
@@ -212,33 +213,34 @@ class SegmenterOptions:
         entry: str = "executor_cache",
         requires: str | None = None,
     ) -> "SegmenterOptions":
-        """Return the switches that nvFuser's names stand for.
+        """Return the options that nvFuser's names denote.
 
         Parameters
         ----------
         enable
             Names of ``NVFUSER_ENABLE``: ``fuse_matmul``, ``memory_promotion`` and ``io_to_lower_precision``;
-            ``resize_scheduler``, which is on anyhow, and ``warp_specialized_normalization``, which changes no cut, are
-            taken too.
+            ``resize_scheduler``, which is always on, and ``warp_specialized_normalization``, which does not affect
+            cuts, are also accepted.
         disable
-            Names of ``NVFUSER_DISABLE``: ``resize_scheduler``; ``kernel_reuse`` and ``parallel_compile`` are taken and
-            change no cut.
+            Names of ``NVFUSER_DISABLE``: ``resize_scheduler``; ``kernel_reuse`` and ``parallel_compile`` are accepted
+            and do not affect cuts.
         disable_preseg
-            Class names of pre-segmentation passes, as ``MarkAliasesPreparePass``; those that do not exist here are
-            taken and change nothing.
+            Class names of presegmentation passes, such as ``MarkAliasesPreparePass``; those that fuser_lab does not
+            have are accepted and have no effect.
         segmenter
             Fields of ``SegmentCandidateFinderOptions``: ``run_combine_reductions``, ``run_herrmann_merge`` (rounds by
             levels), ``run_final_merge``, ``run_translate_welford``.
         entry
-            ``"executor_cache"``, what a user's call runs through, or ``"segmenter_only"``, the segmenter alone: no
-            passes, and no attempt to take the fusion in one piece.
+            ``"executor_cache"``, the path of a user's call, or ``"segmenter_only"``, the segmenter alone: no passes,
+            and no attempt to schedule the whole fusion.
         requires
-            What the device must have; of this text a compute capability counts, as in ``"compute capability 9.0"``.
+            Requirements on the device; only a compute capability in this text counts, such as
+            ``"compute capability 9.0"``.
 
         Raises
         ------
         InputError
-            If a name is none of these.
+            If a name is unknown.
         """
         passes = {_PASSES[name] for name in disable_preseg}
         phases: dict[str, Any] = {_PHASES[name]: value for name, value in (segmenter or {}).items()}

@@ -1,4 +1,4 @@
-"""What the segmenter asks and whom: candidates and the scheduler protocol."""
+"""The segmenter's questions to schedulers: candidates and the scheduler protocol."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Expressions pretending to be a whole fusion (nvFuser: narrowing).
+    """Expressions treated as a whole fusion (nvFuser: narrowing).
 
-    ``exprs`` are in topological order. ``inputs`` are the values read and not made inside, ``outputs`` the tensors
-    made inside that are fusion outputs or read by others; what others recompute for themselves does not count.
+    ``exprs`` are in topological order. ``inputs`` are the values that it reads but does not compute, ``outputs`` the
+    tensors computed inside that are fusion outputs or read by other expressions, except those that these recompute for
+    themselves.
     """
 
     fusion: Fusion
@@ -34,7 +35,7 @@ class Candidate:
 
     @cached_property
     def narrowed(self) -> Fusion:
-        """The candidate as a fusion of its own; names are unchanged."""
+        """The candidate as a separate fusion; names are unchanged."""
         return Fusion(inputs=self.inputs, exprs=self.exprs, outputs=self.outputs)
 
 
@@ -79,7 +80,7 @@ def _scalar_chain(fusion: Fusion, exprs: Iterable[Expr]) -> set[Expr]:
 
 
 class SchedulerOracle(Protocol):
-    """Who can schedule a candidate."""
+    """Decides which scheduler accepts a candidate."""
 
     def ask(self, candidate: Candidate) -> Answer:
         """Return the schedulers' verdicts, ending with the first acceptance."""

@@ -1,4 +1,4 @@
-"""Where names come from that the user did not give: which pass or which rule of the segmenter made them."""
+"""The origin of names that the user did not give: the pass or the segmenter's rule that created them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from fuser_lab.segmentation.privatization import replicas_in
 
 _COMMENT = re.compile(r"^[ \t]*# +(\w+)(?:, \w+)* = .*$", re.MULTILINE)
 _NAME = re.compile(r"\b[A-Za-z]\w*\b")
-# Who makes names of a tensor's and these endings.
+# The creator of names that consist of a tensor's name and one of these suffixes.
 _RULES = {
     Kind.CAST: ("the option io_to_lower_precision", ("_lower", "_back")),
     Kind.REWRITE: ("the rewriting of a Welford as sums", ("_",)),
@@ -69,7 +69,7 @@ def origins_text(texts: Iterable[str], made: Mapping[str, str]) -> str:
         if name in made:
             by.setdefault(made[name], []).append(name)
     return "; ".join(
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} made by {maker}" for maker, names in by.items()
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} created by {maker}" for maker, names in by.items()
     )
 
 

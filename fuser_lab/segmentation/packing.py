@@ -1,4 +1,4 @@
-"""What pairs that exclude each other cost on the way between them, as a packing of paths.
+"""The cost of pairs that exclude each other, as a packing of the paths between them.
 
 Two units that can never share a kernel, joined by a path of tensors that units on it share: somewhere on the path two
 neighbours are in different segments, and the tensor between them goes through memory. A plan therefore pays, for each

@@ -70,7 +70,7 @@ def _is_cut(fusion: Fusion, edge: Edge, options: SegmenterOptions) -> bool:
 
 
 def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]]:
-    """Return pairs of readers of one fusion input; a hint on an input is a piece of its own, evaluated as an alias."""
+    """Return pairs of readers of one fusion input; a hint on an input is a separate piece, evaluated as an alias."""
     hinted = has_hints(fusion, options)
     place = {expr: i for i, expr in enumerate(fusion.tensor_exprs) if not (hinted and is_hint(expr))}
     pairs = []

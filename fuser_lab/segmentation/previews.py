@@ -1,4 +1,4 @@
-"""What an edit would give, before it is made: segments, bytes and time, by which rule, and why more than it changes."""
+"""Previews of edits: the resulting segments, bytes and time, the rule that decides, and why other segments change."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 
-_MOST_READERS = 8  # of one tensor, of which every pair is looked at
+_MOST_READERS = 8  # maximum number of readers of one tensor whose pairs are all examined
 _Edit = tuple[str, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """What a plan takes: segments, the bytes that they read and write, and the seconds that the cost model predicts."""
+    """The size of a plan: segments, the bytes that they read and write, and the predicted seconds."""
 
     segments: int
     moved: int
@@ -37,19 +37,19 @@ class EditPreview:
     Attributes
     ----------
     edit
-        Name and arguments, as ``("cut", ("T7",))``, ``("glue", (0, 1))`` and ``("move", ("T7", 1))``.
+        Name and arguments, such as ``("cut", ("T7",))``, ``("glue", (0, 1))`` and ``("move", ("T7", 1))``.
     before, after
-        Segments, bytes and seconds of the plan and of the edited one; ``after`` is None where the edit is refused.
+        Segments, bytes and seconds of the plan and of the edited one; ``after`` is None if the edit is refused.
     device
         Name of the device whose bandwidth and launch time predict the seconds.
     rule
         Why the edit is legal or refused, as a sentence.
     because
-        Why the edit changes more than it names, a sentence for each reason; empty where it does not.
+        Why the edit changes other segments, one sentence per reason; empty if it does not.
     verdicts
-        What schedulers say about the group that would be made, or that cannot be; empty for a cut.
+        The schedulers' verdicts on the group that the edit would create; empty for a cut.
     log
-        What was asked on the way, and what came of it.
+        The questions to schedulers while the preview was computed, and the answers.
     """
 
     edit: _Edit
@@ -68,17 +68,17 @@ class EditPreview:
 
     @property
     def moved(self) -> int:
-        """Bytes that the edited plan moves more; negative where it moves fewer, 0 where the edit is refused."""
+        """Change of the bytes moved; negative if the edited plan moves fewer, 0 if the edit is refused."""
         return 0 if self.after is None else self.after.moved - self.before.moved
 
     @property
     def seconds(self) -> float:
-        """Seconds that the edited plan takes longer, as predicted; negative where it is faster."""
+        """Change of the predicted seconds; negative if the edited plan is faster."""
         return 0.0 if self.after is None else self.after.seconds - self.before.seconds
 
     @property
     def name(self) -> str:
-        """The edit in words, as ``cut T7 → T9`` or ``glue S0 and S1``."""
+        """The edit as text, such as ``cut T7 → T9`` or ``glue S0 and S1``."""
         kind, arguments = self.edit
         match kind:
             case "glue":
@@ -89,7 +89,7 @@ class EditPreview:
 
     @property
     def changes(self) -> tuple[str, str, str]:
-        """Segments, bytes and predicted time of the edited plan against this one; empty where the edit is refused."""
+        """The changes of segments, bytes and predicted time; empty if the edit is refused."""
         if self.after is None:
             return "", "", ""
         segments = f"{self.before.segments} → {self.after.segments}"
@@ -97,7 +97,7 @@ class EditPreview:
 
     @property
     def change(self) -> str:
-        """The same in words."""
+        """The changes as text."""
         segments, moved, seconds = self.changes
         return f"{segments} segments, {moved} moved, {seconds} predicted" if self.legal else ""
 
@@ -112,9 +112,9 @@ class EditPreview:
 
 
 class Previews:
-    """Previews of the edits of one partition, each worked out when it is asked for first.
+    """Previews of the edits of one partition, each computed when it is first requested.
 
-    Segments that hold nothing recomputed or repeated are compared by themselves, without building the edited plan.
+    Segments without recomputed or repeated expressions are compared directly, without building the edited plan.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Previews:
         self.before = self._amount(len(segmented.groups), sum(self._moved))
 
     def cut(self, tensor: str, consumer: str | None = None) -> EditPreview:
-        """Return what a cut behind a tensor gives, or only on its way to one reader."""
+        """Return the preview of a cut after a tensor, or only before one of its readers."""
         way = (tensor,) if consumer is None else (tensor, consumer)
 
         def groups(log: DecisionLog) -> Regrouping:
@@ -150,7 +150,7 @@ class Previews:
         return self._preview(("cut", way), groups)
 
     def glue(self, a: int, b: int) -> EditPreview:
-        """Return what making two segments one gives."""
+        """Return the preview of merging two segments."""
         first, second = sorted((a, b))
 
         def groups(_log: DecisionLog) -> Regrouping:
@@ -159,7 +159,7 @@ class Previews:
         return self._preview(("glue", (first, second)), groups)
 
     def move(self, tensor: str, segment: int) -> EditPreview:
-        """Return what the expression of a tensor in another segment gives."""
+        """Return the preview of moving a tensor's expression to another segment."""
 
         def groups(_log: DecisionLog) -> Regrouping:
             return edits.moved_groups(self._segmented, tensor, segment, self._oracle, self._meaning)
@@ -169,9 +169,9 @@ class Previews:
     def best(self, most: int, seconds: float) -> tuple[EditPreview, ...]:
         """Return the legal glues and moves with which the plan is predicted to be faster, the fastest first.
 
-        A cut alone is never faster under the cost model: what it stores is written and read, and a launch is added.
-        What bytes alone say goes first, so that schedulers are asked only about edits that could pay; after ``seconds``
-        the rest is left out.
+        A cut alone is never faster under the cost model: the stored tensor is written and read, and a launch is added.
+        Edits are first filtered by bytes, so schedulers are asked only about those that could pay off; after
+        ``seconds`` the rest is skipped.
         """
         end = monotonic() + seconds
         found = []
@@ -298,27 +298,27 @@ def explained(log: Iterable[Attempt]) -> Iterator[str]:
             continue
         match one.kind:
             case Kind.STORE:
-                yield f"{_group(one)}, which its readers recomputed, gets a segment of its own: {one.text}."
+                yield f"{_group(one)}, which its readers recomputed, gets a separate segment: {one.text}."
             case Kind.FORWARD:
-                yield f"The segment that stored {_group(one)} is gone: {one.text}."
+                yield f"The segment that stored {_group(one)} is no longer needed: {one.text}."
             case _:
                 yield f"{_counted(len(one.subjects), 'op is', 'ops are')} no longer repeated: {one.text}."
 
 
 def _split(asked: Attempt, parts: Sequence[Attempt]) -> str:
     """Return why one side of a cut is several segments: ``parts`` are its connected parts, and how some were cut."""
-    what = f"What is {'before' if asked.phase == edits.BEFORE_CUT else 'behind'} the cut, {_group(asked)},"
+    what = f"The part {'before' if asked.phase == edits.BEFORE_CUT else 'after'} the cut, {_group(asked)},"
     connected = [one for one in parts if one.kind is Kind.MERGE]
     refused = [one for one in connected if not one.accepted]
     pieces = sum(len(one.subjects) for one in parts if one.kind is Kind.PARTITION)
-    apart = f"falls into {len(connected)} parts that share no tensor"
+    apart = f"consists of {len(connected)} parts that do not share a tensor"
     if not refused:
         return f"{what} {apart}."
     how = f"segmented bottom-up into {pieces} segments"
     if len(connected) == 1:
-        return f"{what} is not one segment ({refused[0].text}); it is {how}."
+        return f"{what} cannot be one segment ({refused[0].text}); it is {how}."
     those, verb = ("one of them", "is") if len(refused) == 1 else (f"{len(refused)} of them", "are")
-    return f"{what} {apart}; {those} {verb} not one segment ({refused[0].text}) and {verb} {how}."
+    return f"{what} {apart}; {those} cannot be one segment ({refused[0].text}) and {verb} {how}."
 
 
 def _ends(attempt: Attempt) -> bool:
@@ -340,7 +340,7 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
         return f"{arguments[0]} is written to memory and read again; nothing is merged across a cut."
     takes = "" if answer is None or answer.chosen is None else answer.chosen.value
     what = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
-    return f"The {takes} scheduler takes {what}."
+    return f"The {takes} scheduler accepts {what}."
 
 
 def _bytes(read: Iterable[TensorView], written: Iterable[TensorView]) -> int:

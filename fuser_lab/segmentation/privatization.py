@@ -1,8 +1,8 @@
 """Privatization: readers of a widening cast or a squeeze get one each, so that boundaries fall on what it reads.
 
 Follows nvFuser's ``SegmentCandidateFinder::privatizeUpcast`` and its revert (csrc/fusion_segmenter.cpp; PRs #3776 and
-#4583). A replica is an expression of its own, with a name of its own: where the groups of two readers end as one
-segment, their replicas become one expression again; where they do not, each segment computes its own.
+#4583). A replica is a separate expression, with its own name: where the groups of two readers end as one segment, their
+replicas become one expression again; where they do not, each segment computes its own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -189,7 +189,7 @@ def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, s
 def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, list[str]]:
     """Return what a segment reads as several tensors that would be one, by the name of that one.
 
-    Schedulers may take a segment that reads two replicas of x, and refuse ``x + x.T``.
+    Schedulers may accept a segment that reads two replicas of x, but refuse ``x + x.T``.
     """
     read = {value.name for expr in exprs for value in expr.tensor_inputs}
     found: dict[str, list[str]] = {}
@@ -203,7 +203,7 @@ def _again(expr: Expr, name: str, axes: Axes) -> Expr:
     (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
     old = expr.out.domain
     if result.domain is None:
-        msg = f"{expr.op.name} of {expr.name} is a scalar; a tensor is needed here."
+        msg = f"{expr.op.name} of {expr.name} is a scalar, but a tensor is required."
         raise VerificationError(msg)
     domain = replace(result.domain, allocation=old.allocation, contiguity=old.contiguity, hint=old.hint)
     out = replace(expr.out, name=name, domain=domain)

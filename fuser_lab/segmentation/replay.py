@@ -58,7 +58,7 @@ class Fold:
     def _merge(self, subjects: Iterable[Names]) -> None:
         union = frozenset(name for group in subjects for name in group)
         if not union <= self._groups.keys():
-            msg = f"the log merges {', '.join(sorted(union - self._groups.keys()))}, which no group holds."
+            msg = f"the log merges {', '.join(sorted(union - self._groups.keys()))}, which no group contains."
             raise SegmentationError(msg)
         for name in union:
             self._groups[name] = union
@@ -86,7 +86,7 @@ class Fold:
         """Put a new expression into the group of others."""
         member = next((other for other in beside if other in self._groups), None)
         if member is None:
-            msg = f"the log adds {name} to a group of {', '.join(beside)}, which there is not."
+            msg = f"the log adds {name} to the group of {', '.join(beside)}, which does not exist."
             raise SegmentationError(msg)
         union = self._groups[member] | {name}
         self._groups.update(dict.fromkeys(union, union))
@@ -96,7 +96,10 @@ class Fold:
         for replica in replicas:
             known = {replica.original, replica.reader} <= self._groups.keys()
             if not known or replica.name in self._groups:
-                msg = f"the log makes {replica.name} of {replica.original} for {replica.reader}, which cannot be."
+                msg = (
+                    f"the log makes {replica.name} a replica of {replica.original} for {replica.reader}, which is not "
+                    "possible."
+                )
                 raise SegmentationError(msg)
             self._replicas[replica.name] = self._replicas.get(replica.original, replica.original)
             self._groups[replica.name] = frozenset({replica.name})
@@ -105,7 +108,7 @@ class Fold:
         for kept, *dropped in subjects:
             gone = frozenset(dropped)
             if not gone < self._groups.get(kept, frozenset()):
-                msg = f"the log makes {', '.join(dropped)} one with {kept}, which is in another group."
+                msg = f"the log merges {', '.join(dropped)} with {kept}, which is in another group."
                 raise SegmentationError(msg)
             left = self._groups[kept] - gone
             self._groups.update(dict.fromkeys(left, left))

@@ -1,4 +1,4 @@
-"""Whether functions that a user brings along can be called as they will be, said before the first call."""
+"""Checks, before the first call, that a user's function accepts the arguments of its calls."""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from fuser_lab.errors import ArgumentTypeError
 
 
 def check_called(what: str, function: Callable[..., Any], *arguments: str) -> None:
-    """Raise ArgumentTypeError if a function does not take these arguments by position; they are given by name."""
+    """Raise ArgumentTypeError if a function does not accept these arguments, given here by name, by position."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C
@@ -17,5 +17,5 @@ def check_called(what: str, function: Callable[..., Any], *arguments: str) -> No
         signature.bind(*arguments)
     except TypeError:
         taken = ", ".join(map(str, signature.parameters.values())) or "no arguments"
-        msg = f"{what} is called with {' and '.join(arguments)}; it takes {taken}."
+        msg = f"{what} is called with {' and '.join(arguments)}, but accepts {taken}."
         raise ArgumentTypeError(msg) from None

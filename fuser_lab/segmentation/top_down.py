@@ -1,7 +1,7 @@
 """Top-down presegmentation, as NVIDIA/Fuser issue #2224 proposes it.
 
 nvFuser's first step, which schedules the complete fusion, is replaced: groups are merged across all edges but those
-that are cut, each piece is tried, and pieces that no scheduler takes are shattered into single expressions. Then the
+that are cut, each piece is tried, and pieces that no scheduler accepts are shattered into single expressions. Then the
 bottom-up phases go on with these. Accepted pieces are not tried again: an expression of a shattered piece may join
 one, but no two of them are ever asked about together.
 """
@@ -24,7 +24,7 @@ def top_down(
 ) -> Iterator[Attempt]:
     """Yield every attempt: pieces first, then the bottom-up phases on the expressions of shattered pieces.
 
-    A fusion without any cut is one piece. If it is disconnected and no scheduler takes all of it, its connected
+    A fusion without any cut is one piece. If it is disconnected and no scheduler accepts all of it, its connected
     components are the pieces, so that without cuts there are never more segments than bottom-up gives.
     """
     found = pieces(fusion, options)

@@ -1,4 +1,4 @@
-"""A segment defined again: its expressions in a definition of their own, symbolic where the whole definition is."""
+"""A segment defined again: its expressions in a separate definition, symbolic where the whole definition is."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Translation:
     def _step(self, expr: Expr) -> _Step:
         """Return an expression of a group with the definition's own sizes and scalars.
 
-        What passes or the segmenter made is taken as it is, but without a seed of its own.
+        Expressions created by passes or the segmenter are copied unchanged, but without their own seed.
         """
         results = tuple((tv.name, self._lifting.extents(tv) or ()) for tv in expr.tensor_outputs)
         old = self._lifting.original(expr)
@@ -158,7 +158,7 @@ class Translation:
                     self._emit(part, ())
         new = self._new.get(scalar.name)
         if not isinstance(new, Scalar):
-            msg = f"a segment reads {scalar}, which nothing gives to it."
+            msg = f"a segment reads {scalar}, which is not passed to it."
             raise VerificationError(msg)
         return new
 

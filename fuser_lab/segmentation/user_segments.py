@@ -93,8 +93,8 @@ class SegmentationState:
         oracle
             The schedulers.
         options
-            Switches of the segmenter; nvFuser's defaults if left out. Of the passes only what ``layout_mode`` says
-            about layouts counts.
+            Options of the segmenter; nvFuser's by default. Of the passes only what ``layout_mode`` says about layouts
+            counts.
         strategy
             As for `fuser_lab.segmentation.segment`.
 
@@ -136,7 +136,7 @@ class SegmentationState:
         """
         self._free("setup_plan")
         if lifting.definition != self._fusion:
-            msg = "segment: the plan is of another definition; make it with fuser_lab.segment of this one."
+            msg = "segment: the plan is of another definition; create it by fuser_lab.segment from this one."
             raise InputError(msg)
         named = zip(_names(lifting.definition), _names(self._fusion), strict=True)
         own = self._state.fid_of

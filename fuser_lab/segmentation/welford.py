@@ -46,7 +46,7 @@ def rewrite_answer(group: Candidate, oracle: SchedulerOracle) -> Answer:
 
 
 def keeps_rows(answer: Answer) -> bool:
-    """Whether a scheduler accepts that keeps what it reduces at hand, without going across the blocks of the grid."""
+    """Whether the accepting scheduler keeps the reduced tensor on chip without reductions across blocks of the grid."""
     return answer.chosen in PERSISTENT and answer.verdicts[-1].persistent and not answer.verdicts[-1].cross_grid
 
 
@@ -55,7 +55,7 @@ def written_out(fusion: Fusion, names: Collection[str]) -> Fusion:
 
     ``avg, var, n = welford(x)`` -> ``avg = sum(x) / n; var = sum((x - avg)**2); n = full(...)``. The results keep their
     names, so that everything around finds them; a result that nobody wants is not computed. A broadcast of the mean
-    that is there anyhow is what deviations are taken from. Two passes round less than a running update does, and all
+    that is there anyway is what deviations are taken from. Two passes round less than a running update does, and all
     that is known of sums (rows kept between passes, partial sums) serves.
     """
     if not any(expr.op.name == "welford" and expr.name in names for expr in fusion.exprs):
@@ -104,7 +104,7 @@ class _Writer:
     def _emit(self, name: str, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
         (result,) = OPS[op].infer(inputs, attrs, self._axes)
         if result.domain is None:
-            msg = f"{op} of {name} is a scalar; a tensor is needed here."
+            msg = f"{op} of {name} is a scalar, but a tensor is required."
             raise VerificationError(msg)
         # Results keep the layout, and the axes that are stored, that everything around counts with.
         kept, domain = self._results.get(name), result.domain
@@ -144,7 +144,7 @@ class _Writer:
         self._new[var] = self._emit(var.name, "cast", squares, dtype=dtype) if narrow else squares
 
     def _placed(self, welford: Expr, mean: TensorView, flags: tuple[bool, ...]) -> TensorView:
-        """Return the mean at each element: a broadcast that reads it anyhow, moved up, or a new one."""
+        """Return the mean at each element: a broadcast that reads it anyway, moved up, or a new one."""
         avg = welford.outputs[0]
         if self._new.get(avg) is mean:
             for user in self._fusion.users.get(avg, ()):
@@ -167,7 +167,7 @@ class _Writer:
     def _tensor(value: Val) -> TensorView:
         if isinstance(value, TensorView):
             return value
-        msg = f"{value} is a scalar; a tensor is needed here."
+        msg = f"{value} is a scalar, but a tensor is required."
         raise VerificationError(msg)
 
 

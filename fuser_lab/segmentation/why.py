@@ -1,4 +1,4 @@
-"""Why are two values together or apart? From the log where it was tried, from the schedulers now where it was not."""
+"""Explains why two values are together or apart: from the log if it was tried, otherwise by asking the schedulers."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from fuser_lab.segmentation.origins import origins_text, source_lines
 
 
 class Relation(enum.Enum):
-    """How two values stand to each other in a plan."""
+    """The relation of two values in a plan."""
 
     TOGETHER = "together"
     REFUSED = "refused"
@@ -28,7 +28,7 @@ class Relation(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer: how two values stand, in which segments they are, and who says so.
+    """The answer: the relation of two values, their segments, and the evidence.
 
     ``verdicts`` are the schedulers' answers about one segment for both, ``attempts`` the numbers of the log's
     attempts about both.
@@ -55,7 +55,7 @@ class Why:
         return str(self)
 
     def with_origins(self, made: Mapping[str, str]) -> "Why":
-        """Return the answer with a sentence on who made those names in it that are not the user's."""
+        """Return the answer with a sentence on the origin of the names in it that are not the user's."""
         origins = origins_text([self.text, *(v.text for v in Answer(self.verdicts).decisive)], made)
         return replace(self, text=f"{self.text} {origins}.") if origins else self
 
@@ -78,11 +78,11 @@ def why(
     a, b
         Names of tensors, or numbers of segments.
     log
-        The decisions that made the plan.
+        The decisions that produced the plan.
     oracle
-        Who is asked where the log has no answer.
+        The schedulers, which are asked if the log has no answer.
     meaning
-        How ``segment_set`` is read: edits may overrule a hint, but no cut.
+        How ``segment_set`` is read: edits may overrule a hint, but not a cut.
 
     Raises
     ------
@@ -124,30 +124,30 @@ def why(
     names_now = now.known_as(frozenset(e.name for e in union))
     alone = any(t.names <= names_now for t in between)
     if answer.chosen is None:
-        when = _when(last) if last is not None else "it was never tried, since it would have been refused"
-        text = f"{head}; no scheduler takes both ({when})."
+        when = _when(last) if last is not None else "not tried, because it would have been refused"
+        text = f"{head}; no scheduler accepts both ({when})."
         relation = Relation.REFUSED
     elif last is None and _accepted_pieces(log, segmented, first, second):
         hint = f"{kept_apart.verdicts[0].text}. " if kept_apart is not None else ""
         text = (
-            f"{head}; top-down presegmentation accepted pieces in both, and does not try accepted pieces together. "
-            f"{hint}The {answer.chosen.value} scheduler would take both: {glued}."
+            f"{head}; top-down presegmentation accepted pieces in both and does not try to merge accepted pieces. "
+            f"{hint}The {answer.chosen.value} scheduler would accept both: {glued}."
         )
         relation = Relation.NEVER_TRIED
     elif last is None:
-        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would take it: "
+        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would accept it: "
         text += f"{glued}."
         relation = Relation.NEVER_TRIED
     elif not last.accepted and last.code in BY_HINT:
         text = (
             f"{head}; a hint keeps them apart: {last.text} ({_when(last)}). The {answer.chosen.value} scheduler itself "
-            f"would take both: {glued}."
+            f"would accept both: {glued}."
         )
         relation = Relation.REFUSED
     elif not last.accepted and not alone:
         text = (
             f"{head}; these two alone were never tried ({_when(last)}, refused). The {answer.chosen.value} scheduler "
-            f"would take them: {glued}."
+            f"would accept them: {glued}."
         )
         relation = Relation.NEVER_TRIED
     elif last.accepted:
@@ -155,8 +155,8 @@ def why(
         relation = Relation.EDITED
     else:
         text = (
-            f"{head}; {_when(last)} and refused then, but the {answer.chosen.value} scheduler would take both segments "
-            f"as they are now: {glued}."
+            f"{head}; {_when(last)} and refused then, but the {answer.chosen.value} scheduler would accept the present "
+            f"segments: {glued}."
         )
         relation = Relation.REFUSED
     return Why(
@@ -179,7 +179,7 @@ def _nearest(segmented: SegmentedFusion, a: Sequence[int], b: Sequence[int]) -> 
 
 def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) -> Why:
     group = segmented.groups[index]
-    taker = f"which the {group.scheduler.value} scheduler takes" if group.scheduler else "which no scheduler takes"
+    taker = f"which the {group.scheduler.value} scheduler accepts" if group.scheduler else "which no scheduler accepts"
     if names[0] == names[1]:
         label = f"segment {index}"
         where = f"both are {label}" if names[0] == label else f"{names[0]} is in {label}"
@@ -239,7 +239,7 @@ def _names(segmented: SegmentedFusion, which: str | int, homes: tuple[int, ...])
 
 
 def _joins(attempt: Attempt, a: frozenset[str], b: frozenset[str]) -> bool:
-    """Whether an attempt would have brought something of ``a`` and something of ``b`` together."""
+    """Whether an attempt would have joined an expression of ``a`` with one of ``b``."""
     if attempt.kind is not Kind.MERGE:
         return False
     with_a = {i for i, group in enumerate(attempt.subjects) if not a.isdisjoint(group)}

@@ -45,7 +45,7 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     assert shown.explorer in shown.children
     shown.show_region(0, 1)
     assert shown.explorer.plan.sources == found.regions[1].plan.sources
-    with pytest.raises(InputError, match="there is no region 9 of graph 0"):
+    with pytest.raises(InputError, match="graph 0 has no region 9"):
         shown.show_region(0, 9)
     shown.map._received(shown.map, {"type": "costs"}, [])
     shown.map.wait(300)

@@ -57,7 +57,7 @@ def test_the_model_and_each_different_region_beside_its_peers(found, tmp_path):
 
 
 def test_what_cannot_be_timed(found):
-    with pytest.raises(InputError, match="time: there is no peer 'tensorrt9'; there are eager, inductor, aot_eager"):
+    with pytest.raises(InputError, match="time: unknown peer 'tensorrt9'; choose from eager, inductor, aot_eager"):
         fl.time(found, peers=["eager", "tensorrt9"])
     with pytest.raises(InputError, match="time: peers of a captured model are names, as .* given a dict"):
         fl.time(found, peers={"eager": torch.tanh})

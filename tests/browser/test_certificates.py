@@ -27,7 +27,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
     assert desk.facts().startswith("4 segments")
     explorer.get_by_role("tab", name="Certificate").click()
-    explorer.locator(".fx-panel").get_by_text("Is there a cheaper plan").wait_for()
+    explorer.locator(".fx-panel").get_by_text("Searches for a plan with a lower cost").wait_for()
     assert explorer.get_by_role("button", name="Cancel search").count() == 0
     explorer.get_by_role("button", name="Look for a cheaper plan").click()
     explorer.locator(".fx-verdict").wait_for()

@@ -35,7 +35,7 @@ def test_cut_glue_and_time(open_explorer, shots, theme):
 
 
 def test_notes_on_inputs_and_script_stand_below_the_header(open_explorer):
-    notes = ["Run makes inputs of the sizes given", "line 3: <b>x</b> is passed over"]
+    notes = ["Run creates inputs of the given sizes", "line 3: <b>x</b> is passed over"]
     desk = open_explorer(f"Explorer(plan, [], timer=timer, notes={notes})")
     assert desk.explorer.locator(".fx-notes li").all_inner_texts() == notes
     assert desk.complaints == []
@@ -340,7 +340,7 @@ def test_a_fusion_that_no_scheduler_takes_is_drawn_with_the_reasons(open_explore
     desk = open_explorer("Explorer(stub_plan.replace(plan, refused=frozenset({1})), [], timer=timer)")
     assert desk.explorer.locator(".fl-segment.fl-refused").count() == 1
     desk.explorer.locator(".fl-head.fl-refused .fl-chip").click()
-    desk.explorer.locator(".fx-inspector").get_by_text("No scheduler takes").or_(
+    desk.explorer.locator(".fx-inspector").get_by_text("No scheduler accepts").or_(
         desk.explorer.locator(".fx-inspector").get_by_text("No reduction in the segment."),
     ).first.wait_for()
     desk.explorer.screenshot(path=shots / "explorer-refused.png")

@@ -163,7 +163,7 @@ def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
     page, _, errors = open_report(plans[0])
     page.get_by_role("tab", name="Timings").click()
     said = page.locator(".fx-panel").inner_text()
-    assert said.startswith("The report holds no timings; fl.report(plans, path, fl.time(plans, inputs))")
+    assert said.startswith("The report contains no timings; fl.report(plans, path, fl.time(plans, inputs))")
     assert "Run" not in said
     assert errors == []
 

@@ -134,7 +134,7 @@ def test_every_strategy_and_reading_starts_from_the_annotated_definition():
     forced = annotated.resegmented("top_down", cut_reshape_inputs=True)
     assert forced.options.cut_reshape_inputs
     assert not forced.resegmented("bottom_up").options.cut_reshape_inputs
-    with pytest.raises(InputError, match="the strategy 'bottom_up' does not take cut_reshape_inputs"):
+    with pytest.raises(InputError, match="the strategy 'bottom_up' does not accept cut_reshape_inputs"):
         annotated.resegmented(cut_reshape_inputs=True)
     with pytest.raises(ArgumentTypeError, match="there is no option 'cut'; choose from segment_set"):
         annotated.resegmented(cut=True)
@@ -154,7 +154,7 @@ def test_the_strategy_target_and_schedulers_in_force_segment_anew():
 
 def test_a_strategy_that_names_expressions_says_that_it_does_not_know_the_new_one():
     plan = fl.segment(defined(), SPECS, strategy=lambda fusion, oracle: [["T2", "T3"], ["T4", "T5"]])
-    says = r"'custom' is a function that does not cut .* \(the strategy left out T2_hint\); take another one first"
+    says = r"'custom' is a function that does not cut .* \(the strategy left out T2_hint\); select another one first"
     with pytest.raises(IllegalEdit, match=says):
         plan.annotate("T2")
     assert plan.resegmented("bottom_up").annotate("T2").annotations
@@ -189,7 +189,7 @@ def test_a_segment_set_that_is_an_output_becomes_a_copy():
     ("edit", "sentence"),
     [
         (lambda p: p.annotate("T9"), "the fusion has no tensor called 'T9'; it has T0, T1, T2, T3, T4, T5."),
-        (lambda p: p.annotate("T5"), "there is no edge for a segment_set behind T5: nothing reads it."),
+        (lambda p: p.annotate("T5"), "a segment_set cannot be inserted after T5: nothing reads it."),
         (lambda p: p.annotate("T2", "T5"), "T5 does not read T2; readers of T2 are T3, T4."),
         (lambda p: p.annotate("T2", []), "readers of T2 must name at least one of T3, T4."),
         (lambda p: p.annotate("T2").annotate("T2"), "every reader of it is already a segment_set."),
@@ -213,7 +213,7 @@ def test_what_a_pass_made_is_not_the_definition_s():
     plan = fl.segment(fd)
     (view,) = view_plan(plan).annotations
     assert not view.own
-    with pytest.raises(IllegalEdit, match=f"{view.hint} is made by the pass mark_aliases_prepare"):
+    with pytest.raises(IllegalEdit, match=f"{view.hint} is created by the pass mark_aliases_prepare"):
         plan.without_annotation(view.hint)
 
 
@@ -254,10 +254,10 @@ def test_plans_that_differ_in_annotations_are_compared():
 def test_scripts_for_nvfuser_say_what_they_cannot_hold():
     plan = fl.segment(defined(), SPECS, strategy="top_down").annotate("T2").cut("T3")
     script = plan.to_python("nvfuser_direct")
-    assert "# fl.segment(fd, inputs, strategy='top_down') in fuser_lab; nvFuser cannot be told that." in script
+    assert "# fl.segment(fd, inputs, strategy='top_down'); nvFuser does not accept these options." in script
     assert "# Edits of the partition are left out: cut(T3)." in script
     flipped = np.zeros((64, 128), np.float32)[::-1]
-    with pytest.raises(UnsupportedError, match="no negative strides"):
+    with pytest.raises(UnsupportedError, match="does not support their negative strides"):
         fl.segment(defined(), [flipped, flipped]).to_python("nvfuser")
     with pytest.raises(InputError, match="form must be"):
         plan.to_python("tvm")

@@ -69,7 +69,7 @@ def test_top_down_is_forced_by_switches(capsys, tmp_path):
     assert [len(ops) for ops in explained(*forced, "--pieces-by-depth", "--no-whole-fusion")] == [1, 2]
     assert [len(ops) for ops in explained("--strategy", "top_down", "--cut-resize-inputs")] == [3]
     assert cli.main(["explain", str(script), "--cut-reshape-inputs"]) == 2
-    assert "the strategy 'bottom_up' does not take cut_reshape_inputs" in capsys.readouterr().err
+    assert "the strategy 'bottom_up' does not accept cut_reshape_inputs" in capsys.readouterr().err
     assert cli.main(["diff", str(script), "--strategies", "bottom_up,saving", "--cut-reshape-inputs"]) == 2
     capsys.readouterr()
     # Of several strategies, those that make no such cuts are compared without them.
@@ -135,7 +135,7 @@ def test_the_version_is_told(capsys):
 
 def test_bad_names(capsys):
     assert cli.main(["examples", "nothing"]) == 2
-    assert "there is no example 'nothing'" in capsys.readouterr().err
+    assert "unknown example 'nothing'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")

@@ -52,7 +52,7 @@ def test_edits_are_new_plans_with_content_hashes():
     assert fl.segment(defined(), SPECS).hash == plan.hash
     assert fl.segment(defined(), SPECS, target="A100").hash != plan.hash
     assert fl.segment(defined(), [fl.spec((64, 256))] * 2).hash != plan.hash
-    with pytest.raises(IllegalEdit, match="no scheduler takes segments 0 and 1 as one"):
+    with pytest.raises(IllegalEdit, match="no scheduler accepts segments 0 and 1 as one"):
         plan.glue(0, 1)
 
 
@@ -190,8 +190,8 @@ def bottom_up(fusion, oracle):
 
 def test_a_tensor_and_itself():
     plan = fl.segment(defined(), SPECS)
-    assert plan.why("T2", "T2").text == "T2 (sum) is in segment 0, which the reduction scheduler takes."
-    assert plan.why(1, 1).text == "both are segment 1, which the pointwise scheduler takes."
+    assert plan.why("T2", "T2").text == "T2 (sum) is in segment 0, which the reduction scheduler accepts."
+    assert plan.why(1, 1).text == "both are segment 1, which the pointwise scheduler accepts."
 
 
 def test_what_one_segment_recomputes_for_itself():
@@ -224,9 +224,9 @@ def test_a_segment_that_nobody_takes_has_no_source_and_does_not_run():
     plan = fl.segment(defined(), SPECS, strategy=lambda *_: [["T2", "T3", "T4"]])
     assert plan.segments[0].scheduler is None
     assert "no scheduler" in str(plan)
-    with pytest.raises(CodegenError, match="segment 0 has no kernel: no scheduler takes it"):
+    with pytest.raises(CodegenError, match="segment 0 has no kernel: no scheduler accepts it"):
         plan.segments[0].source()
-    with pytest.raises(fl.FuserLabError, match="the plan cannot run: no scheduler takes segment 0"):
+    with pytest.raises(fl.FuserLabError, match="the plan cannot run: no scheduler accepts segment 0"):
         plan.run([np.zeros((64, 128), np.float32)] * 2)
 
 
@@ -280,8 +280,8 @@ def test_a_tensor_that_is_not_cut_any_more_is_told_why():
     with FusionDefinition() as empty:
         x = empty.define_tensor([0, 8], contiguity=True)
         empty.add_output(empty.ops.sum(empty.ops.relu(x), dims=[0]))
-    passed = r"T1 is not a tensor of the fusion that is cut any more: .*consecutive_casts.*; there are T0, T2, T3"
-    for plan, said in ((fl.segment(casts), passed), (fl.segment(empty), "T1 is not in the fusion: no output needs it")):
+    passed = r"T1 is not in the segmented fusion: .*consecutive_casts.*; choose from T0, T2, T3"
+    for plan, said in ((fl.segment(casts), passed), (fl.segment(empty), "no output depends on it")):
         assert "T1" not in plan.fusion.tensors
         for call in (lambda p: p.cut("T1"), lambda p: p.cut(("T2", "T1")), lambda p: p.move("T1", 0)):
             with pytest.raises(IllegalEdit, match=said):

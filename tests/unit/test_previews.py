@@ -56,12 +56,12 @@ def test_a_preview_says_what_is_gained_and_by_which_rule():
     assert preview.moved == -8_000_000
     assert preview.seconds == pytest.approx(-8e6 / 4.8e12 - 4e-6)
     assert preview.change == "3 → 2 segments, −8.00 MB moved, −5.67 µs predicted"
-    assert preview.rule == "The pointwise scheduler takes both."
+    assert preview.rule == "The pointwise scheduler accepts both."
     assert "(H200)" in str(preview)
     assert plan.preview_glue(0, 1) is preview
     refused = plan.preview_glue(0, 2)
     assert not refused.legal
-    assert refused.rule == "Segments 0 and 2 cannot be one: that would close a cycle through 0 -> 1 -> 2."
+    assert refused.rule == "Segments 0 and 2 cannot be merged: that would close a cycle through 0 -> 1 -> 2."
     assert (refused.moved, refused.seconds, refused.change) == (0, 0.0, "")
     assert "has no tensor called 'nothing'" in plan.preview_cut("nothing").rule
 
@@ -71,11 +71,11 @@ def test_a_cut_that_splits_more_than_it_names_says_why():
     assert preview.after.segments == 7
     before, behind = preview.because
     assert before == (
-        "What is before the cut, {T4, T7, T8, ..., T45, T46}, falls into 2 parts that share no tensor."
+        "The part before the cut, {T4, T7, T8, ..., T45, T46}, consists of 2 parts that do not share a tensor."
     )
-    assert "is not one segment (resize: broadcast axis 1 of T4 meets two different axes" in behind
+    assert "cannot be one segment (resize: broadcast axis 1 of T4 meets two different axes" in behind
     assert behind.endswith("it is segmented bottom-up into 3 segments.")
-    assert {"edit: before the cut", "edit: behind the cut"} <= {one.phase for one in preview.log}
+    assert {"edit: before the cut", "edit: after the cut"} <= {one.phase for one in preview.log}
     assert any(one.accepted and len(one.subjects) > 1 for one in preview.log if one.phase.startswith("edit: "))
     assert chain().preview_cut("T2").because == ()
 

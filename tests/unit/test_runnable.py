@@ -23,7 +23,7 @@ def test_inputs_that_fit_stay():
     found = runnable(bias(), inputs, free=1 << 20)
     assert found.fits
     assert list(found.inputs) == inputs
-    assert runnable(bias(), inputs, free=None).said == found.said == "Run makes inputs of the sizes given"
+    assert runnable(bias(), inputs, free=None).said == found.said == "Run creates inputs of the given sizes"
 
 
 def test_bytes_needed_counts_what_lives_at_once():
@@ -50,7 +50,7 @@ def test_fixed_sizes_stay_and_the_rest_shrinks():
     assert found.inputs[0].shape == (1 << 14, 1)
     least = runnable(bias(1 << 20), [fl.spec((1 << 20, 256)), fl.spec((256,))], free=1 << 20)
     assert not least.fits
-    assert least.said.startswith("These inputs cannot be made: those given would need")
+    assert least.said.startswith("These inputs cannot be created: the given sizes need")
     given = [fl.spec((1 << 14, 1 << 10)), fl.spec((1 << 10,))]
     assert not runnable(bias(), given, free=1 << 20, is_fixed=True).fits
 
@@ -72,7 +72,7 @@ def test_places_stay_inside_of_what_they_point_into():
 def test_without_inputs_open_sizes_are_assumed():
     found = runnable(bias(), [], free=1 << 30)
     assert [v.shape for v in found.inputs] == [(256, 256), (256,)]
-    assert found.said == "No inputs are given: open sizes are taken to be 256"
+    assert found.said == "No inputs are given, so open sizes are assumed to be 256"
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, 8], contiguity=True, stride_order=[0, 1])
         fd.add_output(fd.ops.mul(fd.ops.reshape(x, [4, 2, 8]), fd.define_scalar(None, DataType.Double)))

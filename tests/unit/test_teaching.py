@@ -115,7 +115,7 @@ def test_the_answers_of_a_class_are_handed_in_and_summarised(tmp_path):
     assert found.save(tmp_path / "class.csv").read_text().startswith("question,answered,right")
     assert len(read_answers([tmp_path / "Ada.json", tmp_path / "Ben.json"]).sheets) == 2
     (tmp_path / "other.json").write_text('{"schema": "another"}')
-    with pytest.raises(InputError, match=r"other\.json' holds no answers"):
+    with pytest.raises(InputError, match=r"other\.json' contains no answers"):
         read_answers(tmp_path)
     with pytest.raises(InputError, match="cannot be read"):
         read_answers(tmp_path / "gone.json")

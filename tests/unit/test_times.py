@@ -39,7 +39,7 @@ def test_a_plan_given_twice_has_rows_of_its_own(plan: fl.Plan, times: fl.Timings
 def test_the_roofline_of_what_was_measured(plan: fl.Plan, times: fl.Timings) -> None:
     drawn = times.roofline(plan.renamed("the plan decides, not its name"))
     text = " ".join(e.text or "" for e in ET.fromstring(drawn).iter())
-    assert "full ones were measured on CPU" in text
+    assert "filled ones were measured on CPU" in text
     first = [row.median for row in times.rows if row.plan == plan.name and row.segment is not None]
     assert [text.count(f"measured {seconds_label(median)}") for median in first] == [1] * len(first)
     assert drawn.count(' fl-full"') == len(plan.segments) == 2

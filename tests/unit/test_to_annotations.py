@@ -95,7 +95,7 @@ def test_of_many_places_none_that_is_found_can_be_left_out():
     assert not told.fewest
     assert len(told.annotations) == 12
     assert company(told.plan) == company(plan)
-    assert "no added one can be left out" in str(told)
+    assert "none of those added can be removed" in str(told)
 
 
 def test_a_partition_that_no_segmenter_makes_has_a_reason_for_each_way():

@@ -69,7 +69,7 @@ def test_the_fastest_beyond_the_spread_is_taken_and_tried_with_others(
 ) -> None:
     measured = clock(monkeypatch, {"grain=4": (0.5,), "grain=2": (0.8,), "grain=4, partial=64": (0.4,)})
     found = fl.tune(plan, [X], progress=False)
-    assert measured == ["as the plan is", "grain=2", "grain=4", "partial=64", "grain=4, partial=64"]
+    assert measured == ["the given plan", "grain=2", "grain=4", "partial=64", "grain=4, partial=64"]
     best = found.best(0)
     assert best is not None
     assert best.values == (("grain", 4), ("partial", 64))
@@ -85,7 +85,7 @@ def test_the_fastest_beyond_the_spread_is_taken_and_tried_with_others(
 
 
 def test_what_is_only_within_the_spread_is_a_tie_and_not_taken(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock(monkeypatch, {"as the plan is": (0.8, 1.0, 1.2), "grain=4": (0.7, 0.9, 1.1)})
+    clock(monkeypatch, {"the given plan": (0.8, 1.0, 1.2), "grain=4": (0.7, 0.9, 1.1)})
     found = fl.tune(plan, [X], progress=False)
     assert found.plan == plan
     row = next(r for r in found.table().rows if r[2] == "grain=4")
@@ -96,21 +96,21 @@ def test_what_is_not_faster_when_measured_again_is_not_taken(
     plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:
     clock(
-        monkeypatch, {"as the plan is": (1.0,), "grain=2": (0.2,), "grain=4": (0.1,), "partial=64": (0.8,)},
-        {"as the plan is": (0.2,), "grain=2": (0.2,), "grain=4": (0.19, 0.21), "partial=64": (0.15,)},
+        monkeypatch, {"the given plan": (1.0,), "grain=2": (0.2,), "grain=4": (0.1,), "partial=64": (0.8,)},
+        {"the given plan": (0.2,), "grain=2": (0.2,), "grain=4": (0.19, 0.21), "partial=64": (0.15,)},
     )
     found = fl.tune(plan, [X], progress=False)
     assert found.plan == plan.with_params(0, target="cpu", partial=64)
     notes = {row[2]: row[6] for row in found.table().rows}
-    assert notes["grain=4"] == notes["grain=2"] == "no faster when measured again in turn with the plan as it is"
+    assert notes["grain=4"] == notes["grain=2"] == "not faster when measured again, alternating with the given plan"
     assert notes["partial=64"] == "taken"
     assert {row[2]: row[5] for row in found.table().rows}["partial=64"] == "0.75"
     assert fl.tune(plan, [X], progress=False).plan == found.plan, "as kept on disk"
 
 
 def test_a_slow_moment_of_the_machine_takes_nothing(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = dict.fromkeys(("as the plan is", "grain=2", "grain=4", "partial=64"), (0.01,))
-    clock(monkeypatch, {**fast, "as the plan is": (1.0,)}, fast)
+    fast = dict.fromkeys(("the given plan", "grain=2", "grain=4", "partial=64"), (0.01,))
+    clock(monkeypatch, {**fast, "the given plan": (1.0,)}, fast)
     found = fl.tune(plan, [X], progress=False)
     assert found.plan == plan
     best = found.best(0)
@@ -164,7 +164,7 @@ def test_a_search_can_be_ended(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setattr(HostClock, "sample", interrupting)
         found = fl.tune(plan, [X], progress=False)
     assert not found.complete
-    assert [t.text for t in found.trials] == ["as the plan is", "grain=2"]
+    assert [t.text for t in found.trials] == ["the given plan", "grain=2"]
     assert found.plan.segments[0].params("cpu")[0].values["grain"] == 2
     assert not list(tmp_path.rglob("*.json")), "half a search is not kept"
 
@@ -179,7 +179,7 @@ def test_progress_counts_candidates(plan: fl.Plan, monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_tuned_is_told(plan: fl.Plan) -> None:
     with pytest.raises(InputError, match="abstract inputs cannot run"):
         fl.tune(plan, [fl.spec((64, 300), "float32")])
-    with pytest.raises(InputError, match="1 segments, no segment 4"):
+    with pytest.raises(InputError, match="segments must be from 0 to 0, given 4"):
         fl.tune(plan, [X], segments=[4])
     with pytest.raises(ArgumentTypeError, match="plan must be a Plan, given "):
         fl.tune([plan], [X])  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ __all__ = ["Explorer", "ModelExplorer"]
 
 
 def __getattr__(name: str) -> object:
-    """Return a view, loading anywidget only now: the assets are of use without it."""
+    """Return a view, loading anywidget only now, because the assets can be used without it."""
     if name == "Explorer":
         from fuser_lab_widgets.explorer import Explorer
 

@@ -1,4 +1,4 @@
-"""What plans cost beside each other: predicted for the target and for the device that ran, and measured."""
+"""Costs of plans for comparison: predicted for the target and for the device that ran, and measured."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def place(device: str) -> str:
 
 
 def predicted(header: Header, model: CostModel) -> float:
-    """Return the seconds that a cost model gives a plan: its bytes at the bandwidth, and its launches."""
+    """Return the seconds that a cost model predicts for a plan: its bytes at the bandwidth, and its launches."""
     return header.bytes_moved / model.bandwidth + header.segments * model.launch
 
 
 def target_model(plan: Any) -> CostModel | None:
-    """Return the cost model of the device that decided the cuts of a plan; None for a plan without one."""
+    """Return the cost model of a plan's target; None for a plan without one."""
     oracle = getattr(plan, "oracle", None)
     if oracle is None:
         return None
@@ -39,7 +39,7 @@ def target_model(plan: Any) -> CostModel | None:
 
 
 def model_text(model: CostModel) -> str:
-    """Return what a prediction assumes."""
+    """Return the assumptions of a prediction as text."""
     rate = f"{model.bandwidth / 1e9:.0f} GB/s"
     return f"{model.device}: bytes at {rate}, and {seconds_label(model.launch)} for each launch"
 
@@ -48,8 +48,8 @@ def model_text(model: CostModel) -> str:
 class Amounts:
     """Cost models of the target and of the device that ran, what was measured of whole plans, and how.
 
-    ``measured`` has rows by the hash of the plan, ``peers`` those of what is no plan, ``certificates`` what the search
-    for a cheaper plan gave, by hash.
+    ``measured`` has rows by the plan's hash, ``peers`` the rows of peers, ``certificates`` the certificates by the
+    plan's hash.
     """
 
     target: CostModel | None = None
@@ -81,14 +81,14 @@ class Amounts:
         return (*(f"predicted ({model.device})" for model in self.models), *found)
 
     def cells(self, header: Header | None) -> tuple[str, ...]:
-        """Return the times of a plan below the headings; empty ones for a plan that was not made."""
+        """Return the cells of a plan's times; empty ones for a plan that was not made."""
         if header is None:
             return ("",) * len(self.columns)
         times = tuple(seconds_label(predicted(header, model)) for model in self.models)
         return (*times, *self._measured_cells(self.measured.get(header.hash)))
 
     def peer_cells(self, row: TimingRow) -> tuple[str, ...]:
-        """Return the times of a peer below the headings."""
+        """Return the cells of a peer's times."""
         return (*("" for _ in self.models), *self._measured_cells(row))
 
     def _measured_cells(self, row: TimingRow | None) -> tuple[str, ...]:
@@ -99,14 +99,14 @@ class Amounts:
         return seconds_label(row.median), f"{100 * row.iqr / row.median:.0f} %" if row.median else "0 %"
 
     def sentences(self, plans: Sequence[tuple[str, Header]]) -> list[str]:
-        """Return what has to be known of the numbers: what predictions assume, how times were taken, and proofs."""
+        """Return notes on the numbers: the assumptions of predictions, the conditions of measurements, and proofs."""
         assumed = "; ".join(map(model_text, self.models))
         found = [f"Predicted for {assumed}. Arithmetic is not counted."] if assumed else []
         found += [self.note] if self.note else []
         return found + [text for words, header in plans if (text := self._proved(words, header, plans))]
 
     def _proved(self, words: str, header: Header, plans: Sequence[tuple[str, Header]]) -> str:
-        """Return what a certificate says of a plan, beside others that move as many bytes."""
+        """Return what a certificate says about a plan, and the plans that move as many bytes."""
         said = self.certificates.get(header.hash, {})
         if not said.get("costs"):
             return ""
@@ -115,7 +115,10 @@ class Amounts:
         if known:
             head += f" A plan that costs {known[0][0]} is known."
         elif cost != bound:
-            head += f" It costs {cost}; no plan costs less than {bound}. The search found none between, nor a proof."
+            head += (
+                f" It costs {cost}; no plan costs less than {bound}. The search found no plan between the two, and no "
+                "proof that there is none."
+            )
         same = [other for other, one in plans if one.hash != header.hash and one.bytes_moved == header.bytes_moved]
         if same:
             head += f" It moves as many bytes as {same[0]} ({bytes_label(header.bytes_moved)})."

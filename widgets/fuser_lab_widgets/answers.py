@@ -32,14 +32,14 @@ Answer = dict[str, Any]
 DECISIONS = 500  # attempts that are sent at a time
 _MOST_MOVES = 4  # segments that are tried while an op is selected
 _MOST_LINES = 6  # of the user's code, told of a segment
-_CUT = "Overrules the segmenter: the partition is cut here, whatever nvFuser would do"
-_ASKS = "Asks the segmenter: the definition changes, and is segmented anew as nvFuser would"
+_CUT = "Overrules the segmenter: the partition is cut here, regardless of nvFuser's rules"
+_ASKS = "Changes the definition and segments it again, as nvFuser would"
 
 
 def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool = True) -> Answer:
-    """Return what is known of a selected thing, or an empty answer if the plan no longer has it.
+    """Return the inspector's content for a selection, or an empty answer if the plan no longer has it.
 
-    ``editable=False`` leaves out the edits, and what would come of them.
+    ``editable=False`` omits the edits and their previews.
     """
     edge = next((e for e in view.edges if e.id == selected), None)
     if edge is not None:
@@ -71,7 +71,7 @@ def _block(view: ViewModel, block: Block, *, editable: bool) -> Answer:
 
 
 def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:
-    """Return the answer about an edge with what its edit would give; one that is refused says why, and does nothing."""
+    """Return the answer about an edge with the preview of its edit; a refused edit is disabled and has the reason."""
     preview = previews.of_edge(plan, view, edge)
     if preview is not None:
         said["preview"] = previews.answer_of(preview)
@@ -91,7 +91,7 @@ def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabE
 def certificate(plan: EditablePlan) -> Answer:
     """Return the certificate of a plan: the verdict, the costs, what a cheaper plan saves, and what every plan pays."""
     if not hasattr(plan, "certificate"):
-        return {"hash": plan.hash, "problem": "This plan has no cost model to be certified under."}
+        return {"hash": plan.hash, "problem": "This plan has no cost model, so it cannot be certified."}
     found = plan.certificate()
     us, total = found.time_text, found.total_text
     less = f"bound: no plan costs less{f', {found.reading}' if found.reading else ''}"
@@ -183,7 +183,7 @@ def reader_at(view: ViewModel, edge: EdgeView) -> str | None:
 
 
 def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:
-    """Return what can be done to the definition at an edge: insert a ``segment_set``, or take one out."""
+    """Return the changes of the definition at an edge: inserting or removing a ``segment_set``."""
     there = annotation_at(view, edge)
     if there is not None:
         remove = {"type": "unannotate", "label": "Remove segment_set", "id": edge.id, "title": _ASKS}
@@ -202,14 +202,14 @@ def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:
 
 
 def _layout(plan: EditablePlan, tensor: str) -> list[list[str]]:
-    """Return how a tensor that a segment writes lies in memory: who wanted what, who decided, and what it costs."""
+    """Return the memory layout of a tensor that a segment writes: all preferences, what decided, and the cost."""
     layouts = getattr(plan, "layouts", None)
     found = () if layouts is None else view_layouts(one for one in layouts() if one.tensor == tensor)
     return [
         fact
         for one in found
         for fact in (
-            ["lies as", f"{one.chosen}, decided by {one.by}"],
+            ["layout", f"{one.chosen}, decided by {one.by}"],
             ["required", one.required],
             ["hint", one.hint],
             ["natural", f"{one.natural} (S{one.producer})"],
@@ -231,7 +231,7 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
     if node.line:
         facts.append(["line", node.line])
     if node.replica:
-        facts.append(["copies", "computed again in each segment that reads it, instead of stored"])
+        facts.append(["copies", "recomputed in each segment that reads it instead of stored"])
     return {
         "id": node.id,
         "kind": node.kind,
@@ -313,12 +313,12 @@ def _segment(view: ViewModel, segment: SegmentView) -> Answer:
 
 
 def _taken(segment: SegmentView) -> str:
-    """Return which scheduler took a segment, and that it was not the first to be asked."""
+    """Return which scheduler accepted a segment, and those that refused before it."""
     if not segment.ok:
-        return f"No scheduler takes segment {segment.index}."
+        return f"No scheduler accepts segment {segment.index}."
     refused = [v.scheduler for v in segment.verdicts if not v.accepted]
     after = f" after {', '.join(refused)} refused" if refused else ""
-    return f"The {segment.scheduler} scheduler took segment {segment.index}{after}."
+    return f"The {segment.scheduler} scheduler accepted segment {segment.index}{after}."
 
 
 def _why(plan: EditablePlan, a: str, b: str) -> Answer:

@@ -1,4 +1,4 @@
-"""Long questions, one at a time, answered by a thread, so that the kernel stays free."""
+"""Long computations, one at a time in a thread, so that the kernel stays responsive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Runs a function in a daemon thread and tells somebody what came out, or the sentence of what went wrong."""
+    """Runs a function in a daemon thread and passes its result, or the sentence of an error, to a callback."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -22,28 +22,28 @@ class Background:
 
     @property
     def busy(self) -> bool:
-        """Whether a question is open."""
+        """Whether a computation is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], *, seconds: float | None = None,
     ) -> bool:
-        """Start and return True, or return False while another question is open; ``seconds`` limit a search."""
+        """Start and return True, or return False while another computation is running; ``seconds`` limit a search."""
         if self.busy:
             return False
         self._stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
         thread.start()
-        self._thread = thread  # only now, so that whoever waits can join it
+        self._thread = thread  # set only now, so that `wait` can join it
         return True
 
     def cancel(self) -> None:
-        """Let the question go: nothing is told, and another may be asked at once."""
+        """Abandon the computation: its result is not reported, and another may start at once."""
         self._stop.set()
         self._thread = None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the answer."""
+        """Wait for the result."""
         if self._thread is not None:
             self._thread.join(timeout)
 

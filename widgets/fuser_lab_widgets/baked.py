@@ -1,4 +1,4 @@
-"""Plans as data for the report: every answer that the widget would ask Python for, given in advance."""
+"""Plans as data for the report: every answer that the widget would request from Python, computed in advance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 TARGETS: Final = ("cpu", "cuda")
 _MOST_LINKED: Final = 150  # ops of a plan, up to which a page holds linked lines and steps
-_UNTIMED: Final = "The report holds no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one with them."
-_UNSEARCHED: Final = {"problem": "The report holds no certificate; plan.certificate() makes one."}
-_HINT: Final = "Click anything to see why it is there; press ? for the keys."
+_UNTIMED: Final = "The report contains no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one that does."
+_UNSEARCHED: Final = {"problem": "The report contains no certificate; plan.certificate() computes one."}
+_HINT: Final = "Click an op, edge or segment for details; press ? for the keys."
 
 
 def baked(

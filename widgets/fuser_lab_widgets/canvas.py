@@ -1,4 +1,4 @@
-"""Where the plans of one explorer are drawn: what an edit leaves alone stays put, and undoing restores the picture."""
+"""The layouts of one explorer's plans: unchanged parts keep their positions, and undo restores the picture."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Canvas:
         return found
 
     def resize(self, room: Room) -> None:
-        """Draw for another room from now on."""
+        """Lay out for a canvas of another size from now on."""
         self.room = room
         self._known.clear()
         self._last = None

@@ -1,4 +1,4 @@
-"""The switches beside the plan: strategies, and how the segmenter reads annotations, as JSON-ready data."""
+"""The switches of the explorer: strategies, and how the segmenter reads annotations, as JSON-ready data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 Group = list[Any]
 
 _READINGS: Final = {
-    "hint": "nvFuser today: a segment may end there, and another path around it may still be merged",
-    "cut": "Nothing before and after it, on any path, is in one segment",
+    "hint": "As in nvFuser: a segment may end there, and another path around it may still be merged",
+    "cut": "No segment contains ops both before and after it, on any path",
     "ignore": "A plain copy",
 }
 _STEPS: Final = {
-    "whole_fusion": ("whole fusion first", "Ask first whether one kernel can be made of everything"),
+    "whole_fusion": ("whole fusion first", "First try the whole fusion as one kernel"),
     "cut_reshape_inputs": ("at reshapes", "Pieces end at the inputs of reshapes"),
     "cut_resize_inputs": ("at resizes", "Pieces end at the inputs of slice, pad and cat"),
 }
@@ -28,12 +28,12 @@ _WITHOUT_WHOLE: Final = frozenset({"saving", "optimal", "unfused"})
 
 
 def words(strategy: str) -> str:
-    """Return the name of a strategy as it is read."""
+    """Return the name of a strategy as text."""
     return strategy.replace("_", "-")
 
 
 def told(switches: Mapping[str, Any]) -> str:
-    """Return what some switches are set to, as a part of a sentence."""
+    """Return the settings of switches as part of a sentence."""
     found = []
     for name, value in switches.items():
         text = {"whole_fusion": "the attempt on the whole fusion", "segment_set": "segment_set"}.get(name, "")
@@ -45,7 +45,7 @@ def told(switches: Mapping[str, Any]) -> str:
 def controls(session: Session, searching: str, mention: Alternative | None = None) -> list[Group]:
     """Return the groups of switches: name, what stands before it, and buttons.
 
-    A button has its key, words, whether it is on, whether it can be pressed, its explanation, and the event it sends.
+    A button has its key, label, whether it is on and enabled, its explanation, and the event that it sends.
     """
     state = session.state
     shown = MINE if state.edits else state.strategy
@@ -65,13 +65,13 @@ def controls(session: Session, searching: str, mention: Alternative | None = Non
     steps = []
     for name, (text, about) in _STEPS.items():
         taken = state.strategy == TOP_DOWN if name in TOP_DOWN_ONLY else state.strategy not in _WITHOUT_WHOLE
-        untaken = "only top-down does" if name in TOP_DOWN_ONLY else "this strategy has no such step"
+        untaken = "only top-down does" if name in TOP_DOWN_ONLY else "this strategy does not have this step"
         title = about if taken else f"{about}; {untaken}"
         steps.append([name, text, bool(on[name]) and taken, taken, title, _event(**{name: not on[name]})])
     groups.append(["Attempt on the whole fusion", "", steps[:1]])
     groups.append(["Cuts without annotations", "top-down cuts", steps[1:]])
     if mention is not None:
-        title = "Show this plan, which moves fewer bytes than the one that is shown"
+        title = "Show this plan, which moves fewer bytes than the current one"
         button = ["alternative", str(mention), False, True, title, {"type": "alternative"}]
         groups.append(["A cheaper plan", "", [button]])
     return groups

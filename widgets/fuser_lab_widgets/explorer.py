@@ -77,7 +77,7 @@ class Explorer(anywidget.AnyWidget):
     title
         What stands in the header; by default the name of the plan that is shown.
     notes
-        Sentences below the header: what the inputs are, what was passed over when a script was loaded.
+        Sentences below the header: what the inputs are, what was skipped when a script was loaded.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class Explorer(anywidget.AnyWidget):
         self._rows: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
         self._totals: dict[str, Any] = {}  # rows of whole plans, by hash: what was measured last
-        self._peers: tuple[Any, ...] = ()  # rows of what is no plan
+        self._peers: tuple[Any, ...] = ()  # rows of peers
         self._machine: Any = None  # the cost model of the device that ran
         self._key = secrets.token_hex(6)
         self._kept: tuple[EditablePlan, Any] | None = None  # plan and timings that the notebook keeps, once displayed
@@ -213,10 +213,12 @@ class Explorer(anywidget.AnyWidget):
         except FuserLabError as error:
             raise traitlets.TraitError(str(error)) from None
         if name == "strategy" and value not in self._session.strategies:
-            msg = f"the explorer has no strategy {shown(value)}; it has {', '.join(self._session.strategies)}."
+            msg = f"unknown strategy {shown(value)}; choose from {', '.join(self._session.strategies)}."
             raise traitlets.TraitError(msg)
         if name == "selection" and value and not selections.find(self._current(), value):
-            msg = f"nothing in the plan is {shown(value)}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
+            msg = (
+                f"the plan does not contain {shown(value)}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
+            )
             raise traitlets.TraitError(msg)
         return value
 
@@ -336,7 +338,7 @@ class Explorer(anywidget.AnyWidget):
         }
 
     def _publish(self) -> None:
-        """Tell the traits what is so; whoever observes one finds all of them told."""
+        """Update the traits; an observer of one finds all of them up to date."""
         with self._lock:
             self._told = self._facts()
             before = {name: getattr(self, name) for name in self._told}
@@ -422,7 +424,7 @@ class Explorer(anywidget.AnyWidget):
         edge = self._edge(event)
         if event.get("kind", edge.kind) != edge.kind:
             crosses = "crosses segments" if edge.kind == "boundary" else "stays in one segment"
-            msg = f"{edge.tensor} {crosses} in the plan that is shown now; nothing was done."
+            msg = f"{edge.tensor} {crosses} in the current plan; nothing was done."
             raise FuserLabError(msg)
         if edge.kind == "inside":
             self._cut(event)
@@ -446,14 +448,15 @@ class Explorer(anywidget.AnyWidget):
         a, b = edge.segments
         if a is None or b is None or a == b:
             self._select(event)
-            self._say(f"{edge.tensor} does not cross from one segment to another there: nothing to glue.", "error")
+            self._say(f"{edge.tensor} does not cross from one segment to another there, so there is nothing to "
+                      "glue.", "error")
             return
         self._edit(edge.id, "glue", a, b)
 
     def _move(self, event: Event) -> None:
         node = next((n for n in self._current().nodes if n.id == event.get("id") and n.kind == "op"), None)
         if node is None:
-            msg = "The plan on show no longer has this op; click it again."
+            msg = "The current plan no longer has this op."
             raise FuserLabError(msg)
         self._edit(node.id, "move", node.tensor, int(event["segment"]))
 
@@ -495,12 +498,12 @@ class Explorer(anywidget.AnyWidget):
         (self._annotate if there is None else self._unannotate)(event)
 
     def _switches(self, event: Event) -> None:
-        """Segment anew with other switches of the segmenter."""
+        """Segment again with other switches of the segmenter."""
         changes, selected = event["switches"], str(self.answer.get("id", ""))
         self._anew(selected, lambda: self._session.switched(changes, told(changes)), f"Segmented with {told(changes)}")
 
     def _anew(self, selected: str, make: Callable[[], State], done: str) -> None:
-        """Segment anew and show the plan; by a strategy that takes long in the background."""
+        """Segment again and show the plan; by a strategy that takes long in the background."""
         old, begun = self._current().header, self._session.state
 
         def go(state: State) -> None:
@@ -513,10 +516,13 @@ class Explorer(anywidget.AnyWidget):
                 go(state)
                 return
             self._show()
-            self._say(problem or "The plan was changed meanwhile; what was found is for the one before.", "error")
+            self._say(problem or "The plan has changed; the result is for the previous plan.", "error")
 
         if begun.strategy in self._searched:
-            text = f"Searching for the {words(begun.strategy)} plan{self._at_most}; this one stays until then."
+            text = (
+                f"Searching for the {words(begun.strategy)} plan{self._at_most}; the current plan stays until it is "
+                "ready."
+            )
             self._ask_later(begun.strategy, make, tell, text)
             return
         self._try(selected, lambda: go(make()))
@@ -572,7 +578,7 @@ class Explorer(anywidget.AnyWidget):
         edited = bool(self._session.state.edits)
         self._session.switch_to_mine()
         if edited or not self._session.state.edits:
-            self._say("Your plan is already shown." if edited else "There are no edits to go back to.")
+            self._say("Your plan is already shown." if edited else "There are no edits to return to.")
             return
         self._show()
         self._say(f"Your plan: {self._counted()}.")
@@ -607,7 +613,7 @@ class Explorer(anywidget.AnyWidget):
             show = {"type": "strategy", "strategy": strategy, "label": "Show it"}
             self._say(f"The {words(strategy)} plan is ready: {result}.", action=show)
 
-        text = f"Searching for the {words(strategy)} plan{self._at_most}; this one stays until then."
+        text = f"Searching for the {words(strategy)} plan{self._at_most}; the current plan stays until it is ready."
         self._ask_later(strategy, find, tell, text)
 
     @property
@@ -635,7 +641,7 @@ class Explorer(anywidget.AnyWidget):
             failed = self.certificate.get("problem", "")
             self._say(failed or f"The certificate: {self.certificate['status']}.", _kind(failed))
 
-        text = f"Looking for a cheaper plan, or for the proof that there is none{self._at_most}."
+        text = f"Searching for a cheaper plan, or a proof that there is none{self._at_most}."
         self._ask_later("certificate", lambda: answers.certificate(plan), tell, text)
 
     def _ask_later(
@@ -661,7 +667,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _stop_search(self, _event: Event) -> None:
         if self._asked_for is None:
-            self._say("Nothing is being searched.")
+            self._say("No search is in progress.")
             return
         self._background.cancel()
         self._asked_for, self._searching = None, ""
@@ -713,7 +719,7 @@ class Explorer(anywidget.AnyWidget):
             self._say(f"There is no {words(chosen)} plan to compare with.", "error")
             return
         if chosen in self._searched and not self._session.has(chosen):
-            self._say(f"The {words(chosen)} plan is not known yet: switch to it once, then compare.", "error")
+            self._say(f"The {words(chosen)} plan is not available yet; switch to it once, then compare.", "error")
             return
         self._compared = chosen
         self._show()
@@ -784,7 +790,7 @@ class Explorer(anywidget.AnyWidget):
             return
         baseline, plan = self._session.baseline, self._session.plan
         plans = [baseline] if plan.hash == baseline.hash else [baseline, plan]
-        self._time(plans, "Timing the baseline plan." if len(plans) == 1 else "Timing the baseline plan and this one.")
+        self._time(plans, "Timing the baseline plan." if len(plans) == 1 else "Timing the baseline and this plan.")
 
     def _run_all(self, _event: Event) -> None:
         """Time all plans of the comparison that were made, and the ops one by one beside them."""
@@ -836,12 +842,12 @@ class Explorer(anywidget.AnyWidget):
                 self.source = said | (found or {"problem": problem})
 
         if not self._compiler.start(makers[view], tell):
-            self.source = said | {"problem": "Another segment is being compiled; look again in a moment."}
+            self.source = said | {"problem": "Another segment is being compiled; try again in a moment."}
 
     def _code(self, event: Event) -> None:
         form = str(event.get("form", FORMS[0]))
         self.code = {"n": event["n"], "form": form, "forms": FORMS, "text": self._session.plan.to_python(form)}
-        self._say("The plan as code is in the clipboard.")
+        self._say("Copied the plan as code to the clipboard.")
 
     # ---- what edits would give
 
@@ -895,7 +901,7 @@ class Explorer(anywidget.AnyWidget):
     def _edge(self, event: Event) -> EdgeView:
         edge = next((e for e in self._current().edges if e.id == event.get("id")), None)
         if edge is None:
-            msg = "The plan on show no longer has this edge; click it again."
+            msg = "The current plan no longer has this edge."
             raise FuserLabError(msg)
         return edge
 
@@ -1034,7 +1040,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _measured(self) -> dict[str, list[str]]:
         """Return the median of each plan that was timed, by its hash, as a number of the header."""
-        about = "median of the whole plan, see Timings"
+        about = "median of the whole plan; see Timings"
         return {
             plan: [seconds_label(row.median), f"measured ({place(row.device)})", about]
             for plan, row in self._totals.items() if row.median > 0
@@ -1079,7 +1085,7 @@ def _done(kind: str, arguments: Sequence[Any]) -> str:
 
 def _left_behind(state: State) -> str:
     edits = len(state.edits)
-    return f"; {plural(edits, 'edit')} of the partition left behind" if edits else ""
+    return f"; {plural(edits, 'edit')} of the partition dropped" if edits else ""
 
 
 def _kind(problem: str) -> str:

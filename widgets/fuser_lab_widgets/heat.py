@@ -1,4 +1,4 @@
-"""By what the picture can be coloured: bytes, time, and distance from the roof, a number for each segment."""
+"""Values by which the picture can be coloured: bytes, time, and distance from the roof, one per segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, Any]:
-    """Return for each colouring the share of the greatest number that each segment has, and what the colours mean.
+    """Return, for each colouring, each segment's value as a fraction of the largest, and the meaning of the colours.
 
     Times are measured ones if there is one for each segment, else those of the cost model; the distance from the roof
     is how many times the least time that the target's data sheet allows a segment takes by the cost model, or by

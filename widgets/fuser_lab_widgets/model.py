@@ -25,7 +25,7 @@ _FIRST_BOXES = 16  # that a map begins with, at most
 
 
 class ModelMap(anywidget.AnyWidget):
-    """The map of a model: boxes by module path, which open and close, and what is known of the one that is selected."""
+    """The map of a model: boxes by module path, which open and close, and details of the selected one."""
 
     _esm = assets.map_script()
     _css = assets.map_style()
@@ -69,7 +69,7 @@ class ModelMap(anywidget.AnyWidget):
         self._draw()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the costs were found that are being looked for."""
+        """Wait until the costs are computed."""
         self._finder.wait(timeout)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class ModelExplorer(ipywidgets.VBox):
         return bundle
 
     def show_region(self, graph: int, region: int, tensor: str = "") -> None:
-        """Show the explorer of a region, maybe with a tensor selected.
+        """Show the explorer of a region, optionally with a tensor selected.
 
         Parameters
         ----------
@@ -188,11 +188,11 @@ class ModelExplorer(ipywidgets.VBox):
         Raises
         ------
         InputError
-            If there is no such graph or region.
+            If the graph or region does not exist.
         """
         graphs = self._model.graphs
         if not 0 <= graph < len(graphs) or not 0 <= region < len(graphs[graph].regions):
-            msg = f"show_region: there is no region {region} of graph {graph}; see found.graphs."
+            msg = f"show_region: graph {graph} has no region {region}; see found.graphs."
             raise InputError(msg)
         found = graphs[graph].regions[region]
         plan, kind = found.plan, graphs[graph].kind

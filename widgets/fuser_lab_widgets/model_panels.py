@@ -1,4 +1,4 @@
-"""What stands around the map of a model: the switches, what is known of a box, and what the cuts cost, as HTML."""
+"""The panels around the map of a model: switches, details of a box, and the cost of the cuts, as HTML."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 DEPTHS = (1, 2, 3)
 _MOST_ROWS = 200
 _HELP = (
-    "Click a module to open or close it, a region to see its ops. Keys: arrows go from box to box, Enter opens or "
-    "closes, Esc closes the module around."
+    "Click a module to open or close it, a region to see its ops. Keys: arrows move between boxes, Enter opens or "
+    "closes a box, Esc closes the enclosing module."
 )
 
 
@@ -34,7 +34,7 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
         element("button", label, css="fx-mode", type="button", title=title, data_zoom=factor)
         for label, title, factor in (("−", "Zoom out", "0.8"), ("+", "Zoom in", "1.25"), ("Fit", "Fit to width", "0"))
     ]
-    fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Neighbours that are equal are one box")
+    fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Equal adjacent modules are one box")
     ask = _button("what the cuts cost", {"type": "costs"}, on=costs, title="Bytes that pass between segments")
     parts = [
         element("p", headline),
@@ -45,7 +45,7 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
 
 
 def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
-    """Return what is known of a box: its numbers, its regions, its ops with their lines, and what torch runs in it."""
+    """Return the details of a box: its numbers, regions, ops with their lines, and the calls that torch runs."""
     title = {"module": box.id or one.graph.title, "region": f"region {box.name}", "torch": f"{box.library}: {box.name}"}
     parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
     if box.kind == "module":
@@ -63,13 +63,13 @@ def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
 
 
 def costs(found: ModelCosts | None, problem: str, *, asked: bool) -> str:
-    """Return what the cuts cost, what went wrong, or that it is being found; empty unless it is asked for."""
+    """Return the cost of the cuts, an error, or a progress note; empty unless requested."""
     if not asked:
         return ""
     if problem:
         return to_html(element("p", problem, css="fx-why fx-refused"))
     if found is None:
-        return to_html(element("p", "Each different region is segmented …", css="fx-note"))
+        return to_html(element("p", "Segmenting each distinct region …", css="fx-note"))
     head = element("h4", f"What the cuts cost: {found.headline}")
     if not found.boundaries:
         return to_html(head)

@@ -1,4 +1,4 @@
-"""The tabs that Python writes: HTML without scripts. What carries ``data-id`` is selected by a click on it."""
+"""The tabs that Python writes: HTML without scripts. A click on an element with ``data-id`` selects that id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_OPEN = 3  # steps before the cut whose graphs are open at first
 
 
 def graph(view: ViewModel) -> str:
-    """Return the graph as a table: one row an input, op or output, with what it reads and who reads it."""
+    """Return the graph as a table: one row per input, op or output, with what it reads and who reads it."""
     return to_html(_table(op_table(view), ids=[n.id for n in view.nodes], caption="The graph, row by row"))
 
 
@@ -48,19 +48,19 @@ def roofline(
     there = not places or device.name in places.replace("-", " ").split()
     ran = None if there or machine is None else plots.roof_that_ran(device, machine)
     ids = [f"segment:{one.segment}" for one in found]
-    note = f"Full marks were measured on {places}." if places and (there or ran) else "Run fills in what was measured."
+    note = f"Filled marks were measured on {places}." if places and (there or ran) else "Run adds measurements."
     if places and not there and ran is None:
-        note = f"What was measured on {places} is in the table alone: its roof is not known."
+        note = f"Measurements on {places} are only in the table, because the roof is not known."
     about = (
-        f"{note} Operations are counted: one per element, two per multiply-add. Hollow marks lie on the roof: no "
-        f"kernel on {device.name} is faster, by its data sheet."
+        f"{note} Operations are counted: one per element, two per multiply-add. Hollow marks are on the roof: by its "
+        f"data sheet, {device.name} cannot run a faster kernel."
     )
     if ran is not None:
         about += f" The roof of {ran.name} is the bandwidth that a copy reaches; its arithmetic is not measured."
     before = () if other is None else plots.loads(other, plots.measured_seconds(other, rows))
     pairs = () if other is None else plots.flows(other, plan)
     if other is not None:
-        about += f" Squares are the segments of {other.name}; arrows show where their work is now."
+        about += f" Squares are the segments of {other.name}; arrows lead to the segments that now do their work."
     bare = found if there else plots.loads(plan)
     drawn = plots.roofline_svg(
         bare, device, before=before if there or other is None else plots.loads(other), pairs=pairs, style=False,
@@ -72,12 +72,12 @@ def roofline(
 
 
 def memory(plan: EditablePlan) -> str:
-    """Return what lies in memory while each segment runs."""
+    """Return the tensors in memory while each segment runs."""
     steps = plots.memory_steps(plan)
     peak = max(steps, key=lambda step: step.total)
     about = (
-        f"At most {bytes_label(peak.total)}, while S{peak.segment} runs. What passes between segments lives until its "
-        "last reader has run; inputs and results stay."
+        f"At most {bytes_label(peak.total)}, while S{peak.segment} runs. Tensors between segments are freed after "
+        "their last reader; inputs and outputs stay."
     )
     return _beside(plots.memory_svg(plan, style=False), to_html(_note(about)))
 
@@ -87,8 +87,8 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
     found = plan.layouts() if hasattr(plan, "layouts") else ()
     shown = view_layouts(found)
     if not shown:
-        return to_html(_note("This plan says nothing about layouts."))
-    about = "Axes in memory, slowest first. A tensor between segments lies as its row says; results as the user asked."
+        return to_html(_note("This plan has no information about layouts."))
+    about = "Axes in memory, slowest first."
     makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
     table = _table(layout_table(shown), ids=[makers.get(one.tensor, "") for one in shown])
     return to_html(table) + to_html(_note(about))
@@ -98,7 +98,7 @@ def passes(plan: EditablePlan, view: ViewModel) -> str:
     """Return the steps before the cut: those that changed something with two graphs side by side, then the others."""
     rows = view_steps(plan)
     if not rows:
-        return to_html(_note("This plan does not tell what it was made of."))
+        return to_html(_note("This plan has no record of its passes."))
     changed = [one for one in rows if one.outcome == CHANGED]
     nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
     items = [_step(one, nodes, shown=len(changed) <= _MOST_OPEN or n == 0) for n, one in enumerate(changed)]
@@ -137,14 +137,14 @@ def _step(one: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
 def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> str:
     """Return a certificate, or the button that asks for it; ``known`` says that it is that of the shown plan."""
     if searching:
-        status = element("p", "Searching … edits, drawing and source go on meanwhile.", css="fx-empty")
+        status = element("p", "Searching … You can continue to work.", css="fx-empty")
         stop = json_text({"type": "stop"})
         cancel = element("button", "Cancel the search", css="fx-button", type="button", data_send=stop)
         return to_html(status) + to_html(element("div", cancel, css="fx-actions"))
     if not known:
         send = json_text({"type": "certificate"})
         ask = element("button", "Look for a cheaper plan", css="fx-button", type="button", data_send=send)
-        about = "Is there a cheaper plan, in bytes and launches? If not, this shows why not."
+        about = "Searches for a plan with a lower cost in bytes and launches, or proves that there is none."
         return to_html(element("p", about, css="fx-empty")) + to_html(element("div", ask, css="fx-actions"))
     if found.get("problem"):
         return to_html(element("p", found["problem"], css="fx-why fx-refused"))
@@ -152,7 +152,7 @@ def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> st
     model = element("span", found["model"], css="fx-note")
     parts = [element("p", element("b", found["status"]), *costs, model, css="fx-verdict")]
     parts += [element("p", note, css="fx-note") for note in found.get("notes", ())]
-    rows = (("What the cheaper plan saves, and why this one did not", "missed"), ("What every plan pays", "terms"))
+    rows = (("What the cheaper plan saves, and why this one does not", "missed"), ("What every plan pays", "terms"))
     for title, key in rows:
         if found[key]:
             lines = ((element("b", cost), element("span", text)) for cost, text in found[key])
@@ -194,18 +194,19 @@ def comparison(
     choice = element("div", element("span", "Colour the graph by what differs from"), switch, css="fx-filters")
     everything = element(
         "button", "Time all of these", css="fx-button", type="button", data_send=json_text({"type": "run_all"}),
-        title="Time every plan of this table that was made, and the same ops one by one",
+        title="Time every available plan of this table, and the same ops one by one",
     )
     parts = [] if fixed else [choice, element("p", everything)]
     if difference is not None:
         legend = (
-            "Dashed ops are in other company than there; thick tensors cross only here, dotted ones only there."
+            "Dashed ops share their segment with different ops; thick tensors cross only in this plan, dotted ones "
+            "only in the other."
         )
         nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
         found = difference.table()
         ids = [nodes.get(row[0].partition(" ")[0], "") for row in found.rows]
         parts += [element("p", element("b", difference.headline)), _note(legend)]
-        changes = _table(found, ids=ids) if found.rows else _note("Both are cut alike.")
+        changes = _table(found, ids=ids) if found.rows else _note("Both plans have the same segments.")
         numbers = _table(table, caption="All plans")
         beside = _beside(diff_svg(difference, style=False), "".join((to_html(changes), to_html(numbers), *about)))
         return "".join(map(to_html, parts)) + beside
@@ -215,7 +216,7 @@ def comparison(
 
 def _numbers(words: str, view: ViewModel | None, amounts: Amounts) -> tuple[str, ...]:
     if view is None:
-        return words, "", "", "", *amounts.cells(None), "not made yet: its tab makes it"
+        return words, "", "", "", *amounts.cells(None), "not available yet; select the strategy to compute it"
     header, names = view.header, [s.scheduler for s in view.segments]
     counts = {name: names.count(name) for name in names}
     counted = ", ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())

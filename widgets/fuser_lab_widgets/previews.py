@@ -1,4 +1,4 @@
-"""What edits of the plan on show would give, for its edges and as a ranked list, as JSON-ready data."""
+"""Previews of the current plan's edits, for its edges and as a ranked list, as JSON-ready data."""
 
 from __future__ import annotations
 
@@ -105,9 +105,12 @@ def best_html(best: tuple[EditPreview, ...] | None, number: int) -> str:
     None stands for edits that are still looked for.
     """
     if best is None:
-        return to_html(element("p", "Looking for edits that save time …", css="fx-empty"))
+        return to_html(element("p", "Searching for edits that save time …", css="fx-empty"))
     if not best:
-        text = "No single glue or move makes this plan faster under the cost model. Cuts never do: they add bytes."
+        text = (
+            "Under the cost model, no single glue or move makes this plan faster. A cut never does, because it adds "
+            "bytes."
+        )
         return to_html(element("p", text, css="fx-note"))
     columns = ("", "edit", "segments", "moved", "predicted", "rule")
     about = f"Legal edits that save time, best first. Times are predicted for the {best[0].device}."

@@ -77,11 +77,11 @@ class Runner:
         self._last = Progress(running=True)
         thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
         thread.start()
-        self._thread = thread  # only now, so that whoever waits can join it
+        self._thread = thread  # set only now, so that `wait` can join it
         return True
 
     def cancel(self) -> None:
-        """Ask the run to end after the measurement it is at."""
+        """Request the run to end after the current measurement."""
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a notebook keeps of an explorer: a report of the plan that was shown last, which needs no kernel."""
+"""The saved form of an explorer in a notebook: a report of the plan shown last, which needs no kernel."""
 
 from __future__ import annotations
 

@@ -113,10 +113,10 @@ def facts(view: ViewModel) -> list[list[str]]:
     header = view.header
     return [
         [str(header.segments), "segment" if header.segments == 1 else "segments", "one kernel each"],
-        [str(header.ops), "op" if header.ops == 1 else "ops", "a recomputed op counts in each segment"],
-        [bytes_label(header.bytes_moved), "moved", "what all segments read from memory and write to it"],
-        [bytes_label(header.bytes_ideal), "ideal", "what a single kernel would move: fusion inputs and outputs"],
-        [bytes_label(header.bytes_crossing), "crossing", "tensors that one segment writes for another"],
+        [str(header.ops), "op" if header.ops == 1 else "ops", "a recomputed op counts once per segment"],
+        [bytes_label(header.bytes_moved), "moved", "bytes that all segments read and write"],
+        [bytes_label(header.bytes_ideal), "ideal", "bytes that a single kernel would move: fusion inputs and outputs"],
+        [bytes_label(header.bytes_crossing), "crossing", "bytes of the tensors that pass between segments"],
     ]
 
 

@@ -205,7 +205,7 @@ class Session:
         return self._key(replace(self.state, strategy=strategy)) in self._made
 
     def make(self, strategy: str, state: State | None = None) -> EditablePlan:
-        """Return the plan of a strategy, made anew; the session does not know it yet."""
+        """Return the plan of a strategy, made again; the session does not know it yet."""
         wanted = replace(state or self.state, strategy=strategy)
         return self._made_by(wanted, **wanted.in_force)
 
@@ -235,7 +235,7 @@ class Session:
     # ---- the way back
 
     def show(self, plan: EditablePlan) -> None:
-        """Go to a plan that was made elsewhere; of another definition or other sizes it is a baseline of its own."""
+        """Go to a plan that was made elsewhere; of another definition or other sizes it is a separate baseline."""
         now = replace(_beginning(plan), step="another plan")
         if _of_one_fusion(plan, self.baseline):
             now = replace(now, baseline=self.baseline)

@@ -61,7 +61,7 @@ def origins(source: str, names: Collection[str]) -> list[str]:
 def machine_origins(ptx: str, lines: Sequence[str]) -> list[str]:
     """Return for each line of PTX the tensor that its source line computes; its ``.loc`` lines name source lines.
 
-    Functions that were inlined, such as a fast exponential, bring line numbers of their own: theirs have no tensor.
+    Functions that were inlined, such as a fast exponential, have their own line numbers; their lines have no tensor.
     """
     found, current = [], ""
     for line in ptx.split("\n"):
@@ -102,7 +102,7 @@ def machine(segment: Any) -> dict[str, str]:
     ptx: Any = importlib.import_module("fuser_lab.runtime.ptx")  # loads numba
     generate: Any = importlib.import_module("fuser_lab.codegen.generate").generate
     if segment.scheduler is None:
-        return {"problem": f"segment {segment.index} has no kernel: no scheduler takes it."}
+        return {"problem": f"segment {segment.index} has no kernel: no scheduler accepts it."}
     generated = generate(segment.fusion, segment.scheduler, "cuda")
     lines = origins(generated.source, _names(segment))
     phases = ptx.compile_phases(generated, lineinfo=True)

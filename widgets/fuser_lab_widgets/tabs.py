@@ -1,7 +1,7 @@
 """The tabs below the graph, in their order: the one table that explorer and report send to the page.
 
-A tab with ``write`` is HTML that Python writes, from `panels` or a module of its own; the page needs to know nothing
-more of it. One without is drawn by the class that ``widgets/js/tabs.js`` has under its name.
+A tab with ``write`` is HTML that Python writes, from `panels` or a separate module; the page needs to know nothing more
+of it. One without is drawn by the class that ``widgets/js/tabs.js`` has under its name.
 """
 
 from __future__ import annotations

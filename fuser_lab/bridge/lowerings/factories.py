@@ -21,9 +21,9 @@ def _filled(to: Emitter, value: Any) -> Any:
 def _known_number(call: Call) -> str | None:
     value = call.argument(1, "fill_value")
     if not isinstance(value, bool | int | float):
-        return "the value is no number"
+        return "the value is not a number"
     if not call.result.is_float and isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is no integer"
+        return f"{value} is not an integer"
     return None
 
 
@@ -71,8 +71,8 @@ def _exact_range(call: Call) -> str | None:
     if not all(isinstance(value, bool | int | float) for value in numbers):
         return "the range is not known"
     if not all(isinstance(value, int) for value in numbers) and not call.result.is_float:
-        return "a range of integers has bounds that are none"
-    return "there is no range of truth values" if call.result.dtype == "bool" else None
+        return "a range of integers has bounds that are not integers"
+    return "ranges of bools are not supported" if call.result.dtype == "bool" else None
 
 
 @lowering(

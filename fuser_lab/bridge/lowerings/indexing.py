@@ -46,7 +46,7 @@ def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
 def _indexed_by_ints(call: Call) -> str | None:
     indices = [index for index in call.args[1] if index is not None]
     if not all(isinstance(index, TracedTensor) and index.dtype in {"int64", "int32"} for index in indices):
-        return "positions are no integers, so that the result's size depends on data"
+        return "positions are not integers, so the result's size depends on data"
     return _not_empty(call)
 
 

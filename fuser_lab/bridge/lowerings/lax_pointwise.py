@@ -95,7 +95,7 @@ def _integer_pow(to: Emitter, x: Any) -> Any:
 # Arithmetic
 
 def _numbers(call: Call) -> str | None:
-    return "it computes with truth values" if call.result.dtype == "bool" else None
+    return "it computes with bools" if call.result.dtype == "bool" else None
 
 
 _BINARY = (

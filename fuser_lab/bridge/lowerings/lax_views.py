@@ -121,7 +121,7 @@ def _split(to: Emitter, x: Any) -> Any:
 
 
 def _no_truths(call: Call) -> str | None:
-    return "there is no range of truth values" if call.result.dtype == "bool" else None
+    return "ranges of bools are not supported" if call.result.dtype == "bool" else None
 
 
 @primitive(

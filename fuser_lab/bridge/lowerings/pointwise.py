@@ -131,7 +131,7 @@ def _no_infinite_ints(call: Call) -> str | None:
 
 def _arithmetic(call: Call) -> str | None:
     if _is_truth(call):
-        return "it computes with truth values"
+        return "it computes with bools"
     return _no_infinite_ints(call)
 
 

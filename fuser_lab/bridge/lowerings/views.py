@@ -183,7 +183,7 @@ def _beyond(call: Call) -> str | None:
     x, sizes, strides = call.args[:3]
     dense = tuple(prod(x.shape[axis + 1 :]) for axis in range(x.ndim))
     if call.argument(3, "storage_offset") is not None:
-        return "where its operand begins in memory is not known"
+        return "the address of its operand is unknown"
     if not x.size or any(n > 1 and a != b for n, a, b in zip(x.shape, x.strides, dense, strict=True)):
         return "its operand is not row-major"
     if not call.result.size:
@@ -224,7 +224,7 @@ def _overlapping(call: Call) -> str | None:
     if not dense or not x.size or not source.size:
         return "its operand is not dense"
     if call.argument(4, "storage_offset"):
-        return "where its operand begins in memory is not known"
+        return "the address of its operand is unknown"
     reached = 0
     for stride, size in sorted(zip(strides, sizes, strict=True)):
         if size > 1 and stride <= reached:

@@ -34,7 +34,7 @@ class Sized:
     """A dumped fusion with the sizes that its symbols have here.
 
     ``groups`` are a scheduler's name and the expressions of each segment; empty where the dump shows no segments.
-    ``replicas`` names expressions that repeat another one. ``notes`` say what was left out or taken for granted.
+    ``replicas`` names expressions that repeat another one. ``notes`` say what was omitted or assumed.
     """
 
     fusion: Fusion
@@ -53,14 +53,14 @@ def built(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
     dump
         Its parts.
     sizes
-        Sizes of symbols by name; the others get usual ones.
+        Sizes of symbols by name; typical ones are assumed for the others.
 
     Raises
     ------
     DefinitionError
-        If something is not understood, with its line.
+        If a line cannot be read; the message names it.
     UnsupportedError
-        If it has an op that is not here.
+        If it has an op that is not implemented.
     """
     return _Builder(dump, sizes).build()
 
@@ -101,7 +101,7 @@ class _Builder:
         if self._chosen:
             shown = ", ".join(f"{name}={self._sizes[name]}" for name in self._chosen[:12])
             more = f" and {len(self._chosen) - 12} more" if len(self._chosen) > 12 else ""
-            self._notes.append(f"sizes that the dump leaves open are {shown}{more}")
+            self._notes.append(f"sizes that the dump does not give are assumed to be {shown}{more}")
         replicas = {name: data["repeats"] for name, data in self._own.items() if isinstance(data.get("repeats"), str)}
         names = {expr.name for expr in fusion.exprs}
         return Sized(
@@ -114,10 +114,10 @@ class _Builder:
         dump = self._dump
         if dump.rewritten is not None and dump.rewritten.exprs:
             if not dump.rewritten.is_complete:
-                self._notes.append("the rewritten fusion is cut off")
+                self._notes.append("the rewritten fusion is truncated")
             return dump.rewritten
         if any(group.exprs for group in dump.details):
-            self._notes.append("there is no rewritten fusion: it is put together from the details of the groups")
+            self._notes.append("there is no rewritten fusion; it is assembled from the details of the groups")
             joined = MathText(is_complete=False)
             for group in dump.details:
                 joined.exprs += group.exprs
@@ -128,9 +128,9 @@ class _Builder:
             msg = "load_dump: the dump has no fusion."
             raise DefinitionError(msg)
         if dump.groups:
-            self._notes.append("there is no rewritten fusion: the original one is taken")
+            self._notes.append("there is no rewritten fusion; the original one is used")
         if not dump.original.is_complete:
-            self._notes.append("the fusion is cut off")
+            self._notes.append("the fusion is truncated")
         return dump.original
 
     def _in_order(self, statements: list[Statement]) -> list[Statement]:
@@ -177,11 +177,11 @@ class _Builder:
         for name, value in read.items():
             if name not in listed:
                 if value.axes is None:
-                    msg = f"load_dump: {name} is read, and its axes are not printed anywhere."
+                    msg = f"load_dump: {name} is read, but its axes are not printed anywhere."
                     raise DefinitionError(msg)
                 listed[name] = value
                 if math.inputs:
-                    self._notes.append(f"{name} is read and nothing makes it: it is taken for an input")
+                    self._notes.append(f"{name} is read but never computed; it is assumed to be an input")
         return list(listed.values())
 
     def _choose_sizes(self, inputs: Sequence[Value | Symbol], statements: Sequence[Statement]) -> None:
@@ -231,7 +231,7 @@ class _Builder:
         for axis in value.kept:
             extent, seen = size_of(axis.extent, self._sizes), size_of(axis.visible, self._sizes)
             if extent is None or seen is None or not 0 <= seen < _MOST_SIZE:
-                msg = f"load_dump: an axis of {value.name} has a size that is not known; give it as sizes={{...}}."
+                msg = f"load_dump: an axis of {value.name} has an unknown size; pass it as sizes={{...}}."
                 raise DefinitionError(msg)
             kind = IterType.BROADCAST if axis.kind == "b" else IterType.ITERATION
             if kind is IterType.BROADCAST:
@@ -282,7 +282,7 @@ class _Builder:
         except FuserLabError:
             operands = term.operands if isinstance(term, Applied) else (term,)
         if own["op"] not in OPS and own["op"] not in _BY_PASSES:
-            msg = f"load_dump: line {statement.line}: there is no op {own['op']!r:.60} here."
+            msg = f"load_dump: line {statement.line}: unknown op {own['op']!r:.60}."
             raise DefinitionError(msg)
         plain = tuple(v for v in operands if not isinstance(v, Listed) and not _is_attribute(v))
         return Call(op=own["op"], operands=plain, attrs={key: _decoded(value) for key, value in own["attrs"]})
@@ -340,7 +340,7 @@ class _Builder:
         tensor = TensorView(name=name, dtype=dtype, domain=_laid_out(result.domain, self._own.get(name, {})))
         printed = shown.kept if isinstance(shown, Value) else ()
         if printed and len(printed) != tensor.ndim:
-            msg = f"load_dump: line {statement.line}: {name} has {len(printed)} axes and should have {tensor.ndim}."
+            msg = f"load_dump: line {statement.line}: {name} has {len(printed)} axes, but should have {tensor.ndim}."
             raise DefinitionError(msg)
         for axis, size in zip(printed, tensor.shape, strict=False):
             if isinstance(axis.visible, Symbol):
@@ -357,7 +357,7 @@ class _Builder:
         found = [made[name] for name in listed if name in made]
         lost = [name for name in listed if name not in made]
         if lost:
-            self._notes.append(f"outputs that no expression computes are left out: {', '.join(lost[:8])}")
+            self._notes.append(f"outputs that no expression computes are omitted: {', '.join(lost[:8])}")
         if found:
             return tuple(found)
         read = {value for expr in self._exprs for value in expr.inputs}
@@ -373,7 +373,7 @@ class _Builder:
                 wanted.update(expr.inputs)
         dead = len(self._exprs) - len(live)
         if dead:
-            self._notes.append(f"{dead} expressions that no output needs are left out")
+            self._notes.append(f"{dead} expressions that no output needs are omitted")
         own = self._own.get("", {})
         made = {tv.name: tv for expr in live for tv in expr.tensor_outputs} | {
             value.name: value for value in inputs if isinstance(value, TensorView)
@@ -411,8 +411,8 @@ class _Builder:
         numbers = sorted(missing)
         if len(rest) != len(numbers):
             msg = (
-                f"load_dump: the details of the groups are cut off: {len(numbers)} numbers and {len(rest)} expressions "
-                "are left, so that nothing says which is which; paste the dump to its end."
+                f"load_dump: the details of the groups are truncated: {len(numbers)} numbers and {len(rest)} "
+                "expressions cannot be matched; paste the whole dump."
             )
             raise DefinitionError(msg)
         found = {number: [name] for number, name in zip(numbers, rest, strict=True)}
@@ -420,11 +420,11 @@ class _Builder:
             maker = next((n for n, names in found.items() if names == [tensor]), None)
             if maker is not None and maker not in source:
                 msg = (
-                    f"load_dump: the details of the groups are cut off, and the edges show that numbers are not in "
-                    f"order ({tensor} is none of {sorted(source)[:8]}); paste the dump to its end."
+                    "load_dump: the details of the groups are truncated, and the edges show that the numbers are not "
+                    f"in order ({tensor} is not in {sorted(source)[:8]}); paste the whole dump."
                 )
                 raise DefinitionError(msg)
-        self._notes.append("details of groups are cut off: numbers are taken in the order of the expressions")
+        self._notes.append("details of groups are truncated; numbers are assigned in the order of the expressions")
         return found
 
 

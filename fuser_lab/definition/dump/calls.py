@@ -53,7 +53,7 @@ class Context:
     shapes: Mapping[str, tuple[int, ...]]
 
     def refuse(self, what: str) -> DefinitionError:
-        """Return the error for a statement that is not understood."""
+        """Return the error for a statement that cannot be read."""
         return DefinitionError(f"load_dump: line {self.statement.line}: {what}.")
 
     @property
@@ -61,7 +61,7 @@ class Context:
         """The first result, which must be a tensor."""
         found = self.statement.results[0]
         if not isinstance(found, Value):
-            msg = f"{found.name} is a scalar, where a tensor is made"
+            msg = f"{found.name} is a scalar, but the expression computes a tensor"
             raise self.refuse(msg)
         return found
 
@@ -77,7 +77,7 @@ class Context:
         found = size_of(term, self.sizes)
         if found is None:
             shown = term.name if isinstance(term, Symbol) else "an expression"
-            msg = f"{what}: the size {shown} is not known; give it as sizes={{'{shown}': ...}}"
+            msg = f"{what}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}"
             raise self.refuse(msg)
         return found
 
@@ -117,7 +117,7 @@ def call_of(context: Context) -> Call:
     if name.startswith("__") and "2" in name:
         target = _NARROW.get(name.partition("2")[2])
         if target is None and not (context.result.dtype and len(term.operands) == 1):
-            msg = f"the cast {name} is not known"
+            msg = f"unknown cast {name}"
             raise context.refuse(msg)
         return _cast(context, term, context.result.dtype or target or DataType.Float)
     if name == "reduction":
@@ -132,7 +132,7 @@ def call_of(context: Context) -> Call:
     try:
         OPS[known]
     except KeyError:
-        msg = f"load_dump: line {context.statement.line}: there is no op {name[:60]} here."
+        msg = f"load_dump: line {context.statement.line}: unknown op {name[:60]}."
         raise UnsupportedError(msg) from None
     return _plain(context, known, term)
 
@@ -160,7 +160,7 @@ def _place(context: Context, term: Applied, axis: Axis) -> int:
     first = next((v for v in term.operands if isinstance(v, Value)), None)
     numbers = [] if first is None else [a.number for a in context.axes.get(first.name, ()) if a.kind != "r"]
     if axis.number not in numbers:
-        msg = f"axis {axis.number} is none of the operand's"
+        msg = f"axis {axis.number} is not an axis of the operand"
         raise context.refuse(msg)
     return numbers.index(axis.number)
 
@@ -200,7 +200,7 @@ def _reduction(context: Context, term: Applied) -> Call:
     fold = _option(term, "op")
     name = fold.name if isinstance(fold, Symbol) else fold.name if isinstance(fold, Applied) else ""
     if name not in _FOLDS:
-        msg = f"load_dump: line {context.statement.line}: there is no reduction by {name[:40] or 'that'} here."
+        msg = f"load_dump: line {context.statement.line}: unknown reduction {name[:40] or 'without a name'}."
         raise UnsupportedError(msg)
     return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
 
@@ -216,7 +216,7 @@ def _flags(context: Context, term: Applied) -> tuple[bool, ...] | None:
     found = []
     for entry in given.entries:
         if not isinstance(entry, Constant) or not isinstance(entry.value, bool):
-            msg = "flags are true and false"
+            msg = "flags must be true or false"
             raise context.refuse(msg)
         found.append(entry.value)
     return tuple(found)
@@ -232,7 +232,7 @@ def _added(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], what:
         if not is_added and left:
             left.pop(0)
     if left or sum(flags) != len(wide) - len(narrow):
-        msg = f"{what}: flags are missing, and the axes do not tell them"
+        msg = f"{what}: flags are missing and cannot be determined from the axes"
         raise context.refuse(msg)
     return tuple(flags)
 
@@ -326,11 +326,11 @@ def _slice(context: Context, term: Applied) -> Call:
     starts, ends = [], []
     for entry in ranges.entries:
         if not isinstance(entry, Listed) or len(entry.entries) not in {2, 3}:
-            msg = "slice: a range is {start, end, step}"
+            msg = "slice: a range must be {start, end, step}"
             raise context.refuse(msg)
         first, last, *step = (context.size(bound, "slice") for bound in entry.entries)
         if step and step[0] != 1:
-            msg = f"slice: steps are all 1, given {step[0]}"
+            msg = f"slice: steps must be 1, given {step[0]}"
             raise context.refuse(msg)
         starts.append(first)
         ends.append(last)

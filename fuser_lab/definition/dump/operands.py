@@ -23,7 +23,7 @@ _SIZES: Mapping[str, Callable[[int, int], int]] = {
 
 
 def size_of(term: Term, sizes: Mapping[str, int]) -> int | None:
-    """Return a size, or None where it depends on a symbol without a value or on what is no arithmetic of sizes."""
+    """Return a size, or None if it depends on a symbol without a value or is not arithmetic on sizes."""
     match term:
         case Constant(value=int(whole)):
             return int(whole)

@@ -58,7 +58,7 @@ class MathText:
             except DefinitionError:
                 if self.is_complete or place < len(self.exprs) - 1:
                     raise
-                notes.append(f"the text ends inside of the expression on line {line}, which is left out")
+                notes.append(f"the text ends inside the expression on line {line}, which is omitted")
         return found
 
     def values(self, which: str) -> list[Value | Symbol]:
@@ -105,7 +105,7 @@ class DumpText:
 
 
 def dumps_in(text: str) -> list[DumpText]:
-    """Return the dumps that a text holds, in order; lines that belong to none are passed over.
+    """Return the dumps that a text holds, in order; other lines are skipped.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def dumps_in(text: str) -> list[DumpText]:
     found = [dump for dump in _Sections().read(text) if dump.has_fusion]
     if not found:
         msg = (
-            "load_dump: the text holds no dump; NVFUSER_DUMP=segmented_fusion prints one, with the lines "
+            "load_dump: the text contains no dump; NVFUSER_DUMP=segmented_fusion prints one, with the lines "
             "'Segmented_Fusion Dump: -- Re-written complete fusion:{' and '%kernel_math {'."
         )
         raise DefinitionError(msg)
@@ -157,17 +157,17 @@ class _Statements:
         return self._open > 0 or last.endswith((",", "=")) or not self._equals
 
     def _may_continue(self, text: str) -> bool:
-        # A result begins a line of its own; inside of brackets a line that assigns is a new expression all the same.
+        # A result begins a new line; even inside brackets, a line with an assignment is a new expression.
         return not (self._equals and _assigns(text) and self._open <= 0)
 
     def close(self) -> None:
-        """End the expression at hand."""
+        """End the current expression."""
         if self._lines:
             self.done.append((self._first, " ".join(self._lines)))
             if len(self.done) > MOST_EXPRESSIONS:
                 msg = (
-                    f"load_dump: line {self._first}: the fusion has more than {MOST_EXPRESSIONS} expressions, which is "
-                    "as many as are read."
+                    f"load_dump: line {self._first}: the fusion has more than {MOST_EXPRESSIONS} expressions; at most "
+                    "as many are read."
                 )
                 raise DefinitionError(msg)
         self._lines, self._open, self._equals = [], 0, False

@@ -146,7 +146,7 @@ class _Parser:
     def need(self, mark: str) -> None:
         if not self.take(mark):
             found = self.peek()[1] or "the end of the expression"
-            self.refuse(f"{mark!r} is expected where {found[:40]!r} stands")
+            self.refuse(f"expected {mark!r}, found {found[:40]!r}")
 
     def term(self, level: int = 0) -> Term:
         left = self.unary()
@@ -172,7 +172,7 @@ class _Parser:
             marks.append(self.peek()[1])
             self.at += 1
             if len(marks) > _DEEPEST:
-                self.refuse(f"more than {_DEEPEST} signs stand in a row")
+                self.refuse(f"more than {_DEEPEST} consecutive signs")
         found = self.primary()
         for mark in reversed(marks):
             if mark == "-" and isinstance(found, Constant) and isinstance(found.value, int | float | complex):
@@ -206,7 +206,7 @@ class _Parser:
             self.need(")")
             self.depth -= 1
             return inside
-        return self.refuse(f"a value is expected where {text[:40] or 'the end of the expression'!r} stands")
+        return self.refuse(f"expected a value, found {text[:40] or 'the end of the expression'!r}")
 
     def listed(self) -> Listed:
         self.deeper()
@@ -281,7 +281,7 @@ class _Parser:
         if sort not in {"name", "number"}:
             found = None
         if found is None:
-            self.refuse(f"an axis is expected where {text[:40] or 'the end of the expression'!r} stands")
+            self.refuse(f"expected an axis, found {text[:40] or 'the end of the expression'!r}")
         self.at += 1
         self.need("{")
         extent, expanded = self.term(), None
@@ -378,7 +378,7 @@ def statement(text: str, line: int) -> Statement:
     Raises
     ------
     DefinitionError
-        If it is none; the text names the line.
+        If it cannot be read; the message names the line.
     """
     parser = _Parser(tokens=_tokens(text, line), line=line)
     results: list[Value | Symbol] = []
@@ -390,7 +390,7 @@ def statement(text: str, line: int) -> Statement:
         elif kind == "name":
             results.append(Symbol(name=word))
         else:
-            parser.refuse(f"a result is expected where {word[:40] or 'the end of the expression'!r} stands")
+            parser.refuse(f"expected a result, found {word[:40] or 'the end of the expression'!r}")
         if not parser.take(","):
             break
     parser.need("=")

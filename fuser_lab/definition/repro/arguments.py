@@ -29,7 +29,7 @@ def dtype_named(name: str) -> DataType:
     member = TORCH_DTYPES[name]
     if member in DataType.__members__:
         return DataType[member]
-    msg = f"torch.{name} is not a tensor type of a fusion here."
+    msg = f"torch.{name} is not a supported tensor type."
     raise UnsupportedError(msg)
 
 
@@ -76,7 +76,7 @@ class Arguments:
         """Raise DefinitionError if an argument is left."""
         left = [*self.keywords, *(shown(value) for value in self.args)]
         if left:
-            msg = f"{self.what}: the argument {left[0]} is not read; a size, dtype, device and values are."
+            msg = f"{self.what}: the argument {left[0]} is not read; only a size, dtype, device and values are."
             raise DefinitionError(msg)
 
 

@@ -88,7 +88,7 @@ def _limits(name: str, dtype: DataType) -> Instance:
         info = finfo(dtype.numpy)
         names = ("min", "max", "eps", "tiny", "smallest_normal")
         return Instance(names={each: float(getattr(info, each)) for each in names} | {"bits": 8 * dtype.itemsize})
-    msg = f"torch.{name} is read on {'floats' if name == 'finfo' else 'integers'}, given {dtype!r}."
+    msg = f"torch.{name} is read only for {'floats' if name == 'finfo' else 'integers'}, given {dtype!r}."
     raise DefinitionError(msg)
 
 
@@ -126,7 +126,8 @@ class Calls(Expressions):
             elif isinstance(value, Unread) and self.open is None:
                 return Unread(what="**", line=node.lineno)
             else:
-                raise self.refusal(keyword.value, f"** is read before dicts with names as keys, given {said(value)}.")
+                raise self.refusal(keyword.value, "** is read only before dicts with names as keys, given "
+                                                  f"{said(value)}.")
         self._note_what_is_not_done(node, scope)
         what = called if called is not None else owner
         if isinstance(what, Unread | Path) and str(what) not in HARMLESS and self.open is not None:
@@ -146,7 +147,7 @@ class Calls(Expressions):
             return
         module, *names = (*str(meant).split("."), *rest)
         if module in _ACTING and _HARMLESS_OF_OS.isdisjoint(names):
-            self.note(node, f"{brief(called, 60)}(...) is passed over")
+            self.note(node, f"{brief(called, 60)}(...) is skipped")
 
     def _called(self, node: ast.Call, scope: Scope) -> tuple[Any, Any, str]:
         """Return what is called, or else the owner of a method and its name."""
@@ -237,7 +238,9 @@ class Calls(Expressions):
                     self.device = None if args[0] is None else self.guarded(node, as_device, args[0], str(called))
                 return unread
             case Path(("torch", name)) if name in _DEFAULTS and args != [DataType.Float]:
-                why = f"torch.{name} changes the dtype of the tensors made after it; write dtype= where they are made."
+                why = (
+                    f"torch.{name} changes the dtype of tensors created after it; write dtype= where they are created."
+                )
                 raise self.refusal(node, why)
             case Path(("functools", "partial")) if args and isinstance(args[0], Function | Path | Method | Op):
                 return Bound(function=args[0], args=tuple(args[1:]), keywords=tuple(keywords.items()))
@@ -290,8 +293,8 @@ class Calls(Expressions):
             case Path():
                 return self._library(node, called, args, keywords)
         if isinstance(called, DataType):
-            raise self.refusal(node, f"{called!r} is not called.")
-        raise self.refusal(node, f"{said(called)} is not called; {ACCEPTED}.")
+            raise self.refusal(node, f"{called!r} cannot be called.")
+        raise self.refusal(node, f"{said(called)} cannot be called; {ACCEPTED}.")
 
     def _library(self, node: ast.Call, called: Path, args: list[Any], keywords: dict[str, Any]) -> Any:
         name = str(called)
@@ -307,7 +310,7 @@ class Calls(Expressions):
         if keywords and set(keywords) <= {"strict"}:
             keywords = {}
         if keywords:
-            raise self.refusal(node, f"{name} is read without keyword arguments.")
+            raise self.refusal(node, f"{name} is read only without keyword arguments.")
         self.step(node, sum(len(value) for value in args if isinstance(value, list | tuple | dict)))
         found = self.guarded(node, FUNCTIONS[name], *args)
         return self.guarded(node, self.lists.keep, found) if isinstance(found, list | tuple) else found
@@ -385,7 +388,7 @@ class Calls(Expressions):
         elif len(args) == 1 and isinstance(args[0], list | tuple):
             for entry in args[0]:
                 if not (isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], HASHED)):
-                    raise self.refusal(node, "dict is read on a dict, on pairs and on keywords.")
+                    raise self.refusal(node, "dict is read only with a dict, pairs or keywords.")
                 found[entry[0]] = entry[1]
         elif args:
             return Unread(what="dict", line=node.lineno)
@@ -410,7 +413,8 @@ class Calls(Expressions):
             case "copy", []:
                 return self.guarded(node, self.lists.keep, dict(owner))
             case _:
-                raise self.refusal(node, f".{name}() of a dict is not read; items, keys, values, get and copy are.")
+                raise self.refusal(node, f".{name}() of a dict is not read; only items, keys, values, get and copy "
+                                         "are.")
         return self.guarded(node, self.lists.keep, found)
 
     def _of_list(self, node: ast.Call, owner: list[Any] | tuple[Any, ...], name: str, args: list[Any]) -> Any:
@@ -503,7 +507,7 @@ class Calls(Expressions):
         """Record an op of a definition, in its present spelling, and return its result."""
         recording = recording or self.open
         if recording is None:
-            raise self.refusal(place, f"{name} stands outside of a definition.")
+            raise self.refusal(place, f"{name} is outside a definition.")
         self.check_plain(place, [*args, *keywords.values()])
         name, args, keywords = spellings.modern(spellings.OPS, name, args, keywords)
         if name in {"at", "vector_at"} and (len(args) == 2 or (len(args) == 1 and "index" in keywords)):
@@ -552,7 +556,8 @@ class Calls(Expressions):
         tensor = args[0] if args else keywords.get("tensor")
         static = args[1] if len(args) > 1 else keywords.get("static_sizes", False)
         if not isinstance(tensor, TensorSpec) or not isinstance(static, bool):
-            raise self.refusal(node, f"from_pytorch is read on an input that the script makes, given {said(tensor)}.")
+            raise self.refusal(node, "from_pytorch is read only for an input that the script creates, given "
+                                     f"{said(tensor)}.")
         return self.guarded(
             node,
             lambda: recording.builder.define_tensor(

@@ -21,7 +21,7 @@ class Candidate:
     """A part of a script that defines a fusion: a ``with`` block, a function, a class, or the script as it stands.
 
     ``names`` are those by which a user may choose it, ``calls`` is the function that a ``with`` block calls, and
-    ``around`` are the functions that it stands in. ``notes`` say which other definitions were passed over.
+    ``around`` are the functions that it stands in. ``notes`` say which other definitions were skipped.
     """
 
     node: ast.With | ast.FunctionDef | ast.ClassDef | ast.Module
@@ -42,7 +42,7 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
     regions = [region for script in scripts if not found for region in _regions(script)]
     if regions:
         msg = (
-            f"load_repro: the trace calls {regions[0]}, but the text does not say what that is; "
+            f"load_repro: the trace calls {regions[0]}, but the text does not define it; "
             f"thunder.last_traces(f)[-1].python_ctx()[{regions[0]!r}].last_used prints its definition."
         )
         raise DefinitionError(msg)
@@ -68,7 +68,7 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
         what = "region" if _regions(script) else "definition" if _are_of_one_test(fitting) else ""
         named = [one.names[0] for _, one in fitting]
         notes = tuple(
-            f"line {one.line}: the {what} {one.names[0]} is passed over; "
+            f"line {one.line}: the {what} {one.names[0]} is skipped; "
             f"name={one.names[0] if named.count(one.names[0]) == 1 else f'line {one.line}'!r} reads it"
             for _, one in fitting[1:]
         )
@@ -78,7 +78,7 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
     if name is None:
         first = found[0][1]
         ways = f"name={first.names[0]!r} or name='line {first.line}'"
-        msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one, as {ways}."
+        msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one, such as {ways}."
     else:
         several = f"{len(fitting)} definitions" if fitting else "no definition"
         msg = f"load_repro: the text has {several} called {shown(name)}; it has {listed}."
@@ -123,7 +123,7 @@ def _are_of_one_test(found: list[tuple[Script, Candidate]]) -> bool:
 
 
 def _regions(script: Script) -> list[str]:
-    """Return the names of the regions that a trace, as Thunder prints it, calls; none if the script is no trace."""
+    """Return the names of the regions that a trace, as Thunder prints it, calls; none if the script is not a trace."""
     calls = (node.func for node in ast.walk(script.tree) if isinstance(node, ast.Call))
     return [f.id for f in calls if isinstance(f, ast.Name) and _REGION.fullmatch(f.id)]
 

@@ -83,8 +83,8 @@ FORBIDDEN: Mapping[type[ast.AST], str] = {
     ast.Starred: "a starred expression",
 }
 ACCEPTED = (
-    "read are names, numbers, lists, DataType.X, fd.define_*, fd.ops.*, fd.add_output, torch's makers of inputs and "
-    "functions that the script defines"
+    "supported are names, numbers, lists, DataType.X, fd.define_*, fd.ops.*, fd.add_output, torch functions that "
+    "create inputs, and functions that the script defines"
 )
 
 
@@ -224,7 +224,7 @@ class Expressions:
             if isinstance(spread, Unread):
                 return spread
             if not isinstance(spread, dict):
-                raise self.refusal(value, f"** is read before dicts, given {said(spread)}.")
+                raise self.refusal(value, f"** is read only before dicts, given {said(spread)}.")
             self.step(node, len(spread))
             found |= spread
         return self.guarded(node, self.lists.keep, found)
@@ -233,7 +233,7 @@ class Expressions:
         value = self.evaluate(node, scope)
         if is_key(value):
             return value
-        raise self.refusal(node, f"keys of a dict are numbers, texts and dtypes, given {said(value)}.")
+        raise self.refusal(node, f"keys of a dict must be numbers, strings or dtypes, given {said(value)}.")
 
     def _looped(self, node: ast.AST, loops: Sequence[ast.comprehension], scope: Scope) -> Iterator[Scope]:
         """Yield the names of a comprehension, once for each of its entries."""
@@ -248,7 +248,7 @@ class Expressions:
             self.bind(loop.target, value, scope)
             taken = [self.truth(test, scope) for test in loop.ifs]
             if None in taken:
-                raise self.refusal(loop.ifs[0], "whether an entry is taken depends on something that is not read.")
+                raise self.refusal(loop.ifs[0], "whether an entry is included depends on a value that is not read.")
             if all(taken):
                 yield from self._looped(node, rest, scope)
 
@@ -291,7 +291,7 @@ class Expressions:
             elif isinstance(value, Unread | TensorSpec):
                 found.append(Unread(what="a starred expression", line=node.lineno))
             else:
-                raise self.refusal(node, f"a star is read before lists only, given {said(value)}.")
+                raise self.refusal(node, f"a star is read only before lists, given {said(value)}.")
         return found
 
     def _constant(self, node: ast.Constant, value: object) -> Any:
@@ -327,7 +327,7 @@ class Expressions:
             case ("nvfuser", "DataType", name):
                 if name in DataType.__members__:
                     return DataType[name]
-                why = f"DataType.{name} is not here; there are {', '.join(DataType.__members__)}."
+                why = f"unknown DataType.{name}; choose from {', '.join(DataType.__members__)}."
                 raise self.refusal(node, why, UnsupportedError)
             case ("torch" | "numpy", name) if name in TORCH_DTYPES:
                 return self.guarded(node, dtype_named, name)
@@ -399,12 +399,12 @@ class Expressions:
         return None
 
     def note(self, node: ast.AST, text: str) -> None:
-        """Keep what was passed over or taken for granted at a place of the script."""
+        """Keep what was skipped or assumed at a place of the script."""
         self.notes.append(f"line {getattr(node, 'lineno', 0)}: {text}")
 
     def scheduled(self, node: ast.AST) -> Unread:
-        """Return what stands for a line of a schedule, which is passed over with a note."""
-        self.notes.append("the user schedule of the script is passed over")
+        """Return what stands for a line of a schedule, which is skipped with a note."""
+        self.notes.append("the script's user schedule is skipped")
         return Unread(what="a user schedule", line=getattr(node, "lineno", 0))
 
     def _unary(self, node: ast.expr, op: ast.unaryop, value: Any) -> Any:
@@ -421,7 +421,7 @@ class Expressions:
             return not value
         if isinstance(op, ast.Invert) and isinstance(value, Handle):
             return self.op(node, "logical_not" if value.dtype is DataType.Bool else "bitwise_not", [value], {})
-        raise self.refusal(node, f"this operator on {said(value)} is not read; - is, on numbers and tensors.")
+        raise self.refusal(node, f"this operator on {said(value)} is not read; only - on numbers and tensors is.")
 
     def binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
         """Return ``left op right``."""
@@ -443,7 +443,7 @@ class Expressions:
                 if isinstance(bound, Unread | TensorSpec):
                     return Unread(what="a slice", line=index.lineno)
                 if not (bound is None or is_whole(bound)):
-                    raise self.refusal(index, f"a slice has whole numbers as bounds, given {said(bound)}.")
+                    raise self.refusal(index, f"bounds of a slice must be whole numbers, given {said(bound)}.")
             return slice(*bounds)
         if isinstance(index, ast.Tuple):
             return tuple(
@@ -464,7 +464,8 @@ class Expressions:
                     # Elements picked by a tensor or a list of places: computed, so that no input can be it.
                     return Unread(what="an index with tensors or lists", line=getattr(node, "lineno", 0))
                 if not isinstance(entry, (slice, *PLAIN)) and entry is not Ellipsis:
-                    raise self.refusal(node, f"an input is indexed with whole numbers and slices, given {said(entry)}.")
+                    raise self.refusal(node, "an input must be indexed with whole numbers and slices, given "
+                                             f"{said(entry)}.")
             return self.guarded(node, taken_from, owner, index)
         if isinstance(owner, dict):
             if is_key(index) and index in owner:
@@ -480,7 +481,7 @@ class Expressions:
             except (IndexError, ValueError) as error:
                 raise self.refusal(node, f"{error}; the list has {len(owner)} entries.") from None
             return self.lists.keep(found) if isinstance(index, slice) else found
-        why = f"[...] is read on lists, vectors and inputs, with whole numbers; given {said(owner)}."
+        why = f"[...] is read only for lists, vectors and inputs, with whole numbers, given {said(owner)}."
         raise self.refusal(node, why)
 
     def entries(self, node: ast.expr, scope: Scope) -> list[Any]:
@@ -488,7 +489,7 @@ class Expressions:
         value = self.evaluate(node, scope)
         if isinstance(value, list | tuple | dict | str):
             return list(value)
-        raise self.refusal(node, f"loops are read over range(...) and lists, given {said(value)}.")
+        raise self.refusal(node, f"loops are read only over range(...) and lists, given {said(value)}.")
 
     def bind(self, target: ast.expr, value: Any, scope: Scope) -> None:
         """Assign a value to a name, or to a list of names."""
@@ -506,7 +507,7 @@ class Expressions:
                 return
             if not isinstance(value, list | tuple) or len(value) != len(target.elts):
                 given = len(value) if isinstance(value, list | tuple) else 1
-                raise self.refusal(target, f"{len(target.elts)} names are assigned, but {given} values come.")
+                raise self.refusal(target, f"{len(target.elts)} names are assigned {given} values.")
             for name, entry in zip(target.elts, value, strict=True):
                 self.bind(name, entry, scope)
             return
@@ -523,7 +524,7 @@ class Expressions:
                 self._put(target, owner, value, scope)
                 return
             if isinstance(owner, TensorSpec) and isinstance(target, ast.Subscript):
-                self.note(target, "elements that are assigned one by one keep the values that they had")
+                self.note(target, "assignments to single elements are skipped")
                 return
             if isinstance(owner, TensorSpec) and isinstance(target, ast.Attribute) and target.attr in _OF_GRADIENTS:
                 return
@@ -531,8 +532,8 @@ class Expressions:
                 changed = f"{owner}.{target.attr}" if isinstance(target, ast.Attribute) else str(owner)
                 if not has_meaning(changed):
                     return
-                raise self.refusal(target, f"an assignment to {changed} would change what the script makes.")
-        why = "assignments are read to names and tuples of names, and passed over to settings of torch."
+                raise self.refusal(target, f"an assignment to {changed} would change tensors that the script creates.")
+        why = "only assignments to names and tuples of names are read; those to torch's settings are skipped."
         raise self.refusal(target, why)
 
     def _bind_starred(
@@ -548,7 +549,8 @@ class Expressions:
     def _put(self, target: ast.Subscript, owner: list[Any] | dict[Any, Any], value: Any, scope: Scope) -> None:
         place = self._index(target.slice, scope) if isinstance(owner, list) else self._key(target.slice, scope)
         if isinstance(owner, list) and not (is_whole(place) and -len(owner) <= place < len(owner)):
-            raise self.refusal(target, f"entries of a list are assigned at whole numbers, given {said(place)}.")
+            raise self.refusal(target, "an index of an assigned list entry must be a whole number, given "
+                                       f"{said(place)}.")
         self.step(target, self.lists.weights.get(id(value), 1))
         self.guarded(target, self.lists.put, owner, place, value)
 

@@ -16,7 +16,7 @@ def _dtype(value: Any) -> DataType:
     # Dtypes of torch are read as those of nvFuser.
     if isinstance(value, DataType):
         return value
-    msg = f"torch_dtype_to_nvfuser_dtype is read on dtypes, given {said(value)}."
+    msg = f"torch_dtype_to_nvfuser_dtype is read only for dtypes, given {said(value)}."
     raise DefinitionError(msg)
 
 
@@ -25,14 +25,14 @@ def _dtype_of_number(value: Any) -> DataType:
         return value
     if isinstance(value, Number):
         return of_python(value)
-    msg = f"python_scalar_to_nvfuser_dtype is read on numbers, given {said(value)}."
+    msg = f"python_scalar_to_nvfuser_dtype is read only for numbers, given {said(value)}."
     raise DefinitionError(msg)
 
 
 def _sizes(dims: Any = 2, **_: Any) -> list[tuple[int, ...]]:
     entries = dims if isinstance(dims, list | tuple) else [dims]
     if not entries or not all(is_whole(n) and 0 < n <= 8 for n in entries):
-        msg = f"generate_input_sizes is read on numbers of axes, given {said(dims)}."
+        msg = f"generate_input_sizes is read only for numbers of axes, given {said(dims)}."
         raise DefinitionError(msg)
     return [(_ASSUMED_SIZE,) * n for n in entries]
 
@@ -53,5 +53,5 @@ HELPER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 # Those that stand for something that the script does not say.
 NOTED: Mapping[str, str] = {
-    "generate_input_sizes": f"sizes of nvFuser's benchmarks are not in the script; {_ASSUMED_SIZE} is taken for each",
+    "generate_input_sizes": f"sizes of nvFuser's benchmarks are not in the script; {_ASSUMED_SIZE} is assumed for each",
 }

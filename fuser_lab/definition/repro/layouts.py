@@ -24,7 +24,10 @@ def _span(tensor: TensorSpec) -> int:
 def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int], what: str) -> TensorSpec:
     """Return a tensor with other sizes and strides, or raise DefinitionError if they are none."""
     if len(shape) != len(strides) or min([*shape, *strides], default=0) < 0:
-        msg = f"{what}: sizes {list(shape)} and strides {list(strides)} must be as many, and 0 or more."
+        msg = (
+            f"{what}: sizes {list(shape)} and strides {list(strides)} must have the same length, with entries of 0 or "
+            "more."
+        )
         raise DefinitionError(msg)
     return replace(tensor, shape=tuple(shape), strides=tuple(strides))
 
@@ -80,7 +83,7 @@ def _copied(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
         return replace(tensor, strides=strides)
     fill = tensor.fill
     if fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1):
-        msg = "a copy into another layout is read for random and constant tensors only."
+        msg = "a copy into another layout is read only for random and constant tensors."
         raise DefinitionError(msg)
     return replace(tensor, strides=strides)
 
@@ -145,7 +148,7 @@ def _permute(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     rank = len(tensor.shape)
     order = [wrap_dim(i, rank, a.what, "dims") for i in a.sizes("dims")]
     if sorted(order) != list(range(rank)):
-        msg = f"{a.what}: dims {order} is not an order of {rank} axes."
+        msg = f"{a.what}: dims {order} is not a permutation of {rank} axes."
         raise DefinitionError(msg)
     return _permuted(tensor, order)
 
@@ -164,7 +167,7 @@ def _swapped(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 
 def _t(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if len(tensor.shape) > 2:
-        msg = f"{a.what}: takes at most two axes, given {len(tensor.shape)}."
+        msg = f"{a.what}: the tensor must have at most two axes, given {len(tensor.shape)}."
         raise DefinitionError(msg)
     return _permuted(tensor, range(len(tensor.shape))[::-1])
 
@@ -179,7 +182,7 @@ def _reshape(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         raise DefinitionError(msg)
     if not _is_contiguous(tensor):
         if a.what == "view":
-            msg = "view: is read on contiguous tensors only; use reshape."
+            msg = "view: the tensor must be contiguous; use reshape."
             raise DefinitionError(msg)
         tensor = _copied(tensor, _in_order(tensor.shape, range(len(tensor.shape))))
     return replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
@@ -217,7 +220,7 @@ def _repeat(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     # Numbers of a list come again in the same order only where the list ends with the tensor.
     is_listed = fill.kind == "values" and len(tensor.shape) == len(shape) == 1 and _is_contiguous(tensor)
     if not is_listed or tensor.shape[0] % len(fill.values):
-        msg = f"{a.what}: is read for random and constant tensors, and for a list of numbers along its axis."
+        msg = f"{a.what}: only random and constant tensors, and lists of numbers along their axis, are read."
         raise DefinitionError(msg)
     return found
 
@@ -250,7 +253,7 @@ def _flatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     first = wrap_dim(a.next("start_dim", default=0), max(rank, 1), a.what)
     last = wrap_dim(a.next("end_dim", default=-1), max(rank, 1), a.what)
     if last < first:
-        msg = f"{a.what}: start_dim {first} lies behind end_dim {last}."
+        msg = f"{a.what}: start_dim {first} is after end_dim {last}."
         raise DefinitionError(msg)
     shape = [*tensor.shape[:first], prod(tensor.shape[first : last + 1]), *tensor.shape[last + 1 :]]
     return _reshape(tensor, Arguments(a.what, [shape], {}))
@@ -282,7 +285,7 @@ def _movedim(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         for name, given in ((name, a.next(name)) for name in ("source", "destination"))
     )
     if len(set(taken)) != len(taken) or len(set(placed)) != len(placed) or len(taken) != len(placed):
-        msg = f"{a.what}: source {taken} and destination {placed} must be as many axes, each once."
+        msg = f"{a.what}: source {taken} and destination {placed} must have the same number of distinct axes."
         raise DefinitionError(msg)
     rest = iter(i for i in range(rank) if i not in taken)
     moved = dict(zip(placed, taken, strict=True))
@@ -295,7 +298,7 @@ def _narrow(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     size = tensor.shape[axis]
     start = start + size if start < 0 else start
     if not 0 <= start <= start + length <= size:
-        msg = f"{a.what}: {length} from {start} on reach outside of an axis of size {size}."
+        msg = f"{a.what}: {length} elements from {start} exceed an axis of size {size}."
         raise DefinitionError(msg)
     return taken_from(tensor, (*[slice(None)] * axis, slice(start, start + length)))
 
@@ -312,7 +315,7 @@ def _as_other(
     def call(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         other = a.next("other")
         if not isinstance(other, TensorSpec):
-            msg = f"{a.what}: takes a tensor that the script makes, given {shown(other)}."
+            msg = f"{a.what}: the argument must be a tensor that the script creates, given {shown(other)}."
             raise DefinitionError(msg)
         return how(tensor, Arguments(a.what.removesuffix("_as"), [list(other.shape)], {}))
 
@@ -425,7 +428,7 @@ def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
             return _is_contiguous(tensor)
         case "element_size", []:
             return tensor.dtype.itemsize
-    msg = f"{name}: is read with one axis at most."
+    msg = f"{name}: at most one axis is read."
     raise DefinitionError(msg)
 
 
@@ -468,7 +471,7 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
         place = entries.index(Ellipsis)
         rest = entries[:place] + entries[place + 1 :]
         if Ellipsis in rest:
-            msg = "an index has ... once at most."
+            msg = "an index may contain ... only once."
             raise DefinitionError(msg)
         taken = sum(entry is not None for entry in rest)
         entries[place : place + 1] = [slice(None)] * (len(tensor.shape) - taken)

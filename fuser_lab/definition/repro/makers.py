@@ -39,7 +39,7 @@ def _between(low: float, high: float, dtype: DataType, what: str) -> Fill:
 def _integers(low: int, high: int, dtype: DataType, what: str) -> Fill:
     least, most = dtype.limits if dtype.is_integral else (-(2**63), 2**63 - 1)
     if not least <= low < high <= most + 1:
-        msg = f"{what}: integers from {shown(low)} up to {shown(high)} are none, or do not fit {dtype!r}."
+        msg = f"{what}: the range of integers from {shown(low)} to {shown(high)} is empty or does not fit {dtype!r}."
         raise DefinitionError(msg)
     return Fill(kind="integers", low=low, high=high)
 
@@ -113,11 +113,14 @@ def _arange(a: Arguments) -> TensorSpec:
         case [start, stop, by]:
             first, end, step = start, stop, by
         case _ if end is None or given:
-            msg = f"{a.what}: takes end, or start and end, or start, end and step, given {len(given)} numbers."
+            msg = (
+                f"{a.what}: arguments must be end, or start and end, or start, end and step, given {len(given)} "
+                "numbers."
+            )
             raise DefinitionError(msg)
     first, end, step = (real_number(v, a.what, n) for v, n in ((first, "start"), (end, "end"), (step, "step")))
     if not step or (end - first) / step < 0 or abs(end - first) == float("inf"):
-        msg = f"{a.what}: no range goes from {shown(first)} to {shown(end)} in steps of {shown(step)}."
+        msg = f"{a.what}: there is no range from {shown(first)} to {shown(end)} in steps of {shown(step)}."
         raise DefinitionError(msg)
     count = ceil((end - first) / step)
     dtype = a.dtype(DataType.Float if any(isinstance(v, float) for v in (first, end, step)) else DataType.Int)
@@ -135,7 +138,7 @@ def _eye(a: Arguments) -> TensorSpec:
         values = tuple(int(place % (columns + 1) == 0 and place < columns * (columns + 1))
                        for place in range(min(count, _MOST_VALUES)))  # fmt: skip
     if count > _MOST_VALUES:
-        msg = f"{a.what}: a matrix of {rows} times {columns} has more than {_MOST_VALUES} numbers to be listed."
+        msg = f"{a.what}: a matrix of {rows} x {columns} has more than {_MOST_VALUES} numbers."
         raise DefinitionError(msg)
     return _made([rows, columns], a.dtype(DataType.Float), a.device(), Fill(kind="values", values=values or (0,)))
 
@@ -195,7 +198,7 @@ def _like(maker: Callable[[Arguments], TensorSpec]) -> Callable[[Arguments], Ten
     def make(a: Arguments) -> TensorSpec:
         like = a.args.pop(0) if a.args else None
         if not isinstance(like, TensorSpec):
-            msg = f"{a.what}: its first argument must be a tensor that the script makes."
+            msg = f"{a.what}: the first argument must be a tensor that the script creates."
             raise DefinitionError(msg)
         keywords = {"dtype": like.dtype, "device": like.device} | a.keywords
         inner = Arguments(a.what, [list(like.shape), *a.args], keywords)
@@ -248,7 +251,7 @@ def made_by(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Tens
 def _normal_fill(tensor: TensorSpec, a: Arguments) -> Fill:
     mean, std = (real_number(a.next(name, default=usual), a.what, name) for name, usual in (("mean", 0), ("std", 1)))
     if (mean, std) != (0, 1) or not (tensor.dtype.is_float or tensor.dtype.is_complex):
-        msg = f"{a.what}: is read with mean 0 and std 1, on tensors of floats."
+        msg = f"{a.what}: only mean 0 and std 1, on tensors of floats, are read."
         raise DefinitionError(msg)
     return Fill(kind="normal")
 
@@ -256,7 +259,7 @@ def _normal_fill(tensor: TensorSpec, a: Arguments) -> Fill:
 def _uniform_fill(tensor: TensorSpec, a: Arguments) -> Fill:
     low, high = (a.next(*names, default=usual) for names, usual in ((("from", "a"), 0), (("to", "b"), 1)))
     if not tensor.dtype.is_float:
-        msg = f"{a.what}: is read on tensors of floats, given {tensor.dtype!r}."
+        msg = f"{a.what}: only tensors of floats are read, given {tensor.dtype!r}."
         raise DefinitionError(msg)
     return _between(real_number(low, a.what, "from"), real_number(high, a.what, "to"), tensor.dtype, a.what)
 
@@ -266,7 +269,7 @@ def _random_fill(tensor: TensorSpec, a: Arguments) -> Fill:
     low = given.pop(0) if len(given) == 2 else whole(a.take("from", default=0), a.what, "from")
     high = given.pop() if given else a.take("to")
     if high is None:
-        msg = f"{a.what}: is read with the number that all values stay below."
+        msg = f"{a.what}: it is read only with an upper bound of the values."
         raise DefinitionError(msg)
     return _integers(low, whole(high, a.what, "to"), tensor.dtype, a.what)
 

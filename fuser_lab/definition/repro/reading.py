@@ -60,9 +60,9 @@ def read_script(
     Raises
     ------
     ArgumentTypeError
-        If the text is no str.
+        If the text is not a str.
     DefinitionError
-        If something is outside of the whitelist or no legal definition, with the line and the reason.
+        If a part is outside the whitelist or not a legal definition; the message has the line and the reason.
     UnsupportedError
         If the script uses something of nvFuser that is not implemented.
     """
@@ -104,7 +104,7 @@ class _Executed(Exception):  # noqa: N818 - ends the statement that executes the
 class _Reader(Calls):
     """Runs a script's statements, recording its chosen definition.
 
-    What follows its first execution is passed over, except for what records into it.
+    What follows its first execution is skipped, except for what records into it.
     """
 
     def __init__(self, script: Script, candidate: Candidate, make: Callable[[], Any]) -> None:
@@ -272,7 +272,7 @@ class _Reader(Calls):
             entries = list(listed) if len(wanted) > 1 and isinstance(listed, list | tuple) else [listed]
         if len(entries) != len(wanted):
             return {}
-        self.notes.append(f"line {values.lineno}: of several values for {', '.join(wanted)}, the first are taken")
+        self.notes.append(f"line {values.lineno}: of several values for {', '.join(wanted)}, the first are used")
         return dict(zip(wanted, entries, strict=True))
 
     def _record(self, what: Function | Class, place: ast.AST) -> Recording:
@@ -425,7 +425,7 @@ class _Reader(Calls):
             self.step(node)
             decided = self.truth(test, scope)
             if decided is None:
-                raise self.refusal(node, "how long the loop runs depends on something that is not read.")
+                raise self.refusal(node, "the loop's condition depends on a value that is not read.")
             if not decided:
                 break
             if not self._run_round(body, scope):
@@ -452,12 +452,12 @@ class _Reader(Calls):
             self._run_each(body if decided else otherwise, scope)
             return
         if self.open is not None or any(each is self._candidate.node for each in ast.walk(node)):
-            raise self.refusal(node, "which branch is taken depends on something that is not read.")
+            raise self.refusal(node, "the branch's condition depends on a value that is not read.")
         for each in ast.walk(node):
             self.step(each)
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                 scope.names[each.id] = Unread(what=each.id, line=each.lineno)
-        self.notes.append(f"line {node.lineno}: a branch on something that is not read is passed over")
+        self.notes.append(f"line {node.lineno}: a branch on a value that is not read is skipped")
 
     def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
@@ -583,10 +583,11 @@ class _Reader(Calls):
                 for entry in value:
                     yield from self._flat(entry, place)
             case Unread():
-                why = f"{said(value)} is not read as an input; torch's makers of tensors and numbers are."
+                why = f"{said(value)} is not read as an input; only tensors created by torch and numbers are."
                 raise self.refusal(value.line, why)
             case _:
-                raise self.refusal(place, f"{said(value)} is no input; tensors made by torch and numbers are.")
+                raise self.refusal(place, f"{said(value)} is not an input; only tensors created by torch and numbers "
+                                          "are.")
 
 
 def static_inputs(fusion: Fusion) -> list[Described]:

@@ -36,7 +36,7 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 class Script:
     """A parsed script; line numbers are those of the text that it was found in, of which ``above`` lines precede it.
 
-    ``notes`` say which lines are no Python, and ``beside`` are the inputs that another fence of the text makes.
+    ``notes`` say which lines are not Python, and ``beside`` are the inputs that another fence of the text makes.
     """
 
     tree: ast.Module
@@ -85,7 +85,7 @@ def scripts_in(text: str) -> tuple[Script, ...]:
     Raises
     ------
     DefinitionError
-        If it is too long, or what should be a script is no Python.
+        If it is too long, or the script is not Python.
     """
     if len(text) > LONGEST:
         msg = f"load_repro: the text has {len(text)} characters; scripts of up to {LONGEST} are read."
@@ -173,7 +173,7 @@ def _cleaned(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
     """Return the script that stands among lines of another kind, which become empty; None if there is none.
 
-    Prose and logs before the first line of a script, and from the first one on that is no Python behind the last line
+    Prose and logs before the first line of a script, and from the first one on that is not Python behind the last line
     that defines something or assigns inputs.
     """
     begins = [number for number, line in enumerate(lines) if _BEGINS.match(line)]
@@ -210,7 +210,7 @@ def _dedented(lines: Sequence[str]) -> list[str]:
 
 
 def _first_wrong(lines: Sequence[str]) -> int | None:
-    """Return the number of the first line that is no Python, None if all are."""
+    """Return the number of the first line that is not Python, None if all are."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -224,8 +224,8 @@ def _first_wrong(lines: Sequence[str]) -> int | None:
 
 def _passed_over(above: int, first: int, end: int) -> str:
     if end - first == 1:
-        return f"line {above + end} is no part of the script: it is passed over"
-    return f"lines {above + first + 1} to {above + end} are no part of the script: they are passed over"
+        return f"line {above + end} is not part of the script and is skipped"
+    return f"lines {above + first + 1} to {above + end} are not part of the script and are skipped"
 
 
 def _parse_lines(lines: tuple[str, ...], above: int) -> Script:
@@ -237,8 +237,8 @@ def _parse_lines(lines: tuple[str, ...], above: int) -> Script:
             ast.increment_lineno(tree, above)
     except SyntaxError as error:
         line = above + (error.lineno or 1)
-        hint = "of an issue, paste the whole text with its ```python fence, or the script alone."
-        raise DefinitionError(_located(lines, above, line, -1, f"this is no Python ({error.msg}); {hint}")) from None
+        hint = "paste an issue whole, with its ```python fence, or the script alone."
+        raise DefinitionError(_located(lines, above, line, -1, f"this is not Python ({error.msg}); {hint}")) from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         reason = str(error) or "it is nested too deeply"
         msg = f"load_repro: the text cannot be parsed as Python ({reason})."

@@ -138,7 +138,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A definition that is not the chosen one; it is passed over."""
+    """A definition that is not the chosen one; it is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,10 @@ def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) ->
                     msg = f"a list of more than {_MOST_ENTRIES} entries is not read."
                     raise DefinitionError(msg)
                 return lists.keep(several * times)
-    msg = f"{kind.__name__} is not read between {said(left)} and {said(right)}; it is between numbers, and + on lists."
+    msg = (
+        f"{kind.__name__} is not read between {said(left)} and {said(right)}; only operators on numbers, and + on "
+        "lists, are."
+    )
     raise DefinitionError(msg)
 
 
@@ -361,7 +364,7 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         for value in args:
             entries = value if isinstance(value, list | tuple) else [value]
             if not all(isinstance(entry, Number) for entry in entries):
-                msg = f"{function.__name__} is read on numbers only, given {said(value)}."
+                msg = f"{function.__name__} is read only for numbers, given {said(value)}."
                 raise DefinitionError(msg)
             for entry in entries:
                 small(entry)
@@ -380,13 +383,13 @@ def _float(value: Any = 0.0) -> float:
 def _count(value: Any) -> int:
     if isinstance(value, list | tuple):
         return len(value)
-    msg = f"len is read on lists only, given {said(value)}."
+    msg = f"len is read only for lists, given {said(value)}."
     raise DefinitionError(msg)
 
 
 def _range(*args: Any) -> list[int]:
     if not all(isinstance(value, int) for value in args):
-        msg = f"range is read on integers only, given {', '.join(map(said, args))}."
+        msg = f"range is read only for integers, given {', '.join(map(said, args))}."
         raise DefinitionError(msg)
     found = range(*args)
     # Longer ones have no len either.
@@ -399,7 +402,7 @@ def _range(*args: Any) -> list[int]:
 def _entries(value: Any = ()) -> list[Any]:
     if isinstance(value, list | tuple | dict | str):
         return list(value)
-    msg = f"a list is read from lists only, given {said(value)}."
+    msg = f"list is read only for lists, given {said(value)}."
     raise DefinitionError(msg)
 
 
@@ -407,7 +410,7 @@ def _sum(values: Any, start: Any = 0) -> Any:
     entries = _entries(values)
     if all(isinstance(entry, Number) for entry in (*entries, start)):
         return small(sum(entries, start))
-    msg = f"sum is read on numbers only, given {said(next(e for e in entries if not isinstance(e, Number)))}."
+    msg = f"sum is read only for numbers, given {said(next(e for e in entries if not isinstance(e, Number)))}."
     raise DefinitionError(msg)
 
 

@@ -43,7 +43,7 @@ def script_text(
     frontend
         The module that FusionDefinition and DataType are imported from, where torch makes the inputs.
     function
-        Name and text of the function that defines the fusion; written in this package's form if left out.
+        Name and text of the function that defines the fusion; written in this package's form by default.
     """
     name, text = function or (_FUNCTION, definition_text(fusion, _FUNCTION))
     tensors = [value for value in inputs or () if isinstance(value, TensorSpec)]

@@ -116,7 +116,7 @@ def history(
     fusion
         Beginning of the fusion's hash (``fusion_hash``); optional if only one was measured.
     segment
-        Number of a segment, for the history of its kernel; the whole plan if left out.
+        Number of a segment, for the history of its kernel; the whole plan by default.
 
     Raises
     ------

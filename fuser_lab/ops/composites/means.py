@@ -121,7 +121,7 @@ def _misuses(name: str) -> tuple[Misuse, ...]:
 
 composite(
     "mean", _mean,
-    "Mean over dims (all axes if left out), in arg's dtype or the requested one.",
+    "Mean over dims (all axes by default), in arg's dtype or the requested one.",
     (
         Sample("fd.ops.mean(a)"),
         Sample("fd.ops.mean(a, 0)"),
@@ -144,7 +144,7 @@ composite(
 )
 composite(
     "std", _std,
-    "Standard deviation over dims (all axes if left out): the square root of var, in arg's dtype; real for complex.",
+    "Standard deviation over dims (all axes by default): the square root of var, in arg's dtype; real for complex.",
     (
         Sample("fd.ops.std(a)"),
         Sample("fd.ops.std(a, 0)", (Arg((3, 4), DataType.Double),)),
@@ -165,7 +165,7 @@ composite(
 )
 composite(
     "norm", _norm,
-    "Vector norm over dims (all axes if left out): (sum of |arg|^p)^(1/p); p may be infinite, or 0 to count nonzeros.",
+    "Vector norm over dims (all axes by default): (sum of |arg|^p)^(1/p); p may be infinite, or 0 to count nonzeros.",
     (
         Sample("fd.ops.norm(a)"),
         Sample("fd.ops.norm(a, 1, 0)"),

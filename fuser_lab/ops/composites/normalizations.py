@@ -213,7 +213,7 @@ composite(
 )
 composite(
     "rms_norm", _rms_norm,
-    "arg divided by the root of its mean square over the last axes, times weight; eps is the dtype's if left out.",
+    "arg divided by the root of its mean square over the last axes, times weight; eps is the dtype's by default.",
     (
         Sample("fd.ops.rms_norm(a, [4])"),
         Sample("fd.ops.rms_norm(a, [4], b, 1e-5)", (Arg((3, 4)), _ROW)),

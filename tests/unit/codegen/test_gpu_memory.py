@@ -85,7 +85,7 @@ def test_loads_say_what_the_cache_gives_up_first(record: Any, scheduler: S, rows
     source = generate(build(record, [(rows, 8192)], D.BFloat16), scheduler, "cuda").source
     name = {Evict.LAST: "load_lasting(", Evict.FIRST: "load_streamed(", Evict.NORMAL: "load_vector("}[evict]
     assert name in source
-    said = any("writes leave for memory at once" in text for text in schedules(kernel)[0].reasons)
+    said = any("keeps inputs and evicts outputs first" in text for text in schedules(kernel)[0].reasons)
     assert said == (evict is Evict.LAST)
 
 

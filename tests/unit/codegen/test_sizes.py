@@ -136,7 +136,7 @@ def test_the_source_tells_which_sizes_are_arguments() -> None:
     generated = generate(build(softmax, [(4099, 1000)], D.Float), S.INNER_PERSISTENT, "cuda")
     (phase,) = generated.kernel_ir.phases
     assert [size.value for size in phase.sizes] == [4099]
-    assert "arguments, others are part of it: n0 = 4099." in generated.source
+    assert "are arguments of the kernel (all others are constants): n0 = 4099." in generated.source
     assert "if row < n0:" in generated.source
 
 
@@ -158,7 +158,7 @@ def test_columns_that_go_by_several_times_are_specialized_and_say_why() -> None:
     kernel = lower(build(batch_mean, [(200, 600)], D.Float), S.OUTER_PERSISTENT, "cpu", "kernel", {})
     nest = kernel.nests[0]
     assert nest.schedule.specialized
-    assert any("specialized by all sizes" in reason for reason in nest.schedule.reasons)
+    assert any("specialized for all sizes" in reason for reason in nest.schedule.reasons)
     assert not any(phase.sizes for phase in kernel.phases)
     # Where other axes are outside of the columns, there are sizes that cost nothing.
     inner = build(softmax, [(33, 200, 600)], D.Float)

@@ -74,18 +74,18 @@ def benchmark_softmax(fd):
     fd.add_output(fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [0], True)), BFloat16))
 
 
-@answer(packed(4, 6), packed(4, 6), notes=("the user schedule of the script is passed over",))
+@answer(packed(4, 6), packed(4, 6), notes=("the script's user schedule is skipped",))
 def class_with_state(fd):
     x, y = opened(fd, 2), opened(fd, 2)
     fd.add_output(fd.ops.sum(fd.ops.add(fd.ops.mul(x, fd.define_scalar(2.5)), y), [1]))
 
 
-@answer(packed(32, 32), notes=("the user schedule of the script is passed over",))
+@answer(packed(32, 32), notes=("the script's user schedule is skipped",))
 def user_schedule_direct(fd):
     fd.add_output(fd.ops.set(opened(fd, 2)))
 
 
-@answer(packed(16, 48), notes=("the user schedule of the script is passed over",))
+@answer(packed(16, 48), notes=("the script's user schedule is skipped",))
 def schedule_in_function(fd):
     fd.add_output(fd.ops.sum(opened(fd, 2, Double), [1]))
 
@@ -100,19 +100,19 @@ def issue_with_logs(fd):
     fd.add_output(fd.ops.cast(fd.ops.add(scaled, wide), BFloat16))
 
 
-@answer(packed(32, 64), notes=("lines 1 to 4 are no part", "lines 27 to 31 are no part"))
+@answer(packed(32, 64), notes=("lines 1 to 4 are not part", "lines 27 to 31 are not part"))
 def error_text_without_fence(fd):
     var, mean = fd.ops.var_mean(fd.ops.cast(opened(fd, 2, Half), Float), [1], 0)
     fd.add_output(var)
     fd.add_output(mean)
 
 
-@answer(packed(100), notes=("lines 1 to 4 are no part",))
+@answer(packed(100), notes=("lines 1 to 4 are not part",))
 def rank_prefixed_log(fd):
     fd.add_output(fd.ops.tanh(opened(fd, 1)))
 
 
-@answer(((7, 10), (1, 7)), notes=("lines 1 to 4 are no part", "lines 20 to 21 are no part"))
+@answer(((7, 10), (1, 7)), notes=("lines 1 to 4 are not part", "lines 20 to 21 are not part"))
 def indented_block(fd):
     fd.add_output(fd.ops.relu(fd.ops.permute(opened(fd, 2), [1, 0])))
 
@@ -205,7 +205,7 @@ def env_guarded(fd):
     fd.add_output(fd.ops.sum(fd.ops.mul(a, opened(fd, 3)), [0, 1]))
 
 
-@answer(packed(64, 32), packed(32), notes=("line 29: the region nvfusion1 is passed over; name='nvfusion1' reads it",))
+@answer(packed(64, 32), packed(32), notes=("line 29: the region nvfusion1 is skipped; name='nvfusion1' reads it",))
 def thunder_regions(fd):
     x, w = fd.define_tensor([64, 32], True), fd.define_tensor([32], True)
     e = fd.ops.exp(x)
@@ -291,20 +291,22 @@ def issue_two_fences(fd):
     fd.add_output(columns)
 
 
-@answer(packed(2, 3, 4), packed(4), notes=("fusion_func_2 is passed over; name='fusion_func_2' reads it",))
+@answer(packed(2, 3, 4), packed(4), notes=("fusion_func_2 is skipped; name='fusion_func_2' reads it",))
 def two_definitions_in_a_test(fd):
     x, w = opened(fd, 3), opened(fd, 1)
     fd.add_output(fd.ops.add(x, fd.ops.broadcast_in_dim(w, [2, 3, 4], [2])))
 
 
-@answer(packed(16, 128, 192), notes=("the definition fusion_func_1 is passed over",))
+@answer(packed(16, 128, 192), notes=("the definition fusion_func_1 is skipped",))
 def table_of_tests(fd):
     x = opened(fd, 3)
     for i in range(3):
         fd.add_output(fd.ops.slice(x, [0, 0, 64 * i], [16, 128, 64 * (i + 1)], [1, 1, 1]))
 
 
-@answer(((2, 4, 8), (8, 16, 1)), packed(2, 4, 8), notes=("line 10: elements that are", "line 12: elements that are"))
+@answer(((2, 4, 8), (8, 16, 1)), packed(2, 4, 8), notes=(
+    "line 10: assignments to single elements", "line 12: assignments to single elements",
+))
 def torch_infos(fd):
     x = fd.define_tensor([-1, -1, -1], True, BFloat16, stride_order=[1, 2, 0])
     mask = opened(fd, 3, DataType.Bool)
@@ -346,7 +348,7 @@ def while_and_walrus(fd):
     fd.add_output(fd.ops.mul(x, 2))
 
 
-@answer(packed(8, 64), packed(64), notes=("the region nvfuser_fusion is passed over; name='line 26' reads it",))
+@answer(packed(8, 64), packed(64), notes=("the region nvfuser_fusion is skipped; name='line 26' reads it",))
 def thunder_direct_regions(fd):
     x, bias = fd.define_tensor([8, 64], True, BFloat16), fd.define_tensor([64], True, BFloat16)
     row = fd.ops.broadcast(bias, [True, False])
@@ -375,7 +377,7 @@ def numbered_lines(fd):
     fd.add_output(fd.ops.neg(opened(fd, 1)))
 
 
-@answer(packed(3, 4), notes=("lines 8 to 12 are no part of the script",))
+@answer(packed(3, 4), notes=("lines 8 to 12 are not part of the script",))
 def pytest_source(fd):
     fd.add_output(fd.ops.neg(opened(fd, 2)))
 

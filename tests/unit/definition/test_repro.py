@@ -291,7 +291,7 @@ def test_the_page_says_what_happens(capsys):
 def test_several_definitions_are_chosen_by_name():
     one, two = (define(X, f"fd.add_output(fd.ops.{op}(x))").replace("as fd", f"as {op}_fd").replace("fd.", f"{op}_fd.")
                 for op in ("sin", "cos"))  # fmt: skip
-    says = r"2 definitions: sin_fd \(line 1\), cos_fd \(line 4\); choose one, as name='sin_fd'"
+    says = r"2 definitions: sin_fd \(line 1\), cos_fd \(line 4\); choose one, such as name='sin_fd'"
     with pytest.raises(DefinitionError, match=says):
         fl.load_repro(f"{one}\n{two}")
     fenced = f"```\n{one}\n```\nand\n```\n{two}\n```"
@@ -341,9 +341,9 @@ BAD = [
     (define(X, "fd.add_output(fd.ops.cast(x, f'{x}'))"), 3, "the value of an f-string"),
     (define(X, "k = 'ab' * 3", OUT), 3, "Mult is not read between a str and the int 3"),
     (define(X, "k = 'abcdefgh'", *["k = k + k"] * 20, OUT), 14, "a text of more than 10000 characters"),
-    (define(X, "y = fd.ops.add(*3)", OUT), 3, "a star is read before lists only, given the int 3"),
-    (define(X, "y = fd.ops.add(**{1: x})", OUT), 3, "** is read before dicts with names as keys"),
-    (define(X, "k = {x: 2}", OUT), 3, "keys of a dict are numbers, texts and dtypes"),
+    (define(X, "y = fd.ops.add(*3)", OUT), 3, "a star is read only before lists, given the int 3"),
+    (define(X, "y = fd.ops.add(**{1: x})", OUT), 3, "** is read only before dicts with names as keys"),
+    (define(X, "k = {x: 2}", OUT), 3, "keys of a dict must be numbers, strings or dtypes"),
     (define(X, "k = {1: 2}", "k[1] = k", OUT), 4, "a list that contains itself is not read"),
     (define(X, "k = {n: [1] * 999 for n in range(99)}", OUT), 3, "more than 10000 entries"),
     (define(X, "k = [[0] * 99 for n in range(9999)]", OUT), 3, "more than 10000 entries"),
@@ -355,13 +355,13 @@ BAD = [
     (define(X, "k = (y := T5)", OUT), 3, "T5 is used before it is assigned"),
     (define(X, "k = 1 if x else 2", OUT), 3, "a conditional expression is not read"),
     (define(X, "while True:", "    pass", OUT), 4, "too many steps"),
-    (define(X, "while x:", "    pass", OUT), 3, "how long the loop runs depends on something that is not read"),
+    (define(X, "while x:", "    pass", OUT), 3, "the loop's condition depends on a value that is not read"),
     (define(X, "break", OUT), 3, "the statement break is not read"),
     (define(X, "try:", "    pass", "except: pass", OUT), 3, "the statement try is not read"),
     (define(X, "return x", OUT), 3, "the statement return is not read"),
     (define(X, "del x", OUT), 3, "the statement del is not read"),
-    (define(X, "x[0] = 1", OUT), 3, "assignments are read to names"),
-    (define(X, "a, b = fd.ops.neg(x)", OUT), 3, "2 names are assigned, but 1 values come"),
+    (define(X, "x[0] = 1", OUT), 3, "only assignments to names and tuples of names are read"),
+    (define(X, "a, b = fd.ops.neg(x)", OUT), 3, "2 names are assigned 1 values"),
     (define(X, "fd.add_output(fd.ops.neg(T5))"), 3, "T5 is used before it is assigned"),
     (define(X, "y = fd.ops.neg(x, x)", OUT), 3, "neg(x, /): too many positional arguments"),
     (define(X, "y = fd.ops.sum()", OUT), 3, "sum("),
@@ -384,24 +384,24 @@ BAD = [
     ("def f(a):\n    return a\n" + define(X, "f()", OUT), 5, "f is called without a."),
     ("def f(a):\n    pass\ndef f(a):\n    pass\n" + define(X, OUT), 3, "f is defined a second time; the first one is"),
     (define(X, OUT, "x.val", "x.builder"), 4, "val of T0 of the definition is not read"),
-    (define(X, OUT, after=["fd.execute([lambda: 1])"]), 4, "lambda, which the script defines is no input"),
+    (define(X, OUT, after=["fd.execute([lambda: 1])"]), 4, "lambda, which the script defines is not an input"),
     (define(X, OUT, after=["fd.execute([torch.nn.functional.pad(torch.randn(4, 6), [1])])"]), 4,
      "the value of torch.nn.functional.pad (line 4) is not read as an input"),
     (define(X, OUT, after=["y = torch.randint(0, 3, (4, 6)) * 2", "fd.execute([y])"]), 4, "the value of an operator"),
     (define(X, "if x.dtype.is_foo:", "    x = 1", OUT), 3, "is not read"),
     (define(X, OUT, after=["fd.execute(torch.load('x'))"]), 4, "the value of torch.load (line 4) is not read as"),
-    (define(X, OUT, after=["fd.execute(['a'])"]), 4, "a str is no input"),
+    (define(X, OUT, after=["fd.execute(['a'])"]), 4, "a str is not an input"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6).as_strided((4, 6), (7, 1))])"]), 4,
      "reach over 27 elements, but the tensor has 24"),
-    (define(X, OUT, after=["fd.execute([torch.randint(5, 5, (4, 6))])"]), 4, "integers from 5 up to 5 are none"),
+    (define(X, OUT, after=["fd.execute([torch.randint(5, 5, (4, 6))])"]), 4, "integers from 5 to 5 is empty"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6, names=['a'])])"]), 4, "the argument names is not read"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6, device='xpu')])"]), 4, "device must be 'cpu'"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, -6)])"]), 4, "negative size"),
     (define(X, "fd.ops.neg(x)"), 1, "Fusion is empty!"),
     ("class A(FusionDefinition):\n  def definition(self):\n    self.add_output(1)\n  def schedule(self):\n    pass", 3,
      "output must be a tensor, given the scalar 1"),
-    ("x = (1,\nfd.add_output(x", 2, "this is no Python ('(' was never closed)"),
-    (define(X, OUT, "  fd.add_output(x)"), 4, "this is no Python (unexpected indent)"),
+    ("x = (1,\nfd.add_output(x", 2, "this is not Python ('(' was never closed)"),
+    (define(X, OUT, "  fd.add_output(x)"), 4, "this is not Python (unexpected indent)"),
 ]  # fmt: skip
 
 
@@ -426,7 +426,7 @@ def test_what_is_refused(text, line, says, tmp_path):
         ("fd.ops.nv_block_quantize(x)", "nv_block_quantize"),
         ("fd.ops.rsqr(x)", "rsqrt"),
         ("getattr(fd.ops, '__class__')(x)", "fd.ops.__class__ is not implemented"),
-        ("fd.ops.cast(x, dtype=DataType.Float4)", "DataType.Float4 is not here"),
+        ("fd.ops.cast(x, dtype=DataType.Float4)", "unknown DataType.Float4"),
     ],
 )
 def test_what_nvfuser_has_and_we_have_not(line, says):
@@ -441,15 +441,15 @@ def test_what_nvfuser_has_and_we_have_not(line, says):
         ("", "the text defines no fusion"),
         ("   \n", "the text defines no fusion"),
         ("print(1)", "the text defines no fusion"),
-        ("```\nprint(1)\n```", "no Python"),
+        ("```\nprint(1)\n```", "not Python"),
         ("with FusionDefinition() as fd:\n  fd.add_output(\x00)", "null bytes"),
-        ("(" * 100_000 + "fd.add_output", "no Python"),
+        ("(" * 100_000 + "fd.add_output", "not Python"),
         ("x = " + "-" * 100_000 + "1\nfd.add_output", "cannot be parsed"),
         ("x = 1" + "+ 1" * 100_000 + "\nfd.add_output(x)", "cannot be parsed|nested"),
         ("x = 1\n" * 1_000_000, "the text has 6000000 characters"),
-        ("x = " + "9" * 5000, "no Python"),
+        ("x = " + "9" * 5000, "not Python"),
         ("if False:\n  with FusionDefinition() as fd:\n    pass", "the definition that begins here is never reached"),
-        ("Hello, look at fd.add_output", "paste the whole text with its ```python fence"),
+        ("Hello, look at fd.add_output", "paste an issue whole, with its ```python fence"),
     ],
 )
 def test_texts_that_are_no_scripts(text, says):

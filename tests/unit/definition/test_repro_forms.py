@@ -78,7 +78,7 @@ def test_what_was_taken_for_granted_is_noted():
     )
     notes = fl.load_repro(TEXTS["parametrize_if"])[0].notes
     assert [note.partition(": ")[2] for note in notes] == [
-        "of several values for dtype, keepdim, the first are taken", "of several values for size, the first are taken",
+        "of several values for dtype, keepdim, the first are used", "of several values for size, the first are used",
     ]
     assert fl.load_repro(TEXTS["partial"])[0].notes == ()
 
@@ -102,10 +102,10 @@ fd.execute([torch.randn(4)])
 
 def test_calls_that_would_act_on_the_system_are_noted():
     assert fl.load_repro(SYSTEM)[0].notes == (
-        "line 5: os.system(...) is passed over",
-        "the user schedule of the script is passed over",
-        "line 8: shutil.rmtree(...) is passed over",
-        "line 9: system(...) is passed over",
+        "line 5: os.system(...) is skipped",
+        "the script's user schedule is skipped",
+        "line 8: shutil.rmtree(...) is skipped",
+        "line 9: system(...) is skipped",
     )
 
 
@@ -152,7 +152,7 @@ def test_a_condition_that_is_not_read_decides_nothing():
     with pytest.raises(DefinitionError, match="is not read"):
         fl.load_repro(text)
     text = HEAD + BLOCK.format(line="if torch.version.cuda:\n        x = fd.ops.neg(x)", size="3")
-    with pytest.raises(DefinitionError, match="which branch is taken depends on something that is not read"):
+    with pytest.raises(DefinitionError, match="the branch's condition depends on a value that is not read"):
         fl.load_repro(text)
 
 

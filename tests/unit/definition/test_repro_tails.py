@@ -130,16 +130,16 @@ def test_common_lines_before_the_definition(line):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("torch.set_default_dtype(torch.float64)", "changes the dtype of the tensors made after it"),
-        ("torch.randn = torch.rand", "an assignment to torch.randn would change what the script makes"),
+        ("torch.set_default_dtype(torch.float64)", "changes the dtype of tensors created after it"),
+        ("torch.randn = torch.rand", "an assignment to torch.randn would change tensors that the script creates"),
         ("torch.testing = 3", "an assignment to torch.testing would change"),
-        ("ref = x[torch]", "an input is indexed with whole numbers and slices, given torch"),
+        ("ref = x[torch]", "an input must be indexed with whole numbers and slices, given torch"),
         ("import random; x = torch.randn(random.randint(1, 4), 6)", "the value of random.randint (line 8) is not read"),
         ("import copy; x = copy.deepcopy(x)", "the value of copy.deepcopy (line 8) is not read as an input"),
         ("x = x[idx]", "the value of an index with tensors or lists (line 8) is not read as an input"),
-        ("x = torch.empty(4, 6).normal_(0, 2)", "is read with mean 0 and std 1"),
+        ("x = torch.empty(4, 6).normal_(0, 2)", "only mean 0 and std 1"),
         ("x = torch.randn([torch, 3])", "torch cannot be an argument of torch.randn"),
-        ("k = x[0, 0, 0, ...]", "fewer than the index"), ("k = x[..., ...]", "... once at most"),
+        ("k = x[0, 0, 0, ...]", "fewer than the index"), ("k = x[..., ...]", "may contain ... only once"),
     ],
 )  # fmt: skip
 def test_lines_before_the_definition_that_change_its_meaning(line, says):

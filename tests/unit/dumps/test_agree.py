@@ -29,7 +29,7 @@ def test_what_cannot_be_read_is_named(capsys, tmp_path):
     bad.write_text("nothing")
     assert cli.main(["agree", str(bad), ALIKE]) == 2
     out = capsys.readouterr().out
-    assert f"{bad}: load_dump: the text holds no dump" in out
+    assert f"{bad}: load_dump: the text contains no dump" in out
     assert out.splitlines()[-1].endswith("1 file not read")
 
 

@@ -43,7 +43,7 @@ def test_full_sizes_bind_without_arrays(example):
 
 
 def test_unknown_names():
-    with pytest.raises(InputError, match="there is no example 'nothing'"):
+    with pytest.raises(InputError, match="unknown example 'nothing'"):
         examples.get("nothing")
     with pytest.raises(InputError, match="not 'huge'"):
         examples.get("softmax").sizes("huge")

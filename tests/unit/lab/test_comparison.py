@@ -84,7 +84,7 @@ def test_saved_timings_are_loaded_as_they_were(tmp_path):
     assert json_text(timings_data(loaded)) == json_text(timings_data(given))
     assert repr(loaded) == repr(given)
     for text, said in (
-        ("{", "it is not JSON"), ("[]", "does not hold timings"),
+        ("{", "it is not JSON"), ("[]", "does not contain timings"),
         ('{"format": "fuser_lab timings", "version": 9}', "has version 9"),
         ('{"format": "fuser_lab timings", "version": 1}', "is damaged"),
     ):

@@ -119,7 +119,7 @@ def test_times_and_schedules_are_swept(tmp_path):
     with fl.Ledger(tmp_path) as ledger:
         result = swept.run(ledger, progress=False)
         rows = swept.to_pandas(ledger)
-    assert [reason for _, reason in result.failures] == ["with_params: the plan has 1 segments, no segment 7."]
+    assert [reason for _, reason in result.failures] == ["with_params: segment must be from 0 to 0, given 7."]
     plans = rows[rows["plan_hash"].fillna("") != ""]
     assert set(plans["plan"]) == {"bottom_up", "bottom_up S0[grain=2]"}
     assert (plans["median"] > 0).all()
@@ -147,7 +147,7 @@ def test_compiled_kernels_are_rows():
 def test_what_is_no_sweep_is_refused():
     fd = softmax()
     for arguments, said in (
-        (((), [(1, 1)]), "given tuple"), (([],), "at least one fusion"), (("softmaks",), "no example 'softmaks'"),
+        (((), [(1, 1)]), "given tuple"), (([],), "at least one fusion"), (("softmaks",), "unknown example 'softmaks'"),
         ((fl.segment(fd, [fl.spec((4, 4))]),), "a plan is cut already"), ((fd, [7]), "a size must be a shape"),
         ((fd, {"other": [(1, 1)]}), "names the fusion 'other'; the fusions are fusion0"),
     ):

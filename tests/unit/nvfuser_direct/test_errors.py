@@ -240,7 +240,7 @@ def test_manual_execute_of_what_no_scheduler_takes_whole():
         total = fd.ops.sum(t0, [0])
         fd.add_output(fd.ops.sum(total, [0]))
         fd.add_output(fd.ops.sum(t0, [1]))
-    with pytest.raises(UnsupportedError, match="the fusion does not become one kernel: "):
+    with pytest.raises(UnsupportedError, match="the fusion cannot be one kernel: "):
         fd.manual_execute([X])
 
 

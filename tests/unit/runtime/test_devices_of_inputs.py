@@ -20,7 +20,7 @@ def test_a_run_takes_place_where_the_tensors_are():
 
 
 def test_tensors_on_two_gpus_are_refused_with_both_names():
-    with pytest.raises(InputError, match="the inputs lie on cuda:0 and cuda:1; a run takes place on one GPU"):
+    with pytest.raises(InputError, match="the inputs are on cuda:0 and cuda:1; a run uses one GPU"):
         device_of([on("cuda:0"), on("cuda:1")])
 
 

@@ -131,5 +131,5 @@ def test_a_run_takes_place_on_one_gpu() -> None:
 
     assert device_of([on("cpu"), 2.0]) == "cpu"
     assert device_of([on("cpu"), on("cuda:1"), on("cuda:1")]) == "cuda:1"
-    with pytest.raises(InputError, match="lie on cuda:0 and cuda:1; a run takes place on one GPU"):
+    with pytest.raises(InputError, match="are on cuda:0 and cuda:1; a run uses one GPU"):
         device_of([on("cuda:0"), on("cuda:1")])

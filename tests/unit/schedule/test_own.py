@@ -190,7 +190,7 @@ class OfNothing(OfFacts):
         (5, "must be a list of schedulers, given 5"),
         (["pointwise"], r"a scheduler, which has a type and a method can_schedule\(facts, device\), given 'pointwise'"),
         ([InTwoPasses], "must be a scheduler, which has"),
-        ([OfFacts()], r"can_schedule of OfFacts\(\) is called with facts and device; it takes facts\."),
+        ([OfFacts()], r"can_schedule of OfFacts\(\) is called with facts and device, but accepts facts\."),
         ([OfNothing()], r"can_schedule of OfNothing\(\) must be a method, given 3\."),
         ([InTwoPasses(type="reduction")], "must be a SchedulerType, given 'reduction'"),
     ],
@@ -208,13 +208,13 @@ def test_answers_that_are_none_are_named():
 
     with pytest.raises(ArgumentTypeError, match="must answer with a Verdict of its type, not True"):
         fl.segment(rows_added(), [fl.spec((4, 4))] * 2, schedulers=[Truth()])
-    with pytest.raises(ArgumentTypeError, match="returned True; a rule returns a sentence"):
+    with pytest.raises(ArgumentTypeError, match="returned True; a rule must return a sentence"):
         fl.segment(chain(), [fl.spec((4,))] * 2, schedulers=fl.with_rule(lambda facts, device: True))
-    with pytest.raises(InputError, match="no scheduler 'pointwize'; choose from expr_eval"):
+    with pytest.raises(InputError, match="unknown scheduler 'pointwize'; choose from expr_eval"):
         fl.with_rule(few_ops, "pointwize")
     with pytest.raises(ArgumentTypeError, match="rule must be a function"):
         fl.with_rule("few ops")
-    with pytest.raises(ArgumentTypeError, match="the rule is called with facts and device; it takes facts"):
+    with pytest.raises(ArgumentTypeError, match="the rule is called with facts and device, but accepts facts"):
         fl.with_rule(lambda facts: None)
 
 

@@ -121,7 +121,7 @@ def test_what_is_given_is_in_the_source_the_hash_and_the_python_text() -> None:
     assert given.hash != plan.hash
     assert "256 x 1 threads" in given.segments[0].source("cuda")
     (nest,) = given.segments[0].params()
-    assert "given by hand: threads = (256, 1), vector = 4" in nest.schedule.reasons
+    assert "set by hand: threads = (256, 1), vector = 4" in nest.schedule.reasons
     assert f"threads = (256, 1) (heuristics: {nest.chosen.threads})" in str(nest)
     assert given.segments[0].source("cpu") == plan.segments[0].source("cpu")
     scope: dict[str, Any] = {}
@@ -155,14 +155,14 @@ def test_a_segment_keeps_its_parameters_while_others_are_edited() -> None:
         ({"threads": 2048}, r"threads = \(2048, 1\) must be positive, at most 1024 together"),
         ({"threads": 100}, r"threads = \(100, 1\): more than 32 must be a multiple of it"),
         ({"threads": 24}, r"fewer than 32 must be a power of two"),
-        ({"threads": (64, 2)}, r"rows share a block only where each has one warp"),
+        ({"threads": (64, 2)}, r"rows share a block only if each has one warp"),
         ({"threads": 1}, r"1 threads would each keep \d+ registers of a row"),
         ({"vector": 3}, r"vector = 3 must be a power of two that divides 8"),
         ({"vector": 16}, r"vector = 16 must be a power of two that divides 8"),
         ({"unroll": 0}, r"unroll = 0 must be between 1 and 64"),
-        ({"split": 4}, r"split = 4 needs a reduction that nothing in the kernel waits for"),
+        ({"split": 4}, r"split = 4 requires a reduction whose result the kernel does not use"),
         ({"resident": 64}, r"resident = 64 blocks of 512 threads are more than a multiprocessor holds"),
-        ({"grain": 4}, r"grain is no parameter of a nest of rows on cuda; it has threads, unroll"),
+        ({"grain": 4}, r"grain is not a parameter of a nest of rows on cuda; it has threads, unroll"),
     ],
 )
 def test_illegal_values_get_one_sentence(values: dict[str, Any], sentence: str) -> None:
@@ -189,7 +189,7 @@ def test_wrong_names_types_and_numbers() -> None:
         plan.with_params(0, unroll=True)
     with pytest.raises(ArgumentTypeError, match="persistent must be a bool, given 1"):
         plan.with_params(0, persistent=1)
-    with pytest.raises(InputError, match="1 segments, no segment 3"):
+    with pytest.raises(InputError, match="segment must be from 0 to 0, given 3"):
         plan.with_params(3, threads=64)
     with pytest.raises(InputError, match="target must be 'cpu' or 'cuda', given 'H200'"):
         plan.with_params(0, target="H200", threads=64)
@@ -241,14 +241,14 @@ def test_rows_that_add_to_sums_of_columns_have_parameters_of_their_own() -> None
         ({"threads": 32}, r"32 threads would each keep \d+ registers of rows and sums, more than 160"),
         ({"blocks": 0}, r"blocks = 0 must be between 1 and 2147483647"),
         ({"blocks": 5000}, r"blocks = 5000 must be between 1 and 4096, the number of rows"),
-        ({"unroll": 3}, r"unroll = 3 must be 1, or 2 for loads of the next row ahead of its turn"),
-        ({"shared": 3}, r"shared = 3 must be between 0 and 2, the number of sums of columns"),
+        ({"unroll": 3}, r"unroll = 3 must be 1, or 2 to load the next row in advance"),
+        ({"shared": 3}, r"shared = 3 must be between 0 and 2, the number of column sums"),
         ({"shared": -1}, r"shared = -1 must be between 0 and 2"),
         ({"resident": 4, "shared": 2}, r"shared = 2 takes 65536 bytes, more than the 57344 that a block of the H200"),
         ({"vector": 3}, r"vector = 3 must be a power of two that divides 8"),
-        ({"split": 2}, r"split is no parameter of a nest of rows on cuda; it has threads, blocks, unroll, vector"),
+        ({"split": 2}, r"split is not a parameter of a nest of rows on cuda; it has threads, blocks, unroll, vector"),
         ({"target": "cpu", "grain": 0}, r"grain = 0 must be between 1 and 4096"),
-        ({"target": "cpu", "split": 2}, r"split is no parameter of a nest of rows on cpu; it has grain, parallel"),
+        ({"target": "cpu", "split": 2}, r"split is not a parameter of a nest of rows on cpu; it has grain, parallel"),
     ],
 )
 def test_illegal_values_of_rows_with_sums_of_columns_get_one_sentence(values: dict[str, Any], sentence: str) -> None:

@@ -30,20 +30,20 @@ class Endless:
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        (None, "the strategy returned None; it must return groups of expressions or names."),
+        (None, "the strategy must return groups of expressions or names, but returned None."),
         (
             Endless(),
-            "the strategy returned xxxxxxxxxxxxx...xxxxxxxxxxxxxx; it must return groups of expressions or names.",
+            "the strategy must return groups of expressions or names, but returned xxxxxxxxxxxxx...xxxxxxxxxxxxxx.",
         ),
-        ([3], "the strategy returned the group 3; a group is a list of expressions or names."),
-        ({"T2": 0}, "the strategy returned the group 'T2'; a group is a list of expressions or names."),
-        ([[3]], "the strategy put 3 into a group; a group is a list of expressions or names."),
-        ([[["T2"]]], "the strategy put ['T2'] into a group; a group is a list of expressions or names."),
+        ([3], "the strategy returned the group 3; a group must be a list of expressions or names."),
+        ({"T2": 0}, "the strategy returned the group 'T2'; a group must be a list of expressions or names."),
+        ([[3]], "the strategy put 3 into a group; a group must be a list of expressions or names."),
+        ([[["T2"]]], "the strategy put ['T2'] into a group; a group must be a list of expressions or names."),
         ([["T0", "T2", "T3", "T4"]], "the strategy returned 'T0', which the fusion does not compute."),
         ([], "the strategy left out T2, T3, T4."),
         ([["T2", "T2"], ["T3", "T4"]], "the strategy put T2 into group 0 twice."),
         ([["T2", "T3"], ["T4", "T3"]], "the strategy put T3 into the groups 0 and 1."),
-        ([["T2", "T4"], ["T3"]], "the strategy returned no legal partition: the segments form a cycle."),
+        ([["T2", "T4"], ["T3"]], "the strategy did not return a legal partition: the segments form a cycle."),
     ],
 )
 def test_strategies_that_return_nonsense_are_told_so_in_a_sentence(returned, text):
@@ -59,7 +59,7 @@ def test_strategies_that_return_nonsense_are_told_so_in_a_sentence(returned, tex
 def test_strategies_of_other_parameters_are_told_what_they_are_called_with(strategy, taken):
     with pytest.raises(ArgumentTypeError) as raised:
         fl.segment(additions(3), strategy=strategy)
-    assert str(raised.value) == f"the strategy is called with fusion and oracle; it takes {taken}."
+    assert str(raised.value) == f"the strategy is called with fusion and oracle, but accepts {taken}."
 
 
 def test_strategies_may_return_generators_expressions_and_empty_groups():
@@ -101,7 +101,7 @@ def test_disconnected_fusions_are_cut_where_nothing_is(strategy):
     np.testing.assert_allclose(first, x.sum(1))
     np.testing.assert_allclose(second, y + 2)
     assert plan.why("T2", "T3").relation is Relation.REFUSED
-    with pytest.raises(IllegalEdit, match=r"no scheduler takes segments 0 and 1 as one; .*share no tensor"):
+    with pytest.raises(IllegalEdit, match=r"no scheduler accepts segments 0 and 1 as one; .*share no tensor"):
         plan.glue(0, 1)
 
 
@@ -122,8 +122,8 @@ def test_a_segment_that_no_scheduler_takes_is_drawn_and_marked_with_all_reasons(
     assert {v.scheduler for v in marked[0].verdicts} == NOBODY
     assert all(v.text for v in marked[0].verdicts)
     assert plan.boundaries() == ()
-    assert "no scheduler takes segment 0" in plan.certificate().obstacle
-    with pytest.raises(SegmentationError, match=r"the plan cannot run: no scheduler takes segment 0 \(T2, T3\); .+\."):
+    assert "no scheduler accepts segment 0" in plan.certificate().obstacle
+    with pytest.raises(SegmentationError, match=r"plan cannot run: no scheduler accepts segment 0 \(T2, T3\); .+\."):
         plan.run([np.zeros((4, 6), np.float32), np.zeros(5, np.float32)])
 
 
@@ -147,7 +147,7 @@ def test_edits_that_cannot_be_say_why_in_a_sentence():
         (lambda: plan.cut("T3"), "T3 is not read inside segment 2; there is nothing to cut."),
         (lambda: plan.cut(("T1", "T3")), "T1 is not read by T3 inside segment 0; there is nothing to cut."),
         (lambda: plan.cut(("T1", "T99")), "the fusion has no tensor called 'T99'; it has T0, T1, T2, T3."),
-        (lambda: plan.glue(0, 2), "segments 0 and 2 cannot be one: that would close a cycle through 0 -> 1 -> 2."),
+        (lambda: plan.glue(0, 2), "segments 0 and 2 cannot be merged: that would close a cycle through 0 -> 1 -> 2."),
         (lambda: plan.glue(1, 1), "segment 1 is already one."),
         (lambda: plan.glue(0, 3), "there is no segment 3; the plan has segments 0 to 2."),
         (lambda: plan.move("T1", 2), "the segments would form a cycle."),

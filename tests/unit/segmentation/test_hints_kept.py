@@ -82,13 +82,13 @@ def test_pairs_that_no_scheduler_takes_are_still_apart_for_ever():
 
 def test_gluing_overrules_a_hint_and_why_says_so():
     plan = hinted()
-    assert "would take both: glue, which overrules the hint." in plan.why(0, 1).text
+    assert "would accept both: glue, which overrules the hint." in plan.why(0, 1).text
     assert len(plan.glue(0, 1).segments) == 1
 
 
 def test_no_edit_goes_across_a_cut():
     plan = hinted("cut")
-    sentence = "T2 is made by segment_set and used inside the candidate, and no edit goes across a segment_set"
+    sentence = "T2 is made by segment_set and used inside the candidate, and no edit merges across a segment_set"
     with pytest.raises(IllegalEdit, match=f"segments 0 and 1 cannot be one: {sentence} while it is read as 'cut'"):
         plan.glue(0, 1)
     with pytest.raises(IllegalEdit, match=f"T3 cannot be in segment 0: {sentence}"):
@@ -102,7 +102,7 @@ def test_no_edit_goes_across_a_cut():
 def test_nothing_before_and_after_a_cut_comes_together_on_a_path_around_it():
     plan = around("cut")
     assert len(plan.segments) == 2
-    with pytest.raises(IllegalEdit, match="segments 0 and 1 cannot be one: T2 is made by segment_set"):
+    with pytest.raises(IllegalEdit, match="segments 0 and 1 cannot be merged: T2 is made by segment_set"):
         plan.glue(0, 1)
     split = plan.cut("T1")
     assert len(split.segments) == 3
@@ -135,13 +135,13 @@ def test_names_that_passes_made_are_told_as_such():
         fd.add_output(fd.ops.permute(a, [1, 0]))
         fd.add_output(fd.ops.exp(a))
     plan = fl.segment(fd)
-    told = "T1_hint is made by the pass mark_aliases_prepare."
+    told = "T1_hint is created by the pass mark_aliases_prepare."
     for why in (plan.why(0, 1), *plan.boundaries()):
         assert why.text.count(told) == 1
     assert str(plan.certificate()).count(told) == 1
     assert told in certificate_html(plan.certificate())
     assert told not in plan.why("T1", "T3").text
-    assert "is made by the pass" not in str(hinted().certificate())
+    assert "is created by the pass" not in str(hinted().certificate())
 
 
 def test_names_that_rules_of_the_segmenter_made_are_told_as_such():
@@ -151,4 +151,4 @@ def test_names_that_rules_of_the_segmenter_made_are_told_as_such():
         rows = fd.ops.broadcast(fd.ops.sum(b, dims=[1]), is_broadcast_dim=[False, True])
         fd.add_output(fd.ops.cast(fd.ops.mul(b, rows), dtype=DataType.Half))
     plan = fl.segment(fd, options=SegmenterOptions(io_to_lower_precision=True))
-    assert "T5_lower is made by the option io_to_lower_precision." in plan.why("T5_lower", "T6").text
+    assert "T5_lower is created by the option io_to_lower_precision." in plan.why("T5_lower", "T6").text

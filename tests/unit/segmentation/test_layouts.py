@@ -286,7 +286,7 @@ def test_layouts_are_shown():
     assert frame.loc[crossing, "chosen"] == "1,0"
     assert frame.loc[crossing, "by"] == "S1"
     assert f"{crossing}" in str(plan.layouts())
-    assert "S1 was asked again and goes from transpose to pointwise." in str(plan.layouts())
+    assert "The schedulers were asked about S1 again: it goes from transpose to pointwise." in str(plan.layouts())
     assert "<td>1,0</td>" in plan.layouts()._repr_html_()
     assert "across rows" in str(plan)
     assert "Layouts: axes in memory" in plan._repr_mimebundle_()["text/html"]
@@ -335,7 +335,7 @@ def test_an_unknown_mode_is_refused():
         ("T1", 2, "stride_order must be a list of ints, given 2"),
         ("T0", [0, 1, 2], "T0 is not an output of the fusion; its outputs are T1, T2"),
         ("T9", [0, 1, 2], "T9 is not an output"),
-        ("T2", [0, 1, 2], "T2 lies where input T0 does, as the caller laid it"),
+        ("T2", [0, 1, 2], "T2 is written over the input T0 and has its layout"),
     ],
 )
 def test_orders_that_cannot_be_are_refused(output, order, sentence):

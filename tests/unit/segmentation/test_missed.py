@@ -64,7 +64,7 @@ def test_a_merge_that_bottom_up_never_tried(both_ways):
     assert first.segments == (1, 2)
     assert first.relation == "never tried"
     assert "is read or written twice here and once there" in first.text
-    assert "The inner_persistent scheduler would take them: glue" in first.text
+    assert "The inner_persistent scheduler would accept them: glue" in first.text
     assert any(entry.text == "1 launch fewer" for entry in others)
     assert sum(entry.cost for entry in certificate.missed) == certificate.cost - certificate.known
     assert "a cheaper plan, which saves\n     14.0 µs  T1 is read or written twice" in str(certificate)
@@ -90,7 +90,7 @@ def test_what_was_refused_at_that_time_is_told():
     certificate = fl.segment(irregular(1, 25)).certificate()
     refused = [entry for entry in certificate.missed if entry.relation == "refused"]
     assert refused
-    assert any("What was said then: reduction: " in entry.text for entry in refused)
+    assert any("The refusal then: reduction: " in entry.text for entry in refused)
 
 
 def test_tampering_with_paths_and_with_what_is_saved_is_found_out(both_ways):
@@ -106,11 +106,11 @@ def test_tampering_with_paths_and_with_what_is_saved_is_found_out(both_ways):
     (tensors,) = path.through
     wrong = {
         "paths charge": with_term(replace(path, cost=path.cost + 1)),
-        "or twice": with_term(path, path),
-        "share no such tensor": with_term(replace(path, through=(tensors[::-1],))),
-        "no neighbours": with_term(replace(path, through=(tensors[1:],))),
+        "or charges it twice": with_term(path, path),
+        "do not share such a tensor": with_term(replace(path, through=(tensors[::-1],))),
+        "between each two neighbours": with_term(replace(path, through=(tensors[1:],))),
         "may share a kernel": with_term(replace(path, members=path.members[:2], through=(tensors[:1],))),
-        "names what it may not": with_term(replace(path, members=(*path.members[:-1], "T99"))),
+        "names a tensor that it may not charge": with_term(replace(path, members=(*path.members[:-1], "T99"))),
         "does not add up": replace(good, missed=good.missed[1:]),
     }
     assert verify(good, both_ways.segmented, both_ways.oracle).holds
@@ -264,7 +264,7 @@ def test_plans_with_replicas_are_compared_with_those_that_have_none(name):
     assert any("replicas being one" in problem for problem in told.problems)
     wrong = tuple(replace(proof, merged=proof.merged and (("T1", "T0"),)) for proof in certificate.proofs)
     told = verify(replace(certificate, proofs=wrong), plan.segmented, plan.oracle)
-    assert any("merges other expressions" in problem for problem in told.problems)
+    assert any("merges expressions other" in problem for problem in told.problems)
     plain = fl.segment(fusion, inputs, options=SegmenterOptions(privatize=False))
     assert certificate.bound <= plan_cost(plain.segmented, model_of(plain.oracle))
     best = fl.segment(fusion, inputs, strategy="optimal")

@@ -39,7 +39,7 @@ def test_a_matrix_product_between_two_pointwise_ops():
     through = [term for term in certificate.terms if term.kind is TermKind.MEMORY]
     assert [term.cost for term in through] == [2 * MATRIX, 2 * MATRIX]
     assert "(exp) (67.1 MB) must go through memory, written once and read once: " in through[0].text
-    assert "can never share a kernel, since " in through[0].text
+    assert "can never share a kernel, because " in through[0].text
     assert "which only the matmul scheduler may fuse" in through[0].text
     assert [term.cost for term in certificate.terms if term.kind is TermKind.LAUNCHES] == [3 * 4800 * 4000]
     assert verify(certificate, plan.segmented, plan.oracle).holds
@@ -166,7 +166,7 @@ def test_a_plan_with_a_segment_that_nobody_takes_is_no_legal_plan():
     plan = fl.segment(fd, specs, strategy=lambda fusion, oracle: [[e.name for e in fusion.tensor_exprs]])
     assert plan.segments[0].scheduler is None
     certificate = plan.certificate()
-    assert certificate.status.startswith("not a legal plan under this model: no scheduler takes segment 0 (T2, ")
+    assert certificate.status.startswith("not a legal plan under this model: no scheduler accepts segment 0 (T2, ")
     assert not certificate.is_optimal
     assert verify(certificate, plan.segmented, plan.oracle).holds
 
@@ -228,15 +228,15 @@ def test_tampered_certificates_are_found_out(certified):
     wrong = {
         "bytes are claimed": changed(good, memory, cost=proof.terms[memory].cost + 1),
         "may share a kernel": changed(good, launches, members=("T2", "T3")),
-        "a member stands twice": changed(good, launches, members=("T2", "T2")),
-        "names what it may not": changed(good, launches, members=("T2", "T99")),
-        "or twice": replace(good, proofs=(replace(proof, terms=(*proof.terms, proof.terms[memory])),)),
-        "unlike what is claimed": replace(good, segments=(replace(good.segments[0], read=1), *good.segments[1:])),
+        "a member occurs twice": changed(good, launches, members=("T2", "T2")),
+        "names a tensor that it may not charge": changed(good, launches, members=("T2", "T99")),
+        "or charges it twice": replace(good, proofs=(replace(proof, terms=(*proof.terms, proof.terms[memory])),)),
+        "differs from the certificate": replace(good, segments=(replace(good.segments[0], read=1), *good.segments[1:])),
         "not those of the plan": replace(good, segments=good.segments[1:]),
         "there is no proof": replace(good, proofs=()),
-        "cheapest known plan is dearer": replace(good, known=good.cost + 1),
+        "cheapest known plan is more expensive": replace(good, known=good.cost + 1),
         "above the cost of a known plan": replace(good, known=good.bound - 1),
-        "is no chain": replace(good, proofs=(*good.proofs, replace(proof, recomputed=(("T3",),)))),
+        "is not a chain": replace(good, proofs=(*good.proofs, replace(proof, recomputed=(("T3",),)))),
         "the model is not that of": replace(good, model=replace(good.model, bandwidth=1e12)),
     }
     for text, certificate in wrong.items():
@@ -253,7 +253,7 @@ def test_a_search_that_claims_too_much_is_found_out():
     assert not told.holds
     part = good.proofs[0].terms[index].members
     told = verify(changed(good, index, members=part[1:]), plan.segmented, plan.oracle)
-    assert any("so that the search is not whole" in problem for problem in told.problems)
+    assert any("so the search does not cover all plans" in problem for problem in told.problems)
 
 
 def test_a_certificate_of_another_plan_is_found_out(certified):

@@ -135,7 +135,7 @@ def test_a_target_that_does_not_suffice_is_refused():
         fd.add_output(fd.ops.neg(fd.define_tensor([4])))
     needed = SegmenterOptions.from_nvfuser(requires="compute capability 9.0")
     assert fl.segment(fd, options=needed).target == "H200"
-    with pytest.raises(InputError, match="the options need compute capability 9.0; target A100 has 8.0"):
+    with pytest.raises(InputError, match="the options require compute capability 9.0, but target A100 has 8.0"):
         fl.segment(fd, options=needed, target="A100")
 
 

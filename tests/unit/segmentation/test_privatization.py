@@ -187,9 +187,9 @@ def test_the_log_says_who_computes_what_again_and_rebuilds_the_plan():
 @pytest.mark.parametrize(
     ("kind", "subjects", "text"),
     [
-        (Kind.PRIVATIZE, (("T9",), ("T9_replica", "T3")), "the log makes T9_replica of T9 for T3, which cannot be"),
-        (Kind.PRIVATIZE, (("T2",), ("T3", "T4")), "the log makes T3 of T2 for T4, which cannot be"),
-        (Kind.REVERT, (("T3", "T4"),), "the log makes T4 one with T3, which is in another group"),
+        (Kind.PRIVATIZE, (("T9",), ("T9_replica", "T3")), "makes T9_replica a replica of T9 for T3, which is not"),
+        (Kind.PRIVATIZE, (("T2",), ("T3", "T4")), "the log makes T3 a replica of T2 for T4, which is not possible"),
+        (Kind.REVERT, (("T3", "T4"),), "the log merges T4 with T3, which is in another group"),
     ],
 )
 def test_logs_that_do_not_fit(kind, subjects, text):
@@ -230,7 +230,7 @@ def test_edits_of_plans_with_replicas():
     assert made_again["plan"] == cut
     glued = cut.glue(2, 3)
     assert glued.segmented == plan.segmented
-    with pytest.raises(IllegalEdit, match="no scheduler takes segments 1 and 2 as one"):
+    with pytest.raises(IllegalEdit, match="no scheduler accepts segments 1 and 2 as one"):
         plan.glue(1, 2)
 
 
@@ -277,7 +277,7 @@ def test_replicas_stay_where_a_reader_would_no_longer_be_taken():
         fd.add_output(fd.ops.maximum(fd.ops.reshape(wide, [1, 1, 2, 1, 31]), wide))
         fd.add_output(fd.ops.cast(other, DataType.Half))
     plan = fl.segment(fd)
-    # With one cast the maximum would be that of x and x.T, which no scheduler takes.
+    # With one cast the maximum would be that of x and x.T, which no scheduler accepts.
     assert None not in [s.scheduler for s in plan.segments]
     reverts = [a for a in plan.decisions if a.kind is Kind.REVERT]
     assert [(a.subjects, a.accepted) for a in reverts] == [

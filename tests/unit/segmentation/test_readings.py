@@ -152,7 +152,7 @@ PAIRS = Rule(lambda c: len(c.exprs) < 3)
 
 
 def tried(fusion, oracle=PAIRS, **options):
-    """Return the pieces that are tried, where no scheduler takes three expressions unless another oracle is given."""
+    """Return the pieces that are tried, where no scheduler accepts three expressions unless another oracle is given."""
     log = DecisionLog()
     top_down(fusion, oracle, log, **options)
     return [tuple(name for group in attempt.subjects for name in group) for attempt in log.filter(phase="top-down")]
@@ -226,7 +226,7 @@ def test_7_accepted_pieces_are_not_tried_again_across_any_cut():
 def test_7_other_strategies_refuse_cuts_that_they_do_not_make(strategy, switch):
     options = SegmenterOptions(**{switch: True})
     named = repr(strategy) if isinstance(strategy, str) else "that is a function"
-    sentence = f"segment: the strategy {named} does not take {switch}; only 'top_down' makes such cuts."
+    sentence = f"segment: the strategy {named} does not accept {switch}; only 'top_down' does."
     with pytest.raises(InputError, match=re.escape(sentence)):
         segment(record(reshaped), everything(), strategy=strategy, options=options)
     assert segment(

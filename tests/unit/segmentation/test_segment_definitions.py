@@ -72,7 +72,7 @@ def test_options_that_only_top_down_takes():
     plan = fl.segment(fd, inputs, strategy="top_down", options=options)
     assert len(fd.segment(plan=plan)) == len(plan.segments) < len(fl.segment(fd, inputs).segments)
     close(fd.segments_reference(inputs), fd.reference(inputs))
-    with pytest.raises(InputError, match="only 'top_down' makes such cuts"):
+    with pytest.raises(InputError, match="only 'top_down' does"):
         fd.segment(inputs, options=options)
     with pytest.raises(InputError, match="unknown strategy 'upside_down'"):
         fd.segment(inputs, strategy="upside_down")
@@ -157,7 +157,7 @@ def test_what_the_segmenter_made_for_some_sizes_is_not_run_for_others():
     # More rows are divided by the same count; longer ones are not.
     (more, longer) = arrays((7, 6), (4, 9))
     close(definitions.reference([more]), fd.reference([more]))
-    with pytest.raises(InputError, match="the passes or the segmenter make T.* otherwise than for those"):
+    with pytest.raises(InputError, match="the passes or the segmenter compute T.* differently than for the sizes"):
         definitions.execute([longer])
 
 
@@ -275,7 +275,7 @@ def test_what_segment_does_not_take_together():
     plan = fl.segment(fd, [x])
     assert isinstance(plan, Plan)
     for more in ({"strategy": "optimal"}, {"options": SegmenterOptions()}, {"target": "H100"}, {"inputs": [x]}):
-        with pytest.raises(ArgumentTypeError, match="give nothing else beside it"):
+        with pytest.raises(ArgumentTypeError, match="pass no other argument with it"):
             fd.segment(plan=plan, **more)
     with pytest.raises(ArgumentTypeError, match="inputs must be given, or a plan"):
         fd.segment()
@@ -283,7 +283,7 @@ def test_what_segment_does_not_take_together():
         fd.segment(plan=1)
     with pytest.raises(InputError, match="the plan is of another definition"):
         other.segment(plan=plan)
-    with pytest.raises(StateError, match="argument_manager: the definition is in no segments"):
+    with pytest.raises(StateError, match="argument_manager: the definition is not segmented"):
         _ = other.argument_manager
     # A refused call begins nothing.
     assert fd.segment(plan=plan) == []

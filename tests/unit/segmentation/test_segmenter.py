@@ -50,7 +50,7 @@ def test_cut_then_glue_is_where_it_began():
 def test_refused_edits_say_why():
     oracle = one_reduction()
     segmented = segment(sum_broadcast_add(), oracle)
-    with pytest.raises(IllegalEdit, match="no scheduler takes segments 0 and 1 as one; pointwise: ") as refused:
+    with pytest.raises(IllegalEdit, match="no scheduler accepts segments 0 and 1 as one; pointwise: ") as refused:
         glue(segmented, 0, 1, oracle)
     assert refused.value.verdicts
     for tensor, text in (
@@ -96,7 +96,7 @@ def test_move():
     with pytest.raises(IllegalEdit, match="form a cycle"):
         move(segmented, "T3", 0, oracle)
     picky = Rule(lambda c: len(c.exprs) < 3)
-    with pytest.raises(IllegalEdit, match="with T1 in segment 1, no scheduler takes segment 1"):
+    with pytest.raises(IllegalEdit, match="with T1 in segment 1, no scheduler accepts segment 1"):
         move(segmented, "T1", 1, picky)
 
 
@@ -106,7 +106,7 @@ def test_why():
     assert why(segmented, "T2", "T3", log, oracle).relation is Relation.TOGETHER
     refused = why(segmented, "T2", "T4", log, oracle)
     assert refused.relation is Relation.REFUSED
-    assert "T2 (sum) is in segment 0, T4 (add) in segment 1; no scheduler takes both (tried" in refused.text
+    assert "T2 (sum) is in segment 0, T4 (add) in segment 1; no scheduler accepts both (tried" in refused.text
     assert refused.verdicts
     assert refused.attempts
     edited = why(cut(segmented, "T2", None, oracle), "T2", "T3", log, oracle)
@@ -236,11 +236,11 @@ def test_rope_backward_stores_no_zeros():
         ("best", "unknown strategy 'best'"),
         (lambda *_: 3, "must return groups"),
         (lambda *_: "T2", "must return groups"),
-        (lambda *_: ["T2", "T3", "T4"], "a group is a list"),
+        (lambda *_: ["T2", "T3", "T4"], "a group must be a list"),
         (lambda *_: [["T2", "T3"]], "left out T4"),
         (lambda *_: [["T2", "T3"], ["T3", "T4"]], "put T3 into the groups 0 and 1"),
         (lambda *_: [["T2", "T3", "T4", "T9"]], "returned 'T9', which the fusion does not compute"),
-        (lambda *_: [["T2", "T4"], ["T3"]], "no legal partition: the segments form a cycle"),
+        (lambda *_: [["T2", "T4"], ["T3"]], "did not return a legal partition: the segments form a cycle"),
     ],
 )
 def test_strategies_that_return_nonsense(strategy, text):

@@ -103,7 +103,7 @@ def test_a_mark_is_removed_at_either_of_its_edges_or_at_its_op(open_page, diamon
 def test_what_cannot_be_annotated_says_why_and_changes_nothing(open_page, diamond):
     page = open_page(diamond)
     before = page.explorer.scene
-    assert page.send("annotate", id=edges(page, "T4")[0]).startswith("There is no edge for a segment_set behind T4")
+    assert page.send("annotate", id=edges(page, "T4")[0]).startswith("A segment_set cannot be inserted after T4")
     assert page.explorer.status["kind"] == "error"
     assert page.explorer.scene == before
 
@@ -147,7 +147,7 @@ def test_cuts_at_reshapes_are_for_top_down_only_and_come_back_with_it(open_page,
     page = open_page(reshaped)
     assert buttons(page)["cut_reshape_inputs"] == (False, False)
     said = page.send("switches", switches={"cut_reshape_inputs": True})
-    assert "does not take cut_reshape_inputs; only 'top_down' makes such cuts" in said
+    assert "does not accept cut_reshape_inputs; only 'top_down' does" in said
     assert not page.explorer.cut_reshape_inputs
     page.send("strategy", strategy="top_down")
     assert len(page.explorer.plan.segments) == 1
@@ -170,7 +170,7 @@ def test_edits_of_the_partition_are_left_behind_and_the_way_back_keeps_them(open
     page.send("cut", id=edges(page, "T2")[0])
     edited = page.explorer.plan
     said = page.send("annotate", id=edges(page, "T1")[0])
-    assert said.endswith("; 1 edit of the partition left behind.")
+    assert said.endswith("; 1 edit of the partition dropped.")
     assert not page.explorer.plan.edits
     assert page.send("undo").startswith("Undid segment_set(T1")
     assert page.explorer.plan is edited

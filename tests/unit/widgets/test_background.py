@@ -114,7 +114,7 @@ def test_a_search_can_be_cancelled(page, monkeypatch, what):
     assert explorer.plan is before
     assert not explorer.certificate
     assert explorer.status["text"] == "The search was cancelled."
-    assert page.send("stop") == "Nothing is being searched."
+    assert page.send("stop") == "No search is in progress."
     page.send("certificate")
     explorer.wait(300)
     assert explorer.certificate["status"]
@@ -191,7 +191,7 @@ def test_a_plan_without_a_cost_model_says_so(stubs):
     explorer.wait(300)
     assert "no cost model" in explorer.certificate["problem"]
     page.send("panel", name="passes")
-    assert "does not tell what it was made of" in explorer.panels["passes"]["html"]
+    assert "has no record of its passes" in explorer.panels["passes"]["html"]
     explorer.close()
 
 

@@ -248,7 +248,7 @@ def test_an_error_in_a_handler_is_shown(page, monkeypatch):
     assert page.send("act", id=page.edge("T3")) == "Act failed: KeyError: 'kaput'"
     assert page.send("no such event").startswith("No such event failed: KeyError")
     assert page.explorer.status["kind"] == "error"
-    assert page.send("act", id="gone") == "The plan on show no longer has this edge; click it again."
+    assert page.send("act", id="gone") == "The current plan no longer has this edge."
 
 
 def test_closing_frees_it_and_leaves_others_alone(stubs, timer):

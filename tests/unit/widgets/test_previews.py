@@ -47,7 +47,7 @@ def test_what_edits_give_is_there_before_the_click(rope):
     assert cut == [True, 0, "cut T12", "3 → 4 segments, +537 MB moved, +116 µs predicted (H200)"]
     legal, colour, name, words = foreseen[rope.edge("T28", "boundary")]
     assert (legal, colour, name) == (False, 0, "glue S0 and S1")
-    assert words.startswith("No scheduler takes segments 0 and 1 as one")
+    assert words.startswith("No scheduler accepts segments 0 and 1 as one")
 
 
 def test_after_an_edit_the_status_says_why_it_changed_more_than_it_names(rope):
@@ -69,7 +69,7 @@ def test_an_edit_that_is_refused_is_no_button_that_works(rope):
     rope.send("select", id=rope.edge("T28", "boundary"))
     glue = rope.explorer.answer["actions"][0]
     assert glue["label"] == "Glue S0 and S1"
-    assert glue["refused"].startswith("No scheduler takes segments 0 and 1 as one")
+    assert glue["refused"].startswith("No scheduler accepts segments 0 and 1 as one")
     rope.send("select", id=rope.edge("T12", "inside"))
     said = rope.explorer.answer
     assert "refused" not in said["actions"][0]

@@ -63,7 +63,7 @@ def test_setting_a_trait_does_what_the_page_does_and_is_undone(explorer):
 def test_what_a_strategy_refuses_goes_back(explorer):
     explorer.cut_reshape_inputs = True
     assert not explorer.cut_reshape_inputs
-    assert "only 'top_down' makes such cuts" in explorer.status["text"]
+    assert "only 'top_down' does" in explorer.status["text"]
     explorer.running = True
     assert not explorer.running
     assert explorer.status["text"].startswith("Run needs inputs")
@@ -72,9 +72,9 @@ def test_what_a_strategy_refuses_goes_back(explorer):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("strategy", "sideways", "has no strategy 'sideways'; it has bottom_up, top_down, optimal, unfused"),
+        ("strategy", "sideways", "unknown strategy 'sideways'; choose from bottom_up, top_down, optimal, unfused"),
         ("reading", "maybe", "reading must be 'hint', 'cut' or 'ignore', given 'maybe'"),
-        ("selection", "T99", "nothing in the plan is 'T99'"),
+        ("selection", "T99", "the plan does not contain 'T99'"),
         ("plan", 3, "must be a plan, as fl.segment returns it, given 3"),
     ],
 )
@@ -200,7 +200,7 @@ if torch.cuda.device_count() > 3:
 def test_a_script_that_was_loaded_runs_at_once_and_its_notes_are_shown():
     explorer = fl.explore(*fl.load_repro(SCRIPT + "fd.execute([torch.randn(6, 4, device='cuda:0')])"))
     assert explorer.history["notes"] == [
-        "Run makes inputs of the sizes given", "line 11: a branch on something that is not read is passed over",
+        "Run creates inputs of the given sizes", "line 11: a branch on a value that is not read is skipped",
     ]
     assert explorer.history["runnable"]
     explorer.running = True
@@ -212,7 +212,7 @@ def test_a_script_that_was_loaded_runs_at_once_and_its_notes_are_shown():
 
 def test_a_script_without_inputs_runs_with_sizes_that_are_assumed():
     explorer = fl.explore(*fl.load_repro(SCRIPT))
-    assert explorer.history["notes"][0] == "No inputs are given: open sizes are taken to be 256"
+    assert explorer.history["notes"][0] == "No inputs are given, so open sizes are assumed to be 256"
     assert explorer.plan.inputs[0].shape == (256, 256)
     assert explorer.history["runnable"]
     explorer.close()
@@ -226,6 +226,6 @@ def test_inputs_beyond_the_memory_become_smaller_and_the_header_says_so(monkeypa
     assert explorer.plan.inputs[0].shape == (128, 128)
     explorer.close()
     explorer = fl.explore(*fl.load_repro(script.replace("[-1, -1]", "[8192, 4096]")))
-    assert explorer.history["notes"][0].startswith("These inputs cannot be made: those given would need 537 MB")
+    assert explorer.history["notes"][0].startswith("These inputs cannot be created: the given sizes need 537 MB")
     assert not explorer.history["runnable"]
     explorer.close()
