@@ -21,6 +21,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.planning import segment
 from fuser_lab.runtime.ahead import compile_kernel
 from fuser_lab.runtime.arrays import from_numpy_as
+from fuser_lab.runtime.device import DeviceMemory
 from fuser_lab.version import __version__
 
 Peers = Mapping[str, Callable[..., Any]]
@@ -67,10 +68,7 @@ def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> Non
 
 def capability() -> tuple[int, int]:
     """Return the compute capability of this process's GPU."""
-    import torch
-
-    major, minor = torch.cuda.get_device_capability()
-    return int(major), int(minor)
+    return DeviceMemory().capability()
 
 
 def _described(task: Task) -> Row:
