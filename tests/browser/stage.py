@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from browser.lab import PATIENCE
@@ -53,7 +55,8 @@ _CLICKED = """(item) => new Promise((done) => {
 class Stage:
     """A page that shows an explorer; every message between the two is JSON, as it is between a notebook and its kernel.
 
-    What Python changes by itself, in the background, is sent with the answer to the next event.
+    What Python sends while it handles an event reaches the page at once, so that the page draws while Python goes on.
+    What it changes by itself, in the background, is sent with the answer to the next event.
     """
 
     def __init__(self, browser: Browser, *, size: tuple[int, int] = (1280, 720), theme: str = "light") -> None:
@@ -66,6 +69,8 @@ class Stage:
         self.page.on("pageerror", lambda e: self.errors.append(f"{e} {e.stack}"))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self._sent: dict[str, Any] = {}
+        self._handles, self._begun = False, 0.0
+        self.python_seconds = 0.0  # processor time of Python for the last event, until it sent the picture
         self.page.expose_function("toPython", self._take)
         script = json_text(assets.script()).replace("</", "<\\/")
         self.page.set_content(_PAGE % (assets.style(), str(theme == "light").lower(), script))
@@ -79,6 +84,7 @@ class Stage:
     def show(self, explorer: Explorer) -> None:
         """Show an explorer, and return when it was painted."""
         self._explorer = explorer
+        explorer.send_state = self._push  # type: ignore[method-assign]
         self.page.evaluate("(text) => window.show(text)", self._news())
         if self.errors or not self.page.locator(".fl-node").count():
             message = f"the explorer did not open: {self.errors}"
@@ -101,9 +107,18 @@ class Stage:
         self.page.context.close()
 
     def _take(self, text: str) -> str:
+        self._handles, self._begun, self.python_seconds = True, time.thread_time(), 0.0
         for name, value in json.loads(text).items():
             setattr(self._explorer, name, value)
+        self._handles = False
         return self._news()
+
+    def _push(self, key: object = None) -> None:
+        if not self._handles or threading.current_thread() is not threading.main_thread():
+            return
+        if isinstance(key, set) and "scene" in key:
+            self.python_seconds = time.thread_time() - self._begun
+        self.page.evaluate("(text) => window.model.take(JSON.parse(text))", self._news())
 
     def _news(self) -> str:
         state = self._explorer.get_state()
