@@ -7,10 +7,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from browser.lab import PATIENCE
 from fuser_lab_widgets import assets
 
 from fuser_lab.json_text import json_text
+
+from .lab import PATIENCE
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer

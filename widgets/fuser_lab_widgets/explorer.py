@@ -50,6 +50,11 @@ _KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook ke
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
                "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
+_DETAILS: Final[dict[scenes.Detail, str]] = {
+    "ops": "One box per op.",
+    "segments": "One box per segment.",
+    "blocks": "One box for each run of segments that repeats, and for each other segment.",
+}
 _OF_TIMES: Final = tabs.following(tabs.Follows.TIMES)
 _OF_THE_SESSION: Final = tabs.following(tabs.Follows.SESSION)
 
@@ -679,10 +684,8 @@ class Explorer(anywidget.AnyWidget):
         self._detail = asked if asked in {"segments", "blocks"} else "ops"
         self._opened = frozenset()
         self._show()
-        self._say({
-            "ops": "One box per op.", "segments": "One box per segment.",
-            "blocks": "One box for each run of segments that repeats, and for each other segment.",
-        }[self._detail])
+        if not event.get("quiet"):
+            self._say(_DETAILS[self._detail])
 
     def _open(self, event: Event) -> None:
         """Draw the ops of one segment or the segments of one block among the others, or close it again."""

@@ -155,7 +155,7 @@ export class Decisions {
     if (step == null) this.stop();
     else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), this.total);
-    if (step != null && channel.get("scene").detail !== "ops") explorer.toolbar.setDetail("ops");
+    if (step != null && channel.get("scene").detail !== "ops") channel.send("detail", { detail: "ops", quiet: true }); // the step has the status line
     else this.showStep();
     this.drawPlayer();
   }
