@@ -24,6 +24,7 @@ R = TypeVar("R")
 _LONGEST = 60  # characters or entries of a value in a sentence
 _MOST_NAMED = 40
 _MOST_ENTRIES = 1 << 20  # limit of a list's length; an iterable may be infinite
+_WHOLE = object()
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 
 
@@ -294,7 +295,7 @@ def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRI
         if not least <= len(entries) <= most:
             limit = f"at least {least:,}" if len(entries) < least else f"at most {most:,}"
             raise _Refused(value, accepted if least == most else f"{accepted}, {limit}", of_type=False)
-        return [_part(kind, entry, f"[{place}]") for place, entry in enumerate(entries)]
+        return [_part(kind, entry, place) for place, entry in enumerate(entries)]
 
     return Kind(accepted=accepted, take=take)
 
@@ -305,15 +306,17 @@ def mapping(key: Kind, value: Kind, accepted: str) -> Kind:
     def take(given: Any) -> dict[Any, Any]:
         if not isinstance(given, Mapping):
             raise _Refused(given, accepted, of_type=True)
-        return {_part(key, k, ""): _part(value, v, f"[{shown(k)}]") for k, v in given.items()}
+        return {_part(key, k): _part(value, v, k) for k, v in given.items()}
 
     return Kind(accepted=accepted, take=take)
 
 
-def _part(kind: Kind, entry: object, place: str) -> Any:
+def _part(kind: Kind, entry: object, index: object = _WHOLE) -> Any:
+    """Return what a kind takes of an entry; ``index`` says in a refusal which entry it is."""
     try:
         return kind.take(entry)
     except _Refused as refused:
+        place = "" if index is _WHOLE else f"[{shown(index)}]"
         raise _Refused(
             refused.value, refused.accepted, f"{place}{refused.place}", of_type=refused.of_type,
         ) from None

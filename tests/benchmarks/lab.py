@@ -189,14 +189,14 @@ def lost_worker(scale: float) -> Iterator[Bar]:
 
 
 def _swept(count: int, name: str) -> Sweep:
-    """Return a sweep of a norm over rows of many sizes, segmented and certified."""
+    """Return a sweep of a region as models have it, over many sizes, segmented and certified."""
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True)
         weight = fd.define_tensor([-1], contiguity=True)
-        normal = fd.ops.layer_norm(x, [-1], weight)
-        fd.add_output(normal)
+        inner = fd.ops.add(fd.ops.gelu(fd.ops.layer_norm(x, [-1], weight)), x)
+        fd.add_output(fd.ops.softmax(inner, -1))
     sizes = [(64 + n % 100, 128 + 8 * (n // 100)) for n in range(count)]
-    return fl.sweep({"layer_norm": fd}, sizes, work="certificate", name=name)
+    return fl.sweep({"region": fd}, sizes, work="certificate", name=name)
 
 
 def _rows(ledger: fl.Ledger) -> Counter[tuple[str, int]]:

@@ -1,6 +1,7 @@
 """Sweeps on a cluster of two processes: everything arrives once, whatever is stopped or killed."""
 
 import os
+import pkgutil
 import signal
 
 import pytest
@@ -96,6 +97,21 @@ def test_measurements_take_the_resource(client, tmp_path):
     assert not result.failures
     assert (rows["median"][rows["plan"] == "bottom_up"] > 0).all()
     assert set(rows["plan"]) == {"bottom_up", "numpy"}
+
+
+def test_what_a_worker_cannot_do_is_a_row(client, tmp_path, monkeypatch):
+    def broken(task, peers, run, version):
+        raise ValueError(task.subject)
+
+    monkeypatch.setattr(clusters, "performed", broken)
+    swept = ours("broken", 2)
+    with fl.Ledger(tmp_path) as ledger:
+        result = swept.run(ledger, client, progress=False)
+        assert completed(swept, ledger) == keys(swept)
+    assert [reason for _, reason in result.failures] == ["ValueError: sum"] * 2
+    # As workers_of asks for the version.
+    for found in client.run(pkgutil.resolve_name, "no_such_package:__version__", on_error="return").values():
+        assert clusters._refusal(found) == "it has no fuser_lab"
 
 
 def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
