@@ -1,13 +1,14 @@
 """The predictions of a lesson's readers, as files to hand in, and a summary of those of a class."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab.arguments import PATH, listed, takes
+from fuser_lab.arguments import PATH, listed, shown, takes
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.report import save
@@ -134,8 +135,12 @@ def read_answers(paths: str | Path | Sequence[str | Path]) -> ClassAnswers:
         If a file cannot be read or contains no answers; the message names it.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
-    files = [file for path in map(Path, given) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
-    return ClassAnswers(sheets=tuple(map(_sheet, files)))
+    return ClassAnswers(sheets=tuple(_sheet(file) for path in map(Path, given) for file in _files(path)))
+
+
+def _files(path: Path) -> list[Path]:
+    # Path.is_dir raises an error if a name is too long.
+    return sorted(path.glob("*.json")) if os.path.isdir(path) else [path]  # noqa: PTH112
 
 
 def _sheet(path: Path) -> AnswerSheet:
@@ -144,12 +149,12 @@ def _sheet(path: Path) -> AnswerSheet:
         known = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)
         answers = tuple(_answer(**one) for one in data["answers"]) if known else None
     except OSError as error:
-        msg = f"read_answers: {path.name!r} cannot be read ({error.strerror or error})."
+        msg = f"read_answers: {shown(path.name)} cannot be read ({error.strerror or error})."
         raise InputError(msg) from None
     except (KeyError, TypeError, ValueError, RecursionError):
         answers = None
     if answers is None:
-        msg = f"read_answers: {path.name!r} contains no answers written by Score.save of fuser_lab.teaching."
+        msg = f"read_answers: {shown(path.name)} contains no answers written by Score.save of fuser_lab.teaching."
         raise InputError(msg)
     return AnswerSheet(name=str(data.get("name", "")), answers=answers)
 

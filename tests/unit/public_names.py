@@ -101,8 +101,9 @@ _REASONS = {
         Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
         FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
         FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors
-        FusionDefinition.value FusionDefinition.wrap Pass.run Plan.segmented_anew SegmenterOptions.check_strategy
-        SegmenterOptions.for_strategy nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.call
+        FusionDefinition.value FusionDefinition.wrap Pass.run Plan.segmented_anew
+        PreparedPlan.generated SegmenterOptions.check_strategy SegmenterOptions.for_strategy
+        nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.call
         nvfuser.FusionDefinition.extents nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap
         nvfuser_direct.FusionDefinition.adopt nvfuser_direct.FusionExecutorCache.like
         errors.warn
@@ -116,7 +117,8 @@ _REASONS = {
         nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
         nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split
         nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView nvfuser_direct.Val
-        nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome teaching.Score
+        nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome teaching.Played
+        teaching.Score
     """,
     "refuses whatever it is given, as unsupported": """
         Sched.warp_specialize Tensor.circular_buffer Tensor.set_allocation_domain Tensor.set_device_mesh Tensor.swizzle

@@ -116,11 +116,11 @@ def test_ops_with_every_value(name):
     assert not _wrong_of_op(name)
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("refusals")
-    with contextlib.chdir(folder):
-        yield public_calls.calls(public_calls.world(folder))
+@pytest.fixture
+def calls(tmp_path):
+    # Made for each test: some calls may be made only once with the same arguments.
+    with contextlib.chdir(tmp_path):
+        yield public_calls.calls(public_calls.world(tmp_path))
 
 
 def _few(first, number):
@@ -179,6 +179,8 @@ COMMANDS = {
     ],
     "agree": ["FILE", "--target"],
     "report": ["FILE", "--output", "--title", "--name", "--strategies", "--target", "--segment-set"],
+    "sweep": ["FILE", "--ledger", "--scheduler", "--again"],
+    "retime": ["FILE", "--below 1", "1 --below"],
     "diff": ["FILE", "--name", "--strategies", "--target", "--segment-set"],
 }
 

@@ -19,6 +19,7 @@ from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, plural, seconds_label, three_digits
 
 _GIVEN: Final = "as recorded"
+_MOST_ORDERS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class OrderSensitivity(View):
         return Records(columns=columns, rows=rows)
 
 
-@takes(plan=instance(Plan), count=whole(1), seed=whole(0))
+@takes(plan=instance(Plan), count=whole(1, _MOST_ORDERS), seed=whole(0))
 def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSensitivity:
     """Return the plans that the plan's strategy makes of its definition, the ops recorded in random orders.
 
@@ -109,7 +110,7 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     plan
         Its definition, strategy, options and target.
     count
-        Number of random orders.
+        Number of random orders, 10,000 at most.
     seed
         Of the random numbers; equal seeds give equal orders.
     """
@@ -225,7 +226,7 @@ class MemoryOrders(View):
         return Records(columns=("order", "peak memory [bytes]", "segments"), rows=rows)
 
 
-@takes(plan=instance(Plan), count=whole(0), seed=whole(0), states=whole(1))
+@takes(plan=instance(Plan), count=whole(0, _MOST_ORDERS), seed=whole(0), states=whole(1))
 def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 20_000) -> MemoryOrders:
     """Return peak memory over orders of a plan's segments: its own, the best one, and random ones.
 
@@ -237,7 +238,7 @@ def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 2
     plan
         Its segments and what passes between them.
     count
-        Number of random orders.
+        Number of random orders, 10,000 at most.
     seed
         Of the random numbers.
     states
