@@ -1,7 +1,6 @@
 """Tasks of a sweep: one fusion at one size, cut in one way, and what to do with the plan. Equal content, equal key."""
 
 import enum
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
@@ -13,6 +12,7 @@ from fuser_lab.definition.binding import Described, check_count, default_inputs,
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.json_text import json_text
 from fuser_lab.lab.rows import canonical_text, text_hash
 from fuser_lab.plan import Plan
 from fuser_lab.planning import described_input, segment
@@ -94,7 +94,7 @@ class Task:
     def __post_init__(self) -> None:
         """Set the key."""
         content = {f.name: _content(getattr(self, f.name)) for f in fields(self) if f.name not in {"subject", "key"}}
-        text = json.dumps([_FORMAT, content], sort_keys=True, separators=(",", ":"))
+        text = json_text([_FORMAT, _sorted(content)])
         object.__setattr__(self, "key", sha256(text.encode()).hexdigest()[:24])
 
     @property
@@ -254,18 +254,22 @@ def _plain_input(value: Any) -> Described:
     return replace(found, device="cpu") if isinstance(found, TensorSpec) else found
 
 
+def _sorted(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: content[name] for name in sorted(content)}
+
+
 def _content(value: Any) -> Any:
     """Return a value as JSON that is the same in every process: sets are sorted, numbers keep their types."""
     if isinstance(value, SegmenterOptions):  # what is not changed is left out: options may be added
         default = SegmenterOptions()
         names = [f.name for f in fields(value) if getattr(value, f.name) != getattr(default, f.name)]
-        return {name: _content(getattr(value, name)) for name in names}
+        return _sorted({name: _content(getattr(value, name)) for name in names})
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _content(getattr(value, f.name)) for f in fields(value)}
+        return _sorted({f.name: _content(getattr(value, f.name)) for f in fields(value)})
     if isinstance(value, enum.Enum):
         return _content(value.value) if isinstance(value.value, str) else value.name
     if isinstance(value, frozenset | set):
-        return sorted(json.dumps(_content(entry), sort_keys=True) for entry in value)
+        return sorted(json_text(_content(entry)) for entry in value)
     if isinstance(value, list | tuple):
         return [_content(entry) for entry in value]
     return value if value is None or isinstance(value, str | bool | int) else repr(value)

@@ -247,14 +247,14 @@ def _misuses(name: str) -> tuple[Misuse, ...]:
         Misuse(f"{call}(x, 'a')", f"{name}: dims must be a list of ints", ArgumentTypeError),
         Misuse(f"{call}(x, dim=[0])", f"{name}: dim must be an int", ArgumentTypeError),
         Misuse(f"{call}(x, [0], 'a')", "keepdim must be True or False", ArgumentTypeError),
-        Misuse(f"{call}(x, keepdim=True)", "keepdim needs dim or dims", ArgumentTypeError),
+        Misuse(f"{call}(x, keepdim=True)", "keepdim requires dim or dims", ArgumentTypeError),
         Misuse(f"{call}(x, [0], dtype='a')", "dtype must be a DataType", ArgumentTypeError),
         Misuse(f"{call}(d)", "must be a tensor", ArgumentTypeError),
         Misuse(f"{call}()", "missing a required argument", ArgumentTypeError),
     )
 
 
-_NO_DTYPE = "dtype must be left out"
+_NO_DTYPE = "dtype must be omitted"
 
 
 def _extreme_misuses(name: str) -> tuple[Misuse, ...]:

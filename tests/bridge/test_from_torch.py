@@ -251,7 +251,7 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
         (lambda x: fl.from_torch(torch.nn.LSTM(4, 4), x[None], backward=True), InputError,
          "torch captured no op of LSTM; it does not capture training of torch.nn.LSTM"),
         (lambda x: copy.deepcopy(fl.from_torch(torch.sin, x)), UnsupportedError, "cannot be copied or pickled"),
-        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "no option 'speed'; choose from strategy"),
+        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "unknown option 'speed'; choose from strategy"),
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
         (lambda x: fl.from_torch(torch.sin, x, min_region_ops=0), ArgumentTypeError, "min_region_ops must be an int"),
         (lambda x: fl.from_torch(torch.sin, x, left_to_torch="sin"), ArgumentTypeError, "must be a list of ops"),

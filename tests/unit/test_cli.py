@@ -86,7 +86,8 @@ def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository
         "report": [str(script), "-o", str(tmp_path / "out.html")],
         "agree": [str(repository / "tests" / "data" / "dumps" / "permute_and_hint.txt")],
     }
-    assert set(commands) == set(cli._parser()._subparsers._group_actions[0].choices)
+    # `sweep` and `retime` write to a ledger and answer with their exit status.
+    assert set(commands) | {"sweep", "retime"} == set(cli._parser()._subparsers._group_actions[0].choices)
     for command, arguments in commands.items():
         assert cli.main([command, *arguments, "--json"]) == 0
         data = json.loads(capsys.readouterr().out)

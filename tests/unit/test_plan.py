@@ -200,7 +200,7 @@ def test_what_one_segment_recomputes_for_itself():
         fd.add_output(fd.ops.neg(fd.define_tensor([3])))
     plan = fl.segment(fd)
     assert plan.segmented.recomputed == {"T1"}
-    with pytest.raises(IllegalEdit, match="^T1 is recomputed by segment 0, which reads it; it crosses no boundary"):
+    with pytest.raises(IllegalEdit, match="^T1 is recomputed by segment 0, which reads it; it does not cross"):
         plan.cut("T1")
 
 

@@ -75,7 +75,7 @@ def test_options_of_the_segmenter_are_passed_on(rope):
     [
         ("broadcast_after_reductions", InputError, "did you mean broadcast_after_reduction?"),
         (("T1", "nowhere"), InputError, "keep names nowhere, which is not a tensor of the plan"),
-        (("T2", "T3"), InputError, "this does not hold: T2 and T3 are in different segments"),
+        (("T2", "T3"), InputError, "in the plan of the given fusion: T2 and T3 are in different segments"),
         (3, ArgumentTypeError, "two tensor names, a reason code, or a function of the plan; given 3"),
         (None, InputError, "no tensor passes between segments"),
     ],

@@ -124,7 +124,7 @@ def test_times_and_schedules_are_swept(tmp_path):
     assert set(plans["plan"]) == {"bottom_up", "bottom_up S0[grain=2]"}
     assert (plans["median"] > 0).all()
     changed = plans[(plans["plan"] != "bottom_up") & plans["segment"].notna()].iloc[0]
-    assert "given by hand: grain = 2" in changed["schedule"]
+    assert "set by hand: grain = 2" in changed["schedule"]
     peers = rows[rows["plan"] == "mine"]
     assert peers["note"].str.startswith("wrong results, not timed").all()
     assert peers["strategy"].isna().all()

@@ -260,7 +260,7 @@ def test_illegal_partitions_cannot_be_built():
         ([["T2"], ["T3"]], "no segment computes T4"),
         ([["T2", "T3"], ["T3", "T4"]], "T3 is in the segments 0 and 1"),
         ([["T3"], ["T2", "T4"]], "segment 0 reads T2, which no earlier segment computes"),
-        ([["T2", "T3", "T4", "X"]], "holds X"),
+        ([["T2", "T3", "T4", "X"]], "contains X"),
     ):
         with pytest.raises(VerificationError, match=text):
             verify(fusion, groups, frozenset())

@@ -52,7 +52,7 @@ def test_what_edits_give_is_there_before_the_click(rope):
 
 def test_after_an_edit_the_status_says_why_it_changed_more_than_it_names(rope):
     told = rope.send("cut", id=rope.edge("T4", "inside"))
-    assert told.startswith("Cut at T4: 3 → 7 segments, +1.22 GB moved. What is before the cut, {T4, T7,")
+    assert told.startswith("Cut at T4: 3 → 7 segments, +1.22 GB moved. The part before the cut, {T4, T7,")
     assert told.endswith("it is segmented bottom-up into 3 segments.")
     last = rope.explorer.history["last"]
     assert last["step"] == "cut(T4)"
@@ -84,7 +84,7 @@ def buttons(page):
 def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are_for(rope, monkeypatch):
     monkeypatch.setattr(previews, "SECONDS", 300.0)  # a busy machine lists fewer in the time that a user waits
     rope.send("panel", name="edits")
-    assert "No single glue or move makes this plan faster" in rope.explorer.panels["edits"]["html"]
+    assert "no single glue or move makes this plan faster" in rope.explorer.panels["edits"]["html"]
     rope.send("strategy", strategy="unfused")
     assert "edits" not in rope.explorer.panels
     rope.send("panel", name="edits")
