@@ -28,7 +28,7 @@ import pandas as pd
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.codegen.generate import generate
-from fuser_lab.teaching import on_gpu, predict, score
+from fuser_lab.teaching import on_gpu, play, predict, score
 
 with FusionDefinition() as fd:
     x = fd.define_tensor(shape=[-1, -1], contiguity=True)
@@ -74,8 +74,14 @@ print(on_cpu.source)
 # Seven ops became three loops. An op that is not a reduction has no loop of its own: `sub` and `exp` are computed where their results
 # are needed, and the broadcasts have vanished, since `t1_fmax` is one variable for the whole row.
 #
-# `T4_row` is the **persistent buffer** of lesson 02: a row of exponentials, kept from the second loop to the third.
-#
+# `T4_row` is the **persistent buffer** of lesson 02: a row of exponentials, kept from the second loop to the third. Follow one row
+# through the three loops: press *Play*, or drag the slider. The line that runs is marked, and so is each element that it reads or
+# writes. The rows are shorter here, so that you can see all of them.
+
+# %%
+play(segment, "cpu")
+
+# %% [markdown]
 # ## 2. Which line comes from which op?
 #
 # Each line records the op that it implements, which is how the explorer links code and graph. Lines without an op belong to the loops.
@@ -154,7 +160,13 @@ third
 #
 # Is the kernel correct? You can run it without a GPU: all threads run together as NumPy arrays, with one entry per thread, and every
 # statement is one step of all threads. This evaluator is slow and strict: a thread that reads outside a tensor, or reads what another
-# thread may not have written yet, raises an error.
+# thread may not have written yet, raises an error. The player shows its steps; choose one thread to see which elements are its own.
+
+# %%
+play(segment, "cuda")
+
+# %% [markdown]
+# And are the values right?
 
 # %%
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
@@ -174,7 +186,9 @@ print("how many times each element was written:", set(writes.tolist()))
 # %% [markdown]
 # ## 6. Down to instructions
 #
-# Numba compiles the Python source to PTX, the assembly language of NVIDIA's GPUs. This does not require a GPU either.
+# Numba compiles the Python source to PTX, the assembly language of NVIDIA's GPUs. This does not require a GPU either. In the explorer,
+# `fl.explore(fd)`, the tab *Source* shows source, schedule and PTX *side by side*: point at a line to see the lines of the other two
+# that belong to it.
 #
 # **Predict:** a thread handles 32 elements of a row and loads four at a time. How many instructions that load from global memory does
 # its program have? And how many stores?
