@@ -68,6 +68,7 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
     root.get_by_role("button", name="CUDA").click()
     threads = root.get_by_role("combobox", name="Threads")
     everyone = root.locator("figure").filter(has_text="T0 input").locator(".fx-reads")
+    threads.wait_for()  # drawn with the grids, once Python has answered; one thread offers no choice
     assert everyone.count() == 64
     threads.select_option("block 0, thread y 1, thread x 0")
     assert everyone.evaluate_all("(cells) => cells.map((cell) => cell.title)") == [f"T0[{n}]" for n in range(16, 20)]
